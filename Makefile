@@ -1,0 +1,124 @@
+# Everything a newcomer needs: `make demo` and `make test` do all the set-up themselves.
+# All they need is Python 3.11, 3.12 or 3.13 with its venv module. What they install goes into .venv, nowhere else.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -e -o pipefail -c
+MAKEFLAGS += --no-print-directory
+.DEFAULT_GOAL := help
+
+VENV := .venv
+PY := $(VENV)/bin/python
+STAMP := $(VENV)/.installed
+JOBS ?= $(shell nproc 2>/dev/null || echo 2)
+ARGS ?=
+
+# The first of these that runs, is new enough and can make virtual environments. `make test PYTHON=...` overrides it.
+PYTHON ?= $(shell for p in python3.11 python3 python3.12 python3.13; do \
+	$$p -c 'import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
+	&& { echo $$p; break; }; done)
+
+# $(call install,DIRECTORY,PYTHON): a virtual environment with the locked packages and miniml itself, editable.
+define install
+	if [ -z "$(2)" ]; then \
+		echo "No usable Python found. miniml needs Python 3.11 or newer with its venv module"; \
+		echo "(on Debian and Ubuntu: apt install python3 python3-venv), or say which: make PYTHON=/path/to/python"; \
+		exit 1; \
+	fi; \
+	if ! $(1)/bin/python -m pip --version >/dev/null 2>&1; then \
+		echo "==> Creating $(1) with $$($(2) --version)"; \
+		$(2) -m venv --clear $(1); \
+	fi; \
+	echo "==> Installing $$(grep -c '^[a-z].*==' requirements-lock.txt) locked packages into $(1) (a minute the first time)"; \
+	$(1)/bin/python -m pip install --quiet --disable-pip-version-check --no-input \
+		--require-hashes --only-binary :all: -r requirements-lock.txt; \
+	echo "==> Installing miniml itself, so that edits here take effect at once"; \
+	$(1)/bin/python -m pip install --quiet --disable-pip-version-check --no-input \
+		--no-deps --no-build-isolation --editable .; \
+	touch $(1)/.installed
+endef
+
+# One BLAS thread per test process: the processes are the parallelism.
+TEST_ENV := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
+PYTEST := -m pytest --quiet --numprocesses $(JOBS) --dist worksteal
+
+.PHONY: help setup demo test test-deep lint unit bench format lock clean
+
+help: ## Show this list
+	@echo "miniml: make TARGET"
+	@grep -E '^[a-z-]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## (.*)/  \1\t\2/' | expand -t 14
+
+setup: $(STAMP) ## Create .venv and install what is locked (the other targets do it themselves)
+
+$(STAMP): pyproject.toml requirements-lock.txt
+	@$(call install,$(VENV),$(PYTHON))
+
+demo: $(STAMP) ## Train a small network on handwritten digits (options: make demo ARGS="--epochs 5 --seed 1")
+	@echo "==> Running the demo: python -m miniml demo $(ARGS)"
+	@$(PY) -m miniml demo $(ARGS)
+
+test: lint unit ## Lint, types, import floors, doctests, README code and tests: under 10 minutes
+	@echo "==> All of make test passed"
+
+lint: $(STAMP) ## Style, types and import floors
+	@echo "==> Style: ruff check"
+	@$(PY) -m ruff check --quiet .
+	@echo "==> Format: ruff format (make format repairs what it reports)"
+	@$(PY) -m ruff format --quiet --check . || { $(PY) -m ruff format --check . | grep -v already; exit 1; }
+	@echo "==> Types: mypy, strict, on miniml/"
+	@$(PY) -m mypy --no-error-summary
+	@echo "==> Import floors: the contracts under [tool.importlinter] in pyproject.toml"
+	@$(VENV)/bin/lint-imports --no-logo --cache-dir .cache/import-linter > $(VENV)/.floors.txt 2>&1 \
+		|| { cat $(VENV)/.floors.txt; exit 1; }
+
+unit: $(STAMP) ## Doctests, README code and tests, with small budgets (ARGS go to pytest)
+	@echo "==> Tests, doctests and README code in $(JOBS) processes"
+	@$(TEST_ENV) $(PY) $(PYTEST) --doctest-modules miniml tests $(ARGS)
+
+test-deep: $(STAMP) ## Larger budgets and slow tests, then the tests on Python 3.12 and 3.13 where present
+	@echo "==> Deep tests: slow ones too, larger budgets, in $(JOBS) processes"
+	@$(TEST_ENV) MINIML_DEEP=1 $(PY) $(PYTEST) --timeout 1800 tests $(ARGS)
+	@for version in 3.12 3.13; do $(MAKE) test-on-$$version; done
+	@echo "==> All of make test-deep passed"
+
+# An interpreter counts as present if it runs; pyenv's are found too when they are not the selected ones.
+.PHONY: test-on-3.12 test-on-3.13
+test-on-3.12 test-on-3.13: test-on-%:
+	@found=; \
+	for p in python$* "$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/$*.*/bin/python$*; do \
+		if $$p -c 'import ensurepip, venv' 2>/dev/null; then found=$$p; break; fi; \
+	done; \
+	if [ -z "$$found" ]; then echo "==> Python $* is not on this machine: its tests are left out"; exit 0; fi; \
+	if [ ! -e .venv-$*/.installed ] || [ -n "$$(find pyproject.toml requirements-lock.txt -newer .venv-$*/.installed)" ]; then \
+		$(MAKE) .install-on-$* FOUND=$$found; \
+	fi; \
+	echo "==> Tests, doctests and README code on $$($$found --version)"; \
+	$(TEST_ENV) .venv-$*/bin/python $(PYTEST) --doctest-modules miniml tests $(ARGS)
+
+.PHONY: .install-on-3.12 .install-on-3.13
+.install-on-3.12 .install-on-3.13: .install-on-%:
+	@$(call install,.venv-$*,$(FOUND))
+
+bench: $(STAMP) ## Speed and memory, against hand-written NumPy (ARGS go to the benchmarks)
+	@echo "==> Benchmarks (best on an idle machine): python -m benchmarks $(ARGS)"
+	@$(PY) -m benchmarks $(ARGS)
+
+format: $(STAMP) ## Rewrite the code in the project's format
+	@$(PY) -m ruff check --fix .
+	@$(PY) -m ruff format .
+
+# UPGRADE=--upgrade moves to the newest versions; without it only what pyproject.toml forces changes.
+UPGRADE ?=
+lock: ## Write requirements-lock.txt anew from pyproject.toml (needs the network)
+	@$(PYTHON) -m venv .cache/lock
+	@.cache/lock/bin/python -m pip install --quiet --disable-pip-version-check uv
+	@UV_PYTHON_DOWNLOADS=never .cache/lock/bin/uv pip compile pyproject.toml --extra test --quiet $(UPGRADE) \
+		--universal --python-version 3.11 --generate-hashes --no-build --no-header --no-annotate \
+		--no-emit-index-url --no-emit-find-links --output-file requirements-lock.txt
+	@sed -i '1i # What the tests, the demo and the notebooks use, for Python 3.11 and newer. Written by: make lock' requirements-lock.txt
+	@echo "==> requirements-lock.txt: $$(grep -c '^[a-z].*==' requirements-lock.txt) packages"
+
+clean: ## Remove environments, caches and what the demo wrote
+	@rm -rf .venv .venv-3.12 .venv-3.13 .cache .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	@rm -rf build dist digits.safetensors digits.png
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+	@echo "==> Clean"

@@ -1,0 +1,109 @@
+"""What every test run has in common: threads, budgets, seeds, and which skips are honest."""
+
+import ctypes
+import dataclasses
+import os
+import shutil
+import sys
+
+# Before NumPy is imported: each test process computes on one thread.
+for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(_name, "1")
+os.environ["MPLBACKEND"] = "Agg"
+
+import hypothesis
+import pytest
+import threadpoolctl
+
+DEEP = os.environ.get("MINIML_DEEP", "") not in ("", "0")
+NO_SKIPS = os.environ.get("MINIML_NO_SKIPS", "") not in ("", "0")
+
+_COMMON = {"deadline": None, "derandomize": True, "database": None, "print_blob": True}
+hypothesis.settings.register_profile("small", max_examples=20, **_COMMON)
+hypothesis.settings.register_profile("deep", max_examples=400, **_COMMON)
+hypothesis.settings.load_profile("deep" if DEEP else "small")
+
+
+def _gpu_count() -> int:
+    """How many GPUs there are, asked of the NVIDIA driver itself: no package needed."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return 0
+    count = ctypes.c_int(0)
+    if driver.cuInit(0) != 0 or driver.cuDeviceGetCount(ctypes.byref(count)) != 0:
+        return 0
+    return count.value
+
+
+GPUS = _gpu_count()
+
+# How a reason for skipping may begin, and whether it is true of this machine.
+HONEST_SKIPS = {
+    "no GPU": GPUS == 0,
+    "no C compiler": not any(map(shutil.which, ("cc", "gcc", "clang"))),
+    "no C++ compiler": not any(map(shutil.which, ("c++", "g++", "clang++"))),
+}
+
+
+def _is_honest(reason: str) -> bool:
+    return any(reason.startswith(start) and true for start, true in HONEST_SKIPS.items())
+
+
+_LIMITS = pytest.StashKey[threadpoolctl.threadpool_limits]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[_LIMITS] = threadpoolctl.threadpool_limits(1)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deep tests leave the list unless asked for; GPU tests are skipped where there is no GPU."""
+    if not DEEP:
+        deep = [item for item in items if item.get_closest_marker("deep")]
+        if deep:
+            config.hook.pytest_deselected(items=deep)
+            items[:] = [item for item in items if not item.get_closest_marker("deep")]
+    if GPUS == 0:
+        for item in items:
+            if item.get_closest_marker("gpu"):
+                item.add_marker(pytest.mark.skip(reason="no GPU on this machine"))
+
+
+def _refuse_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
+    """Under MINIML_NO_SKIPS a skip whose reason does not hold here becomes a failure."""
+    if not (NO_SKIPS and report.skipped) or hasattr(report, "wasxfail"):
+        return
+    reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    reason = reason.removeprefix("Skipped: ")
+    if not _is_honest(reason):
+        report.outcome = "failed"
+        report.longrepr = f"skipped, though this machine could run it: {reason}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    report = yield
+    _refuse_skip(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector):
+    report = yield
+    _refuse_skip(report)
+    return report
+
+
+@pytest.fixture(autouse=True)
+def _as_if_alone():
+    """Every test starts from the same seed, and gives the settings back as it found them."""
+    ml = sys.modules.get("miniml")
+    if not hasattr(ml, "manual_seed"):  # the test does not use miniml
+        yield
+        return
+    ml.manual_seed(0)
+    before = ml.settings.current()
+    yield
+    if ml.settings.current() != before:
+        ml.set_context(**{f.name: getattr(before, f.name) for f in dataclasses.fields(before)})

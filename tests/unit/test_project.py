@@ -1,0 +1,176 @@
+"""The scaffolding keeps its promises: metadata, lock, floors, nothing of one machine."""
+
+import ast
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).resolve().parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+OWN_FOLDERS = ("miniml", "tests", "docs", "notebooks", "benchmarks", ".ci")
+
+
+def requirements(extra: str) -> list[Requirement]:
+    """What an extra asks for beside miniml itself, the extras it refers to included."""
+    found = []
+    for requirement in map(Requirement, EXTRAS[extra]):
+        if requirement.name == "miniml":
+            found += [r for name in sorted(requirement.extras) for r in requirements(name)]
+        else:
+            found.append(requirement)
+    return found
+
+
+CORE = [Requirement(text) for text in PROJECT["dependencies"]]
+EVERYTHING = CORE + [r for extra in EXTRAS for r in requirements(extra)]
+
+
+def locked() -> dict[str, list[tuple[str, list[str]]]]:
+    """The lock as {name: [(version and marker, hashes), ...]}."""
+    entries: dict[str, list[tuple[str, list[str]]]] = {}
+    text = (ROOT / "requirements-lock.txt").read_text("utf-8")
+    for entry in re.split(r"(?<!\\)\n", text):
+        if entry.strip() and not entry.startswith("#"):
+            head, *options = (part.strip(" \\") for part in entry.splitlines())
+            name, _, rest = head.partition("==")
+            entries.setdefault(canonicalize_name(name), []).append((rest, options))
+    return entries
+
+
+def project_files() -> list[Path]:
+    """The tracked files; without git, what stands in the project's own folders."""
+    if (ROOT / ".git").exists():
+        try:
+            listing = subprocess.run(
+                ["git", "-c", f"safe.directory={ROOT}", "ls-files", "-z"],
+                cwd=ROOT,
+                capture_output=True,
+                check=True,
+            ).stdout
+            return [ROOT / name for name in os.fsdecode(listing).split("\0")[:-1]]
+        except (OSError, subprocess.CalledProcessError):
+            pass
+    files = [path for folder in OWN_FOLDERS for path in (ROOT / folder).rglob("*")]
+    return [p for p in (*ROOT.iterdir(), *files) if "__pycache__" not in p.parts]
+
+
+def test_the_extras_that_the_readme_promises_exist():
+    assert set(EXTRAS) >= {"demo", "notebooks", "test", "dev", "cuda12", "cuda13", "sim"}
+
+
+@pytest.mark.parametrize("requirement", EVERYTHING, ids=lambda r: r.name)
+def test_every_requirement_has_a_floor_and_a_reason(requirement):
+    assert any(part.operator == ">=" for part in requirement.specifier)
+    reasons = (ROOT / "docs" / "dependencies.md").read_text("utf-8")
+    assert f"`{requirement.name}`" in reasons, "docs/dependencies.md does not say why it is there"
+
+
+@pytest.mark.parametrize("requirement", CORE + requirements("test"), ids=lambda r: r.name)
+def test_the_lock_satisfies_pyproject(requirement):
+    versions = [
+        rest.split(" ")[0] for rest, _ in locked().get(canonicalize_name(requirement.name), [])
+    ]
+    assert versions, "not in requirements-lock.txt; run `make lock`"
+    for version in versions:
+        assert requirement.specifier.contains(version), f"locked {version}; run `make lock`"
+
+
+def test_every_locked_package_has_hashes_and_no_address():
+    entries = locked()
+    assert len(entries) > 50
+    for name, pins in entries.items():
+        for rest, options in pins:
+            assert re.match(r"[\w.]+( ; .+)?$", rest), f"{name}=={rest}"
+            assert options, f"{name} has no hash"
+            assert all(re.fullmatch(r"--hash=sha256:[0-9a-f]{64}", o) for o in options), name
+
+
+# Written so that this file does not match itself.
+FOREIGN = {
+    "a path of one machine": r"/(?:wo[r]k|ro[o]t|ho[m]e)/\w|/o[p]t/(?:wheels|pypi)|\.\./sh[a]red",
+    "a registry's host": r"py[p]i\.org/simple|files\.pythonh[o]sted|--(?:extra-)?index-u[r]l",
+}
+
+
+@pytest.mark.parametrize("what", FOREIGN)
+def test_no_file_names(what):
+    found = []
+    for path in project_files():
+        try:
+            text = path.read_text("utf-8")
+        except (OSError, UnicodeDecodeError):
+            continue
+        for number, line in enumerate(text.splitlines(), 1):
+            if re.search(FOREIGN[what], line):
+                found.append(f"{path.relative_to(ROOT)}:{number}: {line.strip()[:100]}")
+    assert not found, f"{what}:\n" + "\n".join(found)
+
+
+def test_foreign_patterns_find_what_they_are_for():
+    assert re.search(FOREIGN["a path of one machine"], "see /" + "work/main")
+    assert re.search(FOREIGN["a path of one machine"], "in .." + "/shared/notes.md")
+    assert re.search(FOREIGN["a registry's host"], "https://files.python" + "hosted.org/x.whl")
+
+
+MODULES = sorted((ROOT / "miniml").rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_every_module_says_what_it_is(path):
+    docstring = ast.get_docstring(ast.parse(path.read_text("utf-8")))
+    assert docstring, "a module opens with one sentence that says what it is"
+    assert docstring.split("\n\n")[0].rstrip()[-1] in ".:!?", "that sentence ends"
+
+
+# One import each that a floor forbids, and the contract that must name it.
+TOWER = (
+    "cli dtype errors abstract settings primitive bprop ops tensor random graph "
+    "grad/transforms grad/rules grad/reverse backends/registry backends/cpu backends/cuda runtime nn train"
+).split()
+FORBIDDEN = [
+    ("errors", "dtype", None),  # neighbours on one floor: allowed
+    ("primitive", "backends.registry", None),  # the one thing that primitive may know of backends
+    ("dtype", "tensor", "The floors"),
+    ("ops", "graph", "The floors"),
+    ("runtime", "grad.reverse", "The floors"),
+    ("grad/rules", "runtime", "The floors"),
+    ("tensor", "nn", "The floors"),
+    ("backends/cpu", "ops", "Backends know arrays"),
+    ("backends/registry", "settings", "Backends know arrays"),
+    ("primitive", "backends.cpu", "Definitions and gradients"),
+    ("ops", "backends.registry", "Definitions and gradients"),
+    ("backends/cpu", "backends.cuda", "Inside backends"),
+    ("grad/reverse", "grad.rules", "Inside grad"),
+    ("grad/rules", "grad.transforms", "Inside grad"),
+]
+
+
+@pytest.mark.parametrize(("importer", "imported", "contract"), FORBIDDEN)
+def test_the_floors_hold(tmp_path, importer, imported, contract):
+    """The contracts refuse a planted import, in a tower of empty modules."""
+    package = tmp_path / "miniml"
+    for name in TOWER:
+        module = package / f"{name}.py"
+        module.parent.mkdir(parents=True, exist_ok=True)
+        (module.parent / "__init__.py").touch()
+        module.write_text(f"import miniml.{imported}\n" if name == importer else "")
+    command = "import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports(**%r))"
+    options = {"config_filename": str(ROOT / "pyproject.toml"), "no_cache": True}
+    run = subprocess.run(
+        [sys.executable, "-c", command % options], cwd=tmp_path, capture_output=True, text=True
+    )
+    report = re.sub(r"\s+", " ", run.stdout)
+    broken = re.findall(r"([A-Z][^.]*?) BROKEN", report)
+    if contract is None:
+        assert run.returncode == 0, run.stdout + run.stderr
+    else:
+        assert run.returncode == 1, run.stdout + run.stderr
+        assert any(contract in name for name in broken), run.stdout
