@@ -3,6 +3,7 @@
 import ast
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -133,7 +134,8 @@ def test_every_module_says_what_it_is(path):
 # One import each that a floor forbids, and the contract that must name it.
 TOWER = (
     "cli dtype errors abstract settings primitive bprop ops tensor random graph "
-    "grad/transforms grad/rules grad/reverse backends/registry backends/cpu backends/cuda runtime nn train"
+    "grad/transforms grad/rules grad/reverse backends/registry backends/cpu backends/cuda "
+    "runtime nn train"
 ).split()
 FORBIDDEN = [
     ("errors", "dtype", None),  # neighbours on one floor: allowed
@@ -174,3 +176,47 @@ def test_the_floors_hold(tmp_path, importer, imported, contract):
     else:
         assert run.returncode == 1, run.stdout + run.stderr
         assert any(contract in name for name in broken), run.stdout
+
+
+SKIPS = """
+import pytest
+
+@pytest.mark.{mark}
+def test_one():
+    assert True
+"""
+
+
+@pytest.mark.parametrize(
+    ("mark", "policy", "outcome"),
+    [
+        ("skip(reason='no network')", "0", {"skipped": 1}),
+        ("skip(reason='no network')", "1", {"errors": 1, "failures": 0}),
+        ("skip(reason='no C compiler')", "1", {"skipped": 1}),  # true: PATH is empty below
+        ("deep", "1", {"tests": 0}),
+        ("xfail(reason='known', run=False)", "1", {"skipped": 1}),
+    ],
+)
+def test_a_skip_that_does_not_hold_is_a_failure(tmp_path, mark, policy, outcome):
+    shutil.copy(ROOT / "tests" / "conftest.py", tmp_path)
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    (tmp_path / "test_skips.py").write_text(SKIPS.format(mark=mark))
+    report = tmp_path / "report.xml"
+    environment = {k: v for k, v in os.environ.items() if k != "MINIML_DEEP"}
+    subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-p",
+            "no:cacheprovider",
+            f"--junitxml={report}",
+            tmp_path,
+        ],
+        cwd=tmp_path,
+        env={**environment, "MINIML_NO_SKIPS": policy, "PATH": ""},
+        capture_output=True,
+    )
+    counts = dict(re.findall(r'(errors|failures|skipped|tests)="(\d+)"', report.read_text("utf-8")))
+    got = {name: int(count) for name, count in counts.items()}
+    assert got.items() >= outcome.items(), got
