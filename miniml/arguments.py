@@ -1,0 +1,109 @@
+"""From what a caller passed to a primitive to its tensors and constants."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from .attributes import freeze
+from .dtype import DType, as_dtype, is_float, promote, scalar_dtype
+from .errors import ArityError, ConstInputError, DTypeError, TracedValueError
+from .primitive import Primitive
+from .ops.elementwise import Cast
+from .tensor import Tensor, host_array
+
+Weak = (bool, int, float)
+
+
+def arguments(
+    primitive: Primitive, args: Sequence[Any], cast: Callable[[Primitive, list[Any]], Any]
+) -> tuple[list[Tensor], dict[str, Any]]:
+    """The tensors of a call, in order, and its const inputs by name.
+
+    Arrays become Tensors; weak scalars take their dtype from the tensors beside them; where the
+    primitive promotes, `cast(Cast(dtype), [x])` brings inputs to the common dtype. Raises
+    ArityError, DTypeError or ConstInputError.
+    """
+    names = primitive.input_names
+    if names is not None and len(args) != len(names):
+        wanted = ", ".join(names) or "none"
+        raise ArityError(f"{primitive.name} takes {len(names)} inputs ({wanted}); got {len(args)}")
+    consts = {name: constant(primitive, name, args[i]) for i, name in primitive._const}
+    taken = {i for i, _ in primitive._const}
+    given = [a for i, a in enumerate(args) if i not in taken] if taken else args
+    tensors = _tensors(primitive, given)
+    return (_promoted(primitive, tensors, cast) if primitive.promote else tensors), consts
+
+
+def constant(primitive: Primitive, name: str, value: Any) -> Any:
+    """The frozen value of a const input: nested tuples of Python scalars, strings, dtypes, None."""
+    if isinstance(value, Tensor):
+        try:
+            value = value._host("const input").tolist()
+        except TracedValueError:
+            raise ConstInputError(
+                f"{primitive.name} needs {name!r} to be a constant; got a traced tensor of "
+                f"{value.dtype.name}{list(value.shape)}; pass a tuple or a Tensor made outside "
+                "the traced function"
+            ) from None
+    return freeze(value, primitive.name, name)
+
+
+def _tensors(primitive: Primitive, given: Sequence[Any]) -> list[Tensor]:
+    if all(isinstance(a, Tensor) for a in given):
+        return list(given)
+    device = next((a.device for a in given if isinstance(a, Tensor)), None)
+    found: list[Any] = [
+        a if isinstance(a, Tensor) or _is_weak(a) else _to_tensor(primitive, a, device)
+        for a in given
+    ]
+    beside = tuple(t.dtype for t in found if isinstance(t, Tensor))
+    weak = [a for a in found if not isinstance(a, Tensor)]
+    if not weak:
+        return found
+    strongest = max(weak, key=lambda a: (bool, int, float).index(type(a) if type(a) in Weak else float))
+    for i, a in enumerate(found):
+        if not isinstance(a, Tensor):
+            dtype = scalar_dtype(a if beside else strongest, beside)
+            found[i] = _weak_tensor(primitive, a, dtype, device)
+    return found
+
+
+def _is_weak(value: Any) -> bool:
+    return isinstance(value, Weak) and not isinstance(value, np.generic)
+
+
+def _weak_tensor(primitive: Primitive, value: Any, dtype: DType, device: str | None) -> Tensor:
+    try:
+        return Tensor(np.array(value, dtype), device=device)
+    except OverflowError:
+        raise DTypeError(
+            f"{primitive.name} got the scalar {value}, which {dtype.name} cannot hold; cast the "
+            "tensor beside it to a wider dtype"
+        ) from None
+
+
+def _to_tensor(primitive: Primitive, value: Any, device: str | None) -> Tensor:
+    if value is None or isinstance(value, (str, bytes, dict, set)) or callable(value):
+        raise DTypeError(
+            f"{primitive.name} got {value!r} of type {type(value).__name__} for a tensor; give a "
+            "Tensor, an array or a number"
+        )
+    return Tensor(host_array(value, None), device=device)
+
+
+def _promoted(
+    primitive: Primitive, tensors: list[Tensor], cast: Callable[[Primitive, list[Any]], Any]
+) -> list[Tensor]:
+    dtypes = {t.dtype for t in tensors}
+    try:
+        target = promote(*dtypes) if dtypes else None
+    except DTypeError as error:
+        raise DTypeError(f"{primitive.name}: {error}") from None
+    if target is not None and primitive.promote == "float" and not is_float(target):
+        target = as_dtype(float)
+    if dtypes <= {target}:
+        return tensors
+    return [t if t.dtype == target else cast(Cast(target), [t])[0] for t in tensors]

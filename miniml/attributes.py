@@ -1,0 +1,126 @@
+"""Attributes of primitives: what may be one, and how two are told apart."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from typing import Any, ClassVar, get_origin
+
+import numpy as np
+
+from .dtype import ALL, canonical
+from .errors import ArityError, AttributeRefusedError
+
+EMPTY = inspect.Parameter.empty
+RESERVED = frozenset(
+    {"outputs", "const_inputs", "effect", "promote", "name", "dynamic_outputs", "differentiable"}
+)
+
+
+def freeze(value: Any, owner: str, name: str) -> Any:
+    """The frozen form of an attribute: lists, ranges and arrays become (nested) tuples of Python
+    scalars, dtypes become miniml dtypes. AttributeRefusedError for what cannot be hashed."""
+    if value is None or isinstance(value, (bool, int, float, str, bytes)) and not isinstance(
+        value, np.generic
+    ):
+        return value
+    if isinstance(value, np.dtype) or (isinstance(value, type) and issubclass(value, np.generic)):
+        return canonical(np.dtype(value))
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, (list, tuple, range)):
+        return tuple(freeze(v, owner, name) for v in value)
+    if isinstance(value, slice):
+        return slice(*(freeze(v, owner, name) for v in (value.start, value.stop, value.step)))
+    if isinstance(value, np.ndarray):
+        return freeze(value.tolist(), owner, name)
+    if not callable(value):
+        try:
+            hash(value)
+        except TypeError:
+            pass
+        else:
+            return value
+    raise AttributeRefusedError(
+        f"{owner} refuses attribute {name}={value!r} of type {type(value).__name__}; attributes "
+        "are numbers, strings, dtypes, None, Graphs and tuples of these; tensors are inputs"
+    )
+
+
+def key(value: Any) -> object:
+    """What tells one frozen value from another: 1, 1.0 and True differ, so do 0.0 and -0.0."""
+    if isinstance(value, tuple):
+        return tuple(map(key, value))
+    if isinstance(value, float):
+        return "float", math.nan if value != value else value.hex()
+    if isinstance(value, slice):
+        return "slice", key(value.start), key(value.stop), key(value.step)
+    return type(value).__name__, value
+
+
+def show(value: Any) -> str:
+    """An attribute as `repr` and the graph's text print it."""
+    if isinstance(value, np.dtype) and value in ALL:
+        return str(value.name)
+    if isinstance(value, tuple):
+        inner = ", ".join(map(show, value))
+        return f"({inner},)" if len(value) == 1 else f"({inner})"
+    return repr(value)
+
+
+class Field:
+    """One annotated attribute of a primitive class."""
+
+    __slots__ = ("name", "default", "is_float")
+
+    def __init__(self, name: str, annotation: object, default: Any):
+        self.name, self.default = name, default
+        self.is_float = annotation in (float, "float")
+
+    def convert(self, value: Any, owner: str) -> Any:
+        """The frozen value; a field annotated `float` turns an int into a float."""
+        frozen = freeze(value, owner, self.name)
+        if self.is_float and isinstance(frozen, int) and not isinstance(frozen, bool):
+            return float(frozen)
+        return frozen
+
+
+def fields_of(cls: type) -> tuple[Field, ...]:
+    """The attributes a class declares by annotation, base classes first."""
+    found: dict[str, Field] = {}
+    for base in reversed(cls.__mro__):
+        annotations = inspect.get_annotations(base) if base is not object else {}
+        for name, annotation in annotations.items():
+            if name in RESERVED or name.startswith("_") or _is_classvar(annotation):
+                continue
+            found[name] = Field(name, annotation, base.__dict__.get(name, EMPTY))
+    return tuple(found.values())
+
+
+def _is_classvar(annotation: object) -> bool:
+    if isinstance(annotation, str):
+        return annotation.startswith(("ClassVar", "typing.ClassVar"))
+    return annotation is ClassVar or get_origin(annotation) is ClassVar
+
+
+def bind_fields(
+    owner: str, fields: tuple[Field, ...], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> dict[str, Any]:
+    """Match a constructor call with the declared fields; ArityError or AttributeRefusedError."""
+    known = ", ".join(f.name for f in fields) or "none"
+    if len(args) > len(fields):
+        raise ArityError(f"{owner} takes {len(fields)} attributes ({known}); got {len(args)}")
+    given = dict(zip((f.name for f in fields), args, strict=False))
+    for name, value in kwargs.items():
+        if name in given:
+            raise ArityError(f"{owner} got attribute {name} twice")
+        given[name] = value
+    unknown = sorted(set(given) - {f.name for f in fields})
+    if unknown:
+        raise AttributeRefusedError(
+            f"{owner} has no attribute {', '.join(unknown)}; its attributes are {known}"
+        )
+    missing = [f.name for f in fields if f.name not in given and f.default is EMPTY]
+    if missing:
+        raise ArityError(f"{owner} needs attribute {', '.join(missing)}; got {len(given)} of {known}")
+    return {f.name: f.convert(given.get(f.name, f.default), owner) for f in fields}

@@ -1,0 +1,1 @@
+"""How operations are computed: kernels and devices, which know arrays and plain data only."""

@@ -1,0 +1,1 @@
+"""Declarations of CUDA kernels; the device that runs them is not part of this version."""

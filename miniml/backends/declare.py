@@ -1,0 +1,113 @@
+"""Checks of kernel declarations against what the primitive says of itself."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import DeclarationError
+from .kernel import Expression, Kernel, KernelEntry, RawSource
+
+if TYPE_CHECKING:
+    from .registry import OpSpec
+
+_IDENTIFIER = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
+_C_WORDS = frozenset(
+    """sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh exp exp2 expm1 log log2
+    log10 log1p sqrt rsqrt cbrt pow hypot fabs abs fmod floor ceil rint round trunc fmin fmax min
+    max erf erfc erfinv lgamma tgamma copysign isnan isinf isfinite signbit fma ldexp nextafter
+    sign T float double int bool char short long unsigned signed true false NAN INFINITY
+    M_PI""".split()
+)
+
+
+def check(entry: KernelEntry, spec: OpSpec) -> None:
+    """DeclarationError unless the kernel's arity and names agree with the primitive's."""
+    s = entry.signature
+    if spec.inputs is not None:
+        _count(entry, "inputs", len(s.inputs), spec.inputs, s.repeats_input)
+    if spec.outputs is not None:
+        _count(entry, "outputs", len(s.outputs), spec.outputs, s.repeats_output)
+    if isinstance(entry.body, Expression):
+        _check_names(entry, entry.body.text, spec)
+    elif not isinstance(entry.body, (RawSource, type)):
+        _check_function(entry, entry.body, spec)
+
+
+def _count(
+    entry: KernelEntry, what: str, count: int, names: tuple[str, ...], repeats: bool
+) -> None:
+    if count != len(names) and not repeats:
+        raise DeclarationError(
+            f"{entry.name} kernel {entry.signature} has {count} {what}; the primitive has "
+            f"{len(names)}: {', '.join(names)}"
+        )
+
+
+def _check_names(entry: KernelEntry, text: str, spec: OpSpec) -> None:
+    if spec.inputs is None or spec.attributes is None:
+        return
+    known = {*spec.inputs, *spec.attributes}
+    unknown = sorted(set(_IDENTIFIER.findall(text)) - known - _C_WORDS)
+    if unknown:
+        raise DeclarationError(
+            f"{entry.name} expression {text!r} names {', '.join(unknown)}; the primitive has "
+            f"inputs {', '.join(spec.inputs)} and attributes {', '.join(spec.attributes) or 'none'}"
+        )
+
+
+def _check_function(entry: KernelEntry, body: Any, spec: OpSpec) -> None:
+    """Attributes arrive by keyword: a function that does not take them all could never be called."""
+    if isinstance(body, np.ufunc) or spec.attributes is None:
+        return
+    try:
+        parameters = inspect.signature(body).parameters.values()
+    except (TypeError, ValueError):
+        return
+    if any(p.kind is p.VAR_KEYWORD for p in parameters):
+        return
+    takes = {p.name for p in parameters if p.kind is p.KEYWORD_ONLY} - {"out"}
+    gets = {*spec.attributes, *spec.const_inputs}
+    missing = sorted(gets - takes)
+    extra = sorted(
+        p.name
+        for p in parameters
+        if p.kind is p.KEYWORD_ONLY and p.name != "out" and p.name not in gets and p.default is p.empty
+    )
+    if missing or extra:
+        wanted = ", ".join(sorted(gets)) or "no attributes"
+        wrong = [f"does not take {', '.join(missing)}"] * bool(missing)
+        wrong += [f"asks for {', '.join(extra)}"] * bool(extra)
+        raise DeclarationError(
+            f"{entry.name} kernel {getattr(body, '__name__', body)!r} {' and '.join(wrong)}; "
+            f"the primitive passes {wanted} by keyword, and out="
+        )
+
+
+def check_expression(name: str, text: str) -> None:
+    """DeclarationError unless the text can be one C expression."""
+    if not text.strip() or ";" in text or text.count("(") != text.count(")"):
+        raise DeclarationError(
+            f"{name} expression {text!r} is not one C expression; it has no ';' and balanced "
+            "parentheses"
+        )
+
+
+def check_raw(name: str, entry: str, source: str, launch: object) -> None:
+    """DeclarationError unless the source defines the entry point and the launch rule can be called."""
+    pattern = rf'extern\s+"C"\s*(?:\{{.*?)?__global__\s+\w[^;{{]*?\b{re.escape(entry)}\s*\('
+    if not re.search(pattern, source, re.S):
+        raise DeclarationError(
+            f'{name} source has no extern "C" __global__ function {entry!r}; name the one it has '
+            "as entry="
+        )
+    if not callable(launch):
+        raise DeclarationError(f"{name} launch must be a function from node to Launch")
+
+
+def is_class_kernel(body: object) -> bool:
+    """True for Kernel classes, False for function kernels."""
+    return isinstance(body, type) and issubclass(body, Kernel)

@@ -1,0 +1,113 @@
+"""What a kernel is: a function that fills `out`, or a class with a life of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .signature import ArraySpec, Signature
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class KernelNode:
+    """The call a kernel is prepared for: names, shapes, dtypes and attributes, no data."""
+
+    name: str
+    inputs: tuple[ArraySpec, ...]
+    outputs: tuple[ArraySpec, ...]
+    attrs: Mapping[str, Any]
+
+
+class Kernel:
+    """Base of kernels that prepare once per shape and may own workspace.
+
+    The life: `prepare(node)`, then any number of `launch`, `resize(node)` when shapes change,
+    `release()` at the end. Attributes are in `node.attrs`.
+    """
+
+    def prepare(self, node: KernelNode) -> None:
+        """Compile, choose an algorithm, pack constants: whatever is done once per shape."""
+        self.node = node
+
+    def workspace(self) -> tuple[ArraySpec, ...]:
+        """The scratch arrays that every launch needs; the framework owns them."""
+        return ()
+
+    def launch(
+        self,
+        inputs: tuple[Array, ...],
+        workspace: tuple[Array, ...],
+        outputs: tuple[Array, ...],
+        stream: object,
+    ) -> None:
+        """Compute: fill every element of `outputs`. `stream` is None on the CPU."""
+        raise NotImplementedError(f"{type(self).__name__} defines no launch")
+
+    def resize(self, node: KernelNode) -> None:
+        """Follow a change of shapes; prepares again unless overridden."""
+        self.prepare(node)
+
+    def release(self) -> None:
+        """Give back what `prepare` acquired."""
+
+
+class Launch(NamedTuple):
+    """How a raw CUDA kernel is launched for one node.
+
+    grid, block: up to three ints. args: scalars passed after the arrays. shared: bytes of dynamic
+    shared memory. workspace: ArraySpecs of scratch arrays, passed between outputs and args.
+    """
+
+    grid: tuple[int, ...]
+    block: tuple[int, ...]
+    args: tuple[Any, ...] = ()
+    shared: int = 0
+    workspace: tuple[ArraySpec, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """A scalar C expression in the names of a primitive's inputs and attributes."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class RawSource:
+    """CUDA C text with its entry point and launch rule."""
+
+    source: str
+    entry: str
+    launch: Callable[[KernelNode], Launch]
+    defines: tuple[tuple[str, str], ...] = ()
+
+
+Body = Callable[..., Any] | type[Kernel] | Expression | RawSource
+
+
+@dataclass(frozen=True, slots=True)
+class KernelEntry:
+    """One row of the kernel table."""
+
+    name: str
+    device: str
+    signature: Signature
+    provider: str
+    body: Body
+    requires: tuple[str, ...] = ()
+    priority: int = 0
+    inplace: tuple[int, ...] = ()
+    view: bool = False
+    strided: bool = False
+    owner: str = ""
+    where: str = ""
+
+    def describe(self) -> str:
+        """Signature and provider, as `explain` and error messages show them."""
+        needs = f", requires {' '.join(self.requires)}" if self.requires else ""
+        return f"{self.signature} ({self.provider}{needs})"

@@ -1,0 +1,278 @@
+"""The kernel table: what is filed under (name, device, signature, provider), and its selection."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+
+from ..dtype import DType, bfloat16, float32, float64, letter
+from ..errors import DeclarationError, DuplicateError, KernelNotFoundError
+from . import declare
+from .kernel import Body, Expression, KernelEntry, KernelNode, Launch, RawSource
+from .signature import KernelAttr, Signature, parse
+
+BUILTIN = "miniml"
+Spec = str | KernelAttr | Signature
+B = TypeVar("B", bound=Body)
+
+
+@dataclass(frozen=True, slots=True)
+class OpSpec:
+    """What the kernel side knows of a primitive: names only.
+
+    `inputs` excludes const inputs; it is None for a variable number. `attributes` is None where
+    the primitive declares them only when it is made (the classic spelling).
+    """
+
+    name: str
+    inputs: tuple[str, ...] | None
+    const_inputs: tuple[str, ...]
+    outputs: tuple[str, ...] | None
+    attributes: tuple[str, ...] | None
+
+
+specs: dict[str, OpSpec] = {}
+table: dict[tuple[str, str], list[KernelEntry]] = {}
+version = 0
+
+
+def file_spec(spec: OpSpec) -> None:
+    """File what a primitive is called and what it takes; kernels filed earlier are checked now."""
+    global version
+    version += 1
+    previous = specs.get(spec.name)
+    specs[spec.name] = spec
+    try:
+        for (name, _), entries in table.items():
+            for entry in entries if name == spec.name else ():
+                declare.check(entry, spec)
+    except DeclarationError:
+        specs.pop(spec.name)
+        if previous is not None:
+            specs[spec.name] = previous
+        raise
+
+
+def kernel(
+    name: str,
+    device: str,
+    *signatures: Spec,
+    provider: str = BUILTIN,
+    requires: tuple[str, ...] = (),
+    priority: int = 0,
+    inplace: tuple[int, ...] = (),
+    view: bool = False,
+    strided: bool = False,
+) -> Callable[[B], B]:
+    """Decorator: file a function or a Kernel class as the kernel of primitive `name`.
+
+    A function takes arrays by position and attributes by keyword and fills `out=` (a tuple for
+    several outputs). device: "cpu" or "cuda". signatures: "ff->f" or KernelAttr, at least one.
+    provider: whose kernel it is; contexts rank providers. requires: machine features, such as
+    "avx512f". priority: the larger wins among equals. inplace: inputs whose memory `out` may
+    share. view: the function returns a view of its first input instead of filling `out`.
+    Raises DuplicateError when the place is taken, DeclarationError when it contradicts itself.
+    """
+    if device not in ("cpu", "cuda"):
+        raise DeclarationError(
+            f"kernel for {name}: device {device!r} is unknown; file it under 'cpu' or 'cuda' "
+            "('cuda-sim' runs the 'cuda' ones)"
+        )
+    if not signatures:
+        raise DeclarationError(f"kernel for {name} has no signature; add one, such as 'f->f'")
+    parsed = [parse(s) for s in signatures]
+    where = _caller()
+
+    def register(body: B) -> B:
+        owner = f"{getattr(body, '__module__', '')}.{getattr(body, '__qualname__', '')}"
+        for signature in parsed:
+            entry = KernelEntry(
+                name, device, signature, provider, body, requires, priority, inplace, view,
+                strided, owner, where,
+            )  # fmt: skip
+            _file(entry)
+        return body
+
+    return register
+
+
+def elementwise_kernel(name: str, expression: str, *signatures: Spec) -> None:
+    """File a scalar C expression as the CUDA kernel of an elementwise primitive.
+
+    The expression speaks of the primitive's inputs and numeric attributes by name, as in
+    `elementwise_kernel("Snake", "x + sin(alpha * x) / alpha", "f->f", "d->d")`.
+    Raises DeclarationError when it names something the primitive does not have.
+    """
+    declare.check_expression(name, expression)
+    kernel(name, "cuda", *signatures, provider=BUILTIN)(Expression(expression))
+
+
+def raw_kernel(
+    name: str,
+    *signatures: Spec,
+    entry: str,
+    source: str,
+    launch: Callable[[KernelNode], Launch],
+    defines: dict[str, object] | None = None,
+    provider: str = BUILTIN,
+) -> None:
+    """File CUDA C text as the CUDA kernel of primitive `name`.
+
+    entry: the `extern "C" __global__` function in `source`; its parameters are inputs, outputs,
+    workspace, then the launch's args. `T`, `T_IN0`, `T_OUT0` name the C types. launch: from a
+    KernelNode to a Launch, run when the kernel is prepared. defines: extra -D macros.
+    """
+    declare.check_raw(name, entry, source, launch)
+    macros = tuple((key, str(value)) for key, value in (defines or {}).items())
+    kernel(name, "cuda", *signatures, provider=provider)(RawSource(source, entry, launch, macros))
+
+
+def _caller() -> str:
+    frame = sys._getframe(2)
+    if frame.f_globals.get("__name__") == __name__:
+        frame = frame.f_back or frame
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def _file(entry: KernelEntry) -> None:
+    global version
+    spec = specs.get(entry.name)
+    if spec is not None:
+        declare.check(entry, spec)
+    entries = table.setdefault((entry.name, entry.device), [])
+    for i, other in enumerate(entries):
+        if _place(other) == _place(entry):
+            if not _same_author(other, entry):
+                raise DuplicateError(
+                    f"{entry.name} has a kernel {entry.signature} on {entry.device} from provider "
+                    f"{entry.provider!r} already, filed at {other.where}; give provider='...' of "
+                    "your own and name it in ml.context(providers=...)"
+                )
+            entries[i] = entry
+            break
+    else:
+        entries.append(entry)
+    version += 1
+
+
+def _place(entry: KernelEntry) -> tuple[object, ...]:
+    s = entry.signature
+    dtypes = (s.inputs, s.outputs, s.repeats_input, s.repeats_output, s.input_formats)
+    return dtypes, entry.provider, entry.requires
+
+
+def _same_author(a: KernelEntry, b: KernelEntry) -> bool:
+    """A notebook cell run twice files the same thing from the same place: that replaces it."""
+    if isinstance(a.body, (Expression, RawSource)) or isinstance(b.body, (Expression, RawSource)):
+        return a.where == b.where
+    return a.owner == b.owner and "." in a.owner and not isinstance(a.body, np.ufunc)
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The kernel chosen for a call; `cast` is the dtype all inputs are widened to, if any."""
+
+    entry: KernelEntry
+    cast: DType | None
+    why: str
+
+
+def select(
+    name: str,
+    device: str,
+    dtypes: tuple[DType, ...],
+    providers: tuple[str, ...] = (),
+    outputs: tuple[DType, ...] | None = None,
+) -> Selection:
+    """Choose the kernel of `name` for inputs of `dtypes` on `device`.
+
+    In this order: the device; exact input (and, where given, output) dtypes; machine features the
+    kernel requires; providers as the context ranks them; priority. If no kernel takes the inputs
+    exactly, the first lossless widening of all inputs to one dtype. KernelNotFoundError lists
+    what exists and what came.
+    """
+    home = "cuda" if device.startswith("cuda") else "cpu"
+    entries = [e for e in table.get((name, home), ()) if supported(e)]
+    exact = _best(entries, dtypes, outputs, providers)
+    if exact is not None:
+        return Selection(exact, None, f"exact dtypes, provider {exact.provider!r}")
+    other = _best(entries, dtypes, None, providers)
+    if other is not None and outputs is not None:
+        raise DeclarationError(
+            f"{name} infer_dtype gives {', '.join(d.name for d in outputs)} for inputs "
+            f"{', '.join(d.name for d in dtypes)}; the kernel {other.describe()} gives "
+            f"{other.signature}; make the rule and the signature agree"
+        )
+    for wide in _widenings(dtypes):
+        found = _best(entries, (wide,) * len(dtypes), None, providers)
+        if found is not None:
+            came = "".join(map(letter, dtypes))
+            return Selection(found, wide, f"no kernel takes {came}; inputs widened to {wide.name}")
+    raise KernelNotFoundError(_not_found(name, device, home, dtypes))
+
+
+def supported(entry: KernelEntry) -> bool:
+    """True when this machine has every feature the kernel requires."""
+    return all(machine_features().get(f.upper(), False) for f in entry.requires)
+
+
+def machine_features() -> dict[str, bool]:
+    """CPU features by NumPy's names (AVX2, AVX512F, NEON, ...), True where present."""
+    return dict(np._core._multiarray_umath.__cpu_features__)  # type: ignore[attr-defined]
+
+
+def _best(
+    entries: list[KernelEntry],
+    dtypes: tuple[DType, ...],
+    outputs: tuple[DType, ...] | None,
+    providers: tuple[str, ...],
+) -> KernelEntry | None:
+    def fits(e: KernelEntry) -> bool:
+        if not e.signature.accepts(dtypes):
+            return False
+        return outputs is None or e.signature.expand_outputs(len(outputs)) == outputs
+
+    def rank(e: KernelEntry) -> tuple[int, int]:
+        place = providers.index(e.provider) if e.provider in providers else len(providers)
+        return place, -e.priority
+
+    return min((e for e in entries if fits(e)), key=rank, default=None)
+
+
+_WIDER = "bhilefd"
+
+
+def _widenings(dtypes: tuple[DType, ...]) -> list[DType]:
+    """Dtypes that hold every value of every input, the narrowest first."""
+    if not dtypes:
+        return []
+    return [w for w in map(np.dtype, _WIDER) if all(_lossless(d, w) for d in dtypes)]
+
+
+def _lossless(a: DType, b: DType) -> bool:
+    if a == bfloat16:
+        return b in (float32, float64)
+    if b.kind == "f" and (a.kind == "b" or a.itemsize == 8 and a.kind in "iu"):
+        return False  # NumPy calls int64 -> float64 safe; it loses bits above 2**53
+    return bool(np.can_cast(a, b, "safe"))
+
+
+def _not_found(name: str, device: str, home: str, dtypes: tuple[DType, ...]) -> str:
+    came = "".join(map(letter, dtypes)) or "no inputs"
+    names = ", ".join(d.name for d in dtypes)
+    here = table.get((name, home), [])
+    if not here:
+        devices = sorted({d for (n, d) in table if n == name})
+        others = f"it has kernels on {', '.join(devices)}" if devices else "it has none anywhere"
+        return f"{name} has no kernel on {device}; {others}; file one with @kernel({name!r}, ...)"
+    has = ", ".join(e.describe() for e in here if supported(e))
+    lacking = ", ".join(e.describe() for e in here if not supported(e))
+    tail = f"; not on this machine: {lacking}" if lacking else ""
+    return (
+        f"{name} has no kernel for {came} ({names}) on {device}; it has {has}{tail}; "
+        f"cast the inputs, or file one with @kernel({name!r}, {home!r}, '{came}->...')"
+    )

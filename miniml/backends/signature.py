@@ -1,0 +1,117 @@
+"""Which dtypes a kernel takes and gives: "ff->f", or the same spelt out as a KernelAttr."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ..dtype import DType, as_dtype, from_letter, letter
+from ..errors import DeclarationError, DTypeError
+
+
+class ArraySpec(NamedTuple):
+    """Shape and dtype of one input or output of a node, as kernels see it."""
+
+    shape: tuple[int, ...]
+    dtype: DType
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """Dtypes of inputs and outputs; a repeated last entry stands for any number of them."""
+
+    inputs: tuple[DType, ...]
+    outputs: tuple[DType, ...]
+    repeats_input: bool = False
+    repeats_output: bool = False
+    input_formats: tuple[str | None, ...] = ()
+    output_formats: tuple[str | None, ...] = ()
+
+    def accepts(self, dtypes: tuple[DType, ...]) -> bool:
+        """True when inputs of exactly these dtypes fit."""
+        return self.expand_inputs(len(dtypes)) == dtypes
+
+    def expand_inputs(self, count: int) -> tuple[DType, ...]:
+        """The input dtypes for a call with `count` inputs."""
+        return _expand(self.inputs, self.repeats_input, count)
+
+    def expand_outputs(self, count: int) -> tuple[DType, ...]:
+        """The output dtypes for a call with `count` outputs."""
+        return _expand(self.outputs, self.repeats_output, count)
+
+    def __str__(self) -> str:
+        ins = "".join(map(letter, self.inputs)) + "*" * self.repeats_input
+        return f"{ins}->{''.join(map(letter, self.outputs))}{'*' * self.repeats_output}"
+
+
+def _expand(dtypes: tuple[DType, ...], repeats: bool, count: int) -> tuple[DType, ...]:
+    if not repeats:
+        return dtypes
+    return dtypes[:-1] + dtypes[-1:] * max(0, count - len(dtypes) + 1)
+
+
+class KernelAttr:
+    """A signature built entry by entry, in the order of the primitive's tensor inputs.
+
+    >>> str(KernelAttr().add_input_attr("float32").add_output_attr("float32").signature)
+    'f->f'
+    """
+
+    def __init__(self) -> None:
+        self._inputs: list[tuple[DType, str | None]] = []
+        self._outputs: list[tuple[DType, str | None]] = []
+        self._all_same = False
+
+    def add_input_attr(self, dtype: object, format: str | None = None) -> KernelAttr:
+        """Append one input of `dtype`, in memory layout `format` ("NCHW") if one is wanted."""
+        self._inputs.append((as_dtype(dtype), format))
+        return self
+
+    def add_output_attr(self, dtype: object, format: str | None = None) -> KernelAttr:
+        """Append one output of `dtype`."""
+        self._outputs.append((as_dtype(dtype), format))
+        return self
+
+    def add_all_same_attr(self, all_same: bool = True) -> KernelAttr:
+        """Let the last input stand for any number of inputs of its dtype."""
+        self._all_same = all_same
+        return self
+
+    @property
+    def signature(self) -> Signature:
+        """The finished signature; DeclarationError if it has no output."""
+        if not self._outputs:
+            raise DeclarationError("KernelAttr has no output; call add_output_attr")
+        return Signature(
+            tuple(d for d, _ in self._inputs),
+            tuple(d for d, _ in self._outputs),
+            self._all_same,
+            False,
+            tuple(f for _, f in self._inputs),
+            tuple(f for _, f in self._outputs),
+        )
+
+
+def parse(spec: str | KernelAttr | Signature) -> Signature:
+    """The Signature of "?ff->f", "f*->f", "f->f*" or of a KernelAttr."""
+    if isinstance(spec, Signature):
+        return spec
+    if isinstance(spec, KernelAttr):
+        return spec.signature
+    head, arrow, tail = spec.partition("->")
+    if not arrow or not tail:
+        raise DeclarationError(f"signature {spec!r} has no '->' with outputs behind it, as 'ff->f'")
+    try:
+        inputs, repeats_input = _letters(head)
+        outputs, repeats_output = _letters(tail)
+    except (DeclarationError, DTypeError) as error:
+        raise DeclarationError(f"signature {spec!r}: {error}") from None
+    return Signature(inputs, outputs, repeats_input, repeats_output)
+
+
+def _letters(text: str) -> tuple[tuple[DType, ...], bool]:
+    repeats = text.endswith("*")
+    letters = text[:-1] if repeats else text
+    if "*" in letters or (repeats and not letters):
+        raise DeclarationError("'*' stands once, behind the last letter")
+    return tuple(map(from_letter, letters)), repeats

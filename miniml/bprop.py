@@ -1,0 +1,89 @@
+"""bprop_getters: the registry of gradient rules, found by class through the MRO, then by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from .errors import BpropNotFoundError, DuplicateError
+from .primitive import Primitive
+
+Bprop = Callable[..., tuple[Any, ...]]
+Getter = Callable[[Any], Bprop]
+G = TypeVar("G", bound=Getter)
+
+
+class BpropGetters:
+    """Gradient rules, filed by primitive class or by name.
+
+    A getter `get(self) -> bprop(*inputs, out, dout)` is a function of the primitive; the bprop it
+    returns gives a tuple with one gradient per input, in order, None where there is none. `out`
+    and `dout` are tuples where the primitive has several outputs.
+    """
+
+    def __init__(self) -> None:
+        self._by_class: dict[type[Primitive], Getter] = {}
+        self._by_name: dict[str, Getter] = {}
+
+    def register(self, key: type[Primitive] | str) -> Callable[[G], G]:
+        """Decorator: file a getter under a primitive class or a primitive's name.
+
+        The same function filed again (a notebook cell run twice) replaces the first;
+        DuplicateError when another function has the place.
+        """
+        if not isinstance(key, (type, str)):
+            raise DuplicateError(f"bprop_getters.register takes a class or a name, not {key!r}")
+
+        def file(getter: G) -> G:
+            table: dict[Any, Getter] = self._by_name if isinstance(key, str) else self._by_class
+            other = table.get(key)
+            if other is not None and _author(other) != _author(getter):
+                code = other.__code__
+                name = key if isinstance(key, str) else key.name
+                raise DuplicateError(
+                    f"{name} has a bprop already, {other.__qualname__} at "
+                    f"{code.co_filename}:{code.co_firstlineno}; unregister it first"
+                )
+            table[key] = getter
+            return getter
+
+        return file
+
+    def unregister(self, key: type[Primitive] | str) -> None:
+        """Take a getter back; nothing happens if there is none."""
+        (self._by_name if isinstance(key, str) else self._by_class).pop(key, None)  # type: ignore[call-overload]
+
+    def find(self, primitive: type[Primitive]) -> Getter | None:
+        """The getter of a primitive class: its own, a base class's, or the one filed by name."""
+        for cls in primitive.__mro__:
+            if cls in self._by_class:
+                return self._by_class[cls]
+        if primitive.name in self._by_name:
+            return self._by_name[primitive.name]
+        return self._redefined(primitive)
+
+    def _redefined(self, primitive: type[Primitive]) -> Getter | None:
+        """The getter filed for an earlier definition of the same class (a cell run twice)."""
+        wanted = primitive.__module__, primitive.__qualname__
+        for cls, getter in self._by_class.items():
+            if (cls.__module__, cls.__qualname__) == wanted:
+                return getter
+        return None
+
+    def get(self, primitive: Primitive) -> Bprop:
+        """The bprop of a primitive; BpropNotFoundError says how to give it one."""
+        getter = self.find(type(primitive))
+        if getter is None:
+            raise BpropNotFoundError(
+                f"{primitive.name} has no bprop, so no gradient passes through {primitive!r}; "
+                f"register one with @bprop_getters.register({type(primitive).__name__}), or put "
+                "stop_gradient around its inputs"
+            )
+        return getter(primitive)
+
+
+def _author(fn: Any) -> tuple[str, str]:
+    return getattr(fn, "__module__", ""), getattr(fn, "__qualname__", "")
+
+
+bprop_getters = BpropGetters()

@@ -1,0 +1,138 @@
+"""The dtypes of miniml, by name, and the lattice in which they are promoted."""
+
+from __future__ import annotations
+
+from functools import lru_cache, reduce
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from .errors import DTypeError
+
+DType = np.dtype[Any]
+
+bool_: DType = np.dtype(np.bool_)
+int8: DType = np.dtype(np.int8)
+int16: DType = np.dtype(np.int16)
+int32: DType = np.dtype(np.int32)
+int64: DType = np.dtype(np.int64)
+uint8: DType = np.dtype(np.uint8)
+uint16: DType = np.dtype(np.uint16)
+uint32: DType = np.dtype(np.uint32)
+uint64: DType = np.dtype(np.uint64)
+float16: DType = np.dtype(np.float16)
+bfloat16: DType = np.dtype(ml_dtypes.bfloat16)
+float32: DType = np.dtype(np.float32)
+float64: DType = np.dtype(np.float64)
+
+SIGNED = (int8, int16, int32, int64)
+UNSIGNED = (uint8, uint16, uint32, uint64)
+INTEGERS = SIGNED + UNSIGNED
+FLOATS = (float16, bfloat16, float32, float64)
+ALL = (bool_, *INTEGERS, *FLOATS)
+
+# NumPy's type characters; bfloat16 has the one ml_dtypes gave it. 'l' and 'q' are both int64 here.
+_BY_LETTER = {c: np.dtype(c) for c in "?bhilqBHILQefd"} | {bfloat16.char: bfloat16}
+_NAMES = {d.name: d for d in ALL}
+_SCALARS: dict[type, DType] = {bool: bool_, int: int64, float: float32}
+
+
+def from_letter(letter: str) -> DType:
+    """The dtype of one NumPy type character, as signatures spell it."""
+    try:
+        return _BY_LETTER[letter]
+    except KeyError:
+        raise DTypeError(
+            f"signature letter {letter!r} is unknown; known are {' '.join(_BY_LETTER)}"
+        ) from None
+
+
+def letter(dtype: DType) -> str:
+    """The type character of a dtype, one spelling each ('l' for int64)."""
+    return dtype.char if dtype is not int64 else "l"
+
+
+def as_dtype(spec: object) -> DType:
+    """The miniml dtype of a NumPy dtype, scalar type, Python type or name.
+
+    bool, int and float mean bool, int64 and float32. Raises DTypeError for anything that miniml
+    does not compute with: complex, strings, objects, dates, long doubles.
+
+    >>> as_dtype("bfloat16"), as_dtype(float)
+    (dtype(bfloat16), dtype('float32'))
+    """
+    if isinstance(spec, type) and spec in _SCALARS:
+        return _SCALARS[spec]
+    if isinstance(spec, str) and spec in _NAMES:
+        return _NAMES[spec]
+    try:
+        dtype = np.dtype(spec)  # type: ignore[call-overload]
+    except TypeError:
+        raise DTypeError(f"dtype {spec!r} is unknown; use one of {', '.join(_NAMES)}") from None
+    return canonical(dtype)
+
+
+@lru_cache(maxsize=None)
+def canonical(dtype: DType) -> DType:
+    """The one dtype object that stands for `dtype` in every table (byte order, l and q unified)."""
+    if dtype.kind == "c":
+        raise DTypeError(f"dtype {dtype} is complex; keep real and imaginary parts as two tensors")
+    found = _NAMES.get(dtype.name)
+    if found is None:
+        raise DTypeError(f"dtype {dtype} is not supported; use one of {', '.join(_NAMES)}")
+    return found
+
+
+def is_float(dtype: DType) -> bool:
+    """True for the dtypes that carry gradients."""
+    return dtype in FLOATS
+
+
+def scalar_dtype(value: object, beside: tuple[DType, ...] = ()) -> DType:
+    """The dtype a weak Python scalar takes beside tensors of the given dtypes.
+
+    A scalar has only a class (bool < int < float). It takes the promoted dtype of the tensors
+    when that is of its class or a higher one, and the default dtype of its own class otherwise.
+
+    >>> scalar_dtype(2.0, (float16,)), scalar_dtype(2.0, (int32,)), scalar_dtype(2, (bool_,))
+    (dtype('float16'), dtype('float32'), dtype('int64'))
+    """
+    own = _SCALARS[bool if isinstance(value, bool) else int if isinstance(value, int) else float]
+    if not beside:
+        return own
+    joined = promote(*beside)
+    return joined if _rank(joined) >= _rank(own) else own
+
+
+def _rank(dtype: DType) -> int:
+    return 0 if dtype == bool_ else 1 if dtype in INTEGERS else 2
+
+
+@lru_cache(maxsize=None)
+def promote(*dtypes: DType) -> DType:
+    """The least dtype above all of `dtypes` in miniml's lattice.
+
+    bool < integers < floats. Integers promote as in NumPy; an integer beside a float takes the
+    float's dtype, as in PyTorch and JAX; float16 and bfloat16, neither of which holds the other,
+    meet in float32. uint64 beside a signed integer has no integer above it and is refused.
+
+    >>> promote(bfloat16, float16), promote(int64, float16), promote(uint8, int8)
+    (dtype('float32'), dtype('float16'), dtype('int16'))
+    """
+    floats = [d for d in dtypes if is_float(d)]
+    if floats:
+        return reduce(_join_floats, floats)
+    joined = reduce(np.promote_types, dtypes)
+    if joined.kind == "f":
+        names = ", ".join(sorted({d.name for d in dtypes}))
+        raise DTypeError(f"{names} have no common integer dtype; cast one of them first")
+    return canonical(joined)
+
+
+def _join_floats(a: DType, b: DType) -> DType:
+    if a == b:
+        return a
+    if {a, b} == {float16, bfloat16}:
+        return float32
+    return a if a.itemsize > b.itemsize else b

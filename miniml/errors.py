@@ -1,0 +1,79 @@
+"""Every way in which miniml refuses: one class each, all of them kinds of MinimlError."""
+
+from __future__ import annotations
+
+
+class MinimlError(Exception):
+    """Base of every error that miniml raises on purpose."""
+
+
+class ArityError(MinimlError, TypeError):
+    """A primitive got too few or too many inputs or attributes."""
+
+
+class ShapeError(MinimlError, ValueError):
+    """Shapes, ranks or axes do not fit the operation."""
+
+
+class DTypeError(MinimlError, TypeError):
+    """A dtype is not accepted, or dtypes have no common type."""
+
+
+class AttributeRefusedError(MinimlError, TypeError):
+    """An attribute of a primitive is unknown, missing, unhashable or frozen."""
+
+
+class ConstInputError(MinimlError, TypeError):
+    """An input that must be known when the call is made is not a constant."""
+
+
+class DuplicateError(MinimlError, ValueError):
+    """A name or a registration is already taken."""
+
+
+class DeclarationError(MinimlError, ValueError):
+    """A primitive, kernel or expression is declared in a way that contradicts itself."""
+
+
+class KernelNotFoundError(MinimlError, LookupError):
+    """No kernel is filed for this primitive, device and dtypes."""
+
+
+class DeviceError(MinimlError, RuntimeError):
+    """A device is unknown or absent, or values of two devices met in one call."""
+
+
+class BpropNotFoundError(MinimlError, LookupError):
+    """A gradient was asked of a primitive that has no bprop."""
+
+
+class BpropError(MinimlError, ValueError):
+    """A bprop returned gradients in the wrong number, shape or dtype."""
+
+
+class GradientArgumentError(MinimlError, TypeError):
+    """A gradient was asked with respect to something that has none."""
+
+
+class TracedValueError(MinimlError, TypeError):
+    """A Python value was asked of a tensor that has none while its graph is being traced."""
+
+
+class TraceEndedError(MinimlError, RuntimeError):
+    """A traced tensor was used after the trace that made it had ended."""
+
+
+class ImmutableError(MinimlError, TypeError):
+    """Something that never changes was asked to change."""
+
+
+class GraphError(MinimlError, ValueError):
+    """A graph breaks one of its own rules, or holds what graph mode cannot run."""
+
+
+class CheckpointError(MinimlError, ValueError):
+    """A checkpoint is damaged or does not fit the object it is loaded into."""
+
+
+class NonFiniteError(MinimlError, FloatingPointError):
+    """A NaN or an infinity appeared where the run was told to stop on one."""

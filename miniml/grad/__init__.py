@@ -1,0 +1,18 @@
+"""How gradients pass: reverse mode over recorded graphs, the rules, and the transforms."""
+
+from ..bprop import bprop_getters as bprop_getters
+from ..ops.control import stop_gradient as stop_gradient
+from . import rules as rules
+from .operation import GradOperation as GradOperation
+from .transforms import grad as grad
+from .transforms import hessian as hessian
+from .transforms import hvp as hvp
+from .transforms import jacobian as jacobian
+from .transforms import jvp as jvp
+from .transforms import value_and_grad as value_and_grad
+from .transforms import vjp as vjp
+
+__all__ = [
+    "GradOperation", "bprop_getters", "grad", "hessian", "hvp", "jacobian", "jvp",
+    "stop_gradient", "value_and_grad", "vjp",
+]  # fmt: skip

@@ -1,0 +1,137 @@
+"""A function at a point: its value, and the pull-back of cotangents to its inputs and weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import optree
+
+from .. import ops
+from ..dtype import is_float
+from ..errors import GradientArgumentError
+from ..graph.ir import Var
+from ..graph.record import RecordTrace
+from ..graph.tracer import TracedTensor
+from ..tensor import Parameter, Tensor
+from ..trace import current_trace
+from .reverse import backward
+
+Tree = Any
+
+
+@dataclass(frozen=True)
+class Linearized:
+    """What `linearize` found. `out` and `aux` are trees of values of the trace around.
+
+    wrt: one list of input Vars per differentiated argument; weights: one Var per parameter.
+    """
+
+    out: Tree
+    aux: Tree
+    trace: RecordTrace
+    targets: tuple[Any, ...]
+    out_spec: Any
+    wrt: tuple[tuple[tuple[Var, ...], Any], ...]
+    weights: tuple[Var, ...]
+
+    def pull(self, douts: Sequence[Any]) -> tuple[tuple[Tree, ...], tuple[Any, ...]]:
+        """Gradients per argument (in its own structure) and per weight; zeros where none passes."""
+        seeds: dict[Var, Any] = {}
+        for target, dout in zip(self.targets, douts, strict=True):
+            if isinstance(target, Var) and dout is not None:
+                seeds[target] = ops.add(seeds[target], dout) if target in seeds else dout
+        found = backward(self.trace.nodes, self.trace.values, seeds)
+
+        def gradient(var: Var) -> Any:
+            abstract = var.abstract
+            return found[var] if var in found else ops.zeros(abstract.shape, abstract.dtype)
+
+        trees = tuple(spec.unflatten([gradient(v) for v in vs]) for vs, spec in self.wrt)
+        return trees, tuple(gradient(v) for v in self.weights)
+
+
+def linearize(
+    fn: Callable[..., Any],
+    args: Sequence[Any],
+    argnums: Sequence[int],
+    weights: Sequence[Parameter] = (),
+    has_aux: bool = False,
+) -> Linearized:
+    """Run `fn(*args)` once, recording what depends on the chosen arguments and weights.
+
+    Raises GradientArgumentError, naming the argument, where one is not made of floats.
+    """
+    trace = RecordTrace(current_trace())
+    try:
+        traced, wrt = list(args), []
+        for argnum in argnums:
+            leaves, spec = _float_leaves(fn, args, argnum)
+            symbols = [trace.input(leaf) for leaf in leaves]
+            traced[argnum] = spec.unflatten(symbols)
+            wrt.append((tuple(s.var for s in symbols), spec))
+        weight_vars = tuple(trace.weight(p).var for p in _checked_weights(weights))
+        result = trace.record(fn, traced)
+        out, aux = _split(fn, result) if has_aux else (result, None)
+        leaves, out_spec = optree.tree_flatten(out, none_is_leaf=True)
+        targets = tuple(_target(trace, leaf) for leaf in leaves)
+        values = out_spec.unflatten([_value(trace, leaf) for leaf in leaves])
+        aux = optree.tree_map(lambda leaf: trace.value(leaf), aux, none_is_leaf=True)
+    finally:
+        trace.ended = True
+    return Linearized(values, aux, trace, targets, out_spec, tuple(wrt), weight_vars)
+
+
+def _float_leaves(fn: Any, args: Sequence[Any], argnum: int) -> tuple[list[Tensor], Any]:
+    if not -len(args) <= argnum < len(args):
+        raise GradientArgumentError(
+            f"argnums {argnum} names no argument: {_name(fn)} was called with {len(args)}"
+        )
+    leaves, spec = optree.tree_flatten(args[argnum], none_is_leaf=True)
+    tensors = []
+    for leaf in leaves:
+        if not isinstance(leaf, (Tensor, np.ndarray, np.generic, float)):
+            raise GradientArgumentError(
+                f"argument {argnum} of {_name(fn)} holds {type(leaf).__name__} {leaf!r}, which has "
+                "no gradient; pass a float tensor, or leave it out of argnums"
+            )
+        tensor = leaf if isinstance(leaf, Tensor) else Tensor(leaf)
+        if not is_float(tensor.dtype):
+            raise GradientArgumentError(
+                f"argument {argnum} of {_name(fn)} is {tensor.dtype.name}[{','.join(map(str, tensor.shape))}], "
+                "which has no gradient; cast it to a float dtype, or leave it out of argnums"
+            )
+        tensors.append(tensor)
+    return tensors, spec
+
+
+def _checked_weights(weights: Sequence[Parameter]) -> Sequence[Parameter]:
+    for weight in weights:
+        if not isinstance(weight, Parameter) or not is_float(weight.dtype):
+            raise GradientArgumentError(
+                f"weights holds {weight!r}; give float Parameters, such as net.trainable_params()"
+            )
+    return weights
+
+
+def _split(fn: Any, result: Any) -> tuple[Any, Any]:
+    if not isinstance(result, tuple) or len(result) != 2:
+        raise GradientArgumentError(
+            f"{_name(fn)} returned {type(result).__name__}; has_aux=True wants a pair (value, aux)"
+        )
+    return result
+
+
+def _target(trace: RecordTrace, leaf: Any) -> Var | None:
+    return leaf.var if isinstance(leaf, TracedTensor) and leaf.trace is trace else None
+
+
+def _value(trace: RecordTrace, leaf: Any) -> Any:
+    value = trace.value(leaf)
+    return Tensor(value) if isinstance(value, (np.ndarray, np.generic, int, float)) else value
+
+
+def _name(fn: Any) -> str:
+    return getattr(fn, "__name__", None) or type(fn).__name__

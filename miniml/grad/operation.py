@@ -1,0 +1,97 @@
+"""GradOperation: gradients by MindSpore's spelling."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import optree
+
+from .. import ops
+from ..dtype import is_float
+from ..errors import GradientArgumentError
+from ..tensor import Parameter, Tensor
+from ..trace import current_trace
+from .linearize import linearize
+
+
+class GradOperation:
+    """A factory of gradient functions: `GradOperation(...)(fn, weights=None)(*inputs)`.
+
+    get_all: gradients with respect to all tensor inputs, as a tuple (zeros for integer ones);
+    by default the first input's alone, bare. get_by_list: gradients of `weights` as a tuple; with
+    get_all, (input gradients, weight gradients). sens_param: the last argument is the output's
+    cotangent; by default that is ones.
+
+    >>> net = lambda x, y: x * y
+    >>> GradOperation(get_all=True)(net)(2.0, 3.0)
+    (Tensor(3., shape=(), dtype=float32), Tensor(2., shape=(), dtype=float32))
+    """
+
+    def __init__(self, get_all: bool = False, get_by_list: bool = False, sens_param: bool = False):
+        for name, flag in (("get_all", get_all), ("get_by_list", get_by_list), ("sens_param", sens_param)):
+            if not isinstance(flag, bool):
+                raise GradientArgumentError(f"GradOperation {name} is a bool; got {flag!r}")
+        self.get_all, self.get_by_list, self.sens_param = get_all, get_by_list, sens_param
+
+    def __call__(
+        self, fn: Callable[..., Any], weights: Sequence[Parameter] | None = None
+    ) -> Callable[..., Any]:
+        """The gradient function of `fn`, which may be a Cell."""
+        if self.get_by_list and weights is None:
+            raise GradientArgumentError(
+                "GradOperation(get_by_list=True) needs weights; pass net.trainable_params()"
+            )
+        parameters = tuple(weights or ()) if self.get_by_list else ()
+
+        def derive(*args: Any) -> Any:
+            return self._derive(fn, parameters, args)
+
+        def derived(*args: Any) -> Any:
+            return current_trace().call(derive, args)
+
+        return derived
+
+    def _derive(self, fn: Any, weights: tuple[Parameter, ...], args: tuple[Any, ...]) -> Any:
+        inputs, sens = (args[:-1], args[-1]) if self.sens_param else (args, None)
+        numbers = self._numbers(inputs)
+        found = linearize(fn, inputs, numbers, weights)
+        outs = found.out_spec.flatten_up_to(found.out)
+        if sens is None:
+            douts = [ops.ones_like(o) if is_float(o.dtype) else None for o in outs]
+        else:
+            douts = [_as_sens(d, o) for d, o in zip(found.out_spec.flatten_up_to(sens), outs, strict=True)]
+        trees, by_weight = found.pull(douts)
+        if not self.get_all:
+            return by_weight if self.get_by_list else trees[0]
+        slots = dict(zip(numbers, trees, strict=True))
+        by_input = tuple(
+            slots[i] if i in slots else _zeros(x) for i, x in enumerate(inputs) if _is_tensor(x)
+        )
+        return (by_input, by_weight) if self.get_by_list else by_input
+
+    def _numbers(self, inputs: tuple[Any, ...]) -> tuple[int, ...]:
+        if not self.get_all:
+            return () if self.get_by_list else (0,)
+        return tuple(i for i, x in enumerate(inputs) if _is_tensor(x) and _has_gradient(x))
+
+
+def _is_tensor(value: Any) -> bool:
+    leaves = optree.tree_leaves(value, none_is_leaf=True)
+    return bool(leaves) and all(isinstance(x, (Tensor, np.ndarray, np.generic, float)) for x in leaves)
+
+
+def _has_gradient(value: Any) -> bool:
+    return all(
+        isinstance(x, float) or is_float(x.dtype) for x in optree.tree_leaves(value)
+    )
+
+
+def _zeros(value: Any) -> Any:
+    return optree.tree_map(ops.zeros_like, value)
+
+
+def _as_sens(value: Any, out: Tensor) -> Any:
+    """The cotangent as a tensor of the output's dtype."""
+    return value if isinstance(value, Tensor) else Tensor(np.asarray(value, out.dtype))

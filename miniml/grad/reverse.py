@@ -1,0 +1,111 @@
+"""Reverse mode: walk recorded nodes backwards and let each bprop turn dout into input gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from .. import ops
+from ..abstract import Abstract
+from ..bprop import bprop_getters
+from ..dtype import is_float
+from ..errors import BpropError
+from ..graph.ir import Node, Var, interleave
+from ..location import pinned, point_at
+from ..tensor import Tensor
+
+
+def backward(
+    nodes: Sequence[Node], values: dict[Var, Any], cotangents: dict[Var, Any]
+) -> dict[Var, Any]:
+    """Gradients of every Var that the seeds reach, by the chain rule.
+
+    nodes: in program order. values: what each Var stands for in the current trace, in which the
+    gradients are computed too. cotangents: the seeds, by output Var; it is extended and returned.
+    Raises BpropNotFoundError or BpropError, pointing at the forward call.
+    """
+    for node in reversed(nodes):
+        if not any(v in cotangents for v in node.outputs):
+            continue
+        with pinned(node.where):
+            try:
+                gradients = _pull(node, values, cotangents)
+            except Exception as error:
+                point_at(error, node.where, f"{node.primitive.name} was called")
+                raise
+            for var, gradient in zip(node.inputs, gradients, strict=True):
+                if gradient is not None:
+                    known = cotangents.get(var)
+                    cotangents[var] = gradient if known is None else ops.add(known, gradient)
+    return cotangents
+
+
+def _pull(node: Node, values: dict[Var, Any], cotangents: dict[Var, Any]) -> list[Any]:
+    """One gradient per tensor input of the node, None where none passes."""
+    primitive = node.primitive
+    bprop = bprop_getters.get(primitive)
+    inputs = interleave(primitive, [values[v] for v in node.inputs], dict(node.consts))
+    out = primitive.unwrap(tuple(values[v] for v in node.outputs))
+    dout = primitive.unwrap(tuple(_cotangent(v, cotangents) for v in node.outputs))
+    gradients = bprop(*inputs, out, dout)
+    if not isinstance(gradients, tuple):
+        raise BpropError(
+            f"{primitive.name} bprop returned {_what(gradients)}; return a tuple with one gradient "
+            f"per input, {len(inputs)} here, as (dx,)"
+        )
+    if len(gradients) != len(inputs):
+        raise BpropError(
+            f"{primitive.name} bprop returned {len(gradients)} gradients for {len(inputs)} inputs; "
+            "return one per input, None where there is none"
+        )
+    const = {i for i, _ in primitive._const} if node.consts else set()
+    passed = [g for i, g in enumerate(gradients) if i not in const]
+    return [
+        _fitted(node, i, gradient, var.abstract)
+        for i, (gradient, var) in enumerate(zip(passed, node.inputs, strict=True))
+    ]
+
+
+def _cotangent(var: Var, cotangents: dict[Var, Any]) -> Any:
+    """dout of one output: zeros where nothing uses a float output, None for an integer one."""
+    if var in cotangents:
+        return cotangents[var]
+    abstract = var.abstract
+    return ops.zeros(abstract.shape, abstract.dtype) if is_float(abstract.dtype) else None
+
+
+def _fitted(node: Node, index: int, gradient: Any, wanted: Abstract) -> Any:
+    """The gradient in the input's shape: summed down where it has the output's broadcast shape."""
+    if gradient is None or not is_float(wanted.dtype):
+        return None
+    if not isinstance(gradient, Tensor):
+        raise BpropError(
+            f"{node.primitive.name} bprop returned {_what(gradient)} for input {index}; return a "
+            f"tensor {wanted}, or None"
+        )
+    if gradient.dtype != wanted.dtype:
+        raise BpropError(
+            f"{node.primitive.name} bprop returned {_what(gradient)} for input {index}, which is "
+            f"{wanted}; cast the gradient to {wanted.dtype.name}"
+        )
+    if gradient.shape == wanted.shape:
+        return gradient
+    if gradient.shape == node.outputs[0].abstract.shape and _broadcasts(wanted.shape, gradient.shape):
+        return ops.sum_to(gradient, wanted.shape)
+    raise BpropError(
+        f"{node.primitive.name} bprop returned {_what(gradient)} for input {index}, which is "
+        f"{wanted}; a gradient has its input's shape (or the output's, if that input was broadcast)"
+    )
+
+
+def _broadcasts(small: tuple[int, ...], large: tuple[int, ...]) -> bool:
+    tail = large[len(large) - len(small) :]
+    return len(small) <= len(large) and all(
+        s in (1, t) for s, t in zip(small, tail, strict=True)
+    )
+
+
+def _what(value: Any) -> str:
+    if isinstance(value, Tensor):
+        return f"{value.dtype.name}[{','.join(map(str, value.shape))}]"
+    return f"{type(value).__name__} {value!r}" if isinstance(value, (int, float)) else type(value).__name__

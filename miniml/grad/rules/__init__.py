@@ -1,0 +1,6 @@
+"""The gradient rules of miniml's primitives, one module per family; importing files them all."""
+
+from . import control as control
+from . import elementwise as elementwise
+from . import reduce as reduce
+from . import shape as shape

@@ -1,0 +1,238 @@
+"""Gradients of functions: grad, value_and_grad, vjp, jvp, jacobian, hessian, hvp."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import optree
+
+from .. import ops
+from ..dtype import is_float
+from ..errors import GradientArgumentError, ShapeError
+from ..location import point_at, user_location
+from ..tensor import Parameter, Tensor
+from ..trace import current_trace
+from .linearize import Linearized, linearize
+
+Function = Callable[..., Any]
+ArgNums = int | tuple[int, ...] | None
+
+
+@dataclass(frozen=True, eq=False)
+class _Gradient:
+    """value_and_grad of one function, as a value: equal settings share one compiled program."""
+
+    fn: Function
+    argnums: ArgNums
+    has_aux: bool
+    weights: tuple[Parameter, ...] | None
+
+    def __call__(self, *args: Any) -> tuple[Any, Any]:
+        numbers = _numbers(self.argnums)
+        found = linearize(self.fn, args, numbers, self.weights or (), self.has_aux)
+        trees, by_weight = found.pull([ops.ones_like(_scalar(self.fn, found.out))])
+        by_argument = trees[0] if isinstance(self.argnums, int) else trees
+        if self.weights is None:
+            gradients: Any = by_argument
+        else:
+            gradients = by_weight if self.argnums is None else (by_argument, by_weight)
+        return ((found.out, found.aux) if self.has_aux else found.out), gradients
+
+    def _key(self) -> tuple[object, ...]:
+        weights = None if self.weights is None else tuple(map(id, self.weights))
+        return self.fn, self.argnums, self.has_aux, weights
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Gradient) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    @property
+    def __name__(self) -> str:
+        return f"grad({getattr(self.fn, '__name__', type(self.fn).__name__)})"
+
+
+def value_and_grad(
+    fn: Function,
+    argnums: ArgNums = 0,
+    has_aux: bool = False,
+    weights: Sequence[Parameter] | None = None,
+) -> Function:
+    """The function that returns fn's value and its gradient.
+
+    fn returns one float of size 1, or (value, aux) with `has_aux`. argnums: the arguments to
+    differentiate, an int or a tuple; the gradient has the argument's structure, or is a tuple of
+    such. weights: Parameters to differentiate too: the gradient is then (by argument, by weight),
+    or only by weight with argnums=None.
+
+    >>> value_and_grad(lambda x: x * x)(3.0)
+    (Tensor(9., shape=(), dtype=float32), Tensor(6., shape=(), dtype=float32))
+    """
+    gradient = _Gradient(fn, argnums, has_aux, None if weights is None else tuple(weights))
+
+    def derived(*args: Any) -> Any:
+        return current_trace().call(gradient, args)
+
+    return derived
+
+
+def grad(fn: Function, argnums: ArgNums = 0, has_aux: bool = False) -> Function:
+    """The function that returns the gradient of fn's float value of size 1.
+
+    argnums: the arguments to differentiate, an int or a tuple. With `has_aux`, fn returns
+    (value, aux) and the result is (gradient, aux). GradientArgumentError names an argument that
+    is not made of floats.
+
+    >>> grad(lambda x: ops.sum(x * x))(np.array([1.0, 2.0]))
+    Tensor([2., 4.], shape=(2,), dtype=float64)
+    """
+    both = value_and_grad(fn, argnums, has_aux)
+
+    def derived(*args: Any) -> Any:
+        value, gradients = both(*args)
+        return (gradients, value[1]) if has_aux else gradients
+
+    return derived
+
+
+def vjp(fn: Function, *xs: Any, has_aux: bool = False) -> tuple[Any, ...]:
+    """(out, pull), or (out, pull, aux): the value at xs and the map from dout to (dx, ...).
+
+    `dout` has the structure, shapes and dtypes of `out`; None in it stands for zeros. `pull`
+    may be called any number of times, also inside another transform.
+
+    >>> out, pull = vjp(lambda x, y: x * y, 2.0, 3.0)
+    >>> pull(Tensor(1.0))
+    (Tensor(3., shape=(), dtype=float32), Tensor(2., shape=(), dtype=float32))
+    """
+    found = linearize(fn, xs, range(len(xs)), (), has_aux)
+
+    def pull(dout: Any) -> tuple[Any, ...]:
+        return found.pull(_cotangents(found, dout))[0]
+
+    return (found.out, pull, found.aux) if has_aux else (found.out, pull)
+
+
+def jvp(fn: Function, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+    """(out, tangent): the value of fn and its derivative in the direction of `tangents`.
+
+    Computed as the vjp of the vjp, which is linear in its cotangent, so every primitive with a
+    bprop has it. `tangents` have the structure, shapes and dtypes of `primals`.
+
+    >>> jvp(lambda x: x * x, (3.0,), (1.0,))[1]
+    Tensor(6., shape=(), dtype=float32)
+    """
+    if len(primals) != len(tangents):
+        raise GradientArgumentError(
+            f"jvp got {len(primals)} primals and {len(tangents)} tangents; give one for each"
+        )
+    out, pull = vjp(fn, *primals)
+    zeros = optree.tree_map(ops.zeros_like, out)
+    _, transposed = vjp(pull, zeros)
+    directions = tuple(optree.tree_map(_tensor_like, p, t) for p, t in zip(primals, tangents, strict=True))
+    (tangent,) = transposed(directions)
+    return out, tangent
+
+
+def jacobian(fn: Function, argnums: int = 0) -> Function:
+    """The function that returns d fn / d argument, of shape out.shape + argument.shape.
+
+    One pull-back per element of the output, which is one float tensor.
+
+    >>> jacobian(lambda x: x * x)(np.array([1.0, 2.0])).tolist()
+    [[2.0, 0.0], [0.0, 4.0]]
+    """
+
+    def derive(*args: Any) -> Any:
+        found = linearize(fn, args, (argnums,))
+        out = found.out
+        if not isinstance(out, Tensor) or not is_float(out.dtype):
+            raise GradientArgumentError("jacobian needs a function that returns one float tensor")
+        basis = np.eye(out.size, dtype=out.dtype).reshape(out.size, *out.shape)
+        rows = [found.pull([Tensor(row)])[0][0] for row in basis]
+        shape = (*out.shape, *np.shape(args[argnums]))
+        if not rows:
+            return ops.zeros(shape, out.dtype)
+        return ops.reshape(ops.stack(rows), shape)
+
+    def derived(*args: Any) -> Any:
+        return current_trace().call(derive, args)
+
+    return derived
+
+
+def hessian(fn: Function, argnums: int = 0) -> Function:
+    """The function that returns the second derivatives of a scalar fn: x.shape + x.shape.
+
+    >>> hessian(lambda x: ops.sum(x * x * x))(np.array([1.0, 2.0])).tolist()
+    [[6.0, 0.0], [0.0, 12.0]]
+    """
+    return jacobian(grad(fn, argnums), argnums)
+
+
+def hvp(fn: Function, xs: Any, vs: Any) -> Any:
+    """The Hessian of a scalar fn at xs times vs, without forming the Hessian.
+
+    xs, vs: one array each, or tuples of as many as fn has arguments; the result likewise.
+
+    >>> hvp(lambda x: ops.sum(x * x * x), np.array([1.0, 2.0]), np.array([1.0, 0.0])).tolist()
+    [6.0, 0.0]
+    """
+    single = not isinstance(xs, tuple)
+    points, directions = ((xs,), (vs,)) if single else (xs, tuple(vs))
+
+    def slope(*args: Any) -> Any:
+        gradients = grad(fn, tuple(range(len(args))))(*args)
+        terms = [ops.sum(g * _tensor_like(g, v)) for g, v in zip(gradients, directions, strict=True)]
+        total = terms[0]
+        for term in terms[1:]:
+            total = total + term
+        return total
+
+    products = grad(slope, tuple(range(len(points))))(*points)
+    return products[0] if single else products
+
+
+def _numbers(argnums: ArgNums) -> tuple[int, ...]:
+    if argnums is None:
+        return ()
+    return (argnums,) if isinstance(argnums, int) else tuple(argnums)
+
+
+def _scalar(fn: Function, out: Any) -> Tensor:
+    if isinstance(out, Tensor) and out.size == 1 and is_float(out.dtype):
+        return out
+    what = f"{out.dtype.name}{list(out.shape)}" if isinstance(out, Tensor) else type(out).__name__
+    error = GradientArgumentError(
+        f"grad of {getattr(fn, '__name__', 'a function')} needs one float of size 1; it returned "
+        f"{what}; reduce it (.sum()), or use vjp or jacobian"
+    )
+    point_at(error, user_location())
+    raise error
+
+
+def _cotangents(found: Linearized, dout: Any) -> list[Any]:
+    """The leaves of dout, checked against the output's."""
+    outs = found.out_spec.flatten_up_to(found.out)
+    try:
+        given = found.out_spec.flatten_up_to(dout)
+    except ValueError as error:
+        raise ShapeError(f"pull got a dout of another structure than the output: {error}") from None
+    return [None if d is None else _tensor_like(o, d) for o, d in zip(outs, given, strict=True)]
+
+
+def _tensor_like(like: Any, value: Any) -> Any:
+    """The value as a tensor of like's shape and dtype; ShapeError where it has another."""
+    like = like if isinstance(like, Tensor) else Tensor(like)
+    if not isinstance(value, Tensor):
+        value = Tensor(np.asarray(value, like.dtype))
+    if value.shape != like.shape or value.dtype != like.dtype:
+        raise ShapeError(
+            f"got {value.dtype.name}{list(value.shape)} where {like.dtype.name}{list(like.shape)} "
+            "is wanted: a cotangent or tangent has the shape and dtype of its value"
+        )
+    return value

@@ -1,0 +1,1 @@
+"""Programs as values: the graph, how it is traced, printed, verified and rewritten."""

@@ -1,0 +1,287 @@
+"""Tracing: a Python function runs once on traced tensors and leaves a graph behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from .. import random
+from ..abstract import Abstract
+from ..arguments import arguments
+from ..backends.device import Array
+from ..dtype import DType
+from ..errors import GraphError, TracedValueError, TraceEndedError
+from ..infer import infer
+from ..location import point_at, user_location
+from ..ops.elementwise import Add
+from ..ops.control import Assign
+from ..primitive import Primitive
+from ..tensor import Parameter, Tensor
+from ..trace import current_trace, use_trace
+from .ir import Graph, Node, Var, interleave
+
+_INSTEAD = {
+    "bool": "use ops.select or ops.where for a choice by element, ops.cond for a branch, "
+    "ops.while_loop for a loop",
+    "index": "pass a Python int, or a Tensor to ops.gather",
+}
+
+
+class TracedTensor(Tensor):
+    """A tensor inside a trace: typed, and without data of its own.
+
+    `value` is what stands for it one trace further out, where that is known: the real tensor
+    when a gradient is recorded eagerly.
+    """
+
+    __slots__ = ("var", "trace", "value")
+
+    def __init__(self, var: Var, trace: GraphTrace | Any, device: str, value: Any = None):
+        self.var, self.trace, self._device, self.value = var, trace, device, value
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.var.abstract.shape
+
+    @property
+    def dtype(self) -> DType:
+        return self.var.abstract.dtype
+
+    def _host(self, wanted: str) -> Array:
+        live(self)
+        if wanted in ("repr", "bool", "int", "float", "item()", "index", "format"):
+            if self.value is not None:
+                return self.value._host(wanted)  # type: ignore[no-any-return]
+        elif self.value is not None:
+            raise TracedValueError(
+                f"{wanted} on a tensor under a gradient would lose the gradient; "
+                "use ops functions on it, or stop_gradient(t) to leave on purpose"
+            )
+        what = f"{self.dtype.name}{list(self.shape)}"
+        instead = _INSTEAD.get(wanted, "return it from the traced function, or use ops functions")
+        raise TracedValueError(
+            f"{wanted} on a traced tensor {what}: its value is not known while the graph is "
+            f"traced; {instead}"
+        )
+
+    def __repr__(self) -> str:
+        if self.value is not None and not self.trace.ended:
+            return f"Traced({self.value!r})"
+        return f"Traced({self.dtype.name}{list(self.shape)})"
+
+    def to(self, device: str) -> Tensor:
+        raise TracedValueError(f"a traced tensor stays on {self._device}; move the inputs instead")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise TracedValueError("a traced tensor cannot be pickled; return it from the function")
+
+
+def live(tensor: TracedTensor) -> None:
+    """TraceEndedError when the trace that made the tensor is over."""
+    if tensor.trace.ended:
+        raise TraceEndedError(
+            f"a traced tensor {tensor.dtype.name}{list(tensor.shape)} outlived its trace; return "
+            "it from the traced function instead of storing it outside"
+        )
+
+
+class GraphTrace:
+    """Records every call into a graph; values are not known.
+
+    outer: for the body of a branch or loop, the trace around it, whose live tensors and
+    parameters become captures (extra inputs); None for a whole function, where parameters become
+    state and outer traced tensors cannot occur.
+    """
+
+    def __init__(self, device: str, outer: Any = None):
+        self.device, self.outer, self.ended = device, outer, False
+        self.inputs: list[Var] = []
+        self.nodes: list[Node] = []
+        self.constants: dict[object, Var] = {}
+        self.state: dict[int, tuple[Parameter, Var]] = {}
+        self.versions: dict[int, TracedTensor] = {}
+        self.captures: dict[int, tuple[Any, TracedTensor]] = {}
+        self.guards: dict[int, tuple[Any, object]] = {}
+        self.blocks = 0
+
+    def input(self, abstract: Abstract) -> TracedTensor:
+        """One more input of the graph."""
+        var = Var(Abstract(abstract.shape, abstract.dtype))
+        self.inputs.append(var)
+        return TracedTensor(var, self, self.device)
+
+    def bind(self, primitive: Primitive, args: Sequence[Any]) -> tuple[Any, ...]:
+        where = user_location()
+        try:
+            if primitive.dynamic_outputs:
+                raise GraphError(
+                    f"{primitive.name} gives shapes that depend on values, so it runs only eagerly;"
+                    " call it outside the compiled function"
+                )
+            tensors, consts = arguments(primitive, args, self.bind)
+            known = self._known(primitive, tensors, consts)
+            if known is not None:
+                return known
+            inputs = tuple(self.lift(t).var for t in tensors)
+            abstracts = [v.abstract for v in inputs]
+            outs = infer(primitive, interleave(primitive, abstracts, consts))
+        except Exception as error:
+            point_at(error, where, f"{primitive.name} was called")
+            raise
+        variables = tuple(Var(a) for a in outs)
+        self.nodes.append(Node(primitive, inputs, variables, tuple(consts.items()), where))
+        results = tuple(TracedTensor(v, self, self.device) for v in variables)
+        if primitive.effect == "state" and tensors and isinstance(tensors[0], Parameter):
+            self._new_version(tensors[0], results[0])
+        return results
+
+    def _known(
+        self, primitive: Primitive, tensors: list[Tensor], consts: dict[str, Any]
+    ) -> tuple[Any, ...] | None:
+        """The result of infer_value where every input is constant: it feeds const inputs."""
+        if not primitive._infers_value or any(
+            isinstance(t, (TracedTensor, Parameter)) for t in tensors
+        ):
+            return None
+        return known_value(primitive, tensors, consts)
+
+    def _new_version(self, parameter: Parameter, version: TracedTensor) -> None:
+        if self.outer is not None:
+            raise GraphError(
+                f"Parameter {parameter.name!r} is assigned inside a branch or loop of the graph; "
+                "return the new value from it and assign it afterwards"
+            )
+        self.versions[id(parameter)] = version
+
+    def lift(self, value: Tensor) -> TracedTensor:
+        """The traced tensor that stands for a value in this graph."""
+        if isinstance(value, TracedTensor):
+            if value.trace is self:
+                return value
+            live(value)
+            return self._capture(value)
+        if isinstance(value, Parameter):
+            return self._capture(value) if self.outer is not None else self._read(value)
+        return self.constant(value)
+
+    def constant(self, value: Tensor) -> TracedTensor:
+        """A constant of the graph; equal small constants are one."""
+        array = value._host("constant")
+        small = array.nbytes <= 64
+        name = (array.dtype, array.shape, array.tobytes()) if small else id(array)
+        if name not in self.constants:
+            self.constants[name] = Var(Abstract(value.shape, value.dtype, array))
+        return TracedTensor(self.constants[name], self, self.device)
+
+    def _read(self, parameter: Parameter) -> TracedTensor:
+        if id(parameter) not in self.versions:
+            var = Var(Abstract(parameter.shape, parameter.dtype))
+            self.state[id(parameter)] = (parameter, var)
+            self.versions[id(parameter)] = TracedTensor(var, self, self.device)
+        return self.versions[id(parameter)]
+
+    def _capture(self, value: Tensor) -> TracedTensor:
+        if self.outer is None:
+            raise TraceEndedError(
+                "a traced tensor of another trace was used in a function traced on its own; pass "
+                "it as an argument"
+            )
+        if id(value) not in self.captures:
+            self.captures[id(value)] = (value, self.input(Abstract(value.shape, value.dtype)))
+        return self.captures[id(value)][1]
+
+    def run(self, graph: Graph, args: Sequence[Any]) -> tuple[Any, ...]:
+        return replay(graph, args)
+
+    def call(self, fn: Callable[..., Any], args: Sequence[Any]) -> Any:
+        return fn(*args)
+
+    def guard(self, owner: Any, state: object) -> None:
+        """Note that what is traced depends on `owner` (a cell) being in `state`."""
+        self.guards[id(owner)] = (owner, state)
+        if self.outer is not None and hasattr(self.outer, "guard"):
+            self.outer.guard(owner, state)
+
+    def graph_of(
+        self, fn: Callable[..., Any], operands: Sequence[Any]
+    ) -> tuple[Graph, list[Any]]:
+        return trace_body(self, fn, operands)
+
+    def reserve(self, blocks: int) -> tuple[Any, int]:
+        if self.outer is not None:
+            state, skip = self.outer.reserve(blocks)
+            return state, skip
+        skip, self.blocks = self.blocks, self.blocks + blocks
+        return random.default_generator.state, skip
+
+    def finish(self, outputs: Sequence[Any], name: str = "graph") -> Graph:
+        """End the trace: the graph with these outputs. Random blocks drawn are written once."""
+        with use_trace(self):
+            outs = tuple(self.lift(as_tensor(o)).var for o in outputs)
+            if self.blocks:
+                state = random.default_generator.state
+                (after,) = self.bind(Add(), (state, np.array([0, self.blocks], np.uint64)))
+                self.bind(Assign(), (state, after))
+        self.ended = True
+        constants = tuple(self.constants.values())
+        state_pairs = tuple(self.state.values())
+        return Graph(tuple(self.inputs), tuple(self.nodes), outs, constants, state_pairs, name)
+
+
+def as_tensor(value: Any) -> Tensor:
+    """The value itself if it is a Tensor, else a Tensor of it."""
+    return value if isinstance(value, Tensor) else Tensor(value)
+
+
+def known_value(
+    primitive: Primitive, tensors: Sequence[Tensor], consts: dict[str, Any]
+) -> tuple[Tensor, ...] | None:
+    """The outputs of a primitive whose `infer_value` knows them from constant inputs, or None."""
+    values = interleave(primitive, [t._host("infer_value") for t in tensors], consts)
+    result = primitive.infer_value(*values)
+    if result is None:
+        return None
+    abstracts = [Abstract(t.shape, t.dtype) for t in tensors]
+    outs = infer(primitive, interleave(primitive, abstracts, consts))
+    results = (result,) if primitive._single else tuple(result)
+    return tuple(Tensor(np.asarray(r, a.dtype)) for r, a in zip(results, outs, strict=True))
+
+
+def trace_body(
+    outer: Any, fn: Callable[..., Any], operands: Sequence[Any]
+) -> tuple[Graph, list[Any]]:
+    """The graph of a branch or loop body: inputs are the operands, then the captures."""
+    inner = GraphTrace(operands[0].device if operands else "cpu", outer)
+    with use_trace(inner):
+        inputs = [inner.input(Abstract(o.shape, o.dtype)) for o in map(as_tensor, operands)]
+        result = fn(*inputs)
+    outs = tuple(result) if isinstance(result, (tuple, list)) else (result,)
+    graph = inner.finish(outs, getattr(fn, "__name__", "body"))
+    return graph, [value for value, _ in inner.captures.values()]
+
+
+def replay(graph: Graph, args: Sequence[Any]) -> tuple[Any, ...]:
+    """Bind every node of a graph in the current trace: inlining it, or running it op by op."""
+    env: dict[Var, Any] = dict(zip(graph.inputs, args, strict=True))
+    env.update((v, Tensor(v.abstract.value)) for v in graph.constants)
+    env.update((v, p) for p, v in graph.state)
+    trace = current_trace()
+    for node in graph.nodes:
+        inputs = interleave(node.primitive, [env[v] for v in node.inputs], dict(node.consts))
+        env.update(zip(node.outputs, trace.bind(node.primitive, inputs), strict=True))
+    return tuple(env[v] for v in graph.outputs)
+
+
+def trace_graph(
+    fn: Callable[..., Sequence[Any]], abstracts: Sequence[Abstract], device: str, name: str
+) -> tuple[Graph, GraphTrace]:
+    """Trace `fn(*tensors) -> sequence of tensors` on inputs of the given types."""
+    trace = GraphTrace(device)
+    try:
+        with use_trace(trace):
+            outs = fn(*[trace.input(a) for a in abstracts])
+        return trace.finish(outs, name), trace
+    finally:
+        trace.ended = True

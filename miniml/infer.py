@@ -1,0 +1,101 @@
+"""Abstract evaluation: the three tracks of a primitive's inference, joined in one place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+
+from .abstract import Abstract, Shape
+from .dtype import DType, canonical
+from .errors import DeclarationError
+from .primitive import Primitive, PrimitiveWithCheck
+
+Rule = Callable[..., Any]
+R = TypeVar("R", bound=Rule)
+_rules: dict[str, Rule] = {}
+
+
+def infer_rule(name: str) -> Callable[[R], R]:
+    """Decorator: file `rule(*abstracts) -> Abstract` (or a tuple) as the inference of the
+    PrimitiveWithCheck called `name`; const inputs arrive as their values."""
+
+    def file(rule: R) -> R:
+        _rules[name] = rule
+        return rule
+
+    return file
+
+
+def infer(primitive: Primitive, inputs: tuple[Any, ...]) -> tuple[Abstract, ...]:
+    """The outputs of a call, as Abstracts.
+
+    inputs: one Abstract per tensor input and the value itself per const input, in order.
+    Whatever the primitive's own rules raise passes through.
+    """
+    shapes = tuple(i.shape if isinstance(i, Abstract) else i for i in inputs)
+    dtypes = tuple(i.dtype if isinstance(i, Abstract) else i for i in inputs)
+    if isinstance(primitive, PrimitiveWithCheck):
+        return _checked(primitive, inputs, shapes, dtypes)
+    out_shapes = _outputs(primitive, "infer_shape", primitive.infer_shape(*shapes))
+    out_dtypes = _outputs(primitive, "infer_dtype", primitive.infer_dtype(*dtypes))
+    if len(out_shapes) != len(out_dtypes):
+        raise DeclarationError(
+            f"{primitive.name} infer_shape gives {len(out_shapes)} outputs and infer_dtype "
+            f"{len(out_dtypes)}; both give one entry per output"
+        )
+    return tuple(
+        Abstract(_shape(primitive, s), _dtype(primitive, d))
+        for s, d in zip(out_shapes, out_dtypes, strict=True)
+    )
+
+
+def _checked(
+    primitive: PrimitiveWithCheck,
+    inputs: tuple[Any, ...],
+    shapes: tuple[Any, ...],
+    dtypes: tuple[Any, ...],
+) -> tuple[Abstract, ...]:
+    for name, values in (("check_shape", shapes), ("check_dtype", dtypes)):
+        check = getattr(primitive, name, None)
+        if check is not None:
+            check(*values)
+    rule = _rules.get(primitive.name)
+    if rule is None:
+        return (Abstract(inputs[0].shape, inputs[0].dtype),)
+    result = rule(*inputs)
+    return result if isinstance(result, tuple) else (result,)
+
+
+def _outputs(primitive: Primitive, rule: str, result: Any) -> tuple[Any, ...]:
+    """One entry per output: a bare entry where the primitive has one output."""
+    if primitive._single:
+        return (result,)
+    wanted = len(primitive.outputs) if isinstance(primitive.outputs, tuple) else None
+    if not isinstance(result, (tuple, list)) or wanted not in (None, len(result)):
+        raise DeclarationError(
+            f"{primitive.name} {rule} returned {result!r}; it has outputs {primitive.outputs!r}, "
+            "so it returns a tuple with one entry for each"
+        )
+    return tuple(result)
+
+
+def _shape(primitive: Primitive, shape: Any) -> Shape:
+    try:
+        dims = tuple(d.__index__() for d in shape)
+    except (TypeError, AttributeError):
+        dims = (-1,)
+    if any(d < 0 for d in dims) or not isinstance(shape, (tuple, list)):
+        raise DeclarationError(
+            f"{primitive.name} infer_shape returned {shape!r}; a shape is a tuple of ints >= 0"
+        )
+    return dims
+
+
+def _dtype(primitive: Primitive, dtype: Any) -> DType:
+    if not isinstance(dtype, (np.dtype, type)):
+        raise DeclarationError(
+            f"{primitive.name} infer_dtype returned {dtype!r}; return a dtype, such as ml.float32"
+        )
+    return canonical(np.dtype(dtype))

@@ -1,0 +1,93 @@
+"""Where the user's own code stands: the first frame outside miniml, with a caret under the call."""
+
+from __future__ import annotations
+
+import linecache
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from itertools import islice
+from types import CodeType, FrameType
+
+_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_LIBRARIES = ("importlib._bootstrap", "optree", "contextlib", "functools")
+
+
+class Location:
+    """One call in the user's source: cheap to take, rendered only when somebody asks."""
+
+    __slots__ = ("code", "lasti", "line")
+
+    def __init__(self, code: CodeType, lasti: int, line: int):
+        self.code, self.lasti, self.line = code, lasti, line
+
+    def __str__(self) -> str:
+        return f"{self.code.co_filename}:{self.line}"
+
+    def __reduce__(self) -> str | tuple[object, ...]:
+        return _unpickled, (str(self),)
+
+    def render(self) -> str:
+        """The line as Python's own tracebacks show it, with carets under the call."""
+        text = linecache.getline(self.code.co_filename, self.line).rstrip("\n")
+        head = f'  File "{self.code.co_filename}", line {self.line}, in {self.code.co_name}'
+        if not text.strip():
+            return head
+        indent = len(text) - len(text.lstrip())
+        shown = f"{head}\n    {text.strip()}"
+        first, last, start, stop = next(
+            islice(self.code.co_positions(), self.lasti // 2, None), (None, None, None, None)
+        )
+        if first != self.line or start is None or stop is None:
+            return shown
+        stop = stop if last == first else len(text)
+        return f"{shown}\n    {' ' * (start - indent)}{'^' * max(1, stop - start)}"
+
+
+def _unpickled(text: str) -> None:
+    """A location is not carried to another process: its code object cannot be."""
+    return None
+
+
+def is_own(frame: FrameType) -> bool:
+    """True for frames of miniml itself and of the libraries that call back into it."""
+    name = frame.f_code.co_filename
+    return name.startswith((_PACKAGE, "<frozen")) or frame.f_globals.get(
+        "__name__", ""
+    ).partition(".")[0] in _LIBRARIES
+
+
+_pinned: ContextVar[Location | None] = ContextVar("miniml_location", default=None)
+
+
+@contextmanager
+def pinned(where: Location | None) -> Iterator[None]:
+    """Inside the block, every call counts as made at `where`: a gradient's at its forward call."""
+    token = _pinned.set(where or _pinned.get())
+    try:
+        yield
+    finally:
+        _pinned.reset(token)
+
+
+def user_location() -> Location | None:
+    """The innermost frame that is not miniml's own, or the pinned place; None if there is none."""
+    where = _pinned.get()
+    if where is not None:
+        return where
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and is_own(frame):
+        frame = frame.f_back
+    if frame is None:
+        return None
+    return Location(frame.f_code, frame.f_lasti, frame.f_lineno)
+
+
+def point_at(error: BaseException, where: Location | None, doing: str = "") -> None:
+    """Add to `error`, once, a note with the user's own line."""
+    if where is None or getattr(error, "_miniml_located", False):
+        return
+    error._miniml_located = True  # type: ignore[attr-defined]
+    error.add_note(f"{doing or 'called'} at\n{where.render()}")

@@ -1,0 +1,155 @@
+"""The operators and methods of tensors; each is one call of `ops`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from . import ops
+from .errors import DTypeError
+
+if TYPE_CHECKING:
+    from .tensor import Tensor
+
+Axis = int | tuple[int, ...] | None
+
+_UFUNCS = {
+    np.add: "add", np.subtract: "sub", np.multiply: "mul", np.true_divide: "div",
+    np.floor_divide: "floor_div", np.remainder: "mod", np.power: "pow", np.negative: "neg",
+    np.absolute: "abs", np.sign: "sign", np.exp: "exp", np.expm1: "expm1", np.log: "log",
+    np.log1p: "log1p", np.log2: "log2", np.exp2: "exp2", np.sqrt: "sqrt", np.square: "square",
+    np.reciprocal: "reciprocal", np.sin: "sin", np.cos: "cos", np.tan: "tan", np.arcsin: "asin",
+    np.arccos: "acos", np.arctan: "atan", np.sinh: "sinh", np.cosh: "cosh", np.tanh: "tanh",
+    np.maximum: "maximum", np.minimum: "minimum", np.floor: "floor", np.ceil: "ceil",
+    np.equal: "equal", np.not_equal: "not_equal", np.less: "less", np.less_equal: "less_equal",
+    np.greater: "greater", np.greater_equal: "greater_equal", np.logical_and: "logical_and",
+    np.logical_or: "logical_or", np.logical_not: "logical_not", np.logical_xor: "logical_xor",
+    np.isnan: "isnan", np.isinf: "isinf", np.isfinite: "isfinite", np.matmul: "matmul",
+}  # fmt: skip
+
+
+class Operators:
+    """What `+`, `[]`, `.sum()` and NumPy's functions mean on a tensor."""
+
+    __slots__ = ()
+    __array_priority__ = 1000
+    if TYPE_CHECKING:
+        shape: tuple[int, ...]
+
+        def _host(self, wanted: str) -> np.ndarray[Any, Any]: ...
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Tensor:
+        name = _UFUNCS.get(ufunc)
+        if method != "__call__" or options or name is None:
+            called = f"np.{ufunc.__name__}" + ("" if method == "__call__" else f".{method}")
+            given = f" with {', '.join(options)}" if options else ""
+            hint = f"ops.{name}" if name and method == "__call__" else "the function of miniml.ops"
+            raise DTypeError(
+                f"{called}{given} is NumPy's and would leave the graph; use {hint}, or t.asnumpy() "
+                "to leave it on purpose"
+            )
+        return getattr(ops, name)(*inputs)  # type: ignore[no-any-return]
+
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        # NumPy's functions see arrays; a traced tensor refuses to become one, by name.
+        def seen(value: Any) -> Any:
+            if isinstance(value, Operators):
+                return value._host(f"np.{func.__name__}")
+            return type(value)(map(seen, value)) if type(value) in (list, tuple) else value
+
+        return func(*map(seen, args), **{k: seen(v) for k, v in kwargs.items()})
+
+    # fmt: off
+    def __add__(self, other: Any) -> Any: return ops.add(self, other)
+    def __radd__(self, other: Any) -> Any: return ops.add(other, self)
+    def __sub__(self, other: Any) -> Any: return ops.sub(self, other)
+    def __rsub__(self, other: Any) -> Any: return ops.sub(other, self)
+    def __mul__(self, other: Any) -> Any: return ops.mul(self, other)
+    def __rmul__(self, other: Any) -> Any: return ops.mul(other, self)
+    def __truediv__(self, other: Any) -> Any: return ops.div(self, other)
+    def __rtruediv__(self, other: Any) -> Any: return ops.div(other, self)
+    def __floordiv__(self, other: Any) -> Any: return ops.floor_div(self, other)
+    def __rfloordiv__(self, other: Any) -> Any: return ops.floor_div(other, self)
+    def __mod__(self, other: Any) -> Any: return ops.mod(self, other)
+    def __rmod__(self, other: Any) -> Any: return ops.mod(other, self)
+    def __pow__(self, other: Any) -> Any: return ops.pow(self, other)
+    def __rpow__(self, other: Any) -> Any: return ops.pow(other, self)
+    def __matmul__(self, other: Any) -> Any: return ops.matmul(self, other)
+    def __rmatmul__(self, other: Any) -> Any: return ops.matmul(other, self)
+    def __neg__(self) -> Any: return ops.neg(self)
+    def __pos__(self) -> Any: return self
+    def __abs__(self) -> Any: return ops.abs(self)
+    def __invert__(self) -> Any: return ops.logical_not(self)
+    def __and__(self, other: Any) -> Any: return ops.logical_and(self, other)
+    def __rand__(self, other: Any) -> Any: return ops.logical_and(other, self)
+    def __or__(self, other: Any) -> Any: return ops.logical_or(self, other)
+    def __ror__(self, other: Any) -> Any: return ops.logical_or(other, self)
+    def __xor__(self, other: Any) -> Any: return ops.logical_xor(self, other)
+    def __rxor__(self, other: Any) -> Any: return ops.logical_xor(other, self)
+    def __eq__(self, other: Any) -> Any: return ops.equal(self, other)
+    def __ne__(self, other: Any) -> Any: return ops.not_equal(self, other)
+    def __lt__(self, other: Any) -> Any: return ops.less(self, other)
+    def __le__(self, other: Any) -> Any: return ops.less_equal(self, other)
+    def __gt__(self, other: Any) -> Any: return ops.greater(self, other)
+    def __ge__(self, other: Any) -> Any: return ops.greater_equal(self, other)
+    # fmt: on
+
+    __hash__ = object.__hash__
+
+    def __getitem__(self, index: Any) -> Any:
+        return ops.getitem(self, index)
+
+    def __iter__(self) -> Iterator[Any]:
+        return (ops.getitem(self, i) for i in range(len(self)))  # type: ignore[arg-type]
+
+    @property
+    def T(self) -> Any:  # noqa: N802 - NumPy's name
+        """All axes reversed."""
+        return ops.transpose(self, tuple(reversed(range(len(self.shape)))))
+
+    def astype(self, dtype: object) -> Any:
+        """The same values in another dtype."""
+        return ops.cast(self, dtype)
+
+    def reshape(self, *shape: Any) -> Any:
+        """The same elements in another shape; one extent may be -1."""
+        return ops.reshape(self, shape[0] if len(shape) == 1 else shape)
+
+    def transpose(self, *axes: Any) -> Any:
+        """The axes in another order, reversed by default."""
+        order = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes
+        return ops.transpose(self, order or tuple(reversed(range(len(self.shape)))))
+
+    def flatten(self) -> Any:
+        """All elements along one axis."""
+        return ops.reshape(self, (-1,))
+
+    def squeeze(self, axis: Axis = None) -> Any:
+        """Without axes of extent 1."""
+        return ops.squeeze(self, axis)
+
+    def sum(self, axis: Axis = None, keepdims: bool = False) -> Any:
+        """The sum over `axis`, all axes by default."""
+        return ops.sum(self, axis, keepdims)
+
+    def mean(self, axis: Axis = None, keepdims: bool = False) -> Any:
+        """The mean over `axis`, all axes by default."""
+        return ops.mean(self, axis, keepdims)
+
+    def prod(self, axis: Axis = None, keepdims: bool = False) -> Any:
+        """The product over `axis`, all axes by default."""
+        return ops.prod(self, axis, keepdims)
+
+    def max(self, axis: Axis = None, keepdims: bool = False) -> Any:
+        """The maximum over `axis`, all axes by default."""
+        return ops.max(self, axis, keepdims)
+
+    def min(self, axis: Axis = None, keepdims: bool = False) -> Any:
+        """The minimum over `axis`, all axes by default."""
+        return ops.min(self, axis, keepdims)
+
+    def argmax(self, axis: int | None = None, keepdims: bool = False) -> Any:
+        """The index of the first maximum along `axis`, of the flattened tensor by default."""
+        return ops.argmax(self, axis, keepdims)

@@ -1,0 +1,12 @@
+"""WHAT an operation is: its attributes and its inference, and the functions that call it."""
+
+from .bases import Binary as Binary
+from .bases import Comparison as Comparison
+from .bases import FloatBinary as FloatBinary
+from .bases import FloatUnary as FloatUnary
+from .bases import Unary as Unary
+from .control import *  # noqa: F403
+from .create import *  # noqa: F403
+from .elementwise import *  # noqa: F403
+from .reduce import *  # noqa: F403
+from .shape import *  # noqa: F403

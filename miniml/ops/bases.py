@@ -1,0 +1,101 @@
+"""Inference that families of primitives share."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..abstract import Shape
+from ..dtype import FLOATS, DType, bool_
+from ..errors import DTypeError, ShapeError
+from ..primitive import Primitive
+
+Axes = int | tuple[int, ...] | None
+
+
+class Unary(Primitive, abstract=True):
+    """One tensor in, one of the same shape and dtype out."""
+
+    def infer_shape(self, x: Shape) -> Shape:
+        return x
+
+    def infer_dtype(self, x: DType) -> DType:
+        return x
+
+
+class FloatUnary(Unary, abstract=True):
+    """A function of floats, element by element; integers are cast to float32 first."""
+
+    promote = "float"
+
+
+class Binary(Primitive, abstract=True):
+    """Two tensors, broadcast to one shape and promoted to one dtype, which is the output's."""
+
+    promote = True
+
+    def infer_shape(self, x: Shape, y: Shape) -> Shape:
+        return broadcast(self.name, x, y)
+
+    def infer_dtype(self, x: DType, y: DType) -> DType:
+        return x
+
+
+class FloatBinary(Binary, abstract=True):
+    """A function of two floats, element by element; integers are cast to float32 first."""
+
+    promote = "float"
+
+
+class Comparison(Binary, abstract=True):
+    """Two tensors, broadcast and promoted, compared element by element: bool."""
+
+    differentiable = False
+
+    def infer_dtype(self, x: DType, y: DType) -> DType:
+        return bool_
+
+
+def broadcast(name: str, *shapes: Shape) -> Shape:
+    """The shape that all of `shapes` broadcast to, by NumPy's rule; ShapeError naming them."""
+    try:
+        return tuple(np.broadcast_shapes(*shapes))
+    except ValueError:
+        came = " and ".join(map(str, shapes))
+        raise ShapeError(
+            f"{name} cannot broadcast shapes {came}; axes are matched from the last, and two "
+            "extents must be equal or one of them 1"
+        ) from None
+
+
+def normal_axes(name: str, axis: Axes, ndim: int) -> tuple[int, ...]:
+    """The axes as sorted numbers >= 0, all of them for None; ShapeError for one that is not there."""
+    if axis is None:
+        return tuple(range(ndim))
+    given = (axis,) if isinstance(axis, int) else tuple(axis)
+    axes = tuple(sorted(normal_axis(name, a, ndim) for a in given))
+    if len(set(axes)) != len(axes):
+        raise ShapeError(f"{name} got axis {axis}, which names one axis twice; name each once")
+    return axes
+
+
+def normal_axis(name: str, axis: int, ndim: int) -> int:
+    """One axis as a number >= 0; ShapeError when a tensor of rank ndim has no such axis."""
+    if not -ndim <= axis < ndim:
+        has = f"its axes are {-ndim} to {ndim - 1}" if ndim else "a tensor of shape () has none"
+        raise ShapeError(f"{name} got axis {axis} of a tensor of rank {ndim}; {has}")
+    return axis % ndim
+
+
+def reduced_shape(name: str, shape: Shape, axis: Axes, keepdims: bool) -> Shape:
+    """The shape that is left when `axis` is reduced."""
+    axes = normal_axes(name, axis, len(shape))
+    if keepdims:
+        return tuple(1 if i in axes else n for i, n in enumerate(shape))
+    return tuple(n for i, n in enumerate(shape) if i not in axes)
+
+
+def needs_float(name: str, dtype: DType) -> DType:
+    """The dtype itself if it is a float; DTypeError otherwise."""
+    if dtype not in FLOATS:
+        raise DTypeError(f"{name} needs a float tensor; got {dtype.name}; cast it first")
+    return dtype

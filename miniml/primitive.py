@@ -1,0 +1,248 @@
+"""Primitive: an operation as a frozen value, made of its name and its attributes."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable
+from typing import Any, ClassVar, Literal, TypeVar
+
+from . import attributes
+from .attributes import EMPTY, Field
+from .backends.registry import OpSpec, file_spec
+from .errors import (
+    AttributeRefusedError,
+    DeclarationError,
+    DuplicateError,
+    ImmutableError,
+)
+from .trace import current_trace
+
+primitives: dict[str, type[Primitive]] = {}
+F = TypeVar("F", bound=Callable[..., None])
+
+
+class Primitive:
+    """Base of all operations. A subclass says what an operation is; others say how it runs.
+
+    Annotated fields are its attributes: `==`, `hash`, `repr`, keys of caches and the keyword
+    arguments of its kernels come from them. `infer_shape(*shapes)` and `infer_dtype(*dtypes)` give
+    the outputs' shapes and dtypes from the inputs'; optional `infer_value(*values)` gives the
+    result itself where it is known without a kernel, or None.
+
+    Reserved class variables, not attributes:
+    name: the global name, by default the class name. outputs: names of the outputs, or "*parts"
+    for a number that depends on the instance. const_inputs: inputs that must be known when the
+    call is made. effect: "pure", or "state" to keep program order. promote: True casts inputs to
+    their common dtype before inference, "float" moreover casts integers to a float.
+    dynamic_outputs: the outputs' shapes depend on values, so it runs only eagerly.
+    differentiable: False says that no gradient passes, by definition.
+    """
+
+    name: ClassVar[str] = "Primitive"
+    outputs: ClassVar[tuple[str, ...] | str] = ("out",)
+    const_inputs: ClassVar[tuple[str, ...]] = ()
+    effect: ClassVar[Literal["pure", "state"]] = "pure"
+    promote: ClassVar[bool | Literal["float"]] = False
+    dynamic_outputs: ClassVar[bool] = False
+    differentiable: ClassVar[bool] = True
+
+    _fields: ClassVar[tuple[Field, ...]] = ()
+    _inputs: ClassVar[tuple[str, ...] | None] = None
+    _const: ClassVar[tuple[tuple[int, str], ...]] = ()
+    _single: ClassVar[bool] = True
+    _classic: ClassVar[bool] = False
+    _infers_value: ClassVar[bool] = False
+    defined_at: ClassVar[str] = ""
+
+    def __init_subclass__(cls, abstract: bool = False) -> None:
+        super().__init_subclass__()
+        cls._fields = attributes.fields_of(cls)
+        for field in cls._fields:  # defaults live in the fields; instances hold the values
+            if field.name in cls.__dict__:
+                delattr(cls, field.name)
+        if abstract:
+            return
+        frame = sys._getframe(1)
+        cls.defined_at = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        if "name" not in cls.__dict__:
+            cls.name = cls.__name__
+        cls._inputs = _input_names(cls)
+        cls._const = _const_positions(cls)
+        cls._single = isinstance(cls.outputs, tuple) and len(cls.outputs) == 1
+        cls._classic = getattr(cls.__init__, "_miniml_classic", False)
+        cls._infers_value = hasattr(cls, "infer_value")
+        _claim_name(cls)
+        file_spec(_spec(cls))
+        primitives[cls.name] = cls
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        values = attributes.bind_fields(type(self).__name__, self._fields, args, kwargs)
+        self._finish(values)
+
+    def _finish(self, values: dict[str, Any]) -> None:
+        state = self.__dict__
+        state.update(values)
+        state["attributes"] = values
+        items = tuple((k, attributes.key(v)) for k, v in values.items())
+        state["_key"] = (type(self), items)
+        state["_hash"] = hash(state["_key"])
+
+    def __call__(self, *args: Any) -> Any:
+        return self.unwrap(current_trace().bind(self, args))
+
+    def unwrap(self, outs: tuple[Any, ...]) -> Any:
+        """The tuple of outputs as the caller sees it: bare when the primitive has one output."""
+        return outs[0] if self._single else outs
+
+    def add_prim_attr(self, name: str, value: Any) -> Primitive:
+        """Record one more attribute; only inside a classic `__init__`."""
+        self.__setattr__(name, value)
+        self.__dict__["_extra"][name] = self.__dict__[name]
+        return self
+
+    def init_prim_io_names(self, inputs: list[str], outputs: list[str]) -> None:
+        """Name inputs and outputs; they must agree with infer_shape and with `outputs`.
+
+        Raises DeclarationError when they do not.
+        """
+        named = self._inputs
+        if named is not None and tuple(inputs) != named:
+            raise DeclarationError(
+                f"{self.name} names its inputs {', '.join(inputs)}; infer_shape names them "
+                f"{', '.join(named)}; make them agree"
+            )
+        if isinstance(self.outputs, tuple) and len(outputs) != len(self.outputs):
+            raise DeclarationError(
+                f"{self.name} names {len(outputs)} outputs ({', '.join(outputs)}); it has "
+                f"{len(self.outputs)}; say outputs = {tuple(outputs)!r} in the class"
+            )
+
+    @property
+    def input_names(self) -> tuple[str, ...] | None:
+        """Names of all inputs, const ones included; None for a variable number."""
+        return self._inputs
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if "_key" in self.__dict__:
+            raise ImmutableError(
+                f"{self.name} is frozen, so {name} cannot be set; make another {self.name}(...)"
+            )
+        self.__dict__[name] = attributes.freeze(value, type(self).__name__, name)
+
+    def __delattr__(self, name: str) -> None:
+        raise ImmutableError(f"{self.name} is frozen, so {name} cannot be deleted")
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("_key", "_hash", "attributes"):
+            raise AttributeRefusedError(
+                f"{type(self).__name__}.__init__ must call super().__init__(...) or carry "
+                "@prim_attr_register, so that the attributes are recorded"
+            )
+        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Primitive) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return int(self._hash)
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{k}={attributes.show(v)}" for k, v in self.attributes.items())
+        return f"{self.name}({shown})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return rebuild, (type(self), self.attributes)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Primitive:
+        return self
+
+
+class PrimitiveWithInfer(Primitive, abstract=True):
+    """The classic base for primitives that infer; the same as Primitive."""
+
+
+class PrimitiveWithCheck(Primitive, abstract=True):
+    """A primitive that only validates: `check_shape(*shapes)` and `check_dtype(*dtypes)`.
+
+    Its outputs are those of input 0, unless `@infer_rule("Name")` files another inference.
+    """
+
+
+def prim_attr_register(init: F) -> F:
+    """Decorator of a classic `__init__`: every argument, defaults included, is an attribute.
+
+    The body may call init_prim_io_names and add_prim_attr and set further plain values; the
+    primitive is frozen when it ends.
+    """
+    signature = inspect.signature(init)
+
+    def register(self: Primitive, *args: Any, **kwargs: Any) -> None:
+        bound = signature.bind(self, *args, **kwargs)
+        bound.apply_defaults()
+        values = dict(list(bound.arguments.items())[1:])
+        self.__dict__["_extra"] = extra = {}
+        for name, value in values.items():
+            self.__setattr__(name, value)
+            extra[name] = self.__dict__[name]
+        init(self, *args, **kwargs)
+        self._finish(self.__dict__.pop("_extra"))
+        file_spec(_spec(type(self), tuple(extra)))
+
+    register.__wrapped__ = init  # type: ignore[attr-defined]
+    register._miniml_classic = True  # type: ignore[attr-defined]
+    return register  # type: ignore[return-value]
+
+
+def rebuild(cls: type[Primitive], values: dict[str, Any]) -> Primitive:
+    """The primitive of a class with exactly these attributes, without running its `__init__`."""
+    made = cls.__new__(cls)
+    made._finish(dict(values))
+    return made
+
+
+def _input_names(cls: type[Primitive]) -> tuple[str, ...] | None:
+    rule = getattr(cls, "infer_shape", None) or getattr(cls, "check_shape", None)
+    if rule is None:
+        raise DeclarationError(
+            f"{cls.name} defines no infer_shape; say what shape comes out: "
+            "def infer_shape(self, x): return x"
+        )
+    parameters = list(inspect.signature(rule).parameters.values())[1:]
+    if any(p.kind is p.VAR_POSITIONAL for p in parameters):
+        return None
+    return tuple(p.name.removesuffix("_shape") for p in parameters if p.default is EMPTY)
+
+
+def _const_positions(cls: type[Primitive]) -> tuple[tuple[int, str], ...]:
+    names = cls._inputs or ()
+    unknown = [n for n in cls.const_inputs if n not in names]
+    if unknown:
+        raise DeclarationError(
+            f"{cls.name} declares const_inputs {', '.join(unknown)}; infer_shape has inputs "
+            f"{', '.join(names) or 'of a variable number'}"
+        )
+    return tuple((names.index(n), n) for n in cls.const_inputs)
+
+
+def _claim_name(cls: type[Primitive]) -> None:
+    other = primitives.get(cls.name)
+    if other is None or _identity(other) == _identity(cls):
+        return
+    raise DuplicateError(
+        f"primitive name {cls.name!r} is taken by {other.__module__}.{other.__qualname__}, defined "
+        f"at {other.defined_at}; rename the class or set name = '...' in it"
+    )
+
+
+def _identity(cls: type) -> tuple[str, str]:
+    return cls.__module__, cls.__qualname__
+
+
+def _spec(cls: type[Primitive], recorded: tuple[str, ...] | None = None) -> OpSpec:
+    inputs = cls._inputs
+    tensors = None if inputs is None else tuple(n for n in inputs if n not in cls.const_inputs)
+    outputs = cls.outputs if isinstance(cls.outputs, tuple) else None
+    if recorded is None and not getattr(cls.__init__, "_miniml_classic", False):
+        recorded = tuple(f.name for f in cls._fields)
+    return OpSpec(cls.name, tensors, tuple(cls.const_inputs), outputs, recorded)

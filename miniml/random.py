@@ -1,0 +1,40 @@
+"""Random streams: a key and an offset into the blocks of a counter-based generator."""
+
+from __future__ import annotations
+
+import secrets
+
+import numpy as np
+
+from .tensor import Parameter, Tensor
+
+
+class Generator:
+    """A stream of Philox 4x32-10 blocks: `state` holds (key, offset) as uint64.
+
+    Drawing advances the offset by the number of blocks used, so equal seeds give equal numbers
+    and a stream can be resumed from its state.
+    """
+
+    def __init__(self, seed: int | None = None):
+        self.state = Parameter(np.zeros(2, np.uint64), name="random_state", requires_grad=False)
+        self.manual_seed(secrets.randbits(63) if seed is None else seed)
+
+    def manual_seed(self, seed: int) -> Generator:
+        """Start the stream of `seed` (any int, taken modulo 2**64) at its beginning."""
+        self.state.set_data(np.array([seed % 2**64, 0], np.uint64))
+        return self
+
+    def reserve(self, blocks: int) -> Tensor:
+        """The state before a draw of `blocks` blocks, which are taken from the stream."""
+        before = Tensor(self.state.asnumpy())
+        self.state._buffer[1] += np.uint64(blocks)
+        return before
+
+
+default_generator = Generator(0)
+
+
+def manual_seed(seed: int) -> Generator:
+    """Seed the default generator, from which `ops.uniform`, dropout and initializers draw."""
+    return default_generator.manual_seed(seed)

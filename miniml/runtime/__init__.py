@@ -1,0 +1,1 @@
+"""When operations are computed: at once, or as compiled programs."""

@@ -1,0 +1,136 @@
+"""The eager trace: infer, select a kernel, allocate, launch, at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from .. import random
+from ..abstract import Abstract
+from ..arguments import arguments
+from ..backends import registry
+from ..backends.device import Array, get_device
+from ..errors import GraphError, NonFiniteError
+from ..graph.ir import Graph, interleave
+from ..graph.tracer import TracedTensor, known_value, live, replay
+from ..infer import infer
+from ..location import point_at, user_location
+from ..primitive import Primitive
+from ..settings import GRAPH_MODE, current
+from ..tensor import Parameter, Tensor, common_device
+from .jit import compiled
+from .launch import Prepared, prepare, run_prepared
+
+_LIMIT = 4096
+
+
+class EagerTrace:
+    """Runs every call at once. Prepared kernels are kept by primitive, shapes and dtypes."""
+
+    def __init__(self) -> None:
+        self._cache: dict[object, Prepared] = {}
+        self._version = -1
+
+    def bind(self, primitive: Primitive, args: Sequence[Any]) -> tuple[Any, ...]:
+        try:
+            return self._bind(primitive, args)
+        except Exception as error:
+            point_at(error, user_location(), f"{primitive.name} was called")
+            raise
+
+    def _bind(self, primitive: Primitive, args: Sequence[Any]) -> tuple[Any, ...]:
+        tensors, consts = arguments(primitive, args, self.bind)
+        for t in tensors:
+            if isinstance(t, TracedTensor):
+                _refuse_traced(primitive, t)
+        device = common_device(primitive.name, tensors)
+        get_device(device)
+        if primitive._infers_value:
+            known = known_value(primitive, tensors, consts)
+            if known is not None:
+                return known
+        arrays = tuple(t._data for t in tensors)
+        with np.errstate(all="ignore"):
+            if primitive.dynamic_outputs:
+                outs = _run_dynamic(primitive, arrays, consts, device)
+            else:
+                prepared = self._prepared(primitive, tensors, consts, device)
+                outs = run_prepared(prepared, arrays)
+                if prepared.entry.view and any(isinstance(t, Parameter) for t in tensors):
+                    outs = tuple(o.copy() for o in outs)
+        results = tuple(Tensor.wrap(o, device) for o in outs)
+        if current().check_nan:
+            check_finite(primitive.name, tensors, results)
+        if primitive.effect == "state" and tensors and isinstance(tensors[0], Parameter):
+            tensors[0].set_data(results[0])
+        return results
+
+    def _prepared(
+        self, primitive: Primitive, tensors: list[Tensor], consts: dict[str, Any], device: str
+    ) -> Prepared:
+        providers = current().providers
+        key = (
+            primitive, tuple(consts.items()), tuple([(t.shape, t.dtype) for t in tensors]),
+            device, providers,
+        )  # fmt: skip
+        if self._version != registry.version or len(self._cache) > _LIMIT:
+            self._cache.clear()
+            self._version = registry.version
+        found = self._cache.get(key)
+        if found is None:
+            abstracts = [Abstract(t.shape, t.dtype) for t in tensors]
+            outs = infer(primitive, interleave(primitive, abstracts, consts))
+            attrs = {**primitive.attributes, **consts}
+            found = prepare(primitive, tuple(abstracts), outs, attrs, device, providers)
+            if self._version == registry.version:  # inference may itself file something
+                self._cache[key] = found
+        return found
+
+    def run(self, graph: Graph, args: Sequence[Any]) -> tuple[Any, ...]:
+        return replay(graph, args)
+
+    def call(self, fn: Callable[..., Any], args: Sequence[Any]) -> Any:
+        settings = current()
+        if settings.mode == GRAPH_MODE and settings.jit:
+            return compiled(fn)(*args)
+        return fn(*args)
+
+    def graph_of(self, fn: Callable[..., Any], operands: Sequence[Any]) -> tuple[Graph, list[Any]]:
+        raise GraphError("the eager trace runs branches and loops at once; it traces no graph")
+
+    def reserve(self, blocks: int) -> tuple[Any, int]:
+        return random.default_generator.reserve(blocks), 0
+
+
+def _refuse_traced(primitive: Primitive, tensor: TracedTensor) -> None:
+    live(tensor)
+    raise GraphError(f"{primitive.name} got a traced tensor outside its trace")
+
+
+def _run_dynamic(
+    primitive: Primitive, arrays: tuple[Array, ...], consts: dict[str, Any], device: str
+) -> tuple[Array, ...]:
+    """A primitive whose output shapes depend on values: its kernel returns fresh arrays."""
+    dtypes = tuple(a.dtype for a in arrays)
+    selection = registry.select(primitive.name, device, dtypes, current().providers)
+    result = selection.entry.body(*arrays, **primitive.attributes, **consts)  # type: ignore[operator]
+    return tuple(result) if isinstance(result, (tuple, list)) else (result,)
+
+
+def check_finite(name: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
+    """NonFiniteError, with the inputs' ranges, when an output holds a NaN or an infinity."""
+    for output in outputs:
+        array = output._data
+        if array.dtype.kind in "fV" and not np.isfinite(array.astype(np.float64)).all():
+            ranges = ", ".join(_range(t._data) for t in inputs) or "none"
+            kind = "NaN" if np.isnan(array.astype(np.float64)).any() else "an infinity"
+            raise NonFiniteError(f"{name} made {kind}; its inputs were {ranges}")
+
+
+def _range(array: Array) -> str:
+    if not array.size:
+        return f"{array.dtype.name}{list(array.shape)} empty"
+    wide = array.astype(np.float64)
+    return f"{array.dtype.name}{list(array.shape)} in [{wide.min():.4g}, {wide.max():.4g}]"

@@ -1,0 +1,5 @@
+"""jit."""
+from typing import Any
+
+def compiled(fn: Any) -> Any:
+    return fn

@@ -1,0 +1,110 @@
+"""How miniml runs: mode, device, providers and debug switches, as one frozen value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from typing import Any
+
+from .errors import DeviceError, MinimlError
+
+GRAPH_MODE = 0
+PYNATIVE_MODE = 1
+
+_DEVICES = {"cpu": "cpu", "gpu": "cuda", "cuda": "cuda", "cuda-sim": "cuda-sim"}
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The settings in force; every field is one keyword of `set_context` and `context`."""
+
+    mode: int = PYNATIVE_MODE
+    device_target: str = "cpu"
+    providers: tuple[str, ...] = ()
+    jit: bool = True
+    check_nan: bool = False
+    verify_passes: bool = False
+    disabled_passes: tuple[str, ...] = ()
+    sim: str = "check"
+
+
+_default = Settings()
+_local: ContextVar[Settings | None] = ContextVar("miniml_settings", default=None)
+
+
+def current() -> Settings:
+    """The settings of this context: those of the innermost `context`, else the process default."""
+    return _local.get() or _default
+
+
+def set_context(
+    *,
+    mode: int | None = None,
+    device_target: str | None = None,
+    providers: tuple[str, ...] | None = None,
+    jit: bool | None = None,
+    check_nan: bool | None = None,
+    verify_passes: bool | None = None,
+    disabled_passes: tuple[str, ...] | None = None,
+    sim: str | None = None,
+) -> None:
+    """Change the process default; what is not named stays as it is.
+
+    mode: PYNATIVE_MODE (run each operation at once) or GRAPH_MODE (compile cells and gradients).
+    device_target: "cpu", "cuda" or "cuda-sim" ("CPU" and "GPU" are accepted).
+    providers: names of kernel providers, best first; built-in kernels come after them.
+    jit: False runs compiled functions op by op, for debugging.
+    check_nan: True stops at the first operation that makes a NaN or an infinity and names it.
+    verify_passes: True re-infers the whole graph after every pass.
+    disabled_passes: names of graph passes to leave out.
+    sim: "check" or "fast", how cuda-sim runs kernels.
+    """
+    global _default
+    given = {key: value for key, value in locals().items() if value is not None}
+    _default = _changed(_default, given)
+
+
+@contextmanager
+def context(
+    *,
+    mode: int | None = None,
+    device_target: str | None = None,
+    providers: tuple[str, ...] | None = None,
+    jit: bool | None = None,
+    check_nan: bool | None = None,
+    verify_passes: bool | None = None,
+    disabled_passes: tuple[str, ...] | None = None,
+    sim: str | None = None,
+) -> Iterator[Settings]:
+    """The same settings as `set_context`, for one `with` block of this thread or task only."""
+    given = {key: value for key, value in locals().items() if value is not None}
+    token = _local.set(_changed(current(), given))
+    try:
+        yield current()
+    finally:
+        _local.reset(token)
+
+
+def device_name(name: str) -> str:
+    """The canonical spelling of a device: "CPU" -> "cpu", "GPU" -> "cuda"."""
+    try:
+        return _DEVICES[name.lower()]
+    except (KeyError, AttributeError):
+        raise DeviceError(
+            f"device {name!r} is unknown; use 'cpu', 'cuda' or 'cuda-sim'"
+        ) from None
+
+
+def _changed(settings: Settings, given: dict[str, Any]) -> Settings:
+    if "device_target" in given:
+        given["device_target"] = device_name(given["device_target"])
+    if given.get("mode", settings.mode) not in (GRAPH_MODE, PYNATIVE_MODE):
+        raise MinimlError(f"mode {given['mode']!r} is unknown; use GRAPH_MODE or PYNATIVE_MODE")
+    if given.get("sim", settings.sim) not in ("check", "fast"):
+        raise MinimlError(f"sim {given['sim']!r} is unknown; use 'check' or 'fast'")
+    for key in ("providers", "disabled_passes"):
+        if key in given:
+            given[key] = (given[key],) if isinstance(given[key], str) else tuple(given[key])
+    return replace(settings, **given)

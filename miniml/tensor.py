@@ -1,0 +1,276 @@
+"""Tensor, an immutable array on a device, and Parameter, the one kind that can be updated."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .backends.device import get_device
+from .dtype import DType, as_dtype, canonical, float32, int64
+from .errors import DeviceError, DTypeError, ImmutableError, ShapeError
+from .operators import Operators
+from .settings import current, device_name
+
+Array = np.ndarray[Any, Any]
+
+
+class Tensor(Operators):
+    """An immutable array with a dtype and a device.
+
+    data: nested sequences, Python scalars, NumPy arrays, Tensors or anything with DLPack; it is
+    copied. Python floats give float32, ints int64, bools bool; arrays keep their dtype unless
+    `dtype` says otherwise. device: by default the context's `device_target`.
+
+    >>> Tensor([[1.0, 2.0]])
+    Tensor([[1., 2.]], shape=(1, 2), dtype=float32)
+    """
+
+    __slots__ = ("_data", "_device", "__weakref__")
+    _data: Any
+    _device: str
+
+    def __init__(self, data: Any, dtype: object = None, device: str | None = None):
+        array = host_array(data, None if dtype is None else as_dtype(dtype))
+        self._device = device_name(device) if device else current().device_target
+        self._data = get_device(self._device).from_host(array)
+        self._seal()
+
+    @classmethod
+    def wrap(cls, data: Any, device: str) -> Tensor:
+        """A Tensor around a device array that nobody else will write to; nothing is copied."""
+        tensor = Tensor.__new__(Tensor)
+        tensor._data, tensor._device = data, device
+        data.setflags(write=False)
+        return tensor
+
+    def _seal(self) -> None:
+        self._data.setflags(write=False)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The extents of the axes."""
+        return self._data.shape  # type: ignore[no-any-return]
+
+    @property
+    def dtype(self) -> DType:
+        """The dtype, one of miniml's."""
+        return canonical(self._data.dtype)
+
+    @property
+    def device(self) -> str:
+        """Where the data live: "cpu", "cuda" or "cuda-sim"."""
+        return self._device
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return int(np.prod(self.shape, dtype=np.int64))
+
+    @property
+    def nbytes(self) -> int:
+        """The number of bytes of the elements."""
+        return self.size * self.dtype.itemsize
+
+    def _host(self, wanted: str) -> Array:
+        """The data as a NumPy array; `wanted` says what for, should a traced tensor refuse."""
+        return self._data if self._device == "cpu" else get_device(self._device).to_host(self._data)
+
+    def asnumpy(self) -> Array:
+        """A fresh NumPy array with the data."""
+        return np.array(self._host("asnumpy()"), order="C", copy=True)
+
+    def item(self) -> bool | int | float:
+        """The only element, as a Python scalar; ShapeError if there are more or none."""
+        return self._scalar("item()")
+
+    def tolist(self) -> Any:
+        """The data as nested lists of Python scalars."""
+        return self._host("tolist()").tolist()
+
+    def to(self, device: str) -> Tensor:
+        """This tensor on another device; itself if it is there already."""
+        name = device_name(device)
+        if name == self._device:
+            return self
+        return Tensor.wrap(get_device(name).from_host(self._host("to()")), name)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        array = self._host("np.asarray")
+        if dtype is not None and np.dtype(dtype) != array.dtype:
+            if copy is False:
+                raise ValueError(f"a Tensor of {self.dtype} cannot be seen as {dtype} without a copy")
+            return array.astype(dtype)
+        return array.copy() if copy else array
+
+    def __dlpack__(self, **options: Any) -> Any:
+        array = self._host("DLPack")
+        try:
+            return array.__dlpack__(**options)
+        except BufferError:  # the consumer cannot be told that the memory is read-only
+            return array.copy().__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._host("DLPack").__dlpack_device__()
+
+    def _scalar(self, wanted: str) -> bool | int | float:
+        array = self._host(wanted)
+        if array.size != 1:
+            raise ShapeError(
+                f"Tensor of shape {self.shape} has {array.size} elements, so {wanted} has no one "
+                "value; index it or reduce it first"
+            )
+        return array.item()  # type: ignore[no-any-return]
+
+    def __bool__(self) -> bool:
+        return bool(self._scalar("bool"))
+
+    def __int__(self) -> int:
+        return int(self._scalar("int"))
+
+    def __float__(self) -> float:
+        return float(self._scalar("float"))
+
+    def __index__(self) -> int:
+        if self.dtype.kind not in "iu":
+            raise DTypeError(f"Tensor of {self.dtype} is no index; an integer tensor would be")
+        return int(self._scalar("index"))
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise ShapeError("Tensor of shape () has no length; it is a single value")
+        return self.shape[0]
+
+    def __format__(self, spec: str) -> str:
+        return format(self._scalar("format"), spec) if spec else str(self)
+
+    def __repr__(self) -> str:
+        return self._show("Tensor")
+
+    def _show(self, kind: str, extra: str = "") -> str:
+        body = np.array2string(self._host("repr"), separator=", ", prefix=kind + "(", threshold=100)
+        where = "" if self._device == "cpu" else f", device={self._device}"
+        return f"{kind}({body}, shape={self.shape}, dtype={self.dtype.name}{extra}{where})"
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        raise ImmutableError(
+            f"{type(self).__name__} refuses item assignment [{index!r}]; tensors do not change: "
+            "use ops.scatter(t, index, value) or ops.where(mask, value, t) for a new one"
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restore, (self.asnumpy(), self._device)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
+        return self
+
+
+class Parameter(Tensor):
+    """A Tensor with a name and a buffer that `assign`, `set_data` and optimizers update in place.
+
+    Shape, dtype and buffer never change. requires_grad: False keeps it out of
+    `trainable_params`. The data are copied.
+    """
+
+    __slots__ = ("name", "requires_grad", "_buffer")
+
+    def __init__(
+        self,
+        data: Any,
+        name: str = "parameter",
+        requires_grad: bool = True,
+        device: str | None = None,
+    ):
+        super().__init__(data, device=device)
+        self.name, self.requires_grad = name, requires_grad
+
+    def _seal(self) -> None:
+        self._buffer = self._data
+        self._data = self._buffer.view()
+        self._data.setflags(write=False)
+
+    def set_data(self, value: Any) -> None:
+        """Overwrite the data; shape and dtype must be equal, else ShapeError or DTypeError."""
+        array = value._host("set_data") if isinstance(value, Tensor) else host_array(value, None)
+        if array.shape != self.shape:
+            raise ShapeError(
+                f"Parameter {self.name!r} has shape {self.shape}; got {array.shape}; "
+                "a parameter's shape never changes"
+            )
+        if not isinstance(value, (Tensor, np.ndarray)):
+            array = array.astype(self.dtype)
+        if array.dtype != self.dtype:
+            raise DTypeError(
+                f"Parameter {self.name!r} has dtype {self.dtype}; got {array.dtype}; cast it first"
+            )
+        np.copyto(self._buffer, array)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        state = (self.asnumpy(), self.name, self.requires_grad, self._device)
+        return _restore_parameter, (type(self), state)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Parameter:
+        return type(self)(self.asnumpy(), self.name, self.requires_grad, self._device)
+
+    def __repr__(self) -> str:
+        return self._show("Parameter", f", name={self.name!r}")
+
+
+def host_array(data: Any, dtype: DType | None) -> Array:
+    """A NumPy array of what a user calls data, by the rules of Tensor; DTypeError when it is none."""
+    if isinstance(data, Tensor):
+        array = data._host("Tensor")
+    elif isinstance(data, (np.ndarray, np.generic)):
+        array = np.asarray(data)
+    elif hasattr(data, "__dlpack__"):
+        array = np.from_dlpack(data)
+    else:
+        array = _from_python(data)
+    canonical(array.dtype)
+    return array if dtype is None else array.astype(dtype)
+
+
+def _from_python(data: Any) -> Array:
+    try:
+        array = np.array(data)
+    except ValueError as error:
+        raise ShapeError(f"Tensor needs rows of equal length; {error}") from None
+    if array.dtype.kind == "O":
+        raise DTypeError(f"Tensor refuses {type(data).__name__} {data!r}; give numbers or arrays")
+    first = _first_leaf(data)
+    if array.dtype == np.float64 and not isinstance(first, (np.generic, np.ndarray)):
+        return array.astype(float32)
+    return array.astype(int64) if array.dtype.kind == "i" and isinstance(first, int) else array
+
+
+def _first_leaf(data: Any) -> Any:
+    while isinstance(data, (list, tuple)) and data:
+        data = data[0]
+    return data
+
+
+def common_device(name: str, tensors: list[Tensor]) -> str:
+    """The device all tensors are on, or the context's for none; DeviceError for two."""
+    if not tensors:
+        return current().device_target
+    device = tensors[0].device
+    for tensor in tensors:
+        if tensor.device != device:
+            raise DeviceError(
+                f"{name} got tensors on two devices, {device} and {tensor.device}; move one with "
+                f".to({device!r})"
+            )
+    return device
+
+
+def _restore(array: Array, device: str) -> Tensor:
+    return Tensor(array, device=device)
+
+
+def _restore_parameter(cls: type[Parameter], state: tuple[Any, ...]) -> Parameter:
+    return cls(*state)

@@ -1,0 +1,53 @@
+"""OpInfo: one row per primitive that says how to draw inputs, what is right and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from ..dtype import DType
+from ..errors import MinimlError
+from ..primitive import Primitive
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One valid call: inputs by position (const inputs as values), attributes by name."""
+
+    inputs: tuple[Any, ...]
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """One call that must be refused with a message that `match` (a regular expression) finds."""
+
+    inputs: tuple[Any, ...]
+    match: str
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+    error: type[Exception] = MinimlError
+
+
+@dataclass(frozen=True, slots=True)
+class OpInfo:
+    """What tests need to know of a primitive that its rules do not say.
+
+    samples(rng, dtype): small valid calls for a working dtype, away from kinks and poles.
+    reference(*inputs, **attrs): the right outputs, independent of miniml, in float64.
+    dtypes: letters of the working dtypes, all of the kernel table's by default. domain: where
+    inputs come from, a sentence or (low, high). refused: calls that must be refused. nan:
+    "handled" where a NaN may rightly vanish. batch_axes: the input axes along which the
+    primitive works row by row, where it does.
+    """
+
+    primitive: type[Primitive]
+    samples: Callable[[np.random.Generator, DType], Iterable[Sample]]
+    reference: Callable[..., Any] | None = None
+    dtypes: str | None = None
+    domain: str | tuple[float, float] | None = None
+    refused: tuple[Refusal, ...] = ()
+    nan: Literal["propagates", "handled"] = "propagates"
+    batch_axes: tuple[int | None, ...] | None = None

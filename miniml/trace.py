@@ -1,0 +1,60 @@
+"""The one interception point: what happens when a primitive is called is the current trace's word."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Protocol
+
+from .errors import MinimlError
+
+if TYPE_CHECKING:
+    from .primitive import Primitive
+
+
+class Trace(Protocol):
+    """Who gives meaning to calls: the eager trace runs them, a graph trace records them."""
+
+    def bind(self, primitive: Primitive, args: Sequence[Any]) -> tuple[Any, ...]:
+        """One call of a primitive; always a tuple of outputs."""
+
+    def run(self, graph: Any, args: Sequence[Any]) -> tuple[Any, ...]:
+        """A whole graph on values: compiled or interpreted when eager, inlined when tracing."""
+
+    def call(self, fn: Callable[..., Any], args: Sequence[Any]) -> Any:
+        """A Python function: compiled when eager in GRAPH_MODE, just called otherwise."""
+
+    def graph_of(self, fn: Callable[..., Any], operands: Sequence[Any]) -> tuple[Any, list[Any]]:
+        """The graph of a branch or loop body and the live outer values it captured."""
+
+    def reserve(self, blocks: int) -> tuple[Any, int]:
+        """Random state to draw from: a (key, offset) tensor, and how many blocks to skip."""
+
+
+_current: ContextVar[Trace | None] = ContextVar("miniml_trace", default=None)
+_eager: Trace | None = None
+
+
+def install_eager(trace: Trace) -> None:
+    """Set the trace that is current where no other one is."""
+    global _eager
+    _eager = trace
+
+
+def current_trace() -> Trace:
+    """The innermost trace of this thread or task."""
+    trace = _current.get() or _eager
+    if trace is None:
+        raise MinimlError("no trace is installed; `import miniml` installs the eager one")
+    return trace
+
+
+@contextmanager
+def use_trace(trace: Trace) -> Iterator[None]:
+    """Make `trace` current inside the `with` block."""
+    token = _current.set(trace)
+    try:
+        yield
+    finally:
+        _current.reset(token)
