@@ -38,6 +38,7 @@ import numpy as np
 import numpy.typing as npt
 
 Words = npt.NDArray[np.uint32]
+Array = npt.NDArray[Any]
 State = npt.NDArray[np.uint64]
 Shape = tuple[int, ...]
 
@@ -85,9 +86,7 @@ def block_count(shape: Shape, dtype: np.dtype[Any]) -> int:
     return -(-math.prod(shape) // per_block)
 
 
-def stream(
-    state: State, skip: int, per_block: int, out: npt.NDArray[Any]
-) -> Iterator[tuple[Words, npt.NDArray[Any]]]:
+def stream(state: State, skip: int, per_block: int, out: Array) -> Iterator[tuple[Words, Array]]:
     """Pairs of (words (blocks, 4), the part of `out` they fill, flat), a cached piece at a time."""
     flat = out.reshape(-1)
     key, offset = int(state[0]), int(state[1]) + skip
@@ -102,7 +101,12 @@ def unit64(words: Words) -> npt.NDArray[np.float64]:
     """Words (n, 4) to float64 (n, 2): 53 bits of each little-endian pair, in [0, 1)."""
     wide = words.astype(np.uint64)
     wide = ((wide[:, 1::2] << WORD_BITS) | wide[:, 0::2]) >> np.uint64(11)
-    return wide * 2.0**-53
+    return wide * np.float64(2.0**-53)
+
+
+def unit32(words: Words) -> npt.NDArray[np.float32]:
+    """Words (n, 4) to float32 (n, 4): the upper 24 bits of each, in [0, 1)."""
+    return (words >> np.uint32(8)).astype(np.float32) * np.float32(2.0**-24)
 
 
 def uniform(
@@ -113,7 +117,7 @@ def uniform(
     low: float,
     high: float,
     skip: int,
-    out: npt.NDArray[Any],
+    out: Array,
 ) -> None:
     """Independent draws from [low, high), both rounded to `dtype`; `low` alone if they are equal.
 
@@ -124,10 +128,10 @@ def uniform(
     start, span = real(low), real(float(high) - float(low))
     ceiling = np.nextafter(np.asarray(high, dtype), np.asarray(low, dtype))
     for words, piece in stream(state, skip, 2 if wide else 4, out):
-        unit = unit64(words) if wide else (words >> np.uint32(8)) * np.float32(2.0**-24)
-        draw = unit.astype(real, copy=False).reshape(-1)[: piece.size]
-        draw *= span
-        draw += start
+        unit: Array = unit64(words) if wide else unit32(words)
+        draw = unit.reshape(-1)[: piece.size]
+        np.multiply(draw, span, out=draw)
+        np.add(draw, start, out=draw)
         piece[...] = draw
         np.minimum(piece, ceiling, out=piece)
 
@@ -140,7 +144,7 @@ def normal(
     mean: float,
     std: float,
     skip: int,
-    out: npt.NDArray[Any],
+    out: Array,
 ) -> None:
     """Independent draws from the normal distribution of `mean` and standard deviation `std`.
 
@@ -170,7 +174,7 @@ def bernoulli(
     dtype: np.dtype[Any],
     p: float,
     skip: int,
-    out: npt.NDArray[Any],
+    out: Array,
 ) -> None:
     """Independent draws that are 1 with probability `p` (to 24 bits, rounded up), otherwise 0.
 

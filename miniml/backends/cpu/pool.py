@@ -83,9 +83,7 @@ def max_pool2d(
         indices += base
 
 
-def compete(
-    pixels: Array, taps: list[tuple[Region, Region]], values: Array, winner: Array
-) -> None:
+def compete(pixels: Array, taps: list[tuple[Region, Region]], values: Array, winner: Array) -> None:
     """Raise `values` to the largest pixel of each window and `winner` to its tap, in place.
 
     They begin as the first pixel of each window that lies in the image, and its tap.
@@ -111,7 +109,8 @@ def flat_places(indices: Array, plane: int) -> Array:
     """Indices (m, C, OH, OW) into planes of `plane` pixels, as indices into all m * C planes."""
     images, channels = indices.shape[:2]
     starts = np.arange(images * channels, dtype=np.int64) * plane
-    return indices + starts.reshape(images, channels, 1, 1)
+    places: Array = indices + starts.reshape(images, channels, 1, 1)
+    return places
 
 
 def max_pool2d_grad(dout: Array, indices: Array, *, input_shape: Pair, out: Array) -> None:
@@ -145,7 +144,8 @@ def window_sizes(
         start = np.arange(windows[k]) * stride[k] - padding[k][0]
         inside = np.minimum(start + kernel_size[k], image[k]) - np.maximum(start, 0)
         sides.append(np.full(windows[k], kernel_size[k]) if padded else inside)
-    return np.multiply.outer(*sides).astype(np.float64)
+    sizes: Array = np.multiply.outer(*sides).astype(np.float64)
+    return sizes
 
 
 def avg_pool2d(

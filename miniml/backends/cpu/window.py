@@ -168,13 +168,13 @@ def conv2d_input_grad(
         return
     count, inner, kh, kw = w.shape
     outer = count // groups
-    turned = w.reshape(groups, outer, inner, kh, kw)[..., ::-1, ::-1].transpose(0, 2, 1, 3, 4)
     reach = (dilation[0] * (kh - 1), dilation[1] * (kw - 1))
     # With stride 1 these pads give back exactly H rows and W columns.
     vertical = (reach[0] - padding[0][0], reach[0] - padding[0][1])
     horizontal = (reach[1] - padding[1][0], reach[1] - padding[1][1])
     enough = min(*vertical, *horizontal) >= 0
     if stride == (1, 1) and enough and 4 * inner > outer:
+        turned = w.reshape(groups, outer, inner, kh, kw)[..., ::-1, ::-1].transpose(0, 2, 1, 3, 4)
         conv2d(
             dout,
             turned.reshape(groups * inner, outer, kh, kw),
@@ -185,14 +185,22 @@ def conv2d_input_grad(
             out=out,
         )
         return
-    dtype = np.result_type(dout, w, np.float32)
-    filters = w.reshape(groups, outer, -1).transpose(0, 2, 1).astype(dtype)
-    patches = Patches(out.shape, (kh, kw), stride, padding, dilation, dtype)
+    patches = Patches(
+        out.shape, (kh, kw), stride, padding, dilation, np.result_type(dout, w, np.float32)
+    )
+    scatter_windows(patches, dout, w.reshape(groups, outer, -1), out)
+
+
+def scatter_windows(patches: Patches, dout: Array, filters: Array, out: Array) -> None:
+    """Add filters^T dout back to the windows: filters (groups, O/groups, C/groups*KH*KW)."""
+    groups, outer, inner = filters.shape
+    dtype = patches.columns.dtype
+    transposed = filters.transpose(0, 2, 1).astype(dtype)
     for start in range(0, dout.shape[0], patches.step):
         stop = min(start + patches.step, dout.shape[0])
         slopes = widened(dout[start:stop], patches.width, dtype).reshape(groups, outer, -1)
         columns = patches.view(stop - start)
-        np.matmul(filters, slopes, out=columns.reshape(groups, inner * kh * kw, -1))
+        np.matmul(transposed, slopes, out=columns.reshape(groups, inner, -1))
         patches.scatter(columns, out[start:stop])
 
 

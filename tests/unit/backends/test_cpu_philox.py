@@ -1,0 +1,182 @@
+"""Philox against the published vectors, its recipe word by word, and statistics of the draws."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+from scipy import stats
+
+from miniml.backends.cpu import philox
+
+STATE = np.array([0x0123456789ABCDEF, 1000], np.uint64)
+KERNELS = {
+    "uniform": (philox.uniform, {"low": -1.0, "high": 3.0}),
+    "normal": (philox.normal, {"mean": 2.0, "std": 0.5}),
+    "bernoulli": (philox.bernoulli, {"p": 0.3}),
+}
+FLOATS = [np.float16, ml_dtypes.bfloat16, np.float32, np.float64]
+
+
+def draw(name, shape, dtype=np.float32, skip=0, state=STATE, **attrs):
+    function, usual = KERNELS[name]
+    dtype = np.dtype(dtype)
+    out = np.full(shape, 77, dtype)
+    function(state, shape=shape, dtype=dtype, skip=skip, out=out, **(usual | attrs))
+    return out
+
+
+@pytest.mark.parametrize(
+    ("counter", "key", "words"),
+    [
+        ("00000000 00000000 00000000 00000000", "00000000 00000000",
+         "6627e8d5 e169c58d bc57ac4c 9b00dbd8"),
+        ("ffffffff ffffffff ffffffff ffffffff", "ffffffff ffffffff",
+         "408f276d 41c83b0e a20bc7c6 6d5451fd"),
+        ("243f6a88 85a308d3 13198a2e 03707344", "a4093822 299f31d0",
+         "d16cfe09 94fdcceb 5001e420 24126ea1"),
+    ],
+    ids=["zeros", "ones", "pi"],
+)  # fmt: skip
+def test_known_answers(counter, key, words):
+    """The vectors that Random123 publishes for philox4x32-10."""
+    counter, key, words = (
+        np.array([int(word, 16) for word in text.split()], np.uint32)
+        for text in (counter, key, words)
+    )
+    np.testing.assert_array_equal(philox.rounds(np.stack([counter] * 3), key), [words] * 3)
+
+
+def test_blocks_place_key_and_offset():
+    key, offset = 0xFEDCBA9876543210, 2**33 + 5
+    got = philox.blocks(key, offset, 3)
+    for i in range(3):
+        counter = np.array([[5 + i, 2, 0, 0]], np.uint32)
+        expected = philox.rounds(counter, np.array([0x76543210, 0xFEDCBA98], np.uint32))
+        np.testing.assert_array_equal(got[i : i + 1], expected)
+    assert got.dtype == np.uint32
+    assert philox.blocks(key, offset, 0).shape == (0, 4)
+
+
+def test_blocks_carry_and_wrap():
+    near = philox.blocks(7, 2**32 - 2, 4)
+    np.testing.assert_array_equal(near[2:], philox.blocks(7, 2**32, 2))
+    around = philox.blocks(7, 2**64 - 1, 2)
+    np.testing.assert_array_equal(around[1:], philox.blocks(7, 0, 1))
+    state = np.array([7, 2**64 - 1], np.uint64)
+    np.testing.assert_array_equal(
+        draw("uniform", (4,), skip=1, state=state),
+        draw("uniform", (4,), state=np.array([7, 0], np.uint64)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "count"),
+    [((), "f", 1), ((4,), "f", 1), ((5,), "e", 2), ((2, 3), "?", 2), ((2, 3), "l", 2),
+     ((0, 3), "f", 0), ((), "d", 1), ((2,), "d", 1), ((3,), "d", 2), ((5,), "E", 2)],
+)  # fmt: skip
+def test_block_count(shape, dtype, count):
+    dtype = np.dtype(ml_dtypes.bfloat16 if dtype == "E" else dtype)
+    assert philox.block_count(shape, dtype) == count
+
+
+def test_recipe_word_by_word():
+    """Plain Python arithmetic on the words, as another device would write it."""
+    words = [int(word) for word in philox.blocks(int(STATE[0]), int(STATE[1]), 3).ravel()]
+    singles, doubles = draw("uniform", (11,)), draw("uniform", (6,), np.float64)
+    ones = draw("bernoulli", (12,), np.bool_)
+    for e in range(11):
+        unit = np.float32((words[e] >> 8) * 2.0**-24)
+        assert singles[e] == np.float32(-1) + np.float32(4) * unit
+        assert ones[e] == ((words[e] >> 8) * 2.0**-24 < 0.3)
+    for e in range(6):
+        wide = words[2 * e + 1] << 32 | words[2 * e]
+        assert doubles[e] == -1 + 4 * ((wide >> 11) * 2.0**-53)
+    normals = draw("normal", (3,), np.float64, mean=0.0, std=1.0)
+    pair = [(words[k + 1] << 32 | words[k]) >> 11 for k in (0, 2)]
+    radius, angle = np.sqrt(-2 * np.log((pair[0] + 1) * 2.0**-53)), 2 * np.pi * pair[1] * 2.0**-53
+    np.testing.assert_allclose(normals[:2], radius * np.array([np.cos(angle), np.sin(angle)]))
+
+
+@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("chunk", [3, philox.CHUNK])
+def test_draws_repeat_and_skip(name, dtype, chunk, monkeypatch):
+    """draw(skip=k) is the tail of a longer draw, however the work is cut into pieces."""
+    long = draw(name, (103,), dtype)
+    monkeypatch.setattr(philox, "CHUNK", chunk)
+    np.testing.assert_array_equal(draw(name, (103,), dtype), long)
+    per_block = 2 if dtype == np.float64 and name != "bernoulli" else 4
+    for skip in (1, 7, 20):
+        tail = long[skip * per_block :]
+        np.testing.assert_array_equal(draw(name, tail.shape, dtype, skip=skip), tail)
+    np.testing.assert_array_equal(draw(name, (2, 3), dtype), long[:6].reshape(2, 3))
+    assert draw(name, (), dtype) == long[0]
+    assert draw(name, (0, 2), dtype).shape == (0, 2)
+    other = np.array([STATE[0] + np.uint64(1), STATE[1]], np.uint64)
+    assert (draw(name, (103,), dtype, state=other) != long).any()
+
+
+def test_state_may_be_a_read_only_view():
+    wide = np.repeat(STATE, 3)[::-1]
+    view = wide[::-3]
+    view.flags.writeable = False
+    np.testing.assert_array_equal(draw("uniform", (9,), state=view), draw("uniform", (9,)))
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_uniform_distribution(dtype):
+    x = draw("uniform", (40_000,), dtype).astype(np.float64)
+    assert x.min() >= -1
+    assert x.max() < 3
+    # A standard error of the mean is 0.0058, of the variance 0.006.
+    assert abs(x.mean() - 1) < 0.02
+    assert abs(x.var() - 4 / 3) < 0.025
+    if dtype in (np.float32, np.float64):
+        assert stats.kstest(x, stats.uniform(-1, 4).cdf).pvalue > 0.01
+    halves = np.corrcoef(x[0::2], x[1::2])[0, 1]
+    assert abs(halves) < 0.025
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_normal_distribution(dtype):
+    x = draw("normal", (40_001,), dtype).astype(np.float64)
+    assert abs(x.mean() - 2) < 0.01
+    assert abs(x.std() - 0.5) < 0.007
+    if dtype in (np.float32, np.float64):
+        assert stats.kstest(x, stats.norm(2, 0.5).cdf).pvalue > 0.01
+    assert abs(np.corrcoef(x[0:-1:2], x[1::2])[0, 1]) < 0.025
+    assert abs(stats.kurtosis(x)) < 0.1
+
+
+@pytest.mark.parametrize("dtype", [np.bool_, np.int32, *FLOATS])
+def test_bernoulli_distribution(dtype):
+    x = draw("bernoulli", (40_000,), dtype)
+    assert set(np.unique(x.astype(np.float64))) == {0.0, 1.0}
+    assert abs(x.astype(np.float64).mean() - 0.3) < 0.01
+    np.testing.assert_array_equal(x.astype(np.bool_), draw("bernoulli", (40_000,), np.bool_))
+    assert not draw("bernoulli", (4000,), dtype, p=0.0).any()
+    assert draw("bernoulli", (4000,), dtype, p=1.0).all()
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize(("low", "high"), [(0.0, 1.0), (1024.0, 1032.0), (-2.0, -1.0), (1.0, 1.0)])
+def test_uniform_never_reaches_its_end(dtype, low, high, monkeypatch):
+    """Even the largest word, and where the sum rounds up to `high`."""
+    monkeypatch.setattr(
+        philox, "blocks", lambda key, offset, count: np.full((count, 4), 0xFFFFFFFF, np.uint32)
+    )
+    x = draw("uniform", (8,), dtype, low=low, high=high)
+    assert x.dtype == dtype
+    if low == high:
+        assert (x == dtype(low)).all()
+    else:
+        assert (x < dtype(high)).all()
+        assert (x >= dtype(low)).all()
+
+
+@pytest.mark.parametrize("word", [0, 0xFFFFFFFF])
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_normal_is_finite_at_both_ends(word, dtype, monkeypatch):
+    monkeypatch.setattr(
+        philox, "blocks", lambda key, offset, count: np.full((count, 4), word, np.uint32)
+    )
+    assert np.isfinite(draw("normal", (8,), dtype).astype(np.float64)).all()

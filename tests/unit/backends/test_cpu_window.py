@@ -1,0 +1,185 @@
+"""Convolution kernels against loops in float64, SciPy, and each other's transposes."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+from scipy import signal
+
+from miniml.backends.cpu import window
+
+NO_PAD = ((0, 0), (0, 0))
+
+# images, (H, W), input and output channels, kernel, stride, padding, dilation, groups
+CONVOLUTIONS = {
+    "same": (2, (5, 6), 3, 4, (3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1), 1),
+    "valid": (3, (6, 5), 2, 3, (2, 3), (1, 1), NO_PAD, (1, 1), 1),
+    "one image": (1, (4, 4), 1, 1, (3, 3), (1, 1), NO_PAD, (1, 1), 1),
+    "empty batch": (0, (5, 5), 2, 3, (3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1), 1),
+    "pointwise": (2, (4, 3), 3, 2, (1, 1), (1, 1), NO_PAD, (1, 1), 1),
+    "pointwise in groups": (2, (4, 3), 4, 6, (1, 1), (1, 1), NO_PAD, (1, 1), 2),
+    "pointwise padded": (2, (4, 3), 3, 2, (1, 1), (1, 1), ((1, 0), (0, 2)), (1, 1), 1),
+    "asymmetric": (2, (5, 6), 2, 3, (3, 2), (1, 1), ((0, 2), (1, 0)), (1, 1), 1),
+    "too much padding": (2, (3, 4), 2, 2, (2, 2), (1, 1), ((3, 4), (4, 3)), (1, 1), 1),
+    "stride": (2, (7, 8), 2, 3, (3, 3), (2, 3), ((1, 1), (1, 1)), (1, 1), 1),
+    "stride over kernel": (2, (9, 9), 2, 2, (2, 2), (3, 4), ((1, 0), (0, 1)), (1, 1), 1),
+    "pointwise stride": (2, (5, 6), 2, 3, (1, 1), (2, 2), NO_PAD, (1, 1), 1),
+    "dilation": (2, (8, 7), 2, 3, (3, 2), (1, 1), ((2, 2), (1, 3)), (2, 3), 1),
+    "dilation and stride": (2, (9, 8), 2, 3, (2, 3), (2, 1), ((1, 2), (2, 1)), (3, 2), 1),
+    "groups": (2, (5, 5), 4, 6, (3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1), 2),
+    "depthwise": (3, (6, 6), 4, 4, (3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1), 4),
+    "depthwise multiplied": (2, (6, 6), 3, 6, (3, 3), (2, 2), ((1, 1), (1, 1)), (1, 1), 3),
+    "few inputs": (2, (6, 6), 1, 8, (3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1), 1),
+    "kernel as large as image": (2, (4, 5), 2, 3, (4, 5), (1, 1), NO_PAD, (1, 1), 1),
+    "no input channels": (2, (4, 4), 0, 2, (3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1), 1),
+    "no output channels": (2, (4, 4), 2, 0, (3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1), 1),
+    "no windows": (2, (2, 4), 2, 2, (3, 3), (1, 1), NO_PAD, (1, 1), 1),
+}
+
+
+@pytest.fixture(params=[1, window.SCRATCH], ids=["image by image", "together"])
+def scratch(request, monkeypatch):
+    """Room for one image at a time, and the usual room."""
+    monkeypatch.setattr(window, "SCRATCH", request.param)
+
+
+def draw(shape, seed=0, dtype=np.float64):
+    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
+
+
+def unwritten(shape, dtype=np.float64):
+    return np.full(shape, 77, dtype)
+
+
+def naive_conv2d(x, w, stride, padding, dilation, groups):
+    """The definition: every window times every filter, in float64."""
+    x = np.pad(x.astype(np.float64), ((0, 0), (0, 0), *padding))
+    outputs, per_group, kh, kw = w.shape
+    (sh, sw), (dh, dw) = stride, dilation
+    oh = (x.shape[2] - dh * (kh - 1) - 1) // sh + 1
+    ow = (x.shape[3] - dw * (kw - 1) - 1) // sw + 1
+    out = np.zeros((x.shape[0], outputs, oh, ow))
+    for n, o, r, q in product(*map(range, out.shape)):
+        begin = o // (outputs // groups) * per_group
+        piece = x[n, begin : begin + per_group, r * sh :, q * sw :][:, ::dh, ::dw][:, :kh, :kw]
+        out[n, o, r, q] = np.sum(piece * w[o])
+    return out
+
+
+def convolution(case, dtype=np.float64):
+    images, plane, inputs, outputs, kernel, stride, padding, dilation, groups = CONVOLUTIONS[case]
+    x = draw((images, inputs, *plane), 1, dtype)
+    w = draw((outputs, inputs // groups, *kernel), 2, dtype)
+    attrs = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
+    return x, w, attrs, naive_conv2d(x, w, **attrs)
+
+
+def all_three(x, w, dout, attrs):
+    out = unwritten(dout.shape, x.dtype)
+    dx, dw = unwritten(x.shape, x.dtype), unwritten(w.shape, x.dtype)
+    window.conv2d(x, w, **attrs, out=out)
+    window.conv2d_input_grad(dout, w, input_shape=x.shape[2:], **attrs, out=dx)
+    window.conv2d_weight_grad(x, dout, kernel_shape=w.shape[2:], **attrs, out=dw)
+    return out, dx, dw
+
+
+@pytest.mark.parametrize("case", CONVOLUTIONS)
+@pytest.mark.usefixtures("scratch")
+def test_convolution_and_its_transposes(case):
+    """<conv(x, w), d> = <x, input_grad(d, w)> = <w, weight_grad(x, d)>, entry by entry."""
+    x, w, attrs, expected = convolution(case)
+    dout = draw(expected.shape, 3)
+    out, dx, dw = all_three(x, w, dout, attrs)
+    np.testing.assert_allclose(out, expected, atol=1e-12)
+    if not out.size:
+        assert not dx.any()
+        assert not dw.any()
+        return
+    # Against a second random factor, so that no error can hide in the other factor's null space.
+    for seed in (4, 5):
+        other_x, other_w = draw(x.shape, seed), draw(w.shape, seed)
+        along_x = np.sum(naive_conv2d(other_x, w, **attrs) * dout)
+        along_w = np.sum(naive_conv2d(x, other_w, **attrs) * dout)
+        np.testing.assert_allclose(np.sum(dx * other_x), along_x, atol=1e-10)
+        np.testing.assert_allclose(np.sum(dw * other_w), along_w, atol=1e-10)
+
+
+@pytest.mark.parametrize("fault", ["shifted", "unturned", "halved"])
+def test_adjointness_notices_a_fault(fault):
+    x, w, attrs, expected = convolution("same")
+    dout = draw(expected.shape, 3)
+    _, dx, _ = all_three(x, w, dout, attrs)
+    _, unturned, _ = all_three(x, w[..., ::-1, ::-1], dout, attrs)
+    wrong = {"shifted": np.roll(dx, 1, axis=3), "unturned": unturned, "halved": dx / 2}[fault]
+    assert abs(np.sum(wrong * x) - np.sum(expected * dout)) > 0.1
+
+
+def test_convolution_against_scipy():
+    x, w = draw((2, 3, 9, 8), 1), draw((4, 3, 3, 4), 2)
+    out = unwritten((2, 4, 7, 5))
+    attrs = {"stride": (1, 1), "padding": NO_PAD, "dilation": (1, 1), "groups": 1}
+    window.conv2d(x, w, **attrs, out=out)
+    for n, o in product(range(2), range(4)):
+        np.testing.assert_allclose(out[n, o], signal.correlate(x[n], w[o], mode="valid")[0])
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+@pytest.mark.parametrize("case", ["same", "pointwise", "stride", "depthwise", "few inputs"])
+def test_convolution_in_half_and_single(case, dtype):
+    x, w, attrs, expected = convolution(case, dtype)
+    dout = draw(expected.shape, 3, dtype)
+    exact = all_three(*(a.astype(np.float64) for a in (x, w, dout)), attrs)
+    for got, want in zip(all_three(x, w, dout, attrs), exact, strict=True):
+        assert got.dtype == dtype
+        # One rounding of the result: sums of float16 are taken in float32.
+        unit = np.finfo(dtype).eps * (0.51 if dtype == np.float16 else 32)
+        np.testing.assert_allclose(got, want, rtol=unit, atol=unit * np.abs(want).max() / 8)
+
+
+def test_half_precision_sums_do_not_stall():
+    x, w = np.ones((1, 64, 8, 8), np.float16), np.ones((1, 64, 7, 7), np.float16)
+    attrs = {"stride": (1, 1), "padding": NO_PAD, "dilation": (1, 1), "groups": 1}
+    out, _, dw = all_three(x, w, np.ones((1, 1, 2, 2), np.float16), attrs)
+    assert (out == 64 * 49).all()  # float16 counts to 2048 only
+    assert (dw == 4).all()
+
+
+@pytest.mark.parametrize("case", ["same", "pointwise", "stride", "few inputs"])
+def test_convolution_reads_any_strides(case):
+    x, w, attrs, expected = convolution(case)
+    dout = draw(expected.shape, 3)
+    plain = all_three(x, w, dout, attrs)
+
+    def odd(a):
+        view = np.repeat(a, 2, axis=1)[:, ::-2][:, ::-1].swapaxes(2, 3).copy().swapaxes(2, 3)
+        view = np.ascontiguousarray(view[..., ::-1])[..., ::-1]
+        view.flags.writeable = False
+        return view
+
+    assert odd(x).strides[3] < 0
+    for got, want in zip(all_three(odd(x), odd(w), odd(dout), attrs), plain, strict=True):
+        np.testing.assert_allclose(got, want, atol=1e-13)
+    spread = np.broadcast_to(x[:1], x.shape)  # stride 0 along the batch
+    np.testing.assert_allclose(
+        all_three(spread, w, dout, attrs)[0], naive_conv2d(spread, w, **attrs), atol=1e-13
+    )
+
+
+def test_infinities_stay_where_they_belong():
+    """A wrapped window meets the last pixel of one row and the first of the next: no sum does."""
+    x, w, attrs, _ = convolution("same")
+    x[0, 0, 2, 5] = np.inf
+    with np.errstate(all="ignore"):
+        expected = naive_conv2d(x, w, **attrs)
+        dout = np.ones(expected.shape)
+        out, dx, dw = all_three(x, w, dout, attrs)
+    np.testing.assert_array_equal(np.isfinite(out), np.isfinite(expected))
+    assert np.isfinite(dx).all()
+    # The pixel stands in the last column: no tap at the left edge of a window in column 5 + 1.
+    assert np.isfinite(dw[:, 0, :, 0]).all()
+    assert np.isinf(dw[:, 0, :, 1:]).all()
+    dout[0, 0, 2, 5] = np.nan
+    with np.errstate(all="ignore"):
+        _, dx, _ = all_three(x, w, dout, attrs)
+    assert np.isnan(dx[0, :, 1:4, 4:]).all()
+    assert np.isfinite(dx[0, :, :, :4]).all()
