@@ -157,6 +157,15 @@ def test_bernoulli_distribution(dtype):
     assert draw("bernoulli", (4000,), dtype, p=1.0).all()
 
 
+@pytest.mark.parametrize(("unit", "expected"), [(5033164, 1), (5033165, 0)])
+def test_bernoulli_threshold(unit, expected, monkeypatch):
+    """0.3 * 2**24 lies between the two."""
+    monkeypatch.setattr(
+        philox, "blocks", lambda key, offset, count: np.full((count, 4), unit << 8, np.uint32)
+    )
+    assert (draw("bernoulli", (4,), p=0.3) == expected).all()
+
+
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize(("low", "high"), [(0.0, 1.0), (1024.0, 1032.0), (-2.0, -1.0), (1.0, 1.0)])
 def test_uniform_never_reaches_its_end(dtype, low, high, monkeypatch):

@@ -183,3 +183,22 @@ def test_infinities_stay_where_they_belong():
         _, dx, _ = all_three(x, w, dout, attrs)
     assert np.isnan(dx[0, :, 1:4, 4:]).all()
     assert np.isfinite(dx[0, :, :, :4]).all()
+
+
+def test_infinite_weight_reaches_its_own_pixels_only():
+    """Where windows are added back, that of tap (0, 0) never ends in the last row or column."""
+    x, w, attrs, expected = convolution("few inputs")
+    w[0, 0, 0, 0] = np.inf
+    with np.errstate(all="ignore"):
+        _, dx, _ = all_three(x, w, np.ones(expected.shape), attrs)
+    assert np.isposinf(dx[..., :-1, :-1]).all()
+    assert np.isfinite(dx[..., -1, :]).all()
+    assert np.isfinite(dx[..., -1]).all()
+
+
+def test_negative_padding_is_refused():
+    """The kernel would read memory of others."""
+    x, w, attrs, expected = convolution("same")
+    attrs["padding"] = ((-1, 3), (1, 1))
+    with pytest.raises(ValueError, match="padding"):
+        window.conv2d(x, w, **attrs, out=unwritten(expected.shape))
