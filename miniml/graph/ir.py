@@ -12,10 +12,11 @@ from ..attributes import key
 from ..location import Location
 from ..primitive import Primitive
 from ..tensor import Parameter
+from .printer import text
 
 
 class Var:
-    """One value of a graph, told apart by identity; it is a constant if its abstract has a value."""
+    """One value of a graph, told apart by identity; a constant if its abstract has a value."""
 
     __slots__ = ("abstract",)
 
@@ -69,8 +70,7 @@ class Graph:
         for var in self.definitions():
             number.setdefault(var, len(number))
         body = tuple(
-            (n.primitive, tuple((k, key(v)) for k, v in n.consts), tuple(number[v] for v in n.inputs))
-            for n in self.nodes
+            (n.primitive, key(n.consts), tuple(number[v] for v in n.inputs)) for n in self.nodes
         )
         return (
             tuple(v.abstract.key() for v in self.inputs),
@@ -87,6 +87,12 @@ class Graph:
         yield from self.constants
         for node in self.nodes:
             yield from node.outputs
+
+    def __str__(self) -> str:
+        return text(self)
+
+    def __repr__(self) -> str:
+        return f"<Graph {self.name}: {len(self.nodes)} nodes>"
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Graph) and self.key == other.key
