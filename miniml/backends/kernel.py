@@ -102,7 +102,7 @@ class KernelEntry:
     requires: tuple[str, ...] = ()
     priority: int = 0
     inplace: tuple[int, ...] = ()
-    view: bool = False
+    view: int | None = None
     strided: bool = False
     owner: str = ""
     where: str = ""

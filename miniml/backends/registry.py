@@ -43,8 +43,10 @@ version = 0
 def file_spec(spec: OpSpec) -> None:
     """File what a primitive is called and what it takes; kernels filed earlier are checked now."""
     global version
-    version += 1
     previous = specs.get(spec.name)
+    if previous == spec:
+        return
+    version += 1
     specs[spec.name] = spec
     try:
         for (name, _), entries in table.items():
@@ -65,7 +67,7 @@ def kernel(
     requires: tuple[str, ...] = (),
     priority: int = 0,
     inplace: tuple[int, ...] = (),
-    view: bool = False,
+    view: int | None = None,
     strided: bool = False,
 ) -> Callable[[B], B]:
     """Decorator: file a function or a Kernel class as the kernel of primitive `name`.
@@ -74,7 +76,7 @@ def kernel(
     several outputs). device: "cpu" or "cuda". signatures: "ff->f" or KernelAttr, at least one.
     provider: whose kernel it is; contexts rank providers. requires: machine features, such as
     "avx512f". priority: the larger wins among equals. inplace: inputs whose memory `out` may
-    share. view: the function returns a view of its first input instead of filling `out`.
+    share. view: the function returns a view of that input instead of filling `out`.
     Raises DuplicateError when the place is taken, DeclarationError when it contradicts itself.
     """
     if device not in ("cpu", "cuda"):

@@ -58,7 +58,7 @@ class EagerTrace:
             else:
                 prepared = self._prepared(primitive, tensors, consts, device)
                 outs = run_prepared(prepared, arrays)
-                if prepared.entry.view and any(isinstance(t, Parameter) for t in tensors):
+                if prepared.entry.view is not None and any(isinstance(t, Parameter) for t in tensors):
                     outs = tuple(o.copy() for o in outs)
         results = tuple(Tensor.wrap(o, device) for o in outs)
         if current().check_nan:

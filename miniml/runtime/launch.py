@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,24 +13,31 @@ from ..backends.device import Array
 from ..backends.kernel import Kernel, KernelEntry, KernelNode
 from ..backends.registry import Selection
 from ..backends.signature import ArraySpec
-from ..dtype import DType
-from ..errors import DeclarationError
 from ..primitive import Primitive
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Prepared:
-    """A kernel bound to one call's shapes, dtypes and attributes."""
+    """A kernel bound to one call's shapes, dtypes and attributes.
+
+    single: the primitive has one output, so a function kernel gets `out` bare, not as a tuple.
+    """
 
     selection: Selection
     node: KernelNode
     outputs: tuple[Abstract, ...]
     instance: Kernel | None
+    single: bool
 
     @property
     def entry(self) -> KernelEntry:
         """The kernel's row in the table."""
         return self.selection.entry
+
+    @property
+    def empty(self) -> bool:
+        """True when no output has an element, so that there is nothing to launch."""
+        return bool(self.outputs) and not any(o.size for o in self.outputs)
 
 
 def prepare(
@@ -55,7 +61,7 @@ def prepare(
     instance = body() if isinstance(body, type) and issubclass(body, Kernel) else None
     if instance is not None:
         instance.prepare(node)
-    return Prepared(selection, node, outputs, instance)
+    return Prepared(selection, node, outputs, instance, primitive._single)
 
 
 def _specs(abstracts: tuple[Abstract, ...]) -> tuple[ArraySpec, ...]:
@@ -64,26 +70,24 @@ def _specs(abstracts: tuple[Abstract, ...]) -> tuple[ArraySpec, ...]:
 
 def run_prepared(prepared: Prepared, arrays: tuple[Array, ...]) -> tuple[Array, ...]:
     """Run a prepared kernel once on CPU arrays, into fresh outputs."""
-    entry = prepared.entry
-    if prepared.selection.cast is not None:
-        arrays = tuple(a.astype(prepared.selection.cast) for a in arrays)
-    if entry.view:
-        body: Callable[..., Array] = entry.body  # type: ignore[assignment]
-        return (body(*arrays, **prepared.node.attrs),)
+    entry, cast = prepared.entry, prepared.selection.cast
+    if cast is not None:
+        arrays = tuple(a.astype(cast) for a in arrays)
+    if entry.view is not None:
+        return (entry.body(*arrays, **prepared.node.attrs),)  # type: ignore[operator]
     dtypes = entry.signature.expand_outputs(len(prepared.outputs))
     outs = tuple(np.empty(o.shape, d) for o, d in zip(prepared.outputs, dtypes, strict=True))
-    if outs and not any(o.size for o in outs):
-        return _cast_back(prepared, outs)
+    if not prepared.empty:
+        _launch(prepared, arrays, outs)
+    if cast is None:
+        return outs
+    return tuple(o.astype(a.dtype, copy=False) for o, a in zip(outs, prepared.outputs, strict=True))
+
+
+def _launch(prepared: Prepared, arrays: tuple[Array, ...], outs: tuple[Array, ...]) -> None:
     if prepared.instance is not None:
         scratch = tuple(np.empty(w.shape, w.dtype) for w in prepared.instance.workspace())
         prepared.instance.launch(arrays, scratch, outs, None)
-    else:
-        single = len(outs) == 1 and not entry.signature.repeats_output
-        entry.body(*arrays, **prepared.node.attrs, out=outs[0] if single else outs)  # type: ignore[operator]
-    return _cast_back(prepared, outs)
-
-
-def _cast_back(prepared: Prepared, outs: tuple[Array, ...]) -> tuple[Array, ...]:
-    if prepared.selection.cast is None:
-        return outs
-    return tuple(o.astype(a.dtype, copy=False) for o, a in zip(outs, prepared.outputs, strict=True))
+        return
+    out = outs[0] if prepared.single else outs
+    prepared.entry.body(*arrays, **prepared.node.attrs, out=out)  # type: ignore[operator]

@@ -57,4 +57,4 @@ def file_floats(name: str, fn: Callable[..., Any], arity: int = 1) -> None:
 
 def file_view(name: str, fn: Callable[..., Array], letters: str = ANY) -> None:
     """File a function that returns a view of its input."""
-    kernel(name, "cpu", *same(1, letters), view=True)(fn)
+    kernel(name, "cpu", *same(1, letters), view=0)(fn)

@@ -1,0 +1,148 @@
+"""Memory planning: lifetimes of buffers become offsets in one arena."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Sequence
+from typing import NamedTuple
+
+ALIGNMENT = 64
+_EXACT_LIMIT = 2000
+
+
+class Lifetime(NamedTuple):
+    """A buffer of `nbytes`, written at step `start` and last read at step `end`."""
+
+    nbytes: int
+    start: int
+    end: int
+
+
+class Plan(NamedTuple):
+    """Where each buffer lies; `size` bytes hold them all, of which `peak` are alive at once."""
+
+    offsets: tuple[int, ...]
+    size: int
+    peak: int
+
+
+def plan(lifetimes: Sequence[Lifetime]) -> Plan:
+    """Offsets for buffers such that no two that are alive together overlap.
+
+    Two greedy orders: by time with the best-fitting hole, in O(n log n), and, where that leaves
+    holes and there are few enough buffers, by size, largest first (Pisarchyk and Lee 2020,
+    "Efficient memory management for deep neural net inference"). The smaller arena is taken.
+    """
+    sized = [Lifetime(rounded(b.nbytes), b.start, b.end) for b in lifetimes]
+    peak = peak_bytes(sized)
+    best = Plan(*_by_time(sized), peak)
+    if best.size > peak and len(sized) <= _EXACT_LIMIT:
+        other = Plan(*_by_size(sized), peak)
+        best = min(best, other, key=lambda p: p.size)
+    return best
+
+
+def rounded(nbytes: int) -> int:
+    """The bytes a buffer takes in the arena."""
+    return -(-nbytes // ALIGNMENT) * ALIGNMENT
+
+
+def peak_bytes(lifetimes: Sequence[Lifetime]) -> int:
+    """The largest sum of bytes alive at one step: no arena can be smaller."""
+    change: dict[int, int] = {}
+    for nbytes, start, end in lifetimes:
+        change[start] = change.get(start, 0) + nbytes
+        change[end + 1] = change.get(end + 1, 0) - nbytes
+    alive = peak = 0
+    for step in sorted(change):
+        alive += change[step]
+        peak = max(peak, alive)
+    return peak
+
+
+def _by_time(lifetimes: Sequence[Lifetime]) -> tuple[tuple[int, ...], int]:
+    offsets = [0] * len(lifetimes)
+    holes = _Holes()
+    ending = sorted(range(len(lifetimes)), key=lambda i: lifetimes[i].end)
+    freed = 0
+    for i in sorted(range(len(lifetimes)), key=lambda i: (lifetimes[i].start, -lifetimes[i].nbytes)):
+        while lifetimes[ending[freed]].end < lifetimes[i].start:
+            done = ending[freed]
+            holes.free(offsets[done], lifetimes[done].nbytes)
+            freed += 1
+        offsets[i] = holes.take(lifetimes[i].nbytes)
+    return tuple(offsets), holes.top
+
+
+class _Holes:
+    """The free stretches below `top`, kept by size and by both ends."""
+
+    def __init__(self) -> None:
+        self.top = 0
+        self._by_size: list[tuple[int, int]] = []
+        self._by_start: dict[int, int] = {}
+        self._by_end: dict[int, int] = {}
+
+    def take(self, nbytes: int) -> int:
+        """The start of a stretch of that size: in the smallest hole that fits, else at the top."""
+        if not nbytes:
+            return 0
+        i = bisect_left(self._by_size, (nbytes, 0))
+        if i < len(self._by_size):
+            size, start = self._by_size[i]
+            self._drop(start, size)
+            if size > nbytes:
+                self._add(start + nbytes, size - nbytes)
+            return start
+        start = self._by_end.get(self.top, self.top)  # a hole below the top grows with it
+        if start < self.top:
+            self._drop(start, self.top - start)
+        self.top = start + nbytes
+        return start
+
+    def free(self, start: int, nbytes: int) -> None:
+        """Give a stretch back, joined with the holes beside it."""
+        if not nbytes:
+            return
+        end = start + nbytes
+        if end in self._by_start:
+            size = self._by_start[end]
+            self._drop(end, size)
+            end += size
+        if start in self._by_end:
+            left = self._by_end[start]
+            self._drop(left, start - left)
+            start = left
+        self._add(start, end - start)
+
+    def _add(self, start: int, size: int) -> None:
+        insort(self._by_size, (size, start))
+        self._by_start[start] = size
+        self._by_end[start + size] = start
+
+    def _drop(self, start: int, size: int) -> None:
+        del self._by_size[bisect_left(self._by_size, (size, start))]
+        del self._by_start[start]
+        del self._by_end[start + size]
+
+
+def _by_size(lifetimes: Sequence[Lifetime]) -> tuple[tuple[int, ...], int]:
+    offsets = [0] * len(lifetimes)
+    placed: list[int] = []
+    order = sorted(range(len(lifetimes)), key=lambda i: (-lifetimes[i].nbytes, lifetimes[i].start))
+    for i in order:
+        mine = lifetimes[i]
+        beside = sorted(
+            (offsets[j], lifetimes[j].nbytes)
+            for j in placed
+            if lifetimes[j].start <= mine.end and mine.start <= lifetimes[j].end
+        )
+        at = 0
+        for start, size in beside:
+            if start - at >= mine.nbytes:
+                break
+            at = max(at, start + size)
+        offsets[i] = at
+        placed.append(i)
+    size = max((offsets[i] + b.nbytes for i, b in enumerate(lifetimes)), default=0)
+    return tuple(offsets), size
