@@ -1,0 +1,111 @@
+"""The rules of a graph, checked: what a broken pass breaks is named with node, text and line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..errors import GraphError
+from ..infer import infer
+from ..location import point_at
+from .ir import Graph, Node, Var
+from .nesting import subgraphs
+from .printer import Names
+
+
+def verify(graph: Graph) -> Graph:
+    """The graph itself, if it keeps all rules; else GraphError.
+
+    Every Var is defined once, and before it is used; constants carry a value of their shape and
+    dtype; state Vars have their parameter's; each node's outputs are what inference says of its
+    inputs; a state node on a parameter writes its newest version; the graphs inside attributes
+    keep the same rules. The work is linear in the number of nodes.
+    """
+    names = Names(graph)
+    defined = _signature(graph, names)
+    first = {var: var for _, var in graph.state}  # version of a parameter -> its first version
+    newest = dict(first)  # first version -> newest version
+    for node in graph.nodes:
+        try:
+            _check_inputs(node, names, defined)
+            _check_types(node, names)
+            if node.primitive.effect == "state":
+                _check_state(node, names, first, newest)
+            for label, inner in subgraphs(node.primitive):
+                _check_inner(label, inner)
+            _define(node.outputs, names, defined)
+        except Exception as error:
+            if not isinstance(error, GraphError):
+                error = GraphError(f"inference refuses the node: {error}")
+            refusal = GraphError(f"graph {graph.name!r}, {names.node(node)}: {error}")
+            point_at(refusal, node.where, f"{node.primitive.name} was called")
+            raise refusal from error
+    for var in graph.outputs:
+        if var not in defined:
+            raise GraphError(f"graph {graph.name!r} returns a value that nothing defines: {var}")
+    return graph
+
+
+def _signature(graph: Graph, names: Names) -> set[Var]:
+    """The Vars that are defined before the first node, checked."""
+    defined: set[Var] = set()
+    _define(graph.inputs, names, defined)
+    _define((var for _, var in graph.state), names, defined)
+    _define(graph.constants, names, defined)
+    if len({id(p) for p, _ in graph.state}) != len(graph.state):
+        raise GraphError(f"graph {graph.name!r} has one parameter twice in its state")
+    for parameter, var in graph.state:
+        if (parameter.shape, parameter.dtype) != (var.abstract.shape, var.abstract.dtype):
+            raise GraphError(
+                f"graph {graph.name!r} state {names.typed(var)} stands for {parameter.name!r}, "
+                f"which is {parameter.dtype.name}{list(parameter.shape)}"
+            )
+    for var in graph.constants:
+        value = var.abstract.value
+        if value is None:
+            raise GraphError(f"graph {graph.name!r} constant {names.typed(var)} has no value")
+        if (value.shape, value.dtype) != (var.abstract.shape, var.abstract.dtype):
+            raise GraphError(
+                f"graph {graph.name!r} constant {names.typed(var)} has a value of "
+                f"{value.dtype}{list(value.shape)}"
+            )
+    return defined
+
+
+def _define(variables: Iterable[Var], names: Names, defined: set[Var]) -> None:
+    for var in variables:
+        if var in defined:
+            raise GraphError(f"{names[var]} is defined a second time")
+        defined.add(var)
+
+
+def _check_inputs(node: Node, names: Names, defined: set[Var]) -> None:
+    for place, var in enumerate(node.inputs):
+        if var not in defined:
+            raise GraphError(f"input {place}, {names[var]}, is used before it is defined")
+
+
+def _check_types(node: Node, names: Names) -> None:
+    inferred = infer(node.primitive, node.rule_inputs())
+    if len(inferred) != len(node.outputs):
+        raise GraphError(f"it has {len(node.outputs)} outputs; inference gives {len(inferred)}")
+    for var, wanted in zip(node.outputs, inferred, strict=True):
+        if (var.abstract.shape, var.abstract.dtype) != (wanted.shape, wanted.dtype):
+            raise GraphError(f"output {names.typed(var)} is inferred to be {wanted}")
+        if var.abstract.value is not None:
+            raise GraphError(f"output {names[var]} carries a constant value")
+
+
+def _check_state(node: Node, names: Names, first: dict[Var, Var], newest: dict[Var, Var]) -> None:
+    origin = first.get(node.inputs[0]) if node.inputs else None
+    if origin is None:  # an effect on something else than a parameter, such as printing
+        return
+    if newest[origin] is not node.inputs[0]:
+        raise GraphError(f"it writes {names[node.inputs[0]]}, which was overwritten before")
+    first[node.outputs[0]], newest[origin] = origin, node.outputs[0]
+
+
+def _check_inner(label: str, inner: Graph) -> None:
+    try:
+        verify(inner)
+    except GraphError as error:
+        raise GraphError(f"in {label}: {error}") from error
