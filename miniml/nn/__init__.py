@@ -1,0 +1,14 @@
+"""Networks: cells, layers and losses."""
+
+from . import init as init
+from .activation import GELU as GELU
+from .activation import LeakyReLU as LeakyReLU
+from .activation import ReLU as ReLU
+from .activation import Sigmoid as Sigmoid
+from .activation import Tanh as Tanh
+from .cell import Cell as Cell
+from .container import CellList as CellList
+from .container import Sequential as Sequential
+from .linear import Dense as Dense
+from .loss import CrossEntropyLoss as CrossEntropyLoss
+from .loss import MSELoss as MSELoss

@@ -1,0 +1,183 @@
+"""Cell: a network or a part of one, with parameters, child cells and a training flag."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NoReturn, Self
+
+import numpy as np
+
+from ..errors import AttributeRefusedError, MinimlError, ShapeError
+from ..location import point_at, user_location
+from ..settings import device_name
+from ..tensor import Parameter, Tensor
+from ..trace import current_trace
+
+
+class Cell:
+    """Base of networks and layers: subclasses assign attributes and define `construct`.
+
+    Parameters and Cells that are assigned as attributes are found by those names, down the tree:
+    "conv1.weight", or "0.weight" in a Sequential. Calling a cell runs `construct`, compiled in
+    GRAPH_MODE. `training` is True until `set_train(False)`.
+
+    A compiled program depends on the attributes of all cells it was traced through: it is made
+    anew when one is assigned or `set_train` changes one. So `construct` should assign none;
+    what changes from call to call is a Parameter, updated with `ops.assign`.
+    """
+
+    training: bool
+    _signature: tuple[int, int]
+    _entry: _Entry
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        """Lays the ground here, so that a subclass may forget super().__init__()."""
+        cell = super().__new__(cls)
+        cell.__dict__.update(training=True, _signature=(1, 0), _entry=_Entry(cell))
+        return cell
+
+    def construct(self, *args: Any) -> Any:
+        """What the cell computes, in terms of `ops`, child cells and parameters."""
+        raise MinimlError(
+            f"{type(self).__name__} defines no construct; say what it computes: "
+            "def construct(self, x): ..."
+        )
+
+    def __call__(self, *args: Any) -> Any:
+        return current_trace().call(self._entry, args)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if isinstance(value, (list, tuple, dict, set)) and _holds_state(value):
+            raise AttributeRefusedError(
+                f"{type(self).__name__}.{name} is a {type(value).__name__} that holds cells or "
+                "parameters, where they would not be found; use nn.CellList(...) or "
+                "nn.Sequential(...), or one attribute for each"
+            )
+        if self.__dict__.get(name, self) is not value:
+            super().__setattr__(name, value)
+            self._changed()
+
+    def __delattr__(self, name: str) -> None:
+        super().__delattr__(name)
+        self._changed()
+
+    def _changed(self) -> None:
+        """Make programs that depend on this cell trace it again."""
+        self.__dict__["_signature"] = (int(self.training), self._signature[1] + 1)
+
+    def cells(self) -> Iterator[Cell]:
+        """This cell and all below it, parents first, each once."""
+        yield from (cell for _, cell in self._walk("", set()))
+
+    def _walk(self, prefix: str, seen: set[int]) -> Iterator[tuple[str, Cell]]:
+        if id(self) in seen:
+            return
+        seen.add(id(self))
+        yield prefix, self
+        for name, value in self.__dict__.items():
+            if isinstance(value, Cell):
+                yield from value._walk(f"{prefix}{name}.", seen)
+
+    def parameters_dict(self) -> dict[str, Parameter]:
+        """Every parameter by its path from this cell, such as "conv1.weight", each once.
+
+        The parameters take these paths as their names, which error messages and checkpoints use.
+        """
+        found: dict[str, Parameter] = {}
+        seen: set[int] = set()
+        for prefix, cell in self._walk("", set()):
+            for name, value in cell.__dict__.items():
+                if isinstance(value, Parameter) and id(value) not in seen:
+                    seen.add(id(value))
+                    value.name = prefix + name
+                    found[value.name] = value
+        return found
+
+    def get_parameters(self) -> list[Parameter]:
+        """Every parameter, running statistics included, in the order of `parameters_dict`."""
+        return list(self.parameters_dict().values())
+
+    def trainable_params(self) -> list[Parameter]:
+        """The parameters with `requires_grad`: what an optimizer takes."""
+        return [p for p in self.parameters_dict().values() if p.requires_grad]
+
+    def set_train(self, mode: bool = True) -> Self:
+        """Set `training` here and below: it decides on Dropout and BatchNorm. Returns the cell."""
+        for cell in self.cells():
+            cell.training = bool(mode)
+        return self
+
+    def to(self, device: str) -> Self:
+        """Bring all parameters to a device; returns the cell.
+
+        A parameter elsewhere is replaced by a new one with the same data: make the optimizer
+        afterwards.
+        """
+        device = device_name(device)
+        moved: dict[int, Parameter] = {}
+        for cell in self.cells():
+            for name, old in list(cell.__dict__.items()):
+                if isinstance(old, Parameter) and old.device != device:
+                    if id(old) not in moved:
+                        moved[id(old)] = Parameter(old, old.name, old.requires_grad, device)
+                    setattr(cell, name, moved[id(old)])
+        return self
+
+    def describe(self) -> str:
+        """This layer in one line, its children left out; errors and `repr` use it."""
+        return f"{type(self).__name__}()"
+
+    def __repr__(self) -> str:
+        children = [(n, v) for n, v in self.__dict__.items() if isinstance(v, Cell)]
+        if not children:
+            return self.describe()
+        shown = (f"({name}): {child!r}".replace("\n", "\n  ") for name, child in children)
+        return self.describe()[:-1] + "\n  " + "\n  ".join(shown) + "\n)"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: v for k, v in self.__dict__.items() if k != "_entry"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+
+
+class _Entry:
+    """What a trace calls for a cell: one per cell, so that each has one cache of programs."""
+
+    def __init__(self, cell: Cell):
+        self.cell = cell
+
+    def __call__(self, *args: Any) -> Any:
+        note = getattr(current_trace(), "guard", None)
+        if note is not None:
+            for cell in self.cell.cells():  # not only those called: construct may read any
+                note(cell, cell._signature)
+        return self.cell.construct(*args)
+
+    @property
+    def __name__(self) -> str:
+        return type(self.cell).__name__
+
+
+def shape_of(x: Any) -> tuple[int, ...]:
+    """The shape of what a layer was given: a tensor, an array or nested lists."""
+    return x.shape if isinstance(x, Tensor) else np.shape(x)
+
+
+def refuse_shape(cell: Cell, came: tuple[int, ...], wanted: str) -> NoReturn:
+    """Raise the ShapeError of a layer whose input does not fit, with the user's line."""
+    error = ShapeError(f"{cell.describe()} got input of shape {came}; it wants {wanted}")
+    point_at(error, user_location(), f"{type(cell).__name__} was called")
+    raise error
+
+
+def positive(layer: str, **extents: object) -> None:
+    """ShapeError for an extent of a layer that is not a positive int."""
+    for name, value in extents.items():
+        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+            raise ShapeError(f"{layer} got {name}={value!r}; it wants a positive int")
+
+
+def _holds_state(value: Any) -> bool:
+    inside = value.values() if isinstance(value, dict) else value
+    return any(isinstance(v, (Cell, Parameter)) for v in inside)

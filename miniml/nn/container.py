@@ -1,0 +1,56 @@
+"""Cells made of other cells, in order: Sequential and CellList."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Self
+
+from ..errors import AttributeRefusedError
+from .cell import Cell
+
+
+class _Ordered:
+    """Children of a cell by position: attributes named "0", "1", ..."""
+
+    def append(self, cell: Cell) -> Self:
+        """Add a cell at the end; returns the container."""
+        if not isinstance(cell, Cell):
+            raise AttributeRefusedError(
+                f"{type(self).__name__} holds cells; got {type(cell).__name__} {cell!r}; make it a "
+                "Cell with a construct"
+            )
+        setattr(self, str(len(self)), cell)
+        return self
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+    def __iter__(self) -> Iterator[Cell]:
+        return (v for v in self.__dict__.values() if isinstance(v, Cell))
+
+    def __getitem__(self, index: int) -> Cell:
+        return list(self)[index]
+
+
+class Sequential(_Ordered, Cell):
+    """Cells one after the other, each on what the one before gave.
+
+    The cells are the arguments; `net[i]`, `len(net)`, iteration and `append` work as on a list.
+    """
+
+    def __init__(self, *cells: Cell):
+        for cell in cells:
+            self.append(cell)
+
+    def construct(self, x: Any) -> Any:
+        for cell in self:
+            x = cell(x)
+        return x
+
+
+class CellList(_Ordered, Cell):
+    """A list of cells whose parameters are found: "layers.0.weight". It is not called itself."""
+
+    def __init__(self, cells: Iterable[Cell] = ()):
+        for cell in cells:
+            self.append(cell)

@@ -1,0 +1,40 @@
+"""Layers that are linear maps: Dense, Conv2d, Embedding."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from .. import ops
+from . import init
+from .cell import Cell, positive, refuse_shape, shape_of
+
+Pair = int | tuple[int, int]
+
+
+class Dense(Cell):
+    """x @ weight + bias, for x of shape (..., in_features).
+
+    weight: (in_features, out_features), so that neither x @ weight nor its gradients copy a
+    transpose. bias: (out_features,), or None with bias=False. Both start uniform in
+    +-1 / sqrt(in_features).
+    """
+
+    def __init__(self, in_features: int, out_features: int, bias: bool = True):
+        positive("Dense", in_features=in_features, out_features=out_features)
+        self.in_features, self.out_features = in_features, out_features
+        bound = 1.0 / math.sqrt(in_features)
+        self.weight = init.symmetric_uniform((in_features, out_features), bound)
+        self.bias = init.symmetric_uniform((out_features,), bound) if bias else None
+
+    def construct(self, x: Any) -> Any:
+        shape = shape_of(x)
+        if not shape or shape[-1] != self.in_features:
+            refuse_shape(self, shape, f"(..., {self.in_features})")
+        out = ops.matmul(x, self.weight)
+        return out if self.bias is None else ops.add(out, self.bias)
+
+    def describe(self) -> str:
+        """Dense(in, out)."""
+        tail = "" if self.bias is not None else ", bias=False"
+        return f"Dense({self.in_features}, {self.out_features}{tail})"

@@ -1,0 +1,142 @@
+"""Optimizer: parameters, their state, a learning rate, and one update of them all."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from .. import ops
+from ..dtype import DType, bfloat16, float16, float32
+from ..errors import ArityError, GradientArgumentError, MinimlError
+from ..tensor import Parameter, Tensor
+from ..trace import current_trace
+
+
+class Optimizer:
+    """Base of optimizers: a subclass defines `new_values` and makes its state with `slots`.
+
+    params: the Parameters to update, as `net.trainable_params()` gives them. lr: the learning
+    rate, kept as a Parameter, so that `opt.lr = 0.01` changes it without compiling anew. State is
+    kept in float32 for parameters of 16 bits.
+    """
+
+    def __init__(self, params: Iterable[Parameter], lr: float):
+        self.params = _checked(type(self).__name__, params)
+        self._names = _unique_names(self.params)
+        self._state: dict[str, Parameter] = {}
+        self._lr = self.keep("lr", np.float32(self._rate(lr)))
+
+    def new_values(self, grads: Sequence[Tensor]) -> tuple[list[Tensor], dict[str, Tensor]]:
+        """The rule: new values of the params, in order, and of the state, by name."""
+        raise MinimlError(f"{type(self).__name__} defines no new_values; say how it updates")
+
+    def update(self, grads: Sequence[Tensor]) -> None:
+        """Update every parameter with its gradient: all new values first, then all assignments.
+
+        grads: one tensor per parameter, in the order of `params`, of its shape and dtype.
+        """
+        if len(grads) != len(self.params):
+            raise ArityError(
+                f"{type(self).__name__} has {len(self.params)} parameters; got {len(grads)} "
+                "gradients; give one for each, in the order of .params"
+            )
+        note = getattr(current_trace(), "guard", None)
+        if note is not None:
+            note(self, self._signature)
+        values, state = self.new_values(grads)
+        for name, value in state.items():
+            ops.assign(self._state[name], value)
+        for parameter, value in zip(self.params, values, strict=True):
+            ops.assign(parameter, value)
+
+    @property
+    def lr(self) -> Parameter:
+        """The learning rate, a float32 Parameter of shape ()."""
+        return self._lr
+
+    @lr.setter
+    def lr(self, value: float) -> None:
+        self._lr.set_data(np.float32(self._rate(value)))
+
+    def parameters_dict(self) -> dict[str, Parameter]:
+        """The state by name: "lr", and such as "velocity.0.weight"; checkpoints hold it."""
+        return dict(self._state)
+
+    @property
+    def _signature(self) -> tuple[object, ...]:
+        """What a compiled update depends on beside the state: the numbers of the rule."""
+        return tuple(v for v in self.__dict__.values() if isinstance(v, (bool, int, float, tuple)))
+
+    def keep(self, name: str, value: Any) -> Parameter:
+        """Make a piece of state."""
+        self._state[name] = Parameter(
+            value, name=name, requires_grad=False, device=self.params[0].device
+        )
+        return self._state[name]
+
+    def slots(self, kind: str) -> list[str]:
+        """Make zeros beside every parameter; gives their names, "kind.name of the parameter"."""
+        names = [f"{kind}.{name}" for name in self._names]
+        for name, p in zip(names, self.params, strict=True):
+            self.keep(name, np.zeros(p.shape, wide(p.dtype)))
+        return names
+
+    def dtypes(self) -> list[DType]:
+        """The dtypes in which the parameters are updated, each once."""
+        return list(dict.fromkeys(wide(p.dtype) for p in self.params))
+
+    def _rate(self, lr: float) -> float:
+        value = float(lr)
+        if not (math.isfinite(value) and value >= 0.0):
+            raise MinimlError(f"{type(self).__name__} got lr={value}; it wants a number >= 0")
+        return value
+
+    def __repr__(self) -> str:
+        count = sum(p.size for p in self.params)
+        return f"{type(self).__name__}({len(self.params)} parameters, {count:,} numbers)"
+
+
+def wide(dtype: DType) -> DType:
+    """The dtype in which an update of parameters of `dtype` is computed."""
+    return float32 if dtype in (float16, bfloat16) else dtype
+
+
+def in_dtype(value: Tensor, dtype: DType) -> Tensor:
+    """The value in a dtype; itself if it has it."""
+    return value if value.dtype == dtype else ops.cast(value, dtype)
+
+
+def in_range(owner: str, name: str, value: float, low: float, high: float) -> float:
+    """The value as a float; MinimlError unless low <= value < high."""
+    if not low <= float(value) < high:
+        raise MinimlError(f"{owner} got {name}={value}; it wants {low:g} <= {name} < {high:g}")
+    return float(value)
+
+
+def _checked(owner: str, params: Iterable[Parameter]) -> tuple[Parameter, ...]:
+    given = tuple(params)
+    if not given:
+        raise GradientArgumentError(
+            f"{owner} got no parameters; give it net.trainable_params() of a net that has some"
+        )
+    for i, p in enumerate(given):
+        if not isinstance(p, Parameter):
+            raise GradientArgumentError(
+                f"{owner} got {type(p).__name__} as parameter {i}; it wants Parameters, such as "
+                "net.trainable_params()"
+            )
+        if any(p is other for other in given[:i]):
+            raise GradientArgumentError(f"{owner} got parameter {p.name!r} twice; give it once")
+    return given
+
+
+def _unique_names(params: Sequence[Parameter]) -> list[str]:
+    """The parameters' names, told apart by "#2", "#3", ... where several are equal."""
+    names: list[str] = []
+    for p in params:
+        same = sum(other.name == p.name for other in params[: len(names)])
+        names.append(p.name if not same else f"{p.name}#{same + 1}")
+    return names

@@ -1,0 +1,26 @@
+"""Snapshot: the values of parameters at one moment, to go back to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from .. import random
+from ..nn import Cell
+from ..optim import Optimizer
+from ..tensor import Array, Parameter
+
+
+class Snapshot:
+    """Copies of all parameters of cells and optimizers, and of the default random stream."""
+
+    def __init__(self, *owners: object, params: Iterable[Parameter] = ()):
+        found = {id(p): p for p in (*params, random.default_generator.state)}
+        for owner in owners:
+            if isinstance(owner, (Cell, Optimizer)):
+                found.update((id(p), p) for p in owner.parameters_dict().values())
+        self._saved: list[tuple[Parameter, Array]] = [(p, p.asnumpy()) for p in found.values()]
+
+    def restore(self) -> None:
+        """Give every parameter its value of that moment."""
+        for parameter, value in self._saved:
+            parameter.set_data(value)

@@ -1,0 +1,81 @@
+"""train_step: forward, backward and update as one step, which happens wholly or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from ..errors import NonFiniteError
+from ..grad import value_and_grad
+from ..optim import Optimizer
+from ..runtime.jit import compiled
+from ..settings import context, current
+from ..tensor import Tensor
+from .snapshot import Snapshot
+
+Loss = Callable[..., Any]
+
+
+def train_step(net: Loss, loss_fn: Loss, optimizer: Optimizer) -> Callable[..., Tensor]:
+    """The function `step(x, *labels)` that updates the optimizer's parameters once.
+
+    The step computes loss_fn(net(x), *labels), its gradients and the update, and returns the
+    loss before the update, a float Tensor of shape (). It is compiled for each shape and dtype of
+    its arguments; `ml.context(jit=False)` runs it op by op. When it raises, or is interrupted,
+    parameters, running statistics, optimizer state and the random stream are as before.
+    """
+    return _Step(net, loss_fn, optimizer)
+
+
+class _Step:
+    """One training step of a net; equal to no other, so it has a cache of programs of its own."""
+
+    def __init__(self, net: Loss, loss_fn: Loss, optimizer: Optimizer):
+        self.net, self.loss_fn, self.optimizer = net, loss_fn, optimizer
+        self._gradient = value_and_grad(self._forward, argnums=None, weights=optimizer.params)
+        self._program = compiled(self._once)
+
+    def __call__(self, x: Any, *labels: Any) -> Tensor:
+        if current().jit:
+            return self._program(x, *labels)  # type: ignore[no-any-return]
+        before = Snapshot(self.net, self.loss_fn, self.optimizer, params=self.optimizer.params)
+        try:
+            return self._once(x, *labels)
+        except BaseException:
+            before.restore()
+            raise
+
+    def _once(self, x: Any, *labels: Any) -> Tensor:
+        loss, gradients = self._gradient(x, *labels)
+        self.optimizer.update(gradients)
+        return loss  # type: ignore[no-any-return]
+
+    def _forward(self, x: Any, *labels: Any) -> Any:
+        return self.loss_fn(self.net(x), *labels)
+
+    @property
+    def __name__(self) -> str:
+        return f"train_step_{type(self.net).__name__}"
+
+
+def locate_nonfinite(
+    step: Callable[..., Any], batches: Iterable[Sequence[Any]]
+) -> NonFiniteError | None:
+    """The error of the first operation that makes a NaN or an infinity in `step(*batch)`.
+
+    Runs the step op by op on each batch in turn, from the values parameters have now, and
+    stops at the first; None if there is none. The error names the primitive, the ranges of its
+    inputs and the user's line. Parameters and random stream are as before afterwards.
+    """
+    owners = [getattr(step, name, None) for name in ("net", "loss_fn", "optimizer")]
+    params = owners[2].params if isinstance(owners[2], Optimizer) else ()
+    before = Snapshot(*owners, params=params)
+    try:
+        with context(jit=False, check_nan=True):
+            for batch in batches:
+                step(*batch)
+    except NonFiniteError as error:
+        return error
+    finally:
+        before.restore()
+    return None
