@@ -59,16 +59,22 @@ def _tensors(primitive: Primitive, given: Sequence[Any]) -> list[Tensor]:
         a if isinstance(a, Tensor) or _is_weak(a) else _to_tensor(primitive, a, device)
         for a in given
     ]
-    beside = tuple(t.dtype for t in found if isinstance(t, Tensor))
-    weak = [a for a in found if not isinstance(a, Tensor)]
-    if not weak:
-        return found
-    strongest = max(weak, key=lambda a: (bool, int, float).index(type(a) if type(a) in Weak else float))
+    together = primitive._promoted or range(len(found))
+    beside = tuple(found[i].dtype for i in together if isinstance(found[i], Tensor))
+    weak = [found[i] for i in together if not isinstance(found[i], Tensor)]
+    strongest = max(weak, key=_rank, default=None)
     for i, a in enumerate(found):
         if not isinstance(a, Tensor):
-            dtype = scalar_dtype(a if beside else strongest, beside)
+            if i in together:
+                dtype = scalar_dtype(a if beside else strongest, beside)
+            else:
+                dtype = scalar_dtype(a)
             found[i] = _weak_tensor(primitive, a, dtype, device)
     return found
+
+
+def _rank(scalar: Any) -> int:
+    return Weak.index(next(w for w in Weak if isinstance(scalar, w)))
 
 
 def _is_weak(value: Any) -> bool:
@@ -97,7 +103,8 @@ def _to_tensor(primitive: Primitive, value: Any, device: str | None) -> Tensor:
 def _promoted(
     primitive: Primitive, tensors: list[Tensor], cast: Callable[[Primitive, list[Any]], Any]
 ) -> list[Tensor]:
-    dtypes = {t.dtype for t in tensors}
+    group = primitive._promoted
+    dtypes = {t.dtype for t in (tensors if group is None else [tensors[i] for i in group])}
     try:
         target = promote(*dtypes) if dtypes else None
     except DTypeError as error:
@@ -106,4 +113,8 @@ def _promoted(
         target = as_dtype(float)
     if dtypes <= {target}:
         return tensors
-    return [t if t.dtype == target else cast(Cast(target), [t])[0] for t in tensors]
+    return [
+        t if t.dtype == target or group is not None and i not in group
+        else cast(Cast(target), [t])[0]
+        for i, t in enumerate(tensors)
+    ]  # fmt: skip

@@ -34,7 +34,8 @@ class Primitive:
     name: the global name, by default the class name. outputs: names of the outputs, or "*parts"
     for a number that depends on the instance. const_inputs: inputs that must be known when the
     call is made. effect: "pure", or "state" to keep program order. promote: True casts inputs to
-    their common dtype before inference, "float" moreover casts integers to a float.
+    their common dtype before inference, "float" moreover casts integers to a float, a tuple of
+    names casts only those inputs to a dtype common among themselves.
     dynamic_outputs: the outputs' shapes depend on values, so it runs only eagerly.
     differentiable: False says that no gradient passes, by definition.
     """
@@ -43,13 +44,14 @@ class Primitive:
     outputs: ClassVar[tuple[str, ...] | str] = ("out",)
     const_inputs: ClassVar[tuple[str, ...]] = ()
     effect: ClassVar[Literal["pure", "state"]] = "pure"
-    promote: ClassVar[bool | Literal["float"]] = False
+    promote: ClassVar[bool | Literal["float"] | tuple[str, ...]] = False
     dynamic_outputs: ClassVar[bool] = False
     differentiable: ClassVar[bool] = True
 
     _fields: ClassVar[tuple[Field, ...]] = ()
     _inputs: ClassVar[tuple[str, ...] | None] = None
     _const: ClassVar[tuple[tuple[int, str], ...]] = ()
+    _promoted: ClassVar[tuple[int, ...] | None] = None
     _single: ClassVar[bool] = True
     _classic: ClassVar[bool] = False
     _infers_value: ClassVar[bool] = False
@@ -69,6 +71,7 @@ class Primitive:
             cls.name = cls.__name__
         cls._inputs = _input_names(cls)
         cls._const = _const_positions(cls)
+        cls._promoted = _promoted_positions(cls)
         cls._single = isinstance(cls.outputs, tuple) and len(cls.outputs) == 1
         cls._classic = getattr(cls.__init__, "_miniml_classic", False)
         cls._infers_value = hasattr(cls, "infer_value")
@@ -223,6 +226,20 @@ def _const_positions(cls: type[Primitive]) -> tuple[tuple[int, str], ...]:
             f"{', '.join(names) or 'of a variable number'}"
         )
     return tuple((names.index(n), n) for n in cls.const_inputs)
+
+
+def _promoted_positions(cls: type[Primitive]) -> tuple[int, ...] | None:
+    """Which tensor inputs are promoted, by position among them; None where `promote` says all."""
+    if not isinstance(cls.promote, tuple):
+        return None
+    tensors = [n for n in cls._inputs or () if n not in cls.const_inputs]
+    unknown = [n for n in cls.promote if n not in tensors]
+    if unknown:
+        raise DeclarationError(
+            f"{cls.name} promotes {', '.join(unknown)}; its tensor inputs are "
+            f"{', '.join(tensors) or 'of a variable number'}"
+        )
+    return tuple(tensors.index(n) for n in cls.promote)
 
 
 def _claim_name(cls: type[Primitive]) -> None:

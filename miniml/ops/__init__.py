@@ -1,10 +1,12 @@
 """WHAT an operation is: its attributes and its inference, and the functions that call it."""
 
+from .activation import *  # noqa: F403
 from .bases import Binary as Binary
 from .bases import Comparison as Comparison
 from .bases import FloatBinary as FloatBinary
 from .bases import FloatUnary as FloatUnary
 from .bases import Unary as Unary
+from .compare import *  # noqa: F403
 from .control import *  # noqa: F403
 from .create import *  # noqa: F403
 from .elementwise import *  # noqa: F403

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from typing import Any
+
 import numpy as np
 
 from ..abstract import Shape
-from ..dtype import FLOATS, DType, bool_
+from ..attributes import freeze
+from ..dtype import FLOATS, DType, bool_, canonical, scalar_dtype
 from ..errors import DTypeError, ShapeError
 from ..primitive import Primitive
 
@@ -20,6 +25,13 @@ class Unary(Primitive, abstract=True):
 
     def infer_dtype(self, x: DType) -> DType:
         return x
+
+
+class NumberUnary(Unary, abstract=True):
+    """A function of integers or floats, element by element; bools are refused."""
+
+    def infer_dtype(self, x: DType) -> DType:
+        return needs_number(self.name, x)
 
 
 class FloatUnary(Unary, abstract=True):
@@ -38,6 +50,13 @@ class Binary(Primitive, abstract=True):
 
     def infer_dtype(self, x: DType, y: DType) -> DType:
         return x
+
+
+class NumberBinary(Binary, abstract=True):
+    """Two tensors of integers or floats, broadcast and promoted; two bools are refused."""
+
+    def infer_dtype(self, x: DType, y: DType) -> DType:
+        return needs_number(self.name, x)
 
 
 class FloatBinary(Binary, abstract=True):
@@ -71,7 +90,7 @@ def normal_axes(name: str, axis: Axes, ndim: int) -> tuple[int, ...]:
     """The axes as sorted numbers >= 0, all of them for None; ShapeError for one that is not there."""
     if axis is None:
         return tuple(range(ndim))
-    given = (axis,) if isinstance(axis, int) else tuple(axis)
+    given = axis if isinstance(axis, tuple) else (axis,)
     axes = tuple(sorted(normal_axis(name, a, ndim) for a in given))
     if len(set(axes)) != len(axes):
         raise ShapeError(f"{name} got axis {axis}, which names one axis twice; name each once")
@@ -80,6 +99,8 @@ def normal_axes(name: str, axis: Axes, ndim: int) -> tuple[int, ...]:
 
 def normal_axis(name: str, axis: int, ndim: int) -> int:
     """One axis as a number >= 0; ShapeError when a tensor of rank ndim has no such axis."""
+    if not isinstance(axis, int) or isinstance(axis, bool):
+        raise ShapeError(f"{name} got axis {axis!r}; an axis is an int, from {-ndim} to {ndim - 1}")
     if not -ndim <= axis < ndim:
         has = f"its axes are {-ndim} to {ndim - 1}" if ndim else "a tensor of shape () has none"
         raise ShapeError(f"{name} got axis {axis} of a tensor of rank {ndim}; {has}")
@@ -99,3 +120,39 @@ def needs_float(name: str, dtype: DType) -> DType:
     if dtype not in FLOATS:
         raise DTypeError(f"{name} needs a float tensor; got {dtype.name}; cast it first")
     return dtype
+
+
+def shape_of(x: Any) -> Shape:
+    """The shape of a tensor (traced ones too), an array, a number or nested sequences of them."""
+    return tuple(x.shape) if hasattr(x, "shape") else np.shape(x)
+
+
+def needs_number(name: str, dtype: DType) -> DType:
+    """The dtype itself unless it is bool; DTypeError then."""
+    if dtype == bool_:
+        raise DTypeError(
+            f"{name} has no meaning for bool; use the logical operators, or cast to int64 first"
+        )
+    return dtype
+
+
+def shape_of(x: Any) -> Shape:
+    """The shape of a tensor, traced or not, an array, a number or nested lists."""
+    return tuple(x.shape) if hasattr(x, "shape") else np.shape(x)
+
+
+def dtype_of(x: Any) -> DType:
+    """The dtype x has as a tensor: that of an array, or the default one of a Python number."""
+    if hasattr(x, "dtype"):
+        return canonical(np.dtype(x.dtype))
+    array = np.asarray(x)
+    return scalar_dtype(array.flat[0].item()) if array.size else scalar_dtype(0.0)
+
+
+def as_shape(shape: Any, name: str) -> Shape:
+    """A shape given as an int, a tuple or a list, as a tuple of ints; ShapeError otherwise."""
+    frozen = freeze(shape, name, "shape")
+    extents = frozen if isinstance(frozen, tuple) else (frozen,)
+    if not all(isinstance(n, int) and not isinstance(n, bool) for n in extents):
+        raise ShapeError(f"{name} got shape {shape!r}; a shape is a tuple of ints")
+    return extents

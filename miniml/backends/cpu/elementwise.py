@@ -4,21 +4,70 @@ from __future__ import annotations
 
 import numpy as np
 
+from ...errors import DTypeError
 from ..kernel import Array
-from .filing import ANY, FLOAT, NUMBER, file, same
+from .filing import ANY, FLOAT, INT, NUMBER, file, same
 
-for _name, _ufunc in {"Add": np.add, "Mul": np.multiply}.items():
-    file(_name, _ufunc, *same(2, ANY), inplace=(0, 1))
-file("Sub", np.subtract, *same(2, NUMBER), inplace=(0, 1))
-file("Neg", np.negative, *same(1, NUMBER), inplace=(0,))
-for _name, _ufunc in {"Sin": np.sin, "Cos": np.cos, "Exp": np.exp}.items():
+# ml_dtypes gives NumPy's ufuncs loops for bfloat16 that compute in float32 and round once, as
+# NumPy's own loops for float16 do; so the ufunc serves every float.
+_UNARY = {
+    "Sqrt": np.sqrt, "Reciprocal": np.reciprocal, "Exp": np.exp, "Expm1": np.expm1,
+    "Exp2": np.exp2, "Log": np.log, "Log1p": np.log1p, "Log2": np.log2, "Sin": np.sin,
+    "Cos": np.cos, "Tan": np.tan, "Asin": np.arcsin, "Acos": np.arccos, "Atan": np.arctan,
+    "Sinh": np.sinh, "Cosh": np.cosh, "Tanh": np.tanh, "Asinh": np.arcsinh, "Acosh": np.arccosh,
+    "Atanh": np.arctanh,
+}  # fmt: skip
+_ROUNDING = {"Floor": np.floor, "Ceil": np.ceil, "Round": np.rint, "Trunc": np.trunc}
+
+for _name, _ufunc in _UNARY.items():
     file(_name, _ufunc, *same(1, FLOAT), inplace=(0,))
-for _name, _ufunc in {"Greater": np.greater}.items():
-    file(_name, _ufunc, *same(2, ANY, "?"))
+for _name, _ufunc in {"Neg": np.negative, "Sign": np.sign, "Square": np.square}.items():
+    file(_name, _ufunc, *same(1, NUMBER), inplace=(0,))
+file("Abs", np.absolute, *same(1, ANY), inplace=(0,))
+for _name, _ufunc in {"Add": np.add, "Mul": np.multiply, "Maximum": np.maximum, "Minimum": np.minimum}.items():
+    file(_name, _ufunc, *same(2, ANY), inplace=(0, 1))
+for _name, _ufunc in {"Sub": np.subtract, "FloorDiv": np.floor_divide, "Mod": np.remainder}.items():
+    file(_name, _ufunc, *same(2, NUMBER), inplace=(0, 1))
+for _name, _ufunc in {"Div": np.true_divide, "Atan2": np.arctan2, "Pow": np.power}.items():
+    file(_name, _ufunc, *same(2, FLOAT), inplace=(0, 1))
+
+
+def int_power(x: Array, y: Array, *, out: Array) -> None:
+    try:
+        np.power(x, y, out=out)
+    except ValueError:
+        raise DTypeError(
+            f"Pow got a negative exponent for {x.dtype.name}, which has no fractions; cast x to a "
+            "float first"
+        ) from None
+
+
+def rsqrt(x: Array, *, out: Array) -> None:
+    np.sqrt(x, out=out)
+    np.reciprocal(out, out=out)
+
+
+def copy(x: Array, *, out: Array) -> None:
+    np.copyto(out, x)
 
 
 def cast(x: Array, *, dtype: object, out: Array) -> None:
     np.copyto(out, x, casting="unsafe")
 
 
+def clip(x: Array, *, min: float | None, max: float | None, out: Array) -> None:
+    if min is not None:
+        x = np.maximum(x, min, out=out)
+    if max is not None:
+        np.minimum(x, max, out=out)
+    elif min is None:
+        np.copyto(out, x)
+
+
+file("Pow", int_power, *same(2, INT), inplace=(0, 1))
+file("Rsqrt", rsqrt, *same(1, FLOAT), inplace=(0,))
+for _name, _ufunc in _ROUNDING.items():
+    file(_name, _ufunc, *same(1, FLOAT), inplace=(0,))
+    file(_name, copy, *same(1, "?" + INT), inplace=(0,))
 file("Cast", cast, *[f"{a}->{b}" for a in ANY for b in ANY])
+file("Clip", clip, *same(1, NUMBER), inplace=(0,))

@@ -1,0 +1,133 @@
+"""NumPy and SciPy kernels of the activations: few passes over the data, few temporaries."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from ...dtype import from_letter
+from ..kernel import Array
+from .filing import LOW, NUMBER, WIDE, file, file_floats
+
+# The least finite float32: x * P(x) has the limit -0 at -inf, where -inf * 0 would give NaN.
+_LOWEST = float(np.finfo(np.float32).min)
+
+
+def erf(x: Array, *, out: Array) -> None:
+    from scipy import special
+
+    special.erf(x, out=out)
+
+
+def erfc(x: Array, *, out: Array) -> None:
+    from scipy import special
+
+    special.erfc(x, out=out)
+
+
+def sigmoid(x: Array, *, out: Array) -> None:
+    # exp(-x) overflows to inf below -88 in float32, and 1 / inf is the right 0.
+    np.negative(x, out=out)
+    np.exp(out, out=out)
+    np.add(out, 1, out=out)
+    np.reciprocal(out, out=out)
+
+
+def softplus(x: Array, *, out: Array) -> None:
+    # max(x, 0) + log1p(exp(-|x|)): the exponential never overflows.
+    np.absolute(x, out=out)
+    np.negative(out, out=out)
+    np.exp(out, out=out)
+    np.log1p(out, out=out)
+    np.add(out, np.maximum(x, 0), out=out)
+
+
+def silu(x: Array, *, out: Array) -> None:
+    sigmoid(x, out=out)
+    np.multiply(out, np.maximum(x, _LOWEST), out=out)
+
+
+def elu(x: Array, *, alpha: float, out: Array) -> None:
+    np.minimum(x, 0, out=out)
+    np.expm1(out, out=out)
+    np.multiply(out, alpha, out=out)
+    np.add(out, np.maximum(x, 0), out=out)
+
+
+def gelu(x: Array, *, approximate: bool, out: Array) -> None:
+    x = np.maximum(x, _LOWEST)
+    if approximate:
+        gelu_tanh(x, out=out)
+        return
+    from scipy import special
+
+    special.ndtr(x, out=out)
+    np.multiply(out, x, out=out)
+
+
+def gelu_tanh(x: Array, *, out: Array) -> None:
+    # x * sigmoid(2 u) is x / 2 * (1 + tanh(u)) without the cancellation where tanh is near -1.
+    np.square(x, out=out)
+    np.multiply(out, 0.044715, out=out)
+    np.add(out, 1, out=out)
+    np.multiply(out, x, out=out)
+    np.multiply(out, 2 * math.sqrt(2 / math.pi), out=out)
+    sigmoid(out, out=out)
+    np.multiply(out, x, out=out)
+
+
+def leaky_relu(x: Array, *, slope: float, out: Array) -> None:
+    np.multiply(x, slope, out=out)
+    (np.maximum if slope <= 1 else np.minimum)(x, out, out=out)
+
+
+def leaky_relu_grad(x: Array, dout: Array, *, slope: float, out: Array) -> None:
+    np.greater(x, 0, out=out, casting="unsafe")
+    if 0 <= slope <= 1:
+        np.maximum(out, slope, out=out)  # 1 or slope, exactly
+    else:
+        np.multiply(out, 1 - slope, out=out)
+        np.add(out, slope, out=out)
+    np.multiply(out, dout, out=out)
+
+
+def relu_of(zero: Array) -> Callable[..., None]:
+    """ReLU of one dtype: with a ready 0 of that dtype NumPy converts none per call."""
+
+    def relu(x: Array, *, out: Array) -> None:
+        np.maximum(x, zero, out=out)
+
+    return relu
+
+
+def relu_grad_of(zero: Array) -> Callable[..., None]:
+    """ReLUGrad of one dtype: dout's bits times 0 or 1 as integers, so that 0 * inf stays 0.
+
+    The cost is that of two passes without a branch; np.where on random signs costs ten times it.
+    """
+    bits = np.dtype(f"i{zero.itemsize}")
+
+    def relu_grad(x: Array, dout: Array, *, out: Array) -> None:
+        picked = out.view(bits)
+        np.greater(x, zero, out=picked, casting="unsafe")
+        np.multiply(picked, dout.view(bits), out=picked)
+
+    return relu_grad
+
+
+for _letter in NUMBER:
+    _zero = np.zeros((), from_letter(_letter))
+    file("ReLU", relu_of(_zero), f"{_letter}->{_letter}", inplace=(0,))
+    if _letter in LOW + WIDE:
+        file("ReLUGrad", relu_grad_of(_zero), f"{_letter * 2}->{_letter}")
+file_floats("Erf", erf)
+file_floats("Erfc", erfc)
+file_floats("Sigmoid", sigmoid)
+file_floats("Softplus", softplus)
+file_floats("SiLU", silu)
+file_floats("ELU", elu)
+file_floats("GELU", gelu)
+file_floats("LeakyReLU", leaky_relu)
+file_floats("LeakyReLUGrad", leaky_relu_grad, 2)

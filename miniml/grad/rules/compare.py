@@ -1,0 +1,1 @@
+"""Gradients through selection; comparisons and logic have none."""

@@ -1,0 +1,129 @@
+"""Questions with a bool for every element: comparisons, logic, kinds of floats; and selection."""
+
+from __future__ import annotations
+
+from ..abstract import Shape
+from ..dtype import DType, bool_
+from ..errors import DTypeError
+from ..primitive import Primitive
+from .bases import Binary, Comparison, Unary, broadcast
+
+__all__ = [
+    "Equal", "NotEqual", "Less", "LessEqual", "Greater", "GreaterEqual",
+    "LogicalAnd", "LogicalOr", "LogicalXor", "LogicalNot", "IsNan", "IsInf", "IsFinite", "Select",
+    "equal", "not_equal", "less", "less_equal", "greater", "greater_equal",
+    "logical_and", "logical_or", "logical_xor", "logical_not", "isnan", "isinf", "isfinite",
+    "select", "where",
+]  # fmt: skip
+
+
+class Equal(Comparison):
+    """x == y; NaN equals nothing."""
+
+
+class NotEqual(Comparison):
+    """x != y; NaN differs from everything."""
+
+
+class Less(Comparison):
+    """x < y."""
+
+
+class LessEqual(Comparison):
+    """x <= y."""
+
+
+class Greater(Comparison):
+    """x > y."""
+
+
+class GreaterEqual(Comparison):
+    """x >= y."""
+
+
+class Logical(Binary, abstract=True):
+    """Two bool tensors, broadcast; other dtypes are refused."""
+
+    promote = False
+    differentiable = False
+
+    def infer_dtype(self, x: DType, y: DType) -> DType:
+        return _bools(self.name, x, y)
+
+
+class LogicalAnd(Logical):
+    """True where both are."""
+
+
+class LogicalOr(Logical):
+    """True where at least one is."""
+
+
+class LogicalXor(Logical):
+    """True where exactly one is."""
+
+
+class LogicalNot(Unary):
+    """True where x is False; other dtypes than bool are refused."""
+
+    differentiable = False
+
+    def infer_dtype(self, x: DType) -> DType:
+        return _bools(self.name, x)
+
+
+def _bools(name: str, *dtypes: DType) -> DType:
+    if any(d != bool_ for d in dtypes):
+        came = " and ".join(d.name for d in dtypes)
+        raise DTypeError(f"{name} needs bool tensors; got {came}; compare first, as in x != 0")
+    return bool_
+
+
+class FloatKind(Unary, abstract=True):
+    """What kind of float each element is; integers and bools are finite."""
+
+    differentiable = False
+
+    def infer_dtype(self, x: DType) -> DType:
+        return bool_
+
+
+class IsNan(FloatKind):
+    """True where x is not a number."""
+
+
+class IsInf(FloatKind):
+    """True where x is an infinity of either sign."""
+
+
+class IsFinite(FloatKind):
+    """True where x is neither NaN nor an infinity."""
+
+
+class Select(Primitive):
+    """x where cond is True, y where it is False; the three broadcast.
+
+    cond: bool. x and y are promoted to their common dtype, which is the output's. The gradient of
+    what was not selected is 0, even where that is NaN or infinite.
+    """
+
+    promote = ("x", "y")
+
+    def infer_shape(self, cond: Shape, x: Shape, y: Shape) -> Shape:
+        return broadcast(self.name, cond, x, y)
+
+    def infer_dtype(self, cond: DType, x: DType, y: DType) -> DType:
+        if cond != bool_:
+            raise DTypeError(
+                f"Select needs a bool condition; got {cond.name}; compare first, as in cond != 0"
+            )
+        return x
+
+
+# fmt: off
+equal, not_equal, less, less_equal = Equal(), NotEqual(), Less(), LessEqual()
+greater, greater_equal = Greater(), GreaterEqual()
+logical_and, logical_or, logical_xor = LogicalAnd(), LogicalOr(), LogicalXor()
+logical_not, isnan, isinf, isfinite = LogicalNot(), IsNan(), IsInf(), IsFinite()
+select = where = Select()
+# fmt: on
