@@ -1,0 +1,136 @@
+"""Layers that look at images through windows: Conv2d, MaxPool2d, AvgPool2d; and Flatten."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from .. import ops
+from ..errors import ShapeError
+from . import init
+from .cell import Cell, positive, refuse_shape, shape_of
+
+Lengths = int | tuple[int, int]
+Padding = str | int | tuple[int, int] | tuple[tuple[int, int], tuple[int, int]]
+
+
+class Conv2d(Cell):
+    """The 2-d convolution of x (N, in_channels, H, W) with learnt filters, plus a bias.
+
+    weight: (out_channels, in_channels / groups, rows, columns). bias: (out_channels,), or None
+    with bias=False. Both start uniform in +-1 / sqrt(fan in). The other arguments are those of
+    `ops.conv2d`: padding may be "same".
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Lengths,
+        stride: Lengths = 1,
+        padding: Padding = 0,
+        dilation: Lengths = 1,
+        groups: int = 1,
+        bias: bool = True,
+    ):
+        rows, columns = pair("Conv2d", "kernel_size", kernel_size)
+        positive("Conv2d", in_channels=in_channels, out_channels=out_channels, groups=groups)
+        if in_channels % groups or out_channels % groups:
+            raise ShapeError(
+                f"Conv2d got groups={groups} for {in_channels} channels in and {out_channels} out; "
+                "it wants a divisor of both"
+            )
+        self.in_channels, self.out_channels = in_channels, out_channels
+        self.kernel_size, self.stride, self.padding = (rows, columns), stride, padding
+        self.dilation, self.groups = dilation, groups
+        fan_in = in_channels // groups * rows * columns
+        shape = (out_channels, in_channels // groups, rows, columns)
+        self.weight = init.symmetric_uniform(shape, 1.0 / math.sqrt(fan_in))
+        self.bias = (
+            init.symmetric_uniform((out_channels,), 1.0 / math.sqrt(fan_in)) if bias else None
+        )
+
+    def construct(self, x: Any) -> Any:
+        shape = shape_of(x)
+        if len(shape) != 4 or shape[1] != self.in_channels:
+            refuse_shape(self, shape, f"(N, {self.in_channels}, H, W)")
+        return ops.conv2d(
+            x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups
+        )
+
+    def describe(self) -> str:
+        """Conv2d(in, out, kernel_size=..., and what is not the default)."""
+        rest = {"stride": 1, "padding": 0, "dilation": 1, "groups": 1}
+        values = {k: getattr(self, k) for k in rest}
+        parts = [f"{k}={v!r}" for k, v in values.items() if v != rest[k]]
+        parts += [] if self.bias is not None else ["bias=False"]
+        size = f"kernel_size={self.kernel_size}"
+        return f"Conv2d({', '.join([f'{self.in_channels}, {self.out_channels}', size, *parts])})"
+
+
+class MaxPool2d(Cell):
+    """The largest pixel of each window of x (N, C, H, W); windows do not overlap by default."""
+
+    def __init__(self, kernel_size: Lengths, stride: Lengths | None = None, padding: Padding = 0):
+        self.kernel_size = pair("MaxPool2d", "kernel_size", kernel_size)
+        self.stride, self.padding = self.kernel_size if stride is None else stride, padding
+
+    def construct(self, x: Any) -> Any:
+        _planes(self, x)
+        return ops.max_pool2d(x, self.kernel_size, self.stride, self.padding)
+
+    def describe(self) -> str:
+        """MaxPool2d(kernel_size, stride, padding)."""
+        return f"MaxPool2d({self.kernel_size}, stride={self.stride}, padding={self.padding!r})"
+
+
+class AvgPool2d(Cell):
+    """The mean of each window of x (N, C, H, W); windows do not overlap by default.
+
+    count_include_pad: False leaves padding out of the mean.
+    """
+
+    def __init__(
+        self,
+        kernel_size: Lengths,
+        stride: Lengths | None = None,
+        padding: Padding = 0,
+        count_include_pad: bool = True,
+    ):
+        self.kernel_size = pair("AvgPool2d", "kernel_size", kernel_size)
+        self.stride, self.padding = self.kernel_size if stride is None else stride, padding
+        self.count_include_pad = count_include_pad
+
+    def construct(self, x: Any) -> Any:
+        _planes(self, x)
+        return ops.avg_pool2d(
+            x, self.kernel_size, self.stride, self.padding, self.count_include_pad
+        )
+
+    def describe(self) -> str:
+        """AvgPool2d(kernel_size, stride, padding)."""
+        return f"AvgPool2d({self.kernel_size}, stride={self.stride}, padding={self.padding!r})"
+
+
+class Flatten(Cell):
+    """x of shape (N, ...) as (N, product of the rest)."""
+
+    def construct(self, x: Any) -> Any:
+        shape = shape_of(x)
+        if not shape:
+            refuse_shape(self, shape, "(N, ...)")
+        return ops.reshape(x, (shape[0], math.prod(shape[1:])))
+
+
+def pair(layer: str, name: str, value: Any) -> tuple[int, int]:
+    """(rows, columns) from an int or a pair of ints, all positive; ShapeError otherwise."""
+    given = (value, value) if isinstance(value, int) else value
+    if not isinstance(given, (tuple, list)) or len(given) != 2:
+        raise ShapeError(f"{layer} got {name}={value!r}; it wants an int or (rows, columns)")
+    positive(layer, **{f"{name}[{i}]": v for i, v in enumerate(given)})
+    return int(given[0]), int(given[1])
+
+
+def _planes(cell: Cell, x: Any) -> None:
+    if len(shape_of(x)) != 4:
+        refuse_shape(cell, shape_of(x), "(N, C, H, W)")
