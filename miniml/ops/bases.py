@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from typing import Any
-
 import numpy as np
 
 from ..abstract import Shape
@@ -134,11 +132,6 @@ def needs_number(name: str, dtype: DType) -> DType:
             f"{name} has no meaning for bool; use the logical operators, or cast to int64 first"
         )
     return dtype
-
-
-def shape_of(x: Any) -> Shape:
-    """The shape of a tensor, traced or not, an array, a number or nested lists."""
-    return tuple(x.shape) if hasattr(x, "shape") else np.shape(x)
 
 
 def dtype_of(x: Any) -> DType:

@@ -1,1 +1,90 @@
-"""Gradients of the activations."""
+"""Gradients of the activations and of the error function."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ... import ops
+from ...bprop import Bprop, bprop_getters
+
+
+@bprop_getters.register(ops.Erf)
+def get_bprop_erf(self: ops.Erf) -> Bprop:
+    return lambda x, out, dout: (dout * _bell(x),)
+
+
+@bprop_getters.register(ops.Erfc)
+def get_bprop_erfc(self: ops.Erfc) -> Bprop:
+    return lambda x, out, dout: (-dout * _bell(x),)
+
+
+def _bell(x: Any) -> Any:
+    """2 / sqrt(pi) * exp(-x^2), the derivative of erf."""
+    return ops.exp(-ops.square(x)) * (2 / math.sqrt(math.pi))
+
+
+@bprop_getters.register(ops.Sigmoid)
+def get_bprop_sigmoid(self: ops.Sigmoid) -> Bprop:
+    return lambda x, out, dout: (dout * (out * (1 - out)),)
+
+
+@bprop_getters.register(ops.Softplus)
+def get_bprop_softplus(self: ops.Softplus) -> Bprop:
+    return lambda x, out, dout: (dout * ops.sigmoid(x),)
+
+
+@bprop_getters.register(ops.SiLU)
+def get_bprop_silu(self: ops.SiLU) -> Bprop:
+    def bprop(x: Any, out: Any, dout: Any) -> tuple[Any]:
+        s = ops.sigmoid(x)
+        return (dout * (s + out * (1 - s)),)
+
+    return bprop
+
+
+@bprop_getters.register(ops.ReLU)
+def get_bprop_relu(self: ops.ReLU) -> Bprop:
+    return lambda x, out, dout: (ops.relu_grad(out, dout),)
+
+
+@bprop_getters.register(ops.ReLUGrad)
+def get_bprop_relu_grad(self: ops.ReLUGrad) -> Bprop:
+    return lambda x, dout, out, ddout: (None, ops.relu_grad(x, ddout))
+
+
+@bprop_getters.register(ops.LeakyReLU)
+def get_bprop_leaky_relu(self: ops.LeakyReLU) -> Bprop:
+    pull = ops.LeakyReLUGrad(self.slope)
+    return lambda x, out, dout: (pull(x, dout),)
+
+
+@bprop_getters.register(ops.LeakyReLUGrad)
+def get_bprop_leaky_relu_grad(self: ops.LeakyReLUGrad) -> Bprop:
+    return lambda x, dout, out, ddout: (None, self(x, ddout))
+
+
+@bprop_getters.register(ops.ELU)
+def get_bprop_elu(self: ops.ELU) -> Bprop:
+    # alpha * exp(x) is out + alpha, which cannot overflow.
+    return lambda x, out, dout: (ops.select(x > 0, dout, dout * (out + self.alpha)),)
+
+
+@bprop_getters.register(ops.GELU)
+def get_bprop_gelu(self: ops.GELU) -> Bprop:
+    slope = _gelu_tanh_slope if self.approximate else _gelu_slope
+    return lambda x, out, dout: (dout * slope(x),)
+
+
+def _gelu_slope(x: Any) -> Any:
+    """Phi(x) + x phi(x), with the density phi and the distribution Phi of the normal law."""
+    phi = ops.exp(ops.square(x) * -0.5) * (1 / math.sqrt(2 * math.pi))
+    return ops.erfc(x * -math.sqrt(0.5)) * 0.5 + x * phi
+
+
+def _gelu_tanh_slope(x: Any) -> Any:
+    """The derivative of x * s(v(x)), s the sigmoid and v(x) = 2 sqrt(2 / pi) (x + 0.044715 x^3)."""
+    scale, square = 2 * math.sqrt(2 / math.pi), ops.square(x)
+    s = ops.sigmoid(x * (square * 0.044715 + 1) * scale)
+    dv = (square * (3 * 0.044715) + 1) * scale
+    return s + x * (s * (1 - s)) * dv

@@ -1,11 +1,20 @@
-"""Gradients of the elementwise primitives. Broadcasting is undone by the engine."""
+"""Gradients of arithmetic, powers, exponentials and their kin. The engine undoes broadcasting."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from ... import ops
 from ...bprop import Bprop, bprop_getters
+
+
+@bprop_getters.register(ops.Cast)
+def get_bprop_cast(self: ops.Cast) -> Bprop:
+    def bprop(x: Any, out: Any, dout: Any) -> tuple[Any]:
+        return (None if dout is None else ops.cast(dout, x.dtype),)
+
+    return bprop
 
 
 @bprop_getters.register(ops.Add)
@@ -23,9 +32,125 @@ def get_bprop_mul(self: ops.Mul) -> Bprop:
     return lambda x, y, out, dout: (dout * y, dout * x)
 
 
+@bprop_getters.register(ops.Div)
+def get_bprop_div(self: ops.Div) -> Bprop:
+    def bprop(x: Any, y: Any, out: Any, dout: Any) -> tuple[Any, Any]:
+        dx = dout / y
+        return dx, -(dx * out)
+
+    return bprop
+
+
+@bprop_getters.register(ops.Mod)
+def get_bprop_mod(self: ops.Mod) -> Bprop:
+    return lambda x, y, out, dout: (dout, -(dout * ops.floor_div(x, y)))
+
+
+@bprop_getters.register(ops.Pow)
+def get_bprop_pow(self: ops.Pow) -> Bprop:
+    def bprop(x: Any, y: Any, out: Any, dout: Any) -> tuple[Any, Any]:
+        # 0 to the 0 is constant in x, but y * x^(y - 1) would be 0 * inf.
+        constant = ops.logical_and(x == 0, y == 0)
+        dx = dout * (y * ops.pow(x, ops.select(constant, 1, y - 1)))
+        log = ops.log(ops.select(x > 0, x, 1))  # log 1 = 0 where x has no logarithm
+        return dx, dout * (out * log)
+
+    return bprop
+
+
+@bprop_getters.register(ops.Atan2)
+def get_bprop_atan2(self: ops.Atan2) -> Bprop:
+    def bprop(x: Any, y: Any, out: Any, dout: Any) -> tuple[Any, Any]:
+        scaled = dout / (ops.square(x) + ops.square(y))
+        return scaled * y, -(scaled * x)
+
+    return bprop
+
+
+@bprop_getters.register(ops.Maximum)
+def get_bprop_maximum(self: ops.Maximum) -> Bprop:
+    return lambda x, y, out, dout: _of_the_greater(x, y, dout)
+
+
+@bprop_getters.register(ops.Minimum)
+def get_bprop_minimum(self: ops.Minimum) -> Bprop:
+    return lambda x, y, out, dout: _of_the_greater(y, x, dout)[::-1]
+
+
+def _of_the_greater(x: Any, y: Any, dout: Any) -> tuple[Any, Any]:
+    """dout for the greater of x and y, 0 for the other, half for both at ties."""
+    greater, less, half = x > y, x < y, dout * 0.5
+    dx = ops.select(greater, dout, ops.select(less, 0, half))
+    return dx, ops.select(less, dout, ops.select(greater, 0, half))
+
+
 @bprop_getters.register(ops.Neg)
 def get_bprop_neg(self: ops.Neg) -> Bprop:
     return lambda x, out, dout: (-dout,)
+
+
+@bprop_getters.register(ops.Abs)
+def get_bprop_abs(self: ops.Abs) -> Bprop:
+    return lambda x, out, dout: (dout * ops.sign(x),)
+
+
+@bprop_getters.register(ops.Square)
+def get_bprop_square(self: ops.Square) -> Bprop:
+    return lambda x, out, dout: (dout * (x * 2),)
+
+
+@bprop_getters.register(ops.Clip)
+def get_bprop_clip(self: ops.Clip) -> Bprop:
+    def bprop(x: Any, out: Any, dout: Any) -> tuple[Any]:
+        # Inside, bounds included, clip returned x itself; it never does so outside or for NaN.
+        return (ops.select(x == out, dout, 0),)
+
+    return bprop
+
+
+@bprop_getters.register(ops.Sqrt)
+def get_bprop_sqrt(self: ops.Sqrt) -> Bprop:
+    return lambda x, out, dout: (dout / (out * 2),)
+
+
+@bprop_getters.register(ops.Rsqrt)
+def get_bprop_rsqrt(self: ops.Rsqrt) -> Bprop:
+    return lambda x, out, dout: (dout * (out / x) * -0.5,)
+
+
+@bprop_getters.register(ops.Reciprocal)
+def get_bprop_reciprocal(self: ops.Reciprocal) -> Bprop:
+    return lambda x, out, dout: (-(dout * ops.square(out)),)
+
+
+@bprop_getters.register(ops.Exp)
+def get_bprop_exp(self: ops.Exp) -> Bprop:
+    return lambda x, out, dout: (dout * out,)
+
+
+@bprop_getters.register(ops.Expm1)
+def get_bprop_expm1(self: ops.Expm1) -> Bprop:
+    return lambda x, out, dout: (dout * (out + 1),)
+
+
+@bprop_getters.register(ops.Exp2)
+def get_bprop_exp2(self: ops.Exp2) -> Bprop:
+    return lambda x, out, dout: (dout * (out * math.log(2)),)
+
+
+@bprop_getters.register(ops.Log)
+def get_bprop_log(self: ops.Log) -> Bprop:
+    return lambda x, out, dout: (dout / x,)
+
+
+@bprop_getters.register(ops.Log1p)
+def get_bprop_log1p(self: ops.Log1p) -> Bprop:
+    return lambda x, out, dout: (dout / (x + 1),)
+
+
+@bprop_getters.register(ops.Log2)
+def get_bprop_log2(self: ops.Log2) -> Bprop:
+    return lambda x, out, dout: (dout / (x * math.log(2)),)
 
 
 @bprop_getters.register(ops.Sin)
@@ -38,14 +163,51 @@ def get_bprop_cos(self: ops.Cos) -> Bprop:
     return lambda x, out, dout: (-dout * ops.sin(x),)
 
 
-@bprop_getters.register(ops.Exp)
-def get_bprop_exp(self: ops.Exp) -> Bprop:
-    return lambda x, out, dout: (dout * out,)
+@bprop_getters.register(ops.Tan)
+def get_bprop_tan(self: ops.Tan) -> Bprop:
+    return lambda x, out, dout: (dout * (ops.square(out) + 1),)
 
 
-@bprop_getters.register(ops.Cast)
-def get_bprop_cast(self: ops.Cast) -> Bprop:
-    def bprop(x: Any, out: Any, dout: Any) -> tuple[Any]:
-        return (None if dout is None else ops.cast(dout, x.dtype),)
+@bprop_getters.register(ops.Asin)
+def get_bprop_asin(self: ops.Asin) -> Bprop:
+    return lambda x, out, dout: (dout * ops.rsqrt((1 - x) * (1 + x)),)
 
-    return bprop
+
+@bprop_getters.register(ops.Acos)
+def get_bprop_acos(self: ops.Acos) -> Bprop:
+    return lambda x, out, dout: (-dout * ops.rsqrt((1 - x) * (1 + x)),)
+
+
+@bprop_getters.register(ops.Atan)
+def get_bprop_atan(self: ops.Atan) -> Bprop:
+    return lambda x, out, dout: (dout / (ops.square(x) + 1),)
+
+
+@bprop_getters.register(ops.Sinh)
+def get_bprop_sinh(self: ops.Sinh) -> Bprop:
+    return lambda x, out, dout: (dout * ops.cosh(x),)
+
+
+@bprop_getters.register(ops.Cosh)
+def get_bprop_cosh(self: ops.Cosh) -> Bprop:
+    return lambda x, out, dout: (dout * ops.sinh(x),)
+
+
+@bprop_getters.register(ops.Tanh)
+def get_bprop_tanh(self: ops.Tanh) -> Bprop:
+    return lambda x, out, dout: (dout * (1 - ops.square(out)),)
+
+
+@bprop_getters.register(ops.Asinh)
+def get_bprop_asinh(self: ops.Asinh) -> Bprop:
+    return lambda x, out, dout: (dout * ops.rsqrt(ops.square(x) + 1),)
+
+
+@bprop_getters.register(ops.Acosh)
+def get_bprop_acosh(self: ops.Acosh) -> Bprop:
+    return lambda x, out, dout: (dout * ops.rsqrt((x - 1) * (x + 1)),)
+
+
+@bprop_getters.register(ops.Atanh)
+def get_bprop_atanh(self: ops.Atanh) -> Bprop:
+    return lambda x, out, dout: (dout / ((1 - x) * (1 + x)),)
