@@ -71,10 +71,10 @@ def show(value: Any) -> str:
 class Field:
     """One annotated attribute of a primitive class."""
 
-    __slots__ = ("name", "default", "is_float")
+    __slots__ = ("name", "annotation", "default", "is_float")
 
     def __init__(self, name: str, annotation: object, default: Any):
-        self.name, self.default = name, default
+        self.name, self.annotation, self.default = name, annotation, default
         self.is_float = annotation in (float, "float")
 
     def convert(self, value: Any, owner: str) -> Any:
@@ -88,12 +88,15 @@ class Field:
 def fields_of(cls: type) -> tuple[Field, ...]:
     """The attributes a class declares by annotation, base classes first."""
     found: dict[str, Field] = {}
-    for base in reversed(cls.__mro__):
-        annotations = inspect.get_annotations(base) if base is not object else {}
-        for name, annotation in annotations.items():
-            if name in RESERVED or name.startswith("_") or _is_classvar(annotation):
-                continue
-            found[name] = Field(name, annotation, base.__dict__.get(name, EMPTY))
+    for base in reversed(cls.__mro__[1:]):  # their defaults moved into their fields
+        found.update((f.name, f) for f in base.__dict__.get("_fields", ()))
+    declared = inspect.get_annotations(cls)
+    for name, annotation in declared.items():
+        if name not in RESERVED and not name.startswith("_") and not _is_classvar(annotation):
+            found[name] = Field(name, annotation, cls.__dict__.get(name, EMPTY))
+    for name, field in found.items():
+        if name in cls.__dict__ and name not in declared:  # a new default for a base's attribute
+            found[name] = Field(name, field.annotation, cls.__dict__[name])
     return tuple(found.values())
 
 
