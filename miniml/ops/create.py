@@ -1,37 +1,143 @@
-"""Tensors from nothing: full, zeros, ones, arange."""
+"""Tensors from nothing but numbers: full, zeros, ones, arange, eye; and one_hot from indices."""
 
 from __future__ import annotations
 
+from math import ceil, isfinite
 from typing import Any
 
 import numpy as np
 
 from ..abstract import Shape
-from ..dtype import DType, as_dtype, canonical, scalar_dtype
+from ..dtype import FLOATS, INTEGERS, DType, as_dtype, bool_, float32
+from ..errors import DTypeError, ShapeError
 from ..primitive import Primitive
+from ..settings import context, current
+from .bases import as_shape, dtype_of, shape_of
+from .elementwise import cast
+from .shape import broadcast_to
 
-__all__ = ["Full", "full", "full_like", "ones", "ones_like", "zeros", "zeros_like"]  # fmt: skip
+__all__ = [
+    "Arange", "Eye", "Full", "OneHot",
+    "arange", "eye", "full", "full_like", "linspace", "one_hot", "ones", "ones_like", "zeros",
+    "zeros_like",
+]  # fmt: skip
+
+Number = bool | int | float
 
 
 class Full(Primitive):
     """A tensor of `shape` and `dtype` with every element equal to `value`."""
 
     shape: Shape
-    value: bool | int | float
+    value: Number
     dtype: DType
     differentiable = False
 
     def infer_shape(self) -> Shape:
-        return self.shape
+        return extents(self.name, self.shape)
+
+    def infer_dtype(self) -> DType:
+        fitting(self.name, self.value, self.dtype)
+        return self.dtype
+
+
+class Arange(Primitive):
+    """start, start + step, ... before `stop`: ceil((stop - start) / step) numbers along one axis."""
+
+    start: int | float
+    stop: int | float
+    step: int | float
+    dtype: DType
+    differentiable = False
+
+    def infer_shape(self) -> Shape:
+        if self.step == 0 or not all(map(isfinite, (self.start, self.stop, self.step))):
+            raise ShapeError(
+                f"Arange cannot count from {self.start} to {self.stop} in steps of {self.step}; "
+                "the numbers are finite and the step is not 0"
+            )
+        return (self.count(),)
+
+    def count(self) -> int:
+        """How many numbers there are."""
+        if all(isinstance(n, int) for n in (self.start, self.stop, self.step)):
+            return len(range(self.start, self.stop, self.step))  # type: ignore[arg-type]
+        return max(0, ceil((self.stop - self.start) / self.step))
+
+    def infer_dtype(self) -> DType:
+        if self.dtype == bool_:
+            raise DTypeError("Arange cannot count in bool; use an integer or a float dtype")
+        if self.dtype in INTEGERS:
+            for n in (self.start, self.step, self.start + max(0, self.count() - 1) * self.step):
+                fitting(self.name, abs(n) if n is self.step else n, self.dtype)
+        return self.dtype
+
+
+class Eye(Primitive):
+    """The matrix with `n` rows and `m` columns that has ones on its diagonal and zeros elsewhere."""
+
+    n: int
+    m: int
+    dtype: DType
+    differentiable = False
+
+    def infer_shape(self) -> Shape:
+        return extents(self.name, (self.n, self.m))
 
     def infer_dtype(self) -> DType:
         return self.dtype
 
 
+class OneHot(Primitive):
+    """Rows of `depth` zeros with a one at each index; an index outside 0 .. depth - 1 has none."""
+
+    depth: int
+    dtype: DType
+    differentiable = False
+
+    def infer_shape(self, indices: Shape) -> Shape:
+        return (*indices, *extents(self.name, (self.depth,)))
+
+    def infer_dtype(self, indices: DType) -> DType:
+        if indices not in INTEGERS:
+            raise DTypeError(f"OneHot got indices of {indices.name}; cast them to an integer dtype")
+        return self.dtype
+
+
+def extents(name: str, shape: Shape) -> Shape:
+    """The shape itself; ShapeError for an extent below 0."""
+    if any(n < 0 for n in shape):
+        raise ShapeError(f"{name} got shape {shape}; an extent is 0 or more")
+    return shape
+
+
+def fitting(name: str, value: Number, dtype: DType) -> Number:
+    """`value` as a number of `dtype`'s kind; DTypeError where the dtype has no such number."""
+    if dtype in FLOATS:
+        return float(value)
+    if isfinite(value) and value == int(value):
+        if dtype == bool_ and value in (0, 1):
+            return bool(value)
+        if dtype != bool_ and np.iinfo(dtype).min <= value <= np.iinfo(dtype).max:
+            return int(value)
+    raise DTypeError(
+        f"{name} got the number {value}, which {dtype.name} cannot hold; choose another dtype, or "
+        "round the number first"
+    )
+
+
 def full(shape: int | Shape, value: Any, dtype: object = None) -> Any:
-    """A tensor filled with a number; its dtype is by default the number's own."""
-    kind = scalar_dtype(value) if dtype is None else as_dtype(dtype)
-    return Full((shape,) if isinstance(shape, int) else shape, value, kind)()
+    """A tensor filled with `value`, by default of the value's own dtype.
+
+    A float where an integer dtype is asked must be whole and in its range, else DTypeError. A
+    tensor for `value` is cast and broadcast to `shape`.
+    """
+    if hasattr(value, "shape") and not isinstance(value, np.generic):
+        filled = value if dtype is None else cast(value, dtype)
+        return broadcast_to(filled, as_shape(shape, "Full"))
+    kind = dtype_of(value) if dtype is None else as_dtype(dtype)
+    number = value.item() if isinstance(value, np.generic) else value
+    return Full(as_shape(shape, "Full"), fitting("Full", number, kind), kind)()
 
 
 def zeros(shape: int | Shape, dtype: object = float) -> Any:
@@ -44,19 +150,55 @@ def ones(shape: int | Shape, dtype: object = float) -> Any:
     return full(shape, 1, dtype)
 
 
-def full_like(x: Any, value: Any) -> Any:
-    """A tensor filled with a number, of x's shape and dtype."""
-    if hasattr(x, "shape") and hasattr(x, "dtype"):
-        return full(tuple(x.shape), value, canonical(np.dtype(x.dtype)))
-    array = np.asarray(x)
-    return full(array.shape, value, scalar_dtype(array.flat[0].item()) if array.size else float)
+def full_like(x: Any, value: Any, dtype: object = None) -> Any:
+    """A tensor filled with `value`, of x's shape, on x's device, of x's dtype by default."""
+    kind = dtype_of(x) if dtype is None else as_dtype(dtype)
+    device = getattr(x, "device", None)
+    if not isinstance(device, str) or device == current().device_target:
+        return full(shape_of(x), value, kind)
+    with context(device_target=device):
+        return full(shape_of(x), value, kind)
 
 
-def zeros_like(x: Any) -> Any:
-    """Zeros of x's shape and dtype."""
-    return full_like(x, 0)
+def zeros_like(x: Any, dtype: object = None) -> Any:
+    """Zeros of x's shape, on x's device, of x's dtype by default."""
+    return full_like(x, 0, dtype)
 
 
-def ones_like(x: Any) -> Any:
-    """Ones of x's shape and dtype."""
-    return full_like(x, 1)
+def ones_like(x: Any, dtype: object = None) -> Any:
+    """Ones of x's shape, on x's device, of x's dtype by default."""
+    return full_like(x, 1, dtype)
+
+
+def arange(start: Any, stop: Any = None, step: Any = 1, dtype: object = None) -> Any:
+    """start, start + step, ... before `stop`; 0, 1, ... before `start` where it stands alone.
+
+    By default int64 for whole numbers given as ints, else float32, computed in float64.
+    """
+    first, last = (0, start) if stop is None else (start, stop)
+    given = [n.item() if hasattr(n, "item") else n for n in (first, last, step)]
+    whole = all(isinstance(n, int) for n in given)
+    return Arange(*given, as_dtype((int if whole else float) if dtype is None else dtype))()
+
+
+def linspace(start: float, stop: float, num: int = 50, dtype: object = float) -> Any:
+    """`num` numbers at equal distances, from `start` to `stop` (itself included, to rounding)."""
+    if num < 0:
+        raise ShapeError(f"linspace got num {num}; the number of points is 0 or more")
+    if num < 2 or start == stop:
+        return full(num, start, dtype)
+    step = (stop - start) / (num - 1)
+    return Arange(float(start), start + (num - 0.5) * step, step, as_dtype(dtype))()
+
+
+def eye(n: int, m: int | None = None, dtype: object = float) -> Any:
+    """Ones on the diagonal of n rows and m (by default n) columns, zeros elsewhere; float32."""
+    return Eye(n, n if m is None else m, as_dtype(dtype))()
+
+
+def one_hot(indices: Any, depth: int, dtype: object = float32) -> Any:
+    """`indices` (integers of any shape) as rows of zeros with a one: shape (*indices, depth).
+
+    An index outside 0 .. depth - 1 gives a row of zeros.
+    """
+    return OneHot(depth, as_dtype(dtype))(indices)

@@ -1,16 +1,22 @@
-"""Reductions: many elements to one, along axes."""
+"""Reductions: many elements to one, along axes; and running sums."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any as Value  # Any is a primitive here
 
 from ..abstract import Shape
 from ..attributes import freeze
-from ..dtype import SIGNED, UNSIGNED, DType, bool_, int64, uint64
+from ..dtype import SIGNED, UNSIGNED, DType, bfloat16, bool_, float16, float32, int64, uint64
+from ..errors import ShapeError
 from ..primitive import Primitive
-from .bases import Axes, reduced_shape
+from . import elementwise
+from .bases import Axes, dtype_of, normal_axes, normal_axis, reduced_shape, shape_of
 
-__all__ = ["Sum", "sum"]  # fmt: skip
+__all__ = [
+    "All", "Any", "ArgMax", "ArgMin", "CumSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum",
+    "all", "any", "argmax", "argmin", "cumsum", "logsumexp", "max", "mean", "min", "prod", "std",
+    "sum", "var",
+]  # fmt: skip
 
 
 class Reduction(Primitive, abstract=True):
@@ -27,7 +33,103 @@ class Reduction(Primitive, abstract=True):
 
 
 class Sum(Reduction):
-    """The sum. Integers narrower than 64 bits, and bools, are summed in 64 bits."""
+    """The sum, 0 where there is nothing to sum. Integers and bools are summed in 64 bits."""
+
+    def infer_dtype(self, x: DType) -> DType:
+        return accumulated(x)
+
+
+class Mean(Reduction):
+    """The sum divided by the number of elements; integers are cast to float32 first."""
+
+    promote = "float"
+
+
+class Prod(Reduction):
+    """The product, 1 where there is nothing to multiply. Integers and bools give 64 bits."""
+
+    def infer_dtype(self, x: DType) -> DType:
+        return accumulated(x)
+
+
+class Extremum(Reduction, abstract=True):
+    """A reduction that picks one of the elements, so there must be one."""
+
+    def infer_shape(self, x: Shape) -> Shape:
+        out = reduced_shape(self.name, x, self.axis, self.keepdims)
+        refuse_nothing(self.name, x, normal_axes(self.name, self.axis, len(x)))
+        return out
+
+
+class Max(Extremum):
+    """The largest element, NaN where there is one. Equal maxima share the gradient equally."""
+
+
+class Min(Extremum):
+    """The smallest element, NaN where there is one. Equal minima share the gradient equally."""
+
+
+class ArgExtremum(Primitive, abstract=True):
+    """Where an extremum stands along `axis`, or in the flattened tensor for None: int64."""
+
+    axis: int | None = None
+    keepdims: bool = False
+    differentiable = False
+
+    def infer_shape(self, x: Shape) -> Shape:
+        out = reduced_shape(self.name, x, self.axis, self.keepdims)
+        refuse_nothing(self.name, x, normal_axes(self.name, self.axis, len(x)))
+        return out
+
+    def infer_dtype(self, x: DType) -> DType:
+        return int64
+
+
+class ArgMax(ArgExtremum):
+    """The index of the first maximum; a NaN counts as the maximum."""
+
+
+class ArgMin(ArgExtremum):
+    """The index of the first minimum; a NaN counts as the minimum."""
+
+
+class Truth(Reduction, abstract=True):
+    """A reduction of truth values, for which anything but zero is true: bool."""
+
+    differentiable = False
+
+    def infer_dtype(self, x: DType) -> DType:
+        return bool_
+
+
+class Any(Truth):
+    """True where some element is not zero."""
+
+
+class All(Truth):
+    """True where no element is zero."""
+
+
+class LogSumExp(Reduction):
+    """log(sum(exp(x))), computed as m + log(sum(exp(x - m))) with the maximum m, so that nothing
+    overflows. Nothing at all, or only -inf, gives -inf; integers are cast to float32 first."""
+
+    promote = "float"
+
+
+class CumSum(Primitive):
+    """Sums of the elements up to each one along `axis`, from the end with `reverse`.
+
+    With `exclusive` an element is not part of its own sum. Integers and bools give 64 bits.
+    """
+
+    axis: int
+    reverse: bool = False
+    exclusive: bool = False
+
+    def infer_shape(self, x: Shape) -> Shape:
+        normal_axis(self.name, self.axis, len(x))
+        return x
 
     def infer_dtype(self, x: DType) -> DType:
         return accumulated(x)
@@ -40,6 +142,98 @@ def accumulated(dtype: DType) -> DType:
     return uint64 if dtype in UNSIGNED else dtype
 
 
-def sum(x: Any, axis: Axes = None, keepdims: bool = False) -> Any:
+def refuse_nothing(name: str, shape: Shape, axes: tuple[int, ...]) -> None:
+    """ShapeError when one of the axes to reduce has extent 0."""
+    for axis in axes:
+        if shape[axis] == 0:
+            raise ShapeError(
+                f"{name} cannot reduce axis {axis} of shape {shape}, which has no elements to "
+                "choose from; reduce a tensor that is not empty there"
+            )
+
+
+def sum(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
     """The sum of x over `axis` (an int, a tuple, or None for all axes)."""
     return Sum(freeze(axis, "Sum", "axis"), keepdims)(x)
+
+
+def mean(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
+    """The mean of x over `axis`; NaN where there is nothing to average."""
+    return Mean(freeze(axis, "Mean", "axis"), keepdims)(x)
+
+
+def prod(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
+    """The product of x over `axis`."""
+    return Prod(freeze(axis, "Prod", "axis"), keepdims)(x)
+
+
+def max(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
+    """The largest element of x over `axis`; ShapeError where there is none."""
+    return Max(freeze(axis, "Max", "axis"), keepdims)(x)
+
+
+def min(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
+    """The smallest element of x over `axis`; ShapeError where there is none."""
+    return Min(freeze(axis, "Min", "axis"), keepdims)(x)
+
+
+def argmax(x: Value, axis: int | None = None, keepdims: bool = False) -> Value:
+    """The index (int64) of the first maximum along `axis`, of the flattened tensor for None."""
+    return ArgMax(one_axis("ArgMax", axis), keepdims)(x)
+
+
+def argmin(x: Value, axis: int | None = None, keepdims: bool = False) -> Value:
+    """The index (int64) of the first minimum along `axis`, of the flattened tensor for None."""
+    return ArgMin(one_axis("ArgMin", axis), keepdims)(x)
+
+
+def any(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
+    """True where some element of x over `axis` is not zero; False for none at all."""
+    return Any(freeze(axis, "Any", "axis"), keepdims)(x)
+
+
+def all(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
+    """True where no element of x over `axis` is zero; True for none at all."""
+    return All(freeze(axis, "All", "axis"), keepdims)(x)
+
+
+def logsumexp(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
+    """log(sum(exp(x))) over `axis`, without overflow."""
+    return LogSumExp(freeze(axis, "LogSumExp", "axis"), keepdims)(x)
+
+
+def cumsum(x: Value, axis: int, reverse: bool = False, exclusive: bool = False) -> Value:
+    """The running sum of x along `axis`, from the end with `reverse`; each element's own value is
+    left out with `exclusive`."""
+    return CumSum(freeze(axis, "CumSum", "axis"), reverse, exclusive)(x)
+
+
+def var(x: Value, axis: Axes = None, keepdims: bool = False, correction: float = 0) -> Value:
+    """The variance of x over `axis`: the sum of (x - mean)^2, divided by n - `correction`.
+
+    correction: 1 gives the unbiased estimate of a sample's population. Where n <= correction the
+    result is NaN or infinite. float16 and bfloat16 are computed in float32.
+    """
+    low = dtype_of(x) in (float16, bfloat16)
+    wide = elementwise.cast(x, float32) if low else x
+    centred = elementwise.sub(wide, mean(wide, axis, True))
+    shape = shape_of(x)
+    n = 1
+    for i in normal_axes("var", freeze(axis, "var", "axis"), len(shape)):
+        n *= shape[i]
+    squares = sum(elementwise.mul(centred, centred), axis, keepdims)
+    out = elementwise.div(squares, float(n - correction))
+    return elementwise.cast(out, dtype_of(x)) if low else out
+
+
+def std(x: Value, axis: Axes = None, keepdims: bool = False, correction: float = 0) -> Value:
+    """The square root of `var`; its gradient is infinite where all elements are equal."""
+    return elementwise.sqrt(var(x, axis, keepdims, correction))
+
+
+def one_axis(name: str, axis: object) -> int | None:
+    """The attribute of a reduction that takes one axis or all; ShapeError for a tuple."""
+    frozen = freeze(axis, name, "axis")
+    if frozen is None or (isinstance(frozen, int) and not isinstance(frozen, bool)):
+        return frozen
+    raise ShapeError(f"{name} got axis {axis!r}; it takes one axis, or None for the flattened tensor")

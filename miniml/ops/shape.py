@@ -2,17 +2,49 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 from ..abstract import Shape
-from ..dtype import DType
-from ..errors import ShapeError
+from ..attributes import freeze
+from ..dtype import DType, bool_
+from ..errors import DTypeError, ShapeError
 from ..primitive import Primitive
+from .bases import Axes, as_shape, normal_axes, normal_axis, shape_of
 
-__all__ = ["BroadcastTo", "SumTo", "broadcast_to", "sum_to"]  # fmt: skip
+__all__ = [
+    "BroadcastTo", "ExpandDims", "Flip", "Reshape", "Squeeze", "SumTo", "Transpose",
+    "broadcast_to", "expand_dims", "flip", "moveaxis", "reshape", "squeeze", "sum_to", "swapaxes",
+    "tile", "transpose",
+]  # fmt: skip
 
 
-class BroadcastTo(Primitive):
+class Rearrangement(Primitive, abstract=True):
+    """The elements of x in another shape or order: the dtype stays."""
+
+    def infer_dtype(self, x: DType) -> DType:
+        return x
+
+
+class Reshape(Rearrangement):
+    """The elements of x, in row-major order, in another `shape`, of which one extent may be -1."""
+
+    shape: Shape
+
+    def infer_shape(self, x: Shape) -> Shape:
+        return filled_shape(self.name, x, self.shape)
+
+
+class Transpose(Rearrangement):
+    """The axes in another order: axis i of the result is axis `axes[i]` of x."""
+
+    axes: tuple[int, ...]
+
+    def infer_shape(self, x: Shape) -> Shape:
+        return tuple(x[a] for a in permutation(self.name, self.axes, len(x)))
+
+
+class BroadcastTo(Rearrangement):
     """x repeated to `shape` by NumPy's broadcasting rule."""
 
     shape: Shape
@@ -25,11 +57,8 @@ class BroadcastTo(Primitive):
             )
         return self.shape
 
-    def infer_dtype(self, x: DType) -> DType:
-        return x
 
-
-class SumTo(Primitive):
+class SumTo(Rearrangement):
     """x summed down to `shape`, which broadcasts to x's: the transpose of BroadcastTo."""
 
     shape: Shape
@@ -42,6 +71,48 @@ class SumTo(Primitive):
         return self.shape
 
     def infer_dtype(self, x: DType) -> DType:
+        if x == bool_:
+            raise DTypeError("SumTo cannot sum bool in bool; cast the tensor first")
+        return x
+
+
+class ExpandDims(Rearrangement):
+    """x with axes of extent 1 put in; `axis` counts in the result's axes."""
+
+    axis: int | tuple[int, ...]
+
+    def infer_shape(self, x: Shape) -> Shape:
+        count = len(self.axis) if isinstance(self.axis, tuple) else 1
+        axes = normal_axes(self.name, self.axis, len(x) + count)
+        rest = iter(x)
+        return tuple(1 if i in axes else next(rest) for i in range(len(x) + count))
+
+
+class Squeeze(Rearrangement):
+    """x without the axes `axis`, each of extent 1, or without all such axes for None."""
+
+    axis: Axes = None
+
+    def infer_shape(self, x: Shape) -> Shape:
+        if self.axis is None:
+            return tuple(n for n in x if n != 1)
+        axes = normal_axes(self.name, self.axis, len(x))
+        for a in axes:
+            if x[a] != 1:
+                raise ShapeError(
+                    f"Squeeze cannot drop axis {a} of shape {x}, whose extent is {x[a]}; only axes "
+                    "of extent 1 can go"
+                )
+        return tuple(n for i, n in enumerate(x) if i not in axes)
+
+
+class Flip(Rearrangement):
+    """x with the order of its elements reversed along `axis`, along all axes for None."""
+
+    axis: Axes = None
+
+    def infer_shape(self, x: Shape) -> Shape:
+        normal_axes(self.name, self.axis, len(x))
         return x
 
 
@@ -51,11 +122,111 @@ def broadcasts_to(small: Shape, large: Shape) -> bool:
     return len(small) <= len(large) and all(s in (1, t) for s, t in zip(small, tail, strict=True))
 
 
-def broadcast_to(x: Any, shape: Shape) -> Any:
+def filled_shape(name: str, x: Shape, shape: Shape) -> Shape:
+    """The target of a reshape with its -1 replaced; ShapeError where the elements do not fit."""
+    known = prod(n for n in shape if n != -1)
+    size = prod(x)
+    unknown = shape.count(-1)
+    if unknown > 1 or any(n < -1 for n in shape):
+        raise ShapeError(f"{name} got shape {shape}; extents are >= 0, and one of them may be -1")
+    if unknown and known and size % known == 0:
+        return tuple(size // known if n == -1 else n for n in shape)
+    if unknown or known != size:
+        raise ShapeError(
+            f"{name} cannot arrange the {size} elements of shape {x} as {shape}; "
+            + ("an extent must follow from the others" if unknown else f"{shape} holds {known}")
+        )
+    return shape
+
+
+def permutation(name: str, axes: tuple[int, ...], ndim: int) -> tuple[int, ...]:
+    """`axes` as numbers >= 0; ShapeError unless every axis of a tensor of rank ndim is there once."""
+    if len(axes) != ndim:
+        raise ShapeError(
+            f"{name} got axes {axes} for a tensor of rank {ndim}; name each of its axes once"
+        )
+    normal_axes(name, axes, ndim)
+    return tuple(normal_axis(name, a, ndim) for a in axes)
+
+
+def reshape(x: Any, shape: int | Shape) -> Any:
+    """The elements of x, in row-major order, in another shape; one extent may be -1."""
+    return Reshape(as_shape(shape, "Reshape"))(x)
+
+
+def transpose(x: Any, axes: tuple[int, ...] | None = None) -> Any:
+    """x with its axes in the order `axes`, reversed for None; negative axes count from the end."""
+    order = range(len(shape_of(x)))[::-1] if axes is None else axes
+    return Transpose(freeze(order, "Transpose", "axes"))(x)
+
+
+def swapaxes(x: Any, axis1: int, axis2: int) -> Any:
+    """x with two of its axes exchanged."""
+    ndim = len(shape_of(x))
+    order = list(range(ndim))
+    a, b = normal_axis("swapaxes", axis1, ndim), normal_axis("swapaxes", axis2, ndim)
+    order[a], order[b] = b, a
+    return Transpose(tuple(order))(x)
+
+
+def moveaxis(x: Any, source: int | tuple[int, ...], destination: int | tuple[int, ...]) -> Any:
+    """x with the axes `source` moved to the places `destination`; the others keep their order."""
+    ndim = len(shape_of(x))
+    sources, places = _ordered_axes(source, ndim), _ordered_axes(destination, ndim)
+    if len(sources) != len(places):
+        raise ShapeError(
+            f"moveaxis got {len(sources)} axes to move to {len(places)} places; name one for each"
+        )
+    moved = dict(zip(places, sources, strict=True))
+    rest = iter(a for a in range(ndim) if a not in sources)
+    return Transpose(tuple(moved[i] if i in moved else next(rest) for i in range(ndim)))(x)
+
+
+def _ordered_axes(axis: int | tuple[int, ...], ndim: int) -> tuple[int, ...]:
+    frozen = freeze(axis, "moveaxis", "axis")
+    normal_axes("moveaxis", frozen, ndim)
+    given = frozen if isinstance(frozen, tuple) else (frozen,)
+    return tuple(normal_axis("moveaxis", a, ndim) for a in given)
+
+
+def broadcast_to(x: Any, shape: int | Shape) -> Any:
     """x repeated to `shape`."""
-    return BroadcastTo(shape)(x)
+    return BroadcastTo(as_shape(shape, "BroadcastTo"))(x)
 
 
-def sum_to(x: Any, shape: Shape) -> Any:
+def sum_to(x: Any, shape: int | Shape) -> Any:
     """x summed down to `shape`; x itself where it has that shape."""
-    return SumTo(shape)(x)
+    return SumTo(as_shape(shape, "SumTo"))(x)
+
+
+def expand_dims(x: Any, axis: int | tuple[int, ...]) -> Any:
+    """x with axes of extent 1 at the places `axis` of the result."""
+    return ExpandDims(freeze(axis, "ExpandDims", "axis"))(x)
+
+
+def squeeze(x: Any, axis: Axes = None) -> Any:
+    """x without the axes `axis`, each of extent 1; without all such axes for None."""
+    return Squeeze(freeze(axis, "Squeeze", "axis"))(x)
+
+
+def flip(x: Any, axis: Axes = None) -> Any:
+    """x with the order of its elements reversed along `axis`, along all axes for None."""
+    return Flip(freeze(axis, "Flip", "axis"))(x)
+
+
+def tile(x: Any, reps: int | tuple[int, ...]) -> Any:
+    """x repeated `reps[i]` times along axis i, as np.tile does.
+
+    The shorter of shape and reps gets ones in front.
+    """
+    counts = as_shape(reps, "tile")
+    if any(n < 0 for n in counts):
+        raise ShapeError(f"tile got reps {counts}; an axis is repeated 0 times or more")
+    shape = shape_of(x)
+    ndim = max(len(shape), len(counts))
+    counts = (1,) * (ndim - len(counts)) + counts
+    shape = (1,) * (ndim - len(shape)) + shape
+    apart = tuple(m for n in shape for m in (1, n))
+    spread = tuple(m for c, n in zip(counts, shape, strict=True) for m in (c, n))
+    repeated = broadcast_to(reshape(x, apart), spread)
+    return reshape(repeated, tuple(c * n for c, n in zip(counts, shape, strict=True)))

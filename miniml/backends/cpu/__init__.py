@@ -5,5 +5,10 @@ from . import compare as compare
 from . import control as control
 from . import create as create
 from . import elementwise as elementwise
+from . import join as join
+from . import norm as norm
+from . import pool as pool
+from . import random as random
 from . import reduce as reduce
 from . import shape as shape
+from . import window as window

@@ -1,4 +1,4 @@
-"""NumPy kernels of the shape operations; most are views."""
+"""NumPy kernels of the shape operations: views. SumTo stands with the sums."""
 
 from __future__ import annotations
 
@@ -7,21 +7,36 @@ from typing import Any
 import numpy as np
 
 from ..kernel import Array
-from .filing import LOW, WIDE, file, file_view, in_float32, same
+from .filing import file_view
+
+
+def reshape(x: Array, *, shape: tuple[int, ...]) -> Array:
+    return x.reshape(shape)  # a copy where no strides describe the new shape
+
+
+def transpose(x: Array, *, axes: tuple[int, ...]) -> Array:
+    return x.transpose(axes)
 
 
 def broadcast_to(x: Array, *, shape: tuple[int, ...]) -> Array:
     return np.broadcast_to(x, shape)
 
 
-def sum_to(x: Array, *, shape: tuple[int, ...], out: Array) -> None:
-    lead = x.ndim - len(shape)
-    axes = tuple(range(lead)) + tuple(
-        lead + i for i, n in enumerate(shape) if n == 1 and x.shape[lead + i] != 1
-    )
-    np.add.reduce(x, axis=axes, out=out.reshape([n for i, n in enumerate(x.shape) if i not in axes]))
+def expand_dims(x: Array, *, axis: Any) -> Array:
+    return np.expand_dims(x, axis)
 
 
+def squeeze(x: Array, *, axis: Any) -> Array:
+    return np.squeeze(x, axis)
+
+
+def flip(x: Array, *, axis: Any) -> Array:
+    return np.flip(x, axis)
+
+
+file_view("Reshape", reshape)
+file_view("Transpose", transpose)
 file_view("BroadcastTo", broadcast_to)
-file("SumTo", sum_to, *same(1, WIDE))
-file("SumTo", in_float32(sum_to), *same(1, LOW))
+file_view("ExpandDims", expand_dims)
+file_view("Squeeze", squeeze)
+file_view("Flip", flip)

@@ -1,0 +1,61 @@
+"""NumPy kernels that put arrays together and take them apart."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from ..kernel import Array
+from .filing import ANY, file, file_view, same
+
+Indices = tuple[int, ...]
+
+
+def concat(*xs: Array, axis: int, out: Array) -> None:
+    np.concatenate(xs, axis=axis, out=out)
+
+
+def split(x: Array, *, axis: int, sections: Any, out: tuple[Array, ...]) -> None:
+    rows, start = np.moveaxis(x, axis, 0), 0
+    for part in out:
+        target = np.moveaxis(part, axis, 0)
+        stop = start + len(target)
+        target[...] = rows[start:stop]
+        start = stop
+
+
+def slice_(x: Array, *, begin: Indices, end: Indices, strides: Indices) -> Array:
+    return x[place(begin, end, strides)]
+
+
+def slice_grad(
+    x: Array, *, shape: Indices, begin: Indices, end: Indices, strides: Indices, out: Array
+) -> None:
+    out.fill(0)
+    out[place(begin, end, strides)] = x
+
+
+@lru_cache(maxsize=1024)
+def place(begin: Indices, end: Indices, strides: Indices) -> tuple[Any, ...]:
+    """The index of the elements range(begin[i], end[i], strides[i]) along each axis i."""
+    return (..., *map(_selected, begin, end, strides))
+
+
+def _selected(begin: int, end: int, stride: int) -> slice:
+    if not range(begin, end, stride):
+        return slice(0, 0)
+    return slice(begin, None if end < 0 else end, stride)  # -1 would count from the end
+
+
+def pad(x: Array, *, padding: Any, value: Any, out: Array) -> None:
+    out.fill(value)
+    out[tuple(slice(a, a + n) for n, (a, _) in zip(x.shape, padding, strict=True))] = x
+
+
+file("Concat", concat, *[f"{c}*->{c}" for c in ANY])
+file("Split", split, *[f"{c}->{c}*" for c in ANY])
+file_view("Slice", slice_)
+file("SliceGrad", slice_grad, *same(1, ANY))
+file("Pad", pad, *same(1, ANY))

@@ -1,0 +1,221 @@
+"""Tensors put together and taken apart: concat, stack, split, slice, pad."""
+
+from __future__ import annotations
+
+import builtins
+from typing import Any
+
+from ..abstract import Shape
+from ..attributes import freeze
+from ..dtype import DType
+from ..errors import ArityError, ShapeError
+from ..primitive import Primitive
+from .bases import normal_axis, shape_of
+from .create import fitting
+from .shape import expand_dims
+
+__all__ = [
+    "Concat", "Pad", "Slice", "SliceGrad", "Split",
+    "concat", "pad", "slice", "slice_grad", "split", "stack",
+]  # fmt: skip
+
+Ends = tuple[int | None, ...]
+
+
+class Concat(Primitive):
+    """Any number of tensors one behind the other along `axis`; their other extents are equal."""
+
+    axis: int = 0
+    promote = True
+
+    def infer_shape(self, *xs: Shape) -> Shape:
+        if not xs:
+            raise ArityError("Concat got no tensor; give at least one")
+        axis = normal_axis(self.name, self.axis, len(xs[0]))
+        first = xs[0][:axis] + xs[0][axis + 1 :]
+        for i, x in enumerate(xs):
+            if len(x) != len(xs[0]) or x[:axis] + x[axis + 1 :] != first:
+                raise ShapeError(
+                    f"Concat along axis {axis} cannot put input {i} of shape {x} behind input 0 of "
+                    f"shape {xs[0]}; all other extents must be equal"
+                )
+        return (*xs[0][:axis], sum(x[axis] for x in xs), *xs[0][axis + 1 :])
+
+    def infer_dtype(self, *xs: DType) -> DType:
+        return xs[0]
+
+
+class Split(Primitive):
+    """x cut along `axis` into `sections` equal parts, or into parts of the extents `sections`."""
+
+    axis: int
+    sections: int | tuple[int, ...]
+    outputs = "*parts"
+
+    def infer_shape(self, x: Shape) -> tuple[Shape, ...]:
+        axis = normal_axis(self.name, self.axis, len(x))
+        return tuple((*x[:axis], n, *x[axis + 1 :]) for n in self.sizes(x[axis]))
+
+    def infer_dtype(self, x: DType) -> tuple[DType, ...]:
+        return (x,) * (self.sections if isinstance(self.sections, int) else len(self.sections))
+
+    def sizes(self, extent: int) -> tuple[int, ...]:
+        """The parts' extents along the axis; ShapeError where they do not make up `extent`."""
+        if not isinstance(self.sections, int):
+            if sum(self.sections) == extent and all(n >= 0 for n in self.sections):
+                return self.sections
+            raise ShapeError(
+                f"Split cannot cut extent {extent} into parts of {self.sections}; they must be "
+                f"none below 0 and make {extent} together"
+            )
+        if self.sections < 1 or extent % self.sections:
+            raise ShapeError(
+                f"Split cannot cut extent {extent} into {self.sections} equal parts; give a number "
+                "that divides it, or a tuple of extents"
+            )
+        return (extent // self.sections,) * self.sections
+
+
+class Slice(Primitive):
+    """The elements of x whose index along axis i is in range(begin[i], end[i], strides[i]).
+
+    One entry per axis; all indices are >= 0 and inside x, so a slice that runs backwards to
+    element 0 has end -1. Python's `slice(...).indices(extent)` gives such triples.
+    """
+
+    begin: tuple[int, ...]
+    end: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    def infer_shape(self, x: Shape) -> Shape:
+        return sliced_shape(self.name, x, self.begin, self.end, self.strides)
+
+    def infer_dtype(self, x: DType) -> DType:
+        return x
+
+
+class SliceGrad(Primitive):
+    """Zeros of `shape` with x in the place that Slice would take: the transpose of Slice."""
+
+    shape: Shape
+    begin: tuple[int, ...]
+    end: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    def infer_shape(self, x: Shape) -> Shape:
+        place = sliced_shape(self.name, self.shape, self.begin, self.end, self.strides)
+        if x != place:
+            raise ShapeError(f"SliceGrad got shape {x} for a slice of shape {place}; give that one")
+        return self.shape
+
+    def infer_dtype(self, x: DType) -> DType:
+        return x
+
+
+class Pad(Primitive):
+    """x with padding[i] = (before, after) elements of `value` around it along axis i."""
+
+    padding: tuple[tuple[int, int], ...]
+    value: bool | int | float = 0
+
+    def infer_shape(self, x: Shape) -> Shape:
+        if len(self.padding) != len(x) or any(n < 0 for pair in self.padding for n in pair):
+            raise ShapeError(
+                f"Pad got padding {self.padding} for shape {x}; give one pair (before, after) "
+                "of numbers >= 0 per axis"
+            )
+        return tuple(a + n + b for n, (a, b) in zip(x, self.padding, strict=True))
+
+    def infer_dtype(self, x: DType) -> DType:
+        fitting(self.name, self.value, x)
+        return x
+
+
+def sliced_shape(name: str, x: Shape, begin: Shape, end: Shape, strides: Shape) -> Shape:
+    """The shape of a slice of x in Slice's terms; ShapeError where it leaves x."""
+    if not len(begin) == len(end) == len(strides) == len(x):
+        raise ShapeError(
+            f"{name} got begin {begin}, end {end}, strides {strides} for shape {x}; each has one "
+            "entry per axis"
+        )
+    if 0 in strides:
+        raise ShapeError(f"{name} got strides {strides}; a stride is not 0")
+    ranges = [range(*triple) for triple in zip(begin, end, strides, strict=True)]
+    for axis, (r, n) in enumerate(zip(ranges, x, strict=True)):
+        if r and not (0 <= r[0] < n and 0 <= r[-1] < n):
+            raise ShapeError(
+                f"{name} takes elements {r[0]} to {r[-1]} of axis {axis} of shape {x}, which has "
+                f"elements 0 to {n - 1}; ops.slice clips to what is there"
+            )
+    return tuple(map(len, ranges))
+
+
+def concat(xs: Any, axis: int = 0) -> Any:
+    """The tensors `xs` one behind the other along `axis`, promoted to one dtype."""
+    return Concat(freeze(axis, "Concat", "axis"))(*xs)
+
+
+def stack(xs: Any, axis: int = 0) -> Any:
+    """Tensors of one shape put together along a new axis, which is `axis` of the result."""
+    parts = list(xs)
+    shapes = {shape_of(x) for x in parts}
+    if len(shapes) > 1:
+        came = ", ".join(map(str, sorted(shapes)))
+        raise ShapeError(f"stack got tensors of shapes {came}; all shapes must be equal")
+    return concat([expand_dims(x, axis) for x in parts], axis)
+
+
+def split(x: Any, sections: int | tuple[int, ...], axis: int = 0) -> tuple[Any, ...]:
+    """x cut along `axis` into that number of equal parts, or into parts of those extents.
+
+    The extents are the parts' own, as in PyTorch, not the places of the cuts, as in NumPy.
+    """
+    parts = Split(freeze(axis, "Split", "axis"), freeze(sections, "Split", "sections"))(x)
+    return tuple(parts)
+
+
+def slice(
+    x: Any, begin: int | Ends, end: int | Ends | None = None, strides: int | Ends | None = None
+) -> Any:
+    """x[begin[0]:end[0]:strides[0], begin[1]:..., ...], with Python's meaning of None, negative
+    numbers and ends that lie outside; axes that are not named are taken whole."""
+    shape = shape_of(x)
+    given = [_per_axis(ends, len(shape)) for ends in (begin, end, strides)]
+    triples = []
+    for b, e, s, n in zip(*given, shape, strict=True):
+        if s == 0:
+            raise ShapeError(f"Slice got strides {strides!r}; a stride is not 0")
+        triples.append(builtins.slice(b, e, s).indices(n))
+    begins, ends, steps = zip(*triples, strict=True) if triples else ((), (), ())
+    return Slice(begins, ends, steps)(x)
+
+
+def _per_axis(ends: int | Ends | None, ndim: int) -> Ends:
+    """One entry per axis, None for those that are not given."""
+    frozen = freeze(ends, "Slice", "begin, end and strides")
+    entries = frozen if isinstance(frozen, tuple) else (frozen,)
+    if len(entries) > ndim and entries != (None,):
+        raise ShapeError(f"Slice got {len(entries)} entries {entries} for a tensor of rank {ndim}")
+    return (entries + (None,) * ndim)[:ndim]
+
+
+def slice_grad(x: Any, shape: Shape, begin: Shape, end: Shape, strides: Shape) -> Any:
+    """Zeros of `shape` with x at range(begin[i], end[i], strides[i]) along every axis i."""
+    return SliceGrad(shape, begin, end, strides)(x)
+
+
+def pad(x: Any, padding: Any, value: bool | int | float = 0) -> Any:
+    """x with `value` around it.
+
+    padding: a pair (before, after) per axis, one such pair for all axes, or one number for both
+    sides of all axes.
+    """
+    frozen = freeze(padding, "Pad", "padding")
+    ndim = len(shape_of(x))
+    if isinstance(frozen, int):
+        frozen = ((frozen, frozen),) * ndim
+    elif len(frozen) == 2 and all(isinstance(n, int) for n in frozen):
+        frozen = (frozen,) * ndim
+    if not all(isinstance(p, tuple) and len(p) == 2 for p in frozen):
+        raise ShapeError(f"Pad got padding {padding!r}; give pairs (before, after), one per axis")
+    return Pad(frozen, value)(x)
