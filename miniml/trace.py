@@ -42,12 +42,21 @@ def install_eager(trace: Trace) -> None:
     _eager = trace
 
 
+def eager_trace() -> Trace:
+    """The trace that computes at once, whichever trace is current."""
+    if _eager is None:
+        raise MinimlError("no trace is installed; `import miniml` installs the eager one")
+    return _eager
+
+
 def current_trace() -> Trace:
     """The innermost trace of this thread or task."""
-    trace = _current.get() or _eager
-    if trace is None:
-        raise MinimlError("no trace is installed; `import miniml` installs the eager one")
-    return trace
+    return _current.get() or eager_trace()
+
+
+def is_tracing() -> bool:
+    """True inside a trace other than the eager one."""
+    return _current.get() is not None
 
 
 @contextmanager

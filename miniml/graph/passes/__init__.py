@@ -1,0 +1,8 @@
+"""Passes: functions from graph to graph that keep what it computes, to rounding."""
+
+from .pipeline import PIPELINE as PIPELINE
+from .pipeline import Pass as Pass
+from .pipeline import pipeline as pipeline
+from .pipeline import register_pass as register_pass
+from .pipeline import run_passes as run_passes
+from .pipeline import unregister_pass as unregister_pass

@@ -1,0 +1,152 @@
+"""Algebraic identities, as a table: what a call may be replaced by.
+
+Values stay equal to rounding, not bit by bit: -0.0 + 0.0 is 0.0, but `x + 0` becomes x. x * 0 is
+left alone, since NaN and infinities must come through. Gradients stay the same, too, so
+StopGradient is no identity here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from ...abstract import Shape
+from ...dtype import FLOATS, INTEGERS, DType, bfloat16, bool_
+from ...ops.compare import Select
+from ...ops.elementwise import Add, Cast, Div, Mul, Neg, Pow, Square, Sub
+from ...ops.reduce import LogSumExp, Max, Mean, Min, Prod, Sum
+from ...ops.shape import BroadcastTo, ExpandDims, Reshape, Squeeze, SumTo, Transpose
+from ...primitive import Primitive
+from ..ir import Node, Var
+
+Call = tuple[Primitive, Var]
+Proposal = Var | Call | None
+Number = bool | int | float
+
+
+class Site(Protocol):
+    """What a rule may ask about the place of a call."""
+
+    shape: Shape  # of the call's output
+
+    def is_all(self, var: Var, number: Number) -> bool:
+        """True when every element of `var` is known to be `number`."""
+
+    def made_by(self, var: Var, *kinds: type[Primitive]) -> Node | None:
+        """The node that makes `var`, if it is a call of one of these primitives."""
+
+
+class Rule(NamedTuple):
+    """For calls of `kinds`, `propose(site, primitive, *inputs)` gives a Var, (primitive, input)
+    or None. What has another shape or dtype than the call's output is not taken."""
+
+    says: str
+    kinds: tuple[type[Primitive], ...]
+    propose: Callable[..., Proposal]
+
+
+def _itself(site: Site, primitive: Primitive, x: Var) -> Proposal:
+    return x
+
+
+def _x_if_y_is(number: Number) -> Callable[..., Proposal]:
+    return lambda site, primitive, x, y: x if site.is_all(y, number) else None
+
+
+def _y_if_x_is(number: Number) -> Callable[..., Proposal]:
+    return lambda site, primitive, x, y: y if site.is_all(x, number) else None
+
+
+def _then(call: Primitive, rule: Callable[..., Proposal]) -> Callable[..., Proposal]:
+    def propose(*args: object) -> Proposal:
+        found = rule(*args)
+        return (call, found) if isinstance(found, Var) else None
+
+    return propose
+
+
+def _negated_twice(site: Site, neg: Neg, x: Var) -> Proposal:
+    inner = site.made_by(x, Neg)
+    return None if inner is None else inner.inputs[0]
+
+
+def _chosen(cond: bool) -> Callable[..., Proposal]:
+    return lambda site, select, c, x, y: (x if cond else y) if site.is_all(c, cond) else None
+
+
+def _cast_of_cast(site: Site, cast: Cast, x: Var) -> Proposal:
+    inner = site.made_by(x, Cast)
+    if inner is None or not lossless(inner.inputs[0].abstract.dtype, x.abstract.dtype):
+        return None
+    # What float-to-integer casts do out of range is the kernel's own choice: keep it the same one.
+    same = cast.dtype not in INTEGERS or x.abstract.dtype not in FLOATS
+    return (cast, inner.inputs[0]) if same else None
+
+
+def _reshape_of_reshape(site: Site, reshape: Primitive, x: Var) -> Proposal:
+    inner = site.made_by(x, *RESHAPES)
+    return None if inner is None else (Reshape(site.shape), inner.inputs[0])
+
+
+def _broadcast_of_broadcast(site: Site, broadcast: BroadcastTo, x: Var) -> Proposal:
+    inner = site.made_by(x, BroadcastTo)
+    return None if inner is None else (broadcast, inner.inputs[0])
+
+
+def _in_order(site: Site, transpose: Transpose, x: Var) -> Proposal:
+    axes = _axes(transpose)
+    return x if axes == tuple(sorted(axes)) else None
+
+
+def _transpose_of_transpose(site: Site, outer: Transpose, x: Var) -> Proposal:
+    inner = site.made_by(x, Transpose)
+    if inner is None:
+        return None
+    axes = _axes(inner.primitive)
+    return Transpose(tuple(axes[a] for a in _axes(outer))), inner.inputs[0]
+
+
+def _axes(transpose: Primitive) -> tuple[int, ...]:
+    axes: tuple[int, ...] = transpose.attributes["axes"]
+    return tuple(a % len(axes) for a in axes)
+
+
+RESHAPES = (Reshape, ExpandDims, Squeeze)
+_REDUCTIONS = (Sum, Mean, Prod, Max, Min, LogSumExp)
+
+RULES = (
+    Rule("x + 0 is x", (Add,), _x_if_y_is(0)),
+    Rule("0 + x is x", (Add,), _y_if_x_is(0)),
+    Rule("x - 0 is x", (Sub,), _x_if_y_is(0)),
+    Rule("x * 1 is x", (Mul,), _x_if_y_is(1)),
+    Rule("1 * x is x", (Mul,), _y_if_x_is(1)),
+    Rule("x * -1 is -x", (Mul,), _then(Neg(), _x_if_y_is(-1))),
+    Rule("-1 * x is -x", (Mul,), _then(Neg(), _y_if_x_is(-1))),
+    Rule("x / 1 is x", (Div,), _x_if_y_is(1)),
+    Rule("x ** 1 is x", (Pow,), _x_if_y_is(1)),
+    Rule("x ** 2 is the square of x", (Pow,), _then(Square(), _x_if_y_is(2))),
+    Rule("-(-x) is x", (Neg,), _negated_twice),
+    Rule("a cast to its own dtype", (Cast,), _itself),
+    Rule("a cast of a lossless cast", (Cast,), _cast_of_cast),
+    Rule("a shape brought to itself", (*RESHAPES, BroadcastTo, SumTo), _itself),
+    Rule("a reshape of a reshape", RESHAPES, _reshape_of_reshape),
+    Rule("a broadcast of a broadcast", (BroadcastTo,), _broadcast_of_broadcast),
+    Rule("axes in their own order", (Transpose,), _in_order),
+    Rule("a transpose of a transpose", (Transpose,), _transpose_of_transpose),
+    Rule("a reduction of extents 1 that stay", _REDUCTIONS, _itself),
+    Rule("a choice that is always the first", (Select,), _chosen(True)),
+    Rule("a choice that is always the second", (Select,), _chosen(False)),
+)
+
+
+def lossless(a: DType, b: DType) -> bool:
+    """True when every value of dtype a is one of dtype b."""
+    if a in (b, bool_):
+        return True
+    if bfloat16 in (a, b):
+        return a == bfloat16 and b.name in ("float32", "float64")
+    if a in INTEGERS and b in FLOATS and a.itemsize == 8:
+        return False  # NumPy calls int64 to float64 safe; beyond 2**53 it rounds
+    return bool(np.can_cast(a, b, "safe"))

@@ -1,0 +1,151 @@
+"""Which passes run, in which order, and how users put their own between them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import NamedTuple
+
+from ...errors import DuplicateError, GraphError
+from ..ir import Graph, Var
+from ..verify import verify
+from .fold import fold
+from .prune import prune
+from .rewrite import everywhere
+from .share import share
+from .simplify import simplify
+
+
+class Pass(NamedTuple):
+    """A named function from graph to graph. It is given one level at a time: the graphs inside
+    attributes go through it on their own, before the graph around them."""
+
+    name: str
+    fn: Callable[[Graph], Graph]
+
+
+class UserPass(NamedTuple):
+    """A pass somebody registered, and where it runs."""
+
+    entry: Pass
+    position: str
+
+
+PIPELINE = (
+    Pass("fold", fold),
+    Pass("share", share),
+    Pass("simplify", simplify),
+    Pass("prune", prune),
+)
+
+_BUILT_IN = tuple(p.name for p in PIPELINE)
+_POSITIONS = (
+    "begin",
+    *(f"{side}:{name}" for name in _BUILT_IN for side in ("before", "after")),
+    "end",
+)
+_registered: dict[str, UserPass] = {}
+
+
+def run_passes(graph: Graph, disabled: Collection[str] = (), verified: bool = False) -> Graph:
+    """The graph after every pass of `pipeline()` but those whose names are in `disabled`.
+
+    verified: after each pass, check the graph, and that inputs, outputs and effects are the same
+    as before. GraphError names the pass that broke a rule, or a disabled name that is no pass.
+    """
+    passes = pipeline()
+    unknown = set(disabled) - {p.name for p in passes}
+    if unknown:
+        raise GraphError(
+            f"disabled_passes names {', '.join(sorted(unknown))}; the passes are "
+            f"{', '.join(p.name for p in passes)}"
+        )
+    for name, fn in passes:
+        if name in disabled:
+            continue
+        changed = everywhere(fn, graph)
+        if not isinstance(changed, Graph):
+            raise GraphError(f"pass {name!r} returned {changed!r}; a pass returns a Graph")
+        if verified:
+            _check(name, graph, changed)
+        graph = changed
+    return graph
+
+
+def register_pass(name: str, fn: Callable[[Graph], Graph], position: str = "end") -> None:
+    """Run `fn` on every graph that is compiled from now on.
+
+    position: "begin", "end", or "before:" or "after:" one of the built-in passes; passes with one
+    position run in the order of registration. The same function registered again (a notebook cell
+    run twice) replaces the first; DuplicateError for another of the same name.
+    """
+    if position not in _POSITIONS:
+        raise GraphError(f"pass position {position!r} is unknown; use {', '.join(_POSITIONS)}")
+    other = _registered.get(name)
+    if name in _BUILT_IN or (other is not None and _author(other.entry.fn) != _author(fn)):
+        raise DuplicateError(f"there is a pass {name!r} already; use another name")
+    _registered[name] = UserPass(Pass(name, fn), position)
+
+
+def unregister_pass(name: str) -> None:
+    """Take a registered pass back; nothing happens if there is none of that name."""
+    _registered.pop(name, None)
+
+
+def pipeline() -> tuple[Pass, ...]:
+    """All passes, users' included, in the order in which they run. Hashable: equal pipelines
+    compile equally."""
+    return tuple(_in_order())
+
+
+def _in_order() -> Iterator[Pass]:
+    built_in = {p.name: p for p in PIPELINE}
+    yield from _at("begin")
+    for name in _BUILT_IN:
+        yield from _at(f"before:{name}")
+        yield built_in[name]
+        yield from _at(f"after:{name}")
+    yield from _at("end")
+
+
+def _at(position: str) -> Iterator[Pass]:
+    return (user.entry for user in _registered.values() if user.position == position)
+
+
+def _author(fn: object) -> tuple[object, object]:
+    return getattr(fn, "__module__", None), getattr(fn, "__qualname__", fn)
+
+
+def _check(name: str, before: Graph, after: Graph) -> None:
+    try:
+        verify(after)
+        for what, find in _KEPT.items():
+            if find(before) != find(after):
+                raise GraphError(f"graph {after.name!r} has other {what} than before")
+    except GraphError as error:
+        error.add_note(f"pass {name!r} made this of the graph:\n{after}")
+        raise
+
+
+def _types(variables: Sequence[Var]) -> tuple[str, ...]:
+    return tuple(str(v.abstract) for v in variables)
+
+
+def _effects(graph: Graph) -> list[tuple[object, ...]]:
+    """The state nodes in order: what is done to which parameter."""
+    parameter = {var: id(p) for p, var in graph.state}
+    found: list[tuple[object, ...]] = []
+    for node in graph.nodes:
+        if node.primitive.effect != "state":
+            continue
+        target = parameter.get(node.inputs[0]) if node.inputs else None
+        if target is not None:
+            parameter[node.outputs[0]] = target
+        found.append((node.primitive, node.consts, target))
+    return found
+
+
+_KEPT: dict[str, Callable[[Graph], object]] = {
+    "inputs": lambda graph: _types(graph.inputs),
+    "outputs": lambda graph: _types(graph.outputs),
+    "effects": _effects,
+}

@@ -1,0 +1,80 @@
+"""How passes are written: a graph is built anew, node by node, with some values replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ...abstract import Abstract
+from ...dtype import canonical
+from ...primitive import Primitive
+from ..ir import Graph, Node, Var
+from ..nesting import map_subgraphs, subgraphs
+
+SMALL = 64 * 1024
+"""Bytes up to which a constant is computed ahead of time and compared by its contents."""
+
+
+class Rewriter:
+    """The graph under construction. Walk `graph.nodes` in order and, for each node, `keep` it,
+    `call` another primitive in its place, or `replace` its outputs; then `finish`."""
+
+    def __init__(self, graph: Graph):
+        self.graph = graph
+        self.nodes: list[Node] = []
+        self.maker: dict[Var, Node] = {}
+        self._constants = list(graph.constants)
+        self._stand_in: dict[Var, Var] = {}
+
+    def now(self, var: Var) -> Var:
+        """What stands for a Var of the old graph in the new one."""
+        return self._stand_in.get(var, var)
+
+    def inputs(self, node: Node) -> tuple[Var, ...]:
+        """The inputs of an old node in the new graph."""
+        return tuple([self.now(v) for v in node.inputs])
+
+    def replace(self, old: Sequence[Var], new: Sequence[Var]) -> None:
+        """From here on, Vars of the new graph stand for Vars of the old one."""
+        self._stand_in.update(zip(old, map(self.now, new), strict=True))
+
+    def keep(self, node: Node) -> None:
+        """The node, on what its inputs are now."""
+        inputs = self.inputs(node)
+        self._append(node if inputs == node.inputs else replace(node, inputs=inputs))
+
+    def call(self, node: Node, primitive: Primitive, inputs: Sequence[Var]) -> None:
+        """In place of `node`, whose outputs and line it takes over: a call of `primitive`."""
+        self._append(Node(primitive, tuple(inputs), node.outputs, (), node.where))
+
+    def constant(self, value: np.ndarray[Any, Any]) -> Var:
+        """A new constant of the graph."""
+        var = Var(Abstract(value.shape, canonical(value.dtype), value))
+        self._constants.append(var)
+        return var
+
+    def finish(self) -> Graph:
+        """The new graph; the old one where nothing has changed."""
+        graph, nodes = self.graph, tuple(self.nodes)
+        outputs = tuple(self.now(v) for v in graph.outputs)
+        if nodes == graph.nodes and outputs == graph.outputs:
+            return graph
+        return replace(graph, nodes=nodes, outputs=outputs, constants=tuple(self._constants))
+
+    def _append(self, node: Node) -> None:
+        self.nodes.append(node)
+        for var in node.outputs:
+            self.maker[var] = node
+
+
+def everywhere(change: Callable[[Graph], Graph], graph: Graph) -> Graph:
+    """`change` applied to the graphs inside the attributes, innermost first, then to the graph."""
+    if any(True for node in graph.nodes for _ in subgraphs(node.primitive)):
+        inner = [map_subgraphs(n.primitive, lambda g: everywhere(change, g)) for n in graph.nodes]
+        pairs = zip(graph.nodes, inner, strict=True)
+        nodes = tuple(n if p is n.primitive else replace(n, primitive=p) for n, p in pairs)
+        graph = replace(graph, nodes=nodes)
+    return change(graph)

@@ -1,0 +1,92 @@
+"""Algebraic simplification: the identities of a table, applied where their conditions hold."""
+
+from __future__ import annotations
+
+from ...abstract import Abstract, Shape
+from ...infer import infer
+from ...ops.create import Full
+from ...ops.shape import BroadcastTo, Transpose
+from ...primitive import Primitive
+from ..ir import Graph, Node, Var
+from .identities import RESHAPES, RULES, Number, Proposal
+from .rewrite import SMALL, Rewriter
+
+_BY_KIND = {
+    kind: tuple(rule for rule in RULES if kind in rule.kinds)
+    for kind in {kind for rule in RULES for kind in rule.kinds}
+}
+_SAME_ELEMENTS = (*RESHAPES, BroadcastTo, Transpose)
+
+
+def simplify(graph: Graph) -> Graph:
+    """The graph with the identities of RULES applied, again and again to what they gave, so that
+    chains of casts, reshapes and transposes become one call or none."""
+    rewriter = Rewriter(graph)
+    sight = Sight(rewriter)
+    for node in graph.nodes:
+        if type(node.primitive) not in _BY_KIND:
+            rewriter.keep(node)
+        else:
+            _simplify(rewriter, sight, node)
+        sight.note(node.outputs)
+    return rewriter.finish()
+
+
+def _simplify(rewriter: Rewriter, sight: Sight, node: Node) -> None:
+    primitive, inputs = node.primitive, rewriter.inputs(node)
+    found = step = sight.first(primitive, inputs, node.outputs[0].abstract)
+    while isinstance(step, tuple):
+        primitive, inputs = step[0], step[1:]
+        found, step = step, sight.first(primitive, inputs, node.outputs[0].abstract)
+    if isinstance(step, Var):
+        rewriter.replace(node.outputs, (step,))
+    elif found is None:
+        rewriter.keep(node)
+    else:
+        rewriter.call(node, primitive, inputs)
+
+
+class Sight:
+    """What the rules may ask about the place of a call: see `identities.Site`."""
+
+    def __init__(self, rewriter: Rewriter):
+        self._maker = rewriter.maker
+        self._numbers: dict[Var, Number] = {}
+        self.shape: Shape = ()
+        for var in rewriter.graph.constants:
+            value = var.abstract.value
+            if value is not None and 0 < value.nbytes <= SMALL and (value == value.flat[0]).all():
+                self._numbers[var] = value.flat[0].item()
+
+    def is_all(self, var: Var, number: Number) -> bool:
+        return self._numbers.get(var) == number
+
+    def made_by(self, var: Var, *kinds: type[Primitive]) -> Node | None:
+        maker = self._maker.get(var)
+        return maker if maker is not None and isinstance(maker.primitive, kinds) else None
+
+    def first(self, primitive: Primitive, inputs: tuple[Var, ...], out: Abstract) -> Proposal:
+        """What the first rule that holds makes of a call with the output `out`, or None."""
+        self.shape = out.shape
+        for rule in _BY_KIND.get(type(primitive), ()):
+            found = rule.propose(self, primitive, *inputs)
+            if found is None:
+                continue
+            made = found.abstract if isinstance(found, Var) else _inferred(*found)
+            if (made.shape, made.dtype) == (out.shape, out.dtype):
+                return found
+        return None
+
+    def note(self, outputs: tuple[Var, ...]) -> None:
+        """Remember the number that fills what a node has just made, if one does."""
+        for var in outputs:
+            filled = self.made_by(var, Full)
+            if filled is not None:
+                self._numbers[var] = filled.primitive.attributes["value"]
+            same = self.made_by(var, *_SAME_ELEMENTS)
+            if same is not None and same.inputs[0] in self._numbers:
+                self._numbers[var] = self._numbers[same.inputs[0]]
+
+
+def _inferred(primitive: Primitive, x: Var) -> Abstract:
+    return infer(primitive, (x.abstract,))[0]
