@@ -46,7 +46,7 @@ def _pull(node: Node, values: dict[Var, Any], cotangents: dict[Var, Any]) -> lis
     bprop = bprop_getters.get(primitive)
     inputs = interleave(primitive, [values[v] for v in node.inputs], dict(node.consts))
     out = primitive.unwrap(tuple(values[v] for v in node.outputs))
-    dout = primitive.unwrap(tuple(_cotangent(v, cotangents) for v in node.outputs))
+    dout = primitive.unwrap(Cotangents(node.outputs, cotangents))
     gradients = bprop(*inputs, out, dout)
     if not isinstance(gradients, tuple):
         raise BpropError(
@@ -64,6 +64,22 @@ def _pull(node: Node, values: dict[Var, Any], cotangents: dict[Var, Any]) -> lis
         _fitted(node, i, gradient, var.abstract)
         for i, (gradient, var) in enumerate(zip(passed, node.inputs, strict=True))
     ]
+
+
+class Cotangents(tuple[Any, ...]):
+    """The cotangents of a node's outputs, which knows which of them something has given."""
+
+    used: tuple[bool, ...]
+
+    def __new__(cls, outputs: Sequence[Var], cotangents: dict[Var, Any]) -> Cotangents:
+        made = super().__new__(cls, (_cotangent(v, cotangents) for v in outputs))
+        made.used = tuple(v in cotangents for v in outputs)
+        return made
+
+
+def used(dout: tuple[Any, ...], index: int) -> bool:
+    """False where nothing uses that output, so that its cotangent is zeros and terms can go."""
+    return dout.used[index] if isinstance(dout, Cotangents) else True
 
 
 def _cotangent(var: Var, cotangents: dict[Var, Any]) -> Any:

@@ -19,6 +19,8 @@ import numpy as np
 import numpy.typing as npt
 from numpy.lib.stride_tricks import as_strided
 
+from .filing import file_floats
+
 Array = npt.NDArray[Any]
 Pair = tuple[int, int]
 Padding = tuple[Pair, Pair]
@@ -249,3 +251,8 @@ def conv2d_weight_grad(
         )
         np.add(total, product, out=total)
     out[...] = total.reshape(out.shape)
+
+
+file_floats("Conv2D", conv2d, arity=2)
+file_floats("Conv2DInputGrad", conv2d_input_grad, arity=2)
+file_floats("Conv2DWeightGrad", conv2d_weight_grad, arity=2)

@@ -4,5 +4,8 @@ from . import activation as activation
 from . import compare as compare
 from . import control as control
 from . import elementwise as elementwise
+from . import norm as norm
+from . import pool as pool
 from . import reduce as reduce
 from . import shape as shape
+from . import window as window

@@ -1,0 +1,116 @@
+"""NumPy kernels of normalisation: softmax, layer and batch normalisation, cross entropy."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...errors import OutOfRangeError
+from ..kernel import Array
+from .filing import INT, LOW, WIDE, file, file_floats, in_float32
+
+Outs = tuple[Array, ...]
+
+
+def softmax(x: Array, *, axis: int, out: Array) -> None:
+    np.subtract(x, np.maximum.reduce(x, axis=axis, keepdims=True), out=out)
+    np.exp(out, out=out)
+    np.divide(out, np.add.reduce(out, axis=axis, keepdims=True), out=out)
+
+
+def log_softmax(x: Array, *, axis: int, out: Array) -> None:
+    np.subtract(x, np.maximum.reduce(x, axis=axis, keepdims=True), out=out)
+    total = np.add.reduce(np.exp(out), axis=axis, keepdims=True)
+    np.subtract(out, np.log(total, out=total), out=out)
+
+
+def layer_norm(x: Array, gamma: Array, beta: Array, *, eps: float, out: Outs) -> None:
+    values, mean, rstd = out
+    axes = tuple(range(x.ndim - gamma.ndim, x.ndim))
+    np.add.reduce(x, axis=axes, keepdims=True, out=mean)
+    np.divide(mean, gamma.size, out=mean)
+    np.subtract(x, mean, out=values)
+    rows = values.reshape(mean.size, gamma.size)
+    np.vecdot(rows, rows, out=rstd.reshape(-1))
+    np.divide(rstd, gamma.size, out=rstd)
+    inverse_root(rstd, eps, rstd)
+    np.multiply(values, rstd, out=values)
+    np.multiply(values, gamma, out=values)
+    np.add(values, beta, out=values)
+
+
+def batch_norm(x: Array, gamma: Array, beta: Array, *, eps: float, out: Outs) -> None:
+    values, mean, var = out
+    count = x.size // gamma.size if gamma.size else 0
+    rest = (-1, *(1,) * (x.ndim - 2))
+    np.add.reduce(x, axis=(0, *range(2, x.ndim)), out=mean)
+    np.divide(mean, count, out=mean)
+    np.subtract(x, mean.reshape(rest), out=values)
+    rows = values.reshape(*x.shape[:2], -1 if x.size else 0)
+    np.add.reduce(np.vecdot(rows, rows), axis=0, out=var)
+    np.divide(var, count, out=var)
+    scale = np.empty_like(var)
+    inverse_root(var, eps, scale)
+    np.multiply(scale, gamma, out=scale)
+    np.multiply(values, scale.reshape(rest), out=values)
+    np.add(values, beta.reshape(rest), out=values)
+
+
+def inverse_root(var: Array, eps: float, out: Array) -> None:
+    """1 / sqrt(var + eps)."""
+    np.add(var, eps, out=out)
+    np.sqrt(out, out=out)
+    np.reciprocal(out, out=out)
+
+
+def cross_entropy(logits: Array, labels: Array, *, reduction: str, out: Outs) -> None:
+    loss, probs = out
+    places = label_places(labels, *logits.shape)
+    np.subtract(logits, np.maximum.reduce(logits, axis=1, keepdims=True), out=probs)
+    chosen = probs.reshape(-1)[places]
+    np.exp(probs, out=probs)
+    total = np.add.reduce(probs, axis=1, keepdims=True)
+    np.divide(probs, total, out=probs)
+    losses = np.log(total[:, 0], out=loss if reduction == "none" else None)
+    np.subtract(losses, chosen, out=losses)
+    if reduction != "none":
+        np.add.reduce(losses, out=loss)
+    if reduction == "mean":
+        np.divide(loss, logits.shape[0], out=loss)
+
+
+def cross_entropy_grad(
+    probs: Array, labels: Array, dloss: Array, *, reduction: str, out: Array
+) -> None:
+    places = label_places(labels, *probs.shape)
+    share = dloss / probs.shape[0] if reduction == "mean" else dloss
+    np.multiply(probs, share[:, None] if reduction == "none" else share, out=out)
+    out.reshape(-1)[places] -= share
+
+
+def label_places(labels: Array, rows: int, classes: int) -> Array:
+    """Where each row's label lies in a flat (rows, classes) array; OutOfRangeError if it lies nowhere."""
+    # As an unsigned number a negative label is larger than any class: one reduction finds both.
+    largest = np.maximum.reduce(labels.view(f"u{labels.itemsize}"), initial=0)
+    if largest >= classes:
+        wrong = labels[(labels < 0) | (labels >= classes)][0]
+        raise OutOfRangeError(
+            f"CrossEntropy got label {wrong} for {classes} classes; labels are 0 to {classes - 1}"
+        )
+    places = np.arange(0, rows * classes, classes)
+    return np.add(places, labels, out=places, casting="unsafe")
+
+
+file_floats("Softmax", softmax)
+file_floats("LogSoftmax", log_softmax)
+file("LayerNorm", layer_norm, *[f"{c * 3}->{c * 3}" for c in WIDE])
+file("LayerNorm", in_float32(layer_norm), *[f"{c * 3}->{c * 3}" for c in LOW])
+file("BatchNorm", batch_norm, *[f"{c * 3}->{c * 3}" for c in WIDE])
+file("BatchNorm", in_float32(batch_norm), *[f"{c * 3}->{c * 3}" for c in LOW])
+file("CrossEntropy", cross_entropy, *[f"{c}{i}->{c}{c}" for c in WIDE for i in INT])
+file("CrossEntropy", in_float32(cross_entropy), *[f"{c}{i}->{c}{c}" for c in LOW for i in INT])
+file("CrossEntropyGrad", cross_entropy_grad, *[f"{c}{i}{c}->{c}" for c in WIDE for i in INT])
+file(
+    "CrossEntropyGrad",
+    in_float32(cross_entropy_grad),
+    *[f"{c}{i}{c}->{c}" for c in LOW for i in INT],
+)

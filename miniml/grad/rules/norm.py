@@ -1,0 +1,94 @@
+"""Gradients of normalisation, from the outputs and the statistics that the forward pass kept."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ... import ops
+from ...bprop import Bprop, bprop_getters
+from ..reverse import used
+
+
+@bprop_getters.register(ops.Softmax)
+def get_bprop_softmax(self: ops.Softmax) -> Bprop:
+    return lambda x, out, dout: (softmax_pull(out, dout, self.axis),)
+
+
+def softmax_pull(out: Any, dout: Any, axis: int) -> Any:
+    """out * (dout - sum(dout * out)): the softmax's Jacobian is diag(out) - out out^T."""
+    return out * (dout - ops.sum(dout * out, axis, True))
+
+
+@bprop_getters.register(ops.LogSoftmax)
+def get_bprop_log_softmax(self: ops.LogSoftmax) -> Bprop:
+    return lambda x, out, dout: (dout - ops.exp(out) * ops.sum(dout, self.axis, True),)
+
+
+@bprop_getters.register(ops.LayerNorm)
+def get_bprop_layer_norm(self: ops.LayerNorm) -> Bprop:
+    def bprop(x: Any, gamma: Any, beta: Any, out: Any, dout: Any) -> tuple[Any, Any, Any]:
+        mean, rstd = out[1:]
+        first = x.ndim - gamma.ndim
+        rows, columns = tuple(range(first)), tuple(range(first, x.ndim))
+        share = 1.0 / max(gamma.size, 1)
+        normal = (x - mean) * rstd
+        slope = dout[0] * gamma
+        tilt = ops.sum(slope * normal, columns, True)
+        if used(dout, 2):
+            tilt = tilt + dout[2] * rstd
+        shift = rstd * ops.sum(slope, columns, True)
+        if used(dout, 1):
+            shift = shift - dout[1]
+        dx = rstd * slope - normal * (tilt * rstd * share) - shift * share
+        return dx, ops.sum(dout[0] * normal, rows), ops.sum(dout[0], rows)
+
+    return bprop
+
+
+@bprop_getters.register(ops.BatchNorm)
+def get_bprop_batch_norm(self: ops.BatchNorm) -> Bprop:
+    def bprop(x: Any, gamma: Any, beta: Any, out: Any, dout: Any) -> tuple[Any, Any, Any]:
+        mean, var = out[1:]
+        axes = (0, *range(2, x.ndim))
+        rest = (-1, *(1,) * (x.ndim - 2))
+        share = x.shape[1] / max(x.size, 1)
+        rstd = ops.rsqrt(var + self.eps)
+        centred = x - ops.reshape(mean, rest)
+        dbeta = ops.sum(dout[0], axes)
+        dgamma = ops.sum(dout[0] * centred, axes) * rstd
+        scale = gamma * rstd
+        tilt = scale * rstd * dgamma
+        if used(dout, 2):
+            tilt = tilt - 2.0 * dout[2]
+        shift = scale * dbeta
+        if used(dout, 1):
+            shift = shift - dout[1]
+        dx = dout[0] * ops.reshape(scale, rest)
+        dx = dx - centred * ops.reshape(tilt * share, rest) - ops.reshape(shift * share, rest)
+        return dx, dgamma, dbeta
+
+    return bprop
+
+
+@bprop_getters.register(ops.CrossEntropy)
+def get_bprop_cross_entropy(self: ops.CrossEntropy) -> Bprop:
+    def bprop(logits: Any, labels: Any, out: Any, dout: Any) -> tuple[Any, None]:
+        slope = ops.CrossEntropyGrad(self.reduction)(out[1], labels, dout[0])
+        if used(dout, 1):
+            slope = slope + softmax_pull(out[1], dout[1], 1)
+        return slope, None
+
+    return bprop
+
+
+@bprop_getters.register(ops.CrossEntropyGrad)
+def get_bprop_cross_entropy_grad(self: ops.CrossEntropyGrad) -> Bprop:
+    def bprop(probs: Any, labels: Any, dloss: Any, out: Any, dslope: Any) -> tuple[Any, None, Any]:
+        each = self.reduction == "none"
+        share = ops.reshape(dloss, (-1, 1)) if each else dloss
+        if self.reduction == "mean":
+            share = share * (1.0 / max(probs.shape[0], 1))
+        unit = ops.CrossEntropyGrad(self.reduction)(probs, labels, ops.ones_like(dloss))
+        return dslope * share, None, ops.sum(dslope * unit, 1 if each else None)
+
+    return bprop

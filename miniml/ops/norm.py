@@ -1,0 +1,219 @@
+"""Normalisation: softmax and its logarithm, batch and layer normalisation, cross entropy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..abstract import Shape
+from ..dtype import INTEGERS, DType
+from ..errors import AttributeRefusedError, DTypeError, ShapeError
+from ..primitive import Primitive
+from .bases import FloatUnary, needs_float, normal_axis
+from .elementwise import add, mul, rsqrt, sub
+from .shape import reshape
+
+__all__ = [
+    "BatchNorm", "CrossEntropy", "CrossEntropyGrad", "LayerNorm", "LogSoftmax", "Softmax",
+    "batch_norm", "cross_entropy", "layer_norm", "log_softmax", "softmax",
+]  # fmt: skip
+
+
+class Softmax(FloatUnary):
+    """exp(x) / sum(exp(x)) along `axis`, computed from x - max(x), which does not overflow.
+
+    A row of nothing but -inf has no softmax and gives NaN, as does a row with +inf.
+    """
+
+    axis: int = -1
+
+    def infer_shape(self, x: Shape) -> Shape:
+        normal_axis(self.name, self.axis, len(x))
+        return x
+
+
+class LogSoftmax(FloatUnary):
+    """x - log(sum(exp(x))) along `axis`, computed from x - max(x), which does not overflow.
+
+    A row of nothing but -inf has no softmax and gives NaN, as does a row with +inf.
+    """
+
+    axis: int = -1
+
+    def infer_shape(self, x: Shape) -> Shape:
+        normal_axis(self.name, self.axis, len(x))
+        return x
+
+
+def softmax(x: Any, axis: int = -1) -> Any:
+    """exp(x) / sum(exp(x)) along `axis`: positive numbers whose sum is 1."""
+    return Softmax(axis)(x)
+
+
+def log_softmax(x: Any, axis: int = -1) -> Any:
+    """The logarithm of softmax along `axis`, exact where softmax itself is 0 or 1 to rounding."""
+    return LogSoftmax(axis)(x)
+
+
+class LayerNorm(Primitive):
+    """(x - mean) * rstd * gamma + beta, with mean and rstd over the axes that gamma has.
+
+    gamma and beta have the shape of x's last axes. rstd = 1 / sqrt(var + eps), var being the mean
+    of (x - mean)^2. mean and rstd keep the axes they were taken over, with extents 1.
+    Source: Ba, Kiros, Hinton, "Layer normalization" (2016).
+    """
+
+    outputs = ("out", "mean", "rstd")
+    promote = "float"
+    eps: float = 1e-5
+
+    def infer_shape(self, x: Shape, gamma: Shape, beta: Shape) -> tuple[Shape, Shape, Shape]:
+        count = len(gamma)
+        if not 1 <= count <= len(x) or x[-count:] != gamma or beta != gamma:
+            raise ShapeError(
+                f"{self.name} got x of shape {x}, gamma of {gamma} and beta of {beta}; gamma and "
+                "beta have the shape of the last axes of x, over which it normalises"
+            )
+        kept = (*x[:-count], *(1,) * count)
+        return x, kept, kept
+
+    def infer_dtype(self, x: DType, gamma: DType, beta: DType) -> tuple[DType, DType, DType]:
+        return x, x, x
+
+
+def layer_norm(x: Any, gamma: Any, beta: Any, eps: float = 1e-5) -> Any:
+    """x brought to mean 0 and variance 1 over its last axes, times gamma, plus beta.
+
+    gamma and beta have the shape of those last axes; eps > 0 is added to the variance.
+    """
+    return LayerNorm(eps)(x, gamma, beta)[0]
+
+
+class BatchNorm(Primitive):
+    """(x - mean) / sqrt(var + eps) * gamma + beta, channel by channel, by the batch's statistics.
+
+    x has shape (N, C, ...); gamma, beta, and the outputs mean and var have shape (C,). var is the
+    mean of (x - mean)^2 over all axes but 1. An empty batch has NaN statistics.
+    Source: Ioffe, Szegedy, "Batch normalization" (2015).
+    """
+
+    outputs = ("out", "mean", "var")
+    promote = "float"
+    eps: float = 1e-5
+
+    def infer_shape(self, x: Shape, gamma: Shape, beta: Shape) -> tuple[Shape, Shape, Shape]:
+        if len(x) < 2 or gamma != x[1:2] or beta != gamma:
+            raise ShapeError(
+                f"{self.name} got x of shape {x}, gamma of {gamma} and beta of {beta}; x has shape "
+                "(N, C, ...), gamma and beta (C,)"
+            )
+        return x, gamma, gamma
+
+    def infer_dtype(self, x: DType, gamma: DType, beta: DType) -> tuple[DType, DType, DType]:
+        return x, x, x
+
+
+def batch_norm(
+    x: Any,
+    gamma: Any,
+    beta: Any,
+    mean: Any = None,
+    var: Any = None,
+    training: bool = False,
+    eps: float = 1e-5,
+) -> tuple[Any, Any, Any]:
+    """(out, mean, var): x (N, C, ...) normalised channel by channel, and the statistics used.
+
+    out = (x - mean) / sqrt(var + eps) * gamma + beta; gamma, beta, mean and var have shape (C,).
+    With `training`, mean and var are the batch's (var the biased one), through which the gradient
+    passes, and what was given for them is not read; without, they are those given.
+    """
+    if training:
+        return BatchNorm(eps)(x, gamma, beta)  # type: ignore[no-any-return]
+    if mean is None or var is None:
+        raise ShapeError("BatchNorm without training needs mean and var; got None")
+    scale = mul(gamma, rsqrt(add(var, eps)))
+    shift = sub(beta, mul(mean, scale))
+    rest = (-1, *(1,) * (len(x.shape) - 2))
+    scaled = mul(x, reshape(scale, rest))
+    return add(scaled, reshape(shift, rest)), mean, var
+
+
+REDUCTIONS = ("mean", "sum", "none")
+
+
+class CrossEntropy(Primitive):
+    """The negative logarithm of the probability that softmax gives to each row's label.
+
+    logits (N, C) floats, labels (N,) integers in [0, C). loss_n = log(sum(exp(logits_n))) -
+    logits_n[labels_n]; `reduction` "mean" (of an empty batch NaN) or "sum" gives loss of shape (),
+    "none" (N,). probs (N, C) is softmax(logits), which the gradient needs.
+    """
+
+    outputs = ("loss", "probs")
+    reduction: str = "mean"
+
+    def infer_shape(self, logits: Shape, labels: Shape) -> tuple[Shape, Shape]:
+        return reduced_loss(self.name, self.reduction, logits, labels), logits
+
+    def infer_dtype(self, logits: DType, labels: DType) -> tuple[DType, DType]:
+        return labelled(self.name, logits, labels), logits
+
+
+class CrossEntropyGrad(Primitive):
+    """The gradient of CrossEntropy in the logits: (probs - onehot(labels)) * dloss.
+
+    probs (N, C), labels (N,), dloss () or, for reduction "none", (N,); "mean" divides by N.
+    """
+
+    reduction: str = "mean"
+
+    def infer_shape(self, probs: Shape, labels: Shape, dloss: Shape) -> Shape:
+        wanted = reduced_loss(self.name, self.reduction, probs, labels)
+        if dloss != wanted:
+            raise ShapeError(
+                f"{self.name} got dloss of shape {dloss}; with reduction={self.reduction!r} the "
+                f"loss has shape {wanted}"
+            )
+        return probs
+
+    def infer_dtype(self, probs: DType, labels: DType, dloss: DType) -> DType:
+        if dloss != probs:
+            raise DTypeError(
+                f"{self.name} got probs of {probs.name} and dloss of {dloss.name}; cast one of them"
+            )
+        return labelled(self.name, probs, labels)
+
+
+def cross_entropy(logits: Any, labels: Any, reduction: str = "mean") -> Any:
+    """The cross entropy of softmax(logits) with integer labels: log(sum(exp)) minus the label's.
+
+    logits (N, C) floats; labels (N,) integers in [0, C), else the call is refused. reduction:
+    "mean" or "sum" over the rows, shape (); or "none", shape (N,).
+
+    >>> cross_entropy([[0.0, 0.0], [0.0, 0.0]], [0, 1])
+    Tensor(0.6931472, shape=(), dtype=float32)
+    """
+    return CrossEntropy(reduction)(logits, labels)[0]
+
+
+def reduced_loss(name: str, reduction: str, logits: Shape, labels: Shape) -> Shape:
+    """The loss's shape for that reduction."""
+    if reduction not in REDUCTIONS:
+        raise AttributeRefusedError(
+            f"{name} got reduction={reduction!r}; use one of {', '.join(REDUCTIONS)}"
+        )
+    if len(logits) != 2 or labels != logits[:1] or logits[1] == 0:
+        raise ShapeError(
+            f"{name} got logits of shape {logits} and labels of shape {labels}; logits have shape "
+            "(N, C) with C at least 1, labels (N,)"
+        )
+    return labels if reduction == "none" else ()
+
+
+def labelled(name: str, logits: DType, labels: DType) -> DType:
+    """The logits' dtype, a float; DTypeError unless the labels are integers."""
+    if labels not in INTEGERS:
+        raise DTypeError(
+            f"{name} needs labels of an integer dtype, class numbers; got {labels.name}"
+        )
+    return needs_float(name, logits)
