@@ -4,6 +4,7 @@ from . import activation as activation
 from . import compare as compare
 from . import control as control
 from . import elementwise as elementwise
+from . import join as join
 from . import norm as norm
 from . import pool as pool
 from . import reduce as reduce

@@ -1,12 +1,15 @@
-"""Gradients of reductions."""
+"""Gradients of reductions and running sums."""
 
 from __future__ import annotations
 
+from math import inf, prod
 from typing import Any
 
 from ... import ops
 from ...bprop import Bprop, bprop_getters
-from ...ops.bases import reduced_shape
+from ...ops.bases import normal_axes, reduced_shape
+
+Shape = tuple[int, ...]
 
 
 @bprop_getters.register(ops.Sum)
@@ -17,7 +20,90 @@ def get_bprop_sum(self: ops.Sum) -> Bprop:
     return bprop
 
 
-def expanded(dout: Any, shape: tuple[int, ...], axis: Any, keepdims: bool) -> Any:
+@bprop_getters.register(ops.Mean)
+def get_bprop_mean(self: ops.Mean) -> Bprop:
+    def bprop(x: Any, out: Any, dout: Any) -> tuple[Any]:
+        count = prod(x.shape[a] for a in normal_axes("Mean", self.axis, x.ndim))
+        share = expanded(dout, x.shape, self.axis, self.keepdims) * (1.0 / max(count, 1))
+        return (ops.broadcast_to(share, x.shape),)
+
+    return bprop
+
+
+@bprop_getters.register(ops.Max)
+@bprop_getters.register(ops.Min)
+def get_bprop_extremum(self: ops.Max | ops.Min) -> Bprop:
+    """Elements equal to the extremum share dout equally."""
+
+    def bprop(x: Any, out: Any, dout: Any) -> tuple[Any]:
+        extremum = expanded(out, x.shape, self.axis, self.keepdims)
+        chosen = ops.cast(ops.equal(x, extremum), x.dtype)
+        share = expanded(dout, x.shape, self.axis, self.keepdims)
+        return (chosen * (share / ops.sum(chosen, self.axis, True)),)
+
+    return bprop
+
+
+@bprop_getters.register(ops.Prod)
+def get_bprop_prod(self: ops.Prod) -> Bprop:
+    """The product of all other elements. Never out / x: that fails where an element is 0."""
+
+    def bprop(x: Any, out: Any, dout: Any) -> tuple[Any]:
+        axes = normal_axes("Prod", self.axis, x.ndim)
+        kept = tuple(a for a in range(x.ndim) if a not in axes)
+        apart = ops.transpose(x, kept + axes)
+        rows = ops.reshape(apart, (*(x.shape[a] for a in kept), prod(x.shape[a] for a in axes)))
+        others = ops.reshape(products_of_others(rows), apart.shape)
+        back = ops.transpose(others, inverse(kept + axes))
+        return (expanded(dout, x.shape, self.axis, self.keepdims) * back,)
+
+    return bprop
+
+
+def products_of_others(x: Any) -> Any:
+    """For each element the product of the others along the last axis, in O(n) multiplications.
+
+    Neighbours are multiplied in pairs; what a pair needs from outside is the same problem with
+    half the elements. A polynomial in x, so its own gradients are right at zeros too.
+    """
+    *lead, n = x.shape
+    if n < 2:
+        return ops.ones_like(x)
+    if n == 2:
+        return ops.flip(x, -1)
+    even = ops.pad(x, (*[(0, 0)] * len(lead), (0, 1)), 1) if n % 2 else x
+    pairs = ops.reshape(even, (*lead, (n + 1) // 2, 2))
+    outside = ops.expand_dims(products_of_others(ops.prod(pairs, -1)), -1)
+    each = ops.reshape(ops.flip(pairs, -1) * outside, even.shape)
+    return ops.slice(each, (0,) * x.ndim, x.shape) if n % 2 else each
+
+
+@bprop_getters.register(ops.LogSumExp)
+def get_bprop_log_sum_exp(self: ops.LogSumExp) -> Bprop:
+    """The softmax of x; zeros where all of x is -inf, whose softmax would be 0/0."""
+
+    def bprop(x: Any, out: Any, dout: Any) -> tuple[Any]:
+        total = expanded(out, x.shape, self.axis, self.keepdims)
+        total = ops.select(ops.equal(total, -inf), ops.zeros_like(total), total)
+        return (expanded(dout, x.shape, self.axis, self.keepdims) * ops.exp(x - total),)
+
+    return bprop
+
+
+@bprop_getters.register(ops.CumSum)
+def get_bprop_cum_sum(self: ops.CumSum) -> Bprop:
+    def bprop(x: Any, out: Any, dout: Any) -> tuple[Any]:
+        return (ops.cumsum(dout, self.axis, not self.reverse, self.exclusive),)
+
+    return bprop
+
+
+def expanded(dout: Any, shape: Shape, axis: Any, keepdims: bool) -> Any:
     """dout with the reduced axes back as extents 1."""
     kept = reduced_shape("gradient", shape, axis, True)
     return dout if keepdims or dout.shape == kept else ops.reshape(dout, kept)
+
+
+def inverse(axes: Shape) -> Shape:
+    """The permutation that undoes `axes`."""
+    return tuple(axes.index(i) for i in range(len(axes)))

@@ -1,0 +1,45 @@
+"""Gradients of putting together and taking apart: each one's transpose."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ... import ops
+from ...bprop import Bprop, bprop_getters
+
+
+@bprop_getters.register(ops.Concat)
+def get_bprop_concat(self: ops.Concat) -> Bprop:
+    def bprop(*values: Any) -> tuple[Any, ...]:
+        *xs, _, dout = values
+        return ops.split(dout, tuple(x.shape[self.axis] for x in xs), self.axis)
+
+    return bprop
+
+
+@bprop_getters.register(ops.Split)
+def get_bprop_split(self: ops.Split) -> Bprop:
+    return lambda x, out, dout: (ops.concat(dout, self.axis),)
+
+
+@bprop_getters.register(ops.Slice)
+def get_bprop_slice(self: ops.Slice) -> Bprop:
+    def bprop(x: Any, out: Any, dout: Any) -> tuple[Any]:
+        return (ops.slice_grad(dout, x.shape, self.begin, self.end, self.strides),)
+
+    return bprop
+
+
+@bprop_getters.register(ops.SliceGrad)
+def get_bprop_slice_grad(self: ops.SliceGrad) -> Bprop:
+    return lambda x, out, dout: (ops.Slice(self.begin, self.end, self.strides)(dout),)
+
+
+@bprop_getters.register(ops.Pad)
+def get_bprop_pad(self: ops.Pad) -> Bprop:
+    def bprop(x: Any, out: Any, dout: Any) -> tuple[Any]:
+        begin = tuple(before for before, _ in self.padding)
+        end = tuple(b + n for b, n in zip(begin, x.shape, strict=True))
+        return (ops.Slice(begin, end, (1,) * x.ndim)(dout),)
+
+    return bprop
