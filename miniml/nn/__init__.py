@@ -12,3 +12,10 @@ from .container import Sequential as Sequential
 from .linear import Dense as Dense
 from .loss import CrossEntropyLoss as CrossEntropyLoss
 from .loss import MSELoss as MSELoss
+from .norm import BatchNorm2d as BatchNorm2d
+from .norm import Dropout as Dropout
+from .norm import LayerNorm as LayerNorm
+from .window import AvgPool2d as AvgPool2d
+from .window import Conv2d as Conv2d
+from .window import Flatten as Flatten
+from .window import MaxPool2d as MaxPool2d

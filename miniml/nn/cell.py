@@ -27,13 +27,13 @@ class Cell:
     """
 
     training: bool
-    _signature: tuple[int, int]
+    signature: tuple[int, int]
     _entry: _Entry
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         """Lays the ground here, so that a subclass may forget super().__init__()."""
         cell = super().__new__(cls)
-        cell.__dict__.update(training=True, _signature=(1, 0), _entry=_Entry(cell))
+        cell.__dict__.update(training=True, signature=(1, 0), _entry=_Entry(cell))
         return cell
 
     def construct(self, *args: Any) -> Any:
@@ -63,7 +63,7 @@ class Cell:
 
     def _changed(self) -> None:
         """Make programs that depend on this cell trace it again."""
-        self.__dict__["_signature"] = (int(self.training), self._signature[1] + 1)
+        self.__dict__["signature"] = (int(self.training), self.signature[1] + 1)
 
     def cells(self) -> Iterator[Cell]:
         """This cell and all below it, parents first, each once."""
@@ -151,7 +151,7 @@ class _Entry:
         note = getattr(current_trace(), "guard", None)
         if note is not None:
             for cell in self.cell.cells():  # not only those called: construct may read any
-                note(cell, cell._signature)
+                note(cell, cell.signature)
         return self.cell.construct(*args)
 
     @property

@@ -23,6 +23,8 @@ class Optimizer:
     kept in float32 for parameters of 16 bits.
     """
 
+    signature: tuple[str, int] = ("", 0)
+
     def __init__(self, params: Iterable[Parameter], lr: float):
         self.params = _checked(type(self).__name__, params)
         self._names = _unique_names(self.params)
@@ -45,7 +47,7 @@ class Optimizer:
             )
         note = getattr(current_trace(), "guard", None)
         if note is not None:
-            note(self, self._signature)
+            note(self, self.signature)
         values, state = self.new_values(grads)
         for name, value in state.items():
             ops.assign(self._state[name], value)
@@ -65,10 +67,10 @@ class Optimizer:
         """The state by name: "lr", and such as "velocity.0.weight"; checkpoints hold it."""
         return dict(self._state)
 
-    @property
-    def _signature(self) -> tuple[object, ...]:
-        """What a compiled update depends on beside the state: the numbers of the rule."""
-        return tuple(v for v in self.__dict__.values() if isinstance(v, (bool, int, float, tuple)))
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if name in self.__dict__:  # lr is not: it is state, which programs read anew
+            self.__dict__["signature"] = (type(self).__name__, self.signature[1] + 1)
 
     def keep(self, name: str, value: Any) -> Parameter:
         """Make a piece of state."""

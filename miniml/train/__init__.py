@@ -1,5 +1,7 @@
-"""Training: one step as one program, snapshots, the search for a NaN."""
+"""Training: one step as one program, checkpoints, snapshots, the search for a NaN."""
 
+from .checkpoint import load_checkpoint as load_checkpoint
+from .checkpoint import save_checkpoint as save_checkpoint
 from .snapshot import Snapshot as Snapshot
 from .step import locate_nonfinite as locate_nonfinite
 from .step import train_step as train_step

@@ -8,7 +8,7 @@ from typing import Any
 from ..errors import NonFiniteError
 from ..grad import value_and_grad
 from ..optim import Optimizer
-from ..runtime.jit import compiled
+from ..runtime.jit import jit
 from ..settings import context, current
 from ..tensor import Tensor
 from .snapshot import Snapshot
@@ -33,29 +33,25 @@ class _Step:
     def __init__(self, net: Loss, loss_fn: Loss, optimizer: Optimizer):
         self.net, self.loss_fn, self.optimizer = net, loss_fn, optimizer
         self._gradient = value_and_grad(self._forward, argnums=None, weights=optimizer.params)
-        self._program = compiled(self._once)
+        self._program = jit(self.train_step)
 
     def __call__(self, x: Any, *labels: Any) -> Tensor:
         if current().jit:
-            return self._program(x, *labels)  # type: ignore[no-any-return]
+            return self._program(x, *labels)
         before = Snapshot(self.net, self.loss_fn, self.optimizer, params=self.optimizer.params)
         try:
-            return self._once(x, *labels)
+            return self.train_step(x, *labels)
         except BaseException:
             before.restore()
             raise
 
-    def _once(self, x: Any, *labels: Any) -> Tensor:
+    def train_step(self, x: Any, *labels: Any) -> Tensor:
         loss, gradients = self._gradient(x, *labels)
         self.optimizer.update(gradients)
         return loss  # type: ignore[no-any-return]
 
     def _forward(self, x: Any, *labels: Any) -> Any:
         return self.loss_fn(self.net(x), *labels)
-
-    @property
-    def __name__(self) -> str:
-        return f"train_step_{type(self.net).__name__}"
 
 
 def locate_nonfinite(
