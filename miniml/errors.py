@@ -15,6 +15,10 @@ class ShapeError(MinimlError, ValueError):
     """Shapes, ranks or axes do not fit the operation."""
 
 
+class OutOfRangeError(MinimlError, IndexError):
+    """An index points outside the axis it indexes."""
+
+
 class DTypeError(MinimlError, TypeError):
     """A dtype is not accepted, or dtypes have no common type."""
 

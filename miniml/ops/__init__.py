@@ -10,10 +10,14 @@ from .compare import *  # noqa: F403
 from .control import *  # noqa: F403
 from .create import *  # noqa: F403
 from .elementwise import *  # noqa: F403
+from .getitem import *  # noqa: F403
+from .index import *  # noqa: F403
 from .join import *  # noqa: F403
+from .linalg import *  # noqa: F403
 from .norm import *  # noqa: F403
 from .pool import *  # noqa: F403
 from .random import *  # noqa: F403
 from .reduce import *  # noqa: F403
 from .shape import *  # noqa: F403
+from .sort import *  # noqa: F403
 from .window import *  # noqa: F403

@@ -1,0 +1,155 @@
+"""NumPy kernels of indexing, and of adding at indices, which NumPy's own add.at does slowly."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ...errors import OutOfRangeError
+from ..kernel import Array
+from .filing import ANY, INT, LOW, WIDE, file, in_float32
+
+# From so many elements on, a product with a sparse matrix beats add.at and repays its import.
+_SPARSE = 16384
+
+
+def check(name: str, indices: Array, extent: int, axis: int) -> None:
+    """OutOfRangeError, which names the index, unless all are inside an axis of this extent."""
+    if not indices.size:
+        return
+    low, high = indices.min(), indices.max()
+    if low < -extent or high >= extent:
+        bad = high if high >= extent else low
+        has = f"indices run from {-extent} to {extent - 1}" if extent else "it has no elements"
+        raise OutOfRangeError(f"{name} got index {bad} for axis {axis} of extent {extent}; {has}")
+
+
+def gather(x: Array, indices: Array, *, axis: int, out: Array) -> None:
+    axis %= x.ndim
+    check("Gather", indices, x.shape[axis], axis)
+    if x.flags.c_contiguous or out.size > x.size:
+        np.take(x, indices, axis=axis, out=out, mode="wrap")  # "raise" would buffer the output
+    else:  # take would copy all of x first
+        out[...] = x[(slice(None),) * axis + (indices,)]
+
+
+def index(x: Array, *indices: Array, axes: tuple[int, ...], at: int, out: Array) -> None:
+    for axis, named in zip(axes, indices, strict=True):
+        check("Index", named, x.shape[axis], axis)
+    rest = [a for a in range(x.ndim) if a not in axes]
+    out[...] = x.transpose((*rest[:at], *axes, *rest[at:]))[(slice(None),) * at + indices]
+
+
+def index_add(
+    updates: Array,
+    *indices: Array,
+    axes: tuple[int, ...],
+    at: int,
+    shape: tuple[int, ...],
+    out: Array,
+) -> None:
+    for axis, named in zip(axes, indices, strict=True):
+        check("IndexAdd", named, shape[axis], axis)
+    rest = tuple(a for a in range(len(shape)) if a not in axes)
+    inside = tuple(shape[a] for a in axes)
+    places = flat(indices, inside)
+    named_axes = tuple(range(at, at + np.broadcast(*indices).ndim))
+    others = tuple(a for a in range(updates.ndim) if a not in named_axes)
+    rows = updates.transpose(named_axes + others).reshape(len(places), -1)
+    in_order = axes + rest == tuple(range(len(shape)))
+    width = prod(shape[a] for a in rest)
+    sums = (out if in_order else np.empty(out.shape, out.dtype)).reshape(prod(inside), width)
+    sums.fill(0)
+    add_rows(sums, places, rows)
+    if not in_order:
+        outside = tuple(shape[a] for a in rest)
+        out.transpose(axes + rest)[...] = sums.reshape(inside + outside)
+
+
+def flat(indices: tuple[Array, ...], extents: tuple[int, ...]) -> Array:
+    """One row-major position per entry of the indices, broadcast and flattened."""
+    total: Any = np.zeros((), np.int64)
+    for named, extent in zip(indices, extents, strict=True):
+        total = total * extent + np.where(named < 0, named + extent, named)
+    return total.reshape(-1)
+
+
+def add_rows(sums: Array, places: Array, rows: Array) -> None:
+    """sums[places[i]] += rows[i] for every i; sums and rows are matrices, sums is contiguous."""
+    count, width = rows.shape
+    if width == 1:
+        np.add.at(sums.reshape(-1), places, rows.reshape(-1))
+    elif rows.size < _SPARSE:
+        elements = places[:, None] * width + np.arange(width)
+        np.add.at(sums.reshape(-1), elements.reshape(-1), rows.reshape(-1))
+    else:
+        from scipy.sparse import csc_array
+
+        ones = np.ones(count, rows.dtype)
+        sums += csc_array((ones, places, np.arange(count + 1)), shape=(len(sums), count)) @ rows
+
+
+def take_along_axis(x: Array, indices: Array, *, axis: int, out: Array) -> None:
+    axis %= x.ndim
+    check("TakeAlongAxis", indices, x.shape[axis], axis)
+    out[...] = np.take_along_axis(x, indices, axis)
+
+
+def put_along_axis_add(
+    updates: Array, indices: Array, *, axis: int, extent: int, out: Array
+) -> None:
+    axis %= out.ndim
+    check("PutAlongAxisAdd", indices, extent, axis)
+    steps = [s // out.itemsize for s in out.strides]
+    grid = np.ogrid[tuple(slice(n) for n in updates.shape)]
+    grid = [g * s for i, (g, s) in enumerate(zip(grid, steps, strict=True)) if i != axis]
+    places: Any = np.where(indices < 0, indices + extent, indices) * steps[axis]
+    for offsets in grid:
+        places = places + offsets
+    out.fill(0)
+    np.add.at(out.reshape(-1), places.reshape(-1), updates.reshape(-1))
+
+
+def scatter_add(x: Array, indices: Array, updates: Array, *, axis: int, out: Array) -> None:
+    axis %= x.ndim
+    check("ScatterAdd", indices, x.shape[axis], axis)
+    np.copyto(out, x)
+    wanted = (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
+    updates = np.broadcast_to(updates, wanted)
+    named = tuple(range(axis, axis + indices.ndim))
+    others = tuple(a for a in range(updates.ndim) if a not in named)
+    rows = updates.transpose(named + others).reshape(indices.size, -1)
+    turned = np.moveaxis(out, axis, 0)
+    sums = np.ascontiguousarray(turned)
+    add_rows(sums.reshape(len(sums), -1), flat((indices,), (x.shape[axis],)), rows)
+    if axis:
+        turned[...] = sums
+
+
+def scatter(x: Array, value: Array, *indices: Array, index: tuple[Any, ...], out: Array) -> None:
+    np.copyto(out, x)
+    # Contiguous and broadcast, so that NumPy assigns in row-major order and the last value stays.
+    whole = map(np.ascontiguousarray, np.broadcast_arrays(*indices)) if indices else ()
+    tensors = iter([a.reshape(a.shape) for a in whole])
+    place = tuple(next(tensors) if item == "tensor" else item for item in index)
+    try:
+        out[place] = value
+    except IndexError as error:
+        raise OutOfRangeError(f"Scatter refuses its indices: {error}") from None
+
+
+NAMED = "il"
+file("Gather", gather, *[f"{c}{i}->{c}" for c in ANY for i in NAMED])
+file("Index", index, *[f"{c}{i}*->{c}" for c in ANY for i in NAMED])
+file("IndexAdd", index_add, *[f"{c}{i}*->{c}" for c in INT + WIDE for i in NAMED])
+file("IndexAdd", in_float32(index_add), *[f"{c}{i}*->{c}" for c in LOW for i in NAMED])
+file("TakeAlongAxis", take_along_axis, *[f"{c}{i}->{c}" for c in ANY for i in NAMED])
+file("PutAlongAxisAdd", put_along_axis_add, *[f"{c}{i}->{c}" for c in INT + WIDE for i in NAMED])
+file(
+    "PutAlongAxisAdd", in_float32(put_along_axis_add), *[f"{c}{i}->{c}" for c in LOW for i in NAMED]
+)
+file("ScatterAdd", scatter_add, *[f"{c}{i}{c}->{c}" for c in INT + WIDE for i in NAMED])
+file("ScatterAdd", in_float32(scatter_add), *[f"{c}{i}{c}->{c}" for c in LOW for i in NAMED])
+file("Scatter", scatter, *[f"{c}{c}{i}*->{c}" for c in ANY for i in NAMED])

@@ -1,0 +1,59 @@
+"""NumPy kernels of linear algebra: matrix products by BLAS, Einstein sums by matrix products."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...dtype import float32
+from ..kernel import Array, Kernel, KernelNode
+from ..registry import kernel
+from ..signature import ArraySpec
+from .contraction import plan
+from .filing import INT, LOW, WIDE, file, in_float32, same
+
+
+def matmul(x: Array, y: Array, *, transpose_x: bool, transpose_y: bool, out: Array) -> None:
+    if y.ndim == 2 and x.ndim > 2 and not transpose_x and x.flags.c_contiguous:
+        # One product instead of one per batch entry.
+        x, out = x.reshape(-1, x.shape[-1]), out.reshape(-1, out.shape[-1])
+    np.matmul(x.mT if transpose_x else x, y.mT if transpose_y else y, out=out)
+
+
+class Einsum(Kernel):
+    """An Einstein sum as products of matrices, planned once per shape."""
+
+    def prepare(self, node: KernelNode) -> None:
+        super().prepare(node)
+        self.plan = plan(node.attrs["equation"], tuple(i.shape for i in node.inputs))
+
+    def launch(
+        self,
+        inputs: tuple[Array, ...],
+        workspace: tuple[Array, ...],
+        outputs: tuple[Array, ...],
+        stream: object,
+    ) -> None:
+        self.plan.run(inputs, outputs[0])
+
+
+class EinsumInFloat32(Einsum):
+    """The same for float16 and bfloat16: operands widened to float32, the result rounded once."""
+
+    def workspace(self) -> tuple[ArraySpec, ...]:
+        return (ArraySpec(self.node.outputs[0].shape, float32),)
+
+    def launch(
+        self,
+        inputs: tuple[Array, ...],
+        workspace: tuple[Array, ...],
+        outputs: tuple[Array, ...],
+        stream: object,
+    ) -> None:
+        self.plan.run(tuple(x.astype(float32) for x in inputs), workspace[0])
+        outputs[0][...] = workspace[0]
+
+
+file("MatMul", matmul, *same(2, "?" + INT + WIDE))
+file("MatMul", in_float32(matmul), *same(2, LOW))
+kernel("Einsum", "cpu", *[f"{c}*->{c}" for c in "?" + INT + WIDE])(Einsum)
+kernel("Einsum", "cpu", *[f"{c}*->{c}" for c in LOW])(EinsumInFloat32)
