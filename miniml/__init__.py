@@ -1,11 +1,48 @@
 """miniml: define a primitive with a gradient, check it, and train small networks with it."""
 
 from .backends import cpu as cpu
-from . import grad as grad
-from . import ops as ops
-from .runtime.eager import EagerTrace
-from .trace import install_eager
+from .backends.kernel import Kernel as Kernel
+from .backends.kernel import Launch as Launch
+from .backends.registry import elementwise_kernel as elementwise_kernel
+from .backends.registry import kernel as kernel
+from .backends.registry import raw_kernel as raw_kernel
+from .backends.signature import KernelAttr as KernelAttr
+from .dtype import bfloat16 as bfloat16
+from .dtype import bool_ as bool_
+from .dtype import float16 as float16
+from .dtype import float32 as float32
+from .dtype import float64 as float64
+from .dtype import int8 as int8
+from .dtype import int16 as int16
+from .dtype import int32 as int32
+from .dtype import int64 as int64
+from .dtype import uint8 as uint8
+from .dtype import uint16 as uint16
+from .dtype import uint32 as uint32
+from .dtype import uint64 as uint64
+from .infer import infer_rule as infer_rule
+from .primitive import Primitive as Primitive
+from .primitive import PrimitiveWithCheck as PrimitiveWithCheck
+from .primitive import PrimitiveWithInfer as PrimitiveWithInfer
+from .primitive import prim_attr_register as prim_attr_register
+from .random import manual_seed as manual_seed
+from .settings import GRAPH_MODE as GRAPH_MODE
+from .settings import PYNATIVE_MODE as PYNATIVE_MODE
+from .settings import context as context
+from .settings import set_context as set_context
 from .tensor import Parameter as Parameter
 from .tensor import Tensor as Tensor
+from .trace import install_eager
+from . import ops as ops  # isort: skip
+from . import grad as grad
+from .graph.function import trace as trace
+from .runtime.eager import EagerTrace
+from .runtime.explain import explain as explain
+from .runtime.jit import jit as jit
+from . import nn as nn  # isort: skip
+from . import optim as optim
+from .train import train_step as train_step
+
+__version__ = "0.1.0"
 
 install_eager(EagerTrace())

@@ -10,8 +10,8 @@ import numpy as np
 from .attributes import freeze
 from .dtype import DType, as_dtype, is_float, promote, scalar_dtype
 from .errors import ArityError, ConstInputError, DTypeError, TracedValueError
-from .primitive import Primitive
 from .ops.elementwise import Cast
+from .primitive import Primitive
 from .tensor import Tensor, host_array
 
 Weak = (bool, int, float)
@@ -114,7 +114,7 @@ def _promoted(
     if dtypes <= {target}:
         return tensors
     return [
-        t if t.dtype == target or group is not None and i not in group
+        t if t.dtype == target or (group is not None and i not in group)
         else cast(Cast(target), [t])[0]
         for i, t in enumerate(tensors)
     ]  # fmt: skip

@@ -20,8 +20,10 @@ RESERVED = frozenset(
 def freeze(value: Any, owner: str, name: str) -> Any:
     """The frozen form of an attribute: lists, ranges and arrays become (nested) tuples of Python
     scalars, dtypes become miniml dtypes. AttributeRefusedError for what cannot be hashed."""
-    if value is None or isinstance(value, (bool, int, float, str, bytes)) and not isinstance(
-        value, np.generic
+    if (
+        value is None
+        or isinstance(value, (bool, int, float, str, bytes))
+        and not isinstance(value, np.generic)
     ):
         return value
     if isinstance(value, np.dtype) or (isinstance(value, type) and issubclass(value, np.generic)):
@@ -125,5 +127,7 @@ def bind_fields(
         )
     missing = [f.name for f in fields if f.name not in given and f.default is EMPTY]
     if missing:
-        raise ArityError(f"{owner} needs attribute {', '.join(missing)}; got {len(given)} of {known}")
+        raise ArityError(
+            f"{owner} needs attribute {', '.join(missing)}; got {len(given)} of {known}"
+        )
     return {f.name: f.convert(given.get(f.name, f.default), owner) for f in fields}

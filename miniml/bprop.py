@@ -24,6 +24,7 @@ class BpropGetters:
     def __init__(self) -> None:
         self._by_class: dict[type[Primitive], Getter] = {}
         self._by_name: dict[str, Getter] = {}
+        self.version = 0
 
     def register(self, key: type[Primitive] | str) -> Callable[[G], G]:
         """Decorator: file a getter under a primitive class or a primitive's name.
@@ -45,12 +46,14 @@ class BpropGetters:
                     f"{code.co_filename}:{code.co_firstlineno}; unregister it first"
                 )
             table[key] = getter
+            self.version += 1
             return getter
 
         return file
 
     def unregister(self, key: type[Primitive] | str) -> None:
         """Take a getter back; nothing happens if there is none."""
+        self.version += 1
         (self._by_name if isinstance(key, str) else self._by_class).pop(key, None)  # type: ignore[call-overload]
 
     def find(self, primitive: type[Primitive]) -> Getter | None:

@@ -54,9 +54,10 @@ def _unpickled(text: str) -> None:
 def is_own(frame: FrameType) -> bool:
     """True for frames of miniml itself and of the libraries that call back into it."""
     name = frame.f_code.co_filename
-    return name.startswith((_PACKAGE, "<frozen")) or frame.f_globals.get(
-        "__name__", ""
-    ).partition(".")[0] in _LIBRARIES
+    return (
+        name.startswith((_PACKAGE, "<frozen"))
+        or frame.f_globals.get("__name__", "").partition(".")[0] in _LIBRARIES
+    )
 
 
 _pinned: ContextVar[Location | None] = ContextVar("miniml_location", default=None)

@@ -55,6 +55,7 @@ class Operators:
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         if func is np.shape and isinstance(args[0], Operators):
             return args[0].shape
+
         # NumPy's functions see arrays; a traced tensor refuses to become one, by name.
         def seen(value: Any) -> Any:
             if isinstance(value, Operators):

@@ -19,6 +19,7 @@ from .errors import (
 from .trace import current_trace
 
 primitives: dict[str, type[Primitive]] = {}
+Promote = bool | Literal["float"] | tuple[str, ...]
 F = TypeVar("F", bound=Callable[..., None])
 
 
@@ -44,7 +45,7 @@ class Primitive:
     outputs: ClassVar[tuple[str, ...] | str] = ("out",)
     const_inputs: ClassVar[tuple[str, ...]] = ()
     effect: ClassVar[Literal["pure", "state"]] = "pure"
-    promote: ClassVar[bool | Literal["float"] | tuple[str, ...]] = False
+    promote: ClassVar[Promote] = False
     dynamic_outputs: ClassVar[bool] = False
     differentiable: ClassVar[bool] = True
 

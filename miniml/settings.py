@@ -31,6 +31,7 @@ class Settings:
 
 
 _default = Settings()
+_interned = {_default: _default}  # equal settings are one object, so that keys compare quickly
 _local: ContextVar[Settings | None] = ContextVar("miniml_settings", default=None)
 
 
@@ -92,9 +93,7 @@ def device_name(name: str) -> str:
     try:
         return _DEVICES[name.lower()]
     except (KeyError, AttributeError):
-        raise DeviceError(
-            f"device {name!r} is unknown; use 'cpu', 'cuda' or 'cuda-sim'"
-        ) from None
+        raise DeviceError(f"device {name!r} is unknown; use 'cpu', 'cuda' or 'cuda-sim'") from None
 
 
 def _changed(settings: Settings, given: dict[str, Any]) -> Settings:
@@ -107,4 +106,5 @@ def _changed(settings: Settings, given: dict[str, Any]) -> Settings:
     for key in ("providers", "disabled_passes"):
         if key in given:
             given[key] = (given[key],) if isinstance(given[key], str) else tuple(given[key])
-    return replace(settings, **given)
+    changed = replace(settings, **given)
+    return _interned.setdefault(changed, changed)

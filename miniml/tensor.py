@@ -104,7 +104,9 @@ class Tensor(Operators):
         array = self._host("np.asarray")
         if dtype is not None and np.dtype(dtype) != array.dtype:
             if copy is False:
-                raise ValueError(f"a Tensor of {self.dtype} cannot be seen as {dtype} without a copy")
+                raise ValueError(
+                    f"a Tensor of {self.dtype} cannot be seen as {dtype} without a copy"
+                )
             return array.astype(dtype)
         return array.copy() if copy else array
 
@@ -231,8 +233,8 @@ def host_array(data: Any, dtype: DType | None) -> Array:
         array = np.from_dlpack(data)
     else:
         array = _from_python(data)
-    canonical(array.dtype)
-    return array if dtype is None else array.astype(dtype)
+    known = canonical(array.dtype)  # refuses what miniml does not compute with
+    return array.astype(dtype or known, copy=False)
 
 
 def _from_python(data: Any) -> Array:

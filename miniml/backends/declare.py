@@ -69,13 +69,16 @@ def _check_function(entry: KernelEntry, body: Any, spec: OpSpec) -> None:
         return
     if any(p.kind is p.VAR_KEYWORD for p in parameters):
         return
-    takes = {p.name for p in parameters if p.kind is p.KEYWORD_ONLY} - {"out"}
+    takes = {p.name for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)}
     gets = {*spec.attributes, *spec.const_inputs}
     missing = sorted(gets - takes)
     extra = sorted(
         p.name
         for p in parameters
-        if p.kind is p.KEYWORD_ONLY and p.name != "out" and p.name not in gets and p.default is p.empty
+        if p.kind is p.KEYWORD_ONLY
+        and p.name != "out"
+        and p.name not in gets
+        and p.default is p.empty
     )
     if missing or extra:
         wanted = ", ".join(sorted(gets)) or "no attributes"

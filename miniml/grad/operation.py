@@ -30,7 +30,11 @@ class GradOperation:
     """
 
     def __init__(self, get_all: bool = False, get_by_list: bool = False, sens_param: bool = False):
-        for name, flag in (("get_all", get_all), ("get_by_list", get_by_list), ("sens_param", sens_param)):
+        for name, flag in (
+            ("get_all", get_all),
+            ("get_by_list", get_by_list),
+            ("sens_param", sens_param),
+        ):
             if not isinstance(flag, bool):
                 raise GradientArgumentError(f"GradOperation {name} is a bool; got {flag!r}")
         self.get_all, self.get_by_list, self.sens_param = get_all, get_by_list, sens_param
@@ -61,7 +65,10 @@ class GradOperation:
         if sens is None:
             douts = [ops.ones_like(o) if is_float(o.dtype) else None for o in outs]
         else:
-            douts = [_as_sens(d, o) for d, o in zip(found.out_spec.flatten_up_to(sens), outs, strict=True)]
+            douts = [
+                _as_sens(d, o)
+                for d, o in zip(found.out_spec.flatten_up_to(sens), outs, strict=True)
+            ]
         trees, by_weight = found.pull(douts)
         if not self.get_all:
             return by_weight if self.get_by_list else trees[0]
@@ -79,13 +86,13 @@ class GradOperation:
 
 def _is_tensor(value: Any) -> bool:
     leaves = optree.tree_leaves(value, none_is_leaf=True)
-    return bool(leaves) and all(isinstance(x, (Tensor, np.ndarray, np.generic, float)) for x in leaves)
+    return bool(leaves) and all(
+        isinstance(x, (Tensor, np.ndarray, np.generic, float)) for x in leaves
+    )
 
 
 def _has_gradient(value: Any) -> bool:
-    return all(
-        isinstance(x, float) or is_float(x.dtype) for x in optree.tree_leaves(value)
-    )
+    return all(isinstance(x, float) or is_float(x.dtype) for x in optree.tree_leaves(value))
 
 
 def _zeros(value: Any) -> Any:

@@ -106,7 +106,9 @@ def _fitted(node: Node, index: int, gradient: Any, wanted: Abstract) -> Any:
         )
     if gradient.shape == wanted.shape:
         return gradient
-    if gradient.shape == node.outputs[0].abstract.shape and _broadcasts(wanted.shape, gradient.shape):
+    if gradient.shape == node.outputs[0].abstract.shape and _broadcasts(
+        wanted.shape, gradient.shape
+    ):
         return ops.sum_to(gradient, wanted.shape)
     raise BpropError(
         f"{node.primitive.name} bprop returned {_what(gradient)} for input {index}, which is "
@@ -116,12 +118,14 @@ def _fitted(node: Node, index: int, gradient: Any, wanted: Abstract) -> Any:
 
 def _broadcasts(small: tuple[int, ...], large: tuple[int, ...]) -> bool:
     tail = large[len(large) - len(small) :]
-    return len(small) <= len(large) and all(
-        s in (1, t) for s, t in zip(small, tail, strict=True)
-    )
+    return len(small) <= len(large) and all(s in (1, t) for s, t in zip(small, tail, strict=True))
 
 
 def _what(value: Any) -> str:
     if isinstance(value, Tensor):
         return f"{value.dtype.name}[{','.join(map(str, value.shape))}]"
-    return f"{type(value).__name__} {value!r}" if isinstance(value, (int, float)) else type(value).__name__
+    return (
+        f"{type(value).__name__} {value!r}"
+        if isinstance(value, (int, float))
+        else type(value).__name__
+    )

@@ -133,7 +133,9 @@ def jvp(fn: Function, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[
     out, pull = vjp(fn, *primals)
     zeros = optree.tree_map(ops.zeros_like, out)
     _, transposed = vjp(pull, zeros)
-    directions = tuple(optree.tree_map(_tensor_like, p, t) for p, t in zip(primals, tangents, strict=True))
+    directions = tuple(
+        optree.tree_map(_tensor_like, p, t) for p, t in zip(primals, tangents, strict=True)
+    )
     (tangent,) = transposed(directions)
     return out, tangent
 
@@ -187,7 +189,9 @@ def hvp(fn: Function, xs: Any, vs: Any) -> Any:
 
     def slope(*args: Any) -> Any:
         gradients = grad(fn, tuple(range(len(args))))(*args)
-        terms = [ops.sum(g * _tensor_like(g, v)) for g, v in zip(gradients, directions, strict=True)]
+        terms = [
+            ops.sum(g * _tensor_like(g, v)) for g, v in zip(gradients, directions, strict=True)
+        ]
         total = terms[0]
         for term in terms[1:]:
             total = total + term

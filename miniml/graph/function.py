@@ -82,6 +82,8 @@ def trace_call(
 def _result_rebuild(result: Any) -> Rebuild:
     found, spec = optree.tree_flatten(result)
     places = [i for i, leaf in enumerate(found) if is_result(leaf)]
+    if places == [0] and spec.is_leaf():
+        return lambda values: values[0]
     frame = [None if is_result(leaf) else leaf for leaf in found]
 
     def rebuild(values: Sequence[Any]) -> Any:

@@ -88,9 +88,7 @@ class RecordTrace:
         if hasattr(self.parent, "guard"):
             self.parent.guard(owner, state)
 
-    def graph_of(
-        self, fn: Callable[..., Any], operands: Sequence[Any]
-    ) -> tuple[Graph, list[Any]]:
+    def graph_of(self, fn: Callable[..., Any], operands: Sequence[Any]) -> tuple[Graph, list[Any]]:
         return trace_body(self, fn, operands)
 
     def reserve(self, blocks: int) -> tuple[Any, int]:

@@ -204,9 +204,7 @@ class GraphTrace:
         if self.outer is not None and hasattr(self.outer, "guard"):
             self.outer.guard(owner, state)
 
-    def graph_of(
-        self, fn: Callable[..., Any], operands: Sequence[Any]
-    ) -> tuple[Graph, list[Any]]:
+    def graph_of(self, fn: Callable[..., Any], operands: Sequence[Any]) -> tuple[Graph, list[Any]]:
         return trace_body(self, fn, operands)
 
     def reserve(self, blocks: int) -> tuple[Any, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import is_
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from .. import random
 from ..abstract import Abstract
 from ..arguments import arguments
+from ..attributes import key as attribute_key
 from ..backends import registry
 from ..backends.device import Array, get_device
 from ..errors import GraphError, NonFiniteError
@@ -18,29 +20,52 @@ from ..graph.tracer import TracedTensor, known_value, live, replay
 from ..infer import infer
 from ..location import point_at, user_location
 from ..primitive import Primitive
-from ..settings import GRAPH_MODE, current
+from ..settings import GRAPH_MODE, Settings, current
 from ..tensor import Parameter, Tensor, common_device
 from .jit import compiled
-from .launch import Prepared, prepare, run_prepared
+from .launch import Launcher, Prepared, launcher, prepare
 
 _LIMIT = 4096
+_NONE: dict[object, Launcher] = {}
 
 
 class EagerTrace:
-    """Runs every call at once. Prepared kernels are kept by primitive, shapes and dtypes."""
+    """Runs every call at once.
+
+    Launchers are kept by primitive and types. `_ready` holds those that plain tensors may go to
+    directly, because nothing has to be cast, moved or published for them.
+    """
 
     def __init__(self) -> None:
-        self._cache: dict[object, Prepared] = {}
-        self._version = -1
+        self._ready: dict[Primitive, dict[object, Launcher]] = {}
+        self._launchers: dict[object, tuple[Prepared, Launcher]] = {}
+        self._of: tuple[Settings, int] | None = None
 
     def bind(self, primitive: Primitive, args: Sequence[Any]) -> tuple[Any, ...]:
         try:
-            return self._bind(primitive, args)
+            key = _plain_types(args)
+            if key is not None and self._current():
+                launch = self._ready.get(primitive, _NONE).get(key)
+                if launch is not None:
+                    with np.errstate(all="ignore"):
+                        outs = launch(tuple([a._data for a in args]))
+                    return tuple([Tensor.wrap(o, "cpu") for o in outs])
+            return self._bind(primitive, args, key)
         except Exception as error:
             point_at(error, user_location(), f"{primitive.name} was called")
             raise
 
-    def _bind(self, primitive: Primitive, args: Sequence[Any]) -> tuple[Any, ...]:
+    def _current(self) -> bool:
+        """Drop what was kept for other settings or kernels; False if that was so."""
+        of = (current(), registry.version)
+        if self._of == of and len(self._launchers) < _LIMIT:
+            return True
+        self._ready.clear()
+        self._launchers.clear()
+        self._of = of
+        return False
+
+    def _bind(self, primitive: Primitive, args: Sequence[Any], key: object) -> tuple[Any, ...]:
         tensors, consts = arguments(primitive, args, self.bind)
         for t in tensors:
             if isinstance(t, TracedTensor):
@@ -56,10 +81,15 @@ class EagerTrace:
             if primitive.dynamic_outputs:
                 outs = _run_dynamic(primitive, arrays, consts, device)
             else:
-                prepared = self._prepared(primitive, tensors, consts, device)
-                outs = run_prepared(prepared, arrays)
-                if prepared.entry.view is not None and any(isinstance(t, Parameter) for t in tensors):
+                prepared, launch = self._launcher(primitive, tensors, consts, device)
+                outs = launch(arrays)
+                if prepared.entry.view is not None and any(
+                    isinstance(t, Parameter) for t in tensors
+                ):
                     outs = tuple(o.copy() for o in outs)
+                unchanged = len(tensors) == len(args) and all(map(is_, tensors, args))
+                if key is not None and unchanged and _is_plain(primitive, device):
+                    self._ready.setdefault(primitive, {})[key] = launch
         results = tuple(Tensor.wrap(o, device) for o in outs)
         if current().check_nan:
             check_finite(primitive.name, tensors, results)
@@ -67,25 +97,24 @@ class EagerTrace:
             tensors[0].set_data(results[0])
         return results
 
-    def _prepared(
+    def _launcher(
         self, primitive: Primitive, tensors: list[Tensor], consts: dict[str, Any], device: str
-    ) -> Prepared:
-        providers = current().providers
-        key = (
-            primitive, tuple(consts.items()), tuple([(t.shape, t.dtype) for t in tensors]),
-            device, providers,
-        )  # fmt: skip
-        if self._version != registry.version or len(self._cache) > _LIMIT:
-            self._cache.clear()
-            self._version = registry.version
-        found = self._cache.get(key)
+    ) -> tuple[Prepared, Launcher]:
+        self._current()
+        types = tuple([(t.shape, t.dtype) for t in tensors])
+        frozen = tuple((name, attribute_key(value)) for name, value in consts.items())
+        key = (primitive, frozen, types, device)
+        found = self._launchers.get(key)
         if found is None:
             abstracts = [Abstract(t.shape, t.dtype) for t in tensors]
             outs = infer(primitive, interleave(primitive, abstracts, consts))
             attrs = {**primitive.attributes, **consts}
-            found = prepare(primitive, tuple(abstracts), outs, attrs, device, providers)
-            if self._version == registry.version:  # inference may itself file something
-                self._cache[key] = found
+            prepared = prepare(
+                primitive, tuple(abstracts), outs, attrs, device, current().providers
+            )
+            found = prepared, launcher(prepared)
+            self._current()  # the rules just run may have filed something
+            self._launchers[key] = found
         return found
 
     def run(self, graph: Graph, args: Sequence[Any]) -> tuple[Any, ...]:
@@ -102,6 +131,27 @@ class EagerTrace:
 
     def reserve(self, blocks: int) -> tuple[Any, int]:
         return random.default_generator.reserve(blocks), 0
+
+
+def _plain_types(args: Sequence[Any]) -> object:
+    """Shapes and dtypes when every argument is a plain Tensor, else None."""
+    types = []
+    for a in args:
+        if type(a) is not Tensor:
+            return None
+        array = a._data
+        types.append((array.dtype.num, array.shape))
+    return tuple(types)
+
+
+def _is_plain(primitive: Primitive, device: str) -> bool:
+    """True when running the kernel is all there is to a call."""
+    return (
+        device == "cpu"
+        and primitive.effect == "pure"
+        and not primitive._infers_value
+        and not current().check_nan
+    )
 
 
 def _refuse_traced(primitive: Primitive, tensor: TracedTensor) -> None:

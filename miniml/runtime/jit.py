@@ -1,5 +1,217 @@
-"""jit."""
-from typing import Any
+"""jit: a Python function traced and compiled once for each kind of call."""
 
-def compiled(fn: Any) -> Any:
-    return fn
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary, ref
+
+import numpy as np
+
+from ..backends import registry
+from ..bprop import bprop_getters
+from ..graph.function import flatten_arguments, trace_call
+from ..graph.ir import Graph
+from ..graph.passes import run_passes
+from ..settings import Settings, current
+from ..tensor import Tensor, common_device
+from ..trace import is_tracing
+from .program import Options, Program
+
+F = TypeVar("F", bound=Callable[..., Any])
+Guard = tuple[ref[Any], object]
+_LIMIT = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """One compiled version of a function, with all that it depends on."""
+
+    program: Program
+    traced: Graph
+    rebuild: Callable[[Sequence[Any]], Any]
+    guards: tuple[Guard, ...]
+    device: str
+
+    def valid(self) -> bool:
+        """True while every cell that was met while tracing is as it was then."""
+        for owner, state in self.guards:
+            cell = owner()
+            if cell is None or cell._signature != state:
+                return False
+        return True
+
+
+class Jit:
+    """A function that compiles itself: `jit(fn)(*args)`.
+
+    The key of a compiled version: shapes, dtypes and device of the tensors among the arguments,
+    the value of everything else in them, the settings, the kernels and gradients registered, and
+    the mode and structure of the cells it met. `recompilations` says why each version was made.
+    """
+
+    def __init__(self, fn: Callable[..., Any]):
+        self.fn = fn
+        self.recompilations: list[str] = []
+        self._versions: dict[object, list[Compiled]] = {}
+        self._last: dict[str, object] | None = None
+        self._latest: tuple[Settings, int, int, Compiled, list[Any]] | None = None
+        self.__doc__ = fn.__doc__
+        self.__name__ = getattr(fn, "__name__", type(fn).__name__)
+        self.__wrapped__ = fn
+
+    def __call__(self, *args: Any) -> Any:
+        settings = current()
+        if not settings.jit or is_tracing():
+            return self.fn(*args)
+        found = self._again(args, settings)
+        if found is None:
+            leaves, structure, _ = _flat(args)
+            compiled = self._find(args, leaves, structure, settings)
+            arrays = [a._data if isinstance(a, Tensor) else a for a in leaves]
+            if leaves is args:
+                self._latest = (settings, registry.version, bprop_getters.version, compiled,
+                                [(a.shape, a.dtype) for a in arrays])  # fmt: skip
+        else:
+            compiled, arrays = found
+        outs = compiled.program(*arrays)
+        return compiled.rebuild([Tensor.wrap(o, compiled.device) for o in outs])
+
+    def _again(self, args: Sequence[Any], now: Settings) -> tuple[Compiled, list[Any]] | None:
+        """The version used last, when plain tensors of the same types come again: the hot path."""
+        if self._latest is None or len(args) != len(self._latest[4]):
+            return None
+        settings, kernels, bprops, compiled, types = self._latest
+        if settings is not now or kernels != registry.version or bprops != bprop_getters.version:
+            return None
+        arrays = []
+        for a, (shape, dtype) in zip(args, types, strict=True):
+            kind = type(a)
+            if kind is Tensor:
+                a = a._data
+            elif kind is not np.ndarray:
+                return None
+            if a.dtype is not dtype or a.shape != shape:
+                return None
+            arrays.append(a)
+        return (compiled, arrays) if compiled.valid() else None
+
+    def compiled(self, *args: Any) -> Compiled:
+        """The compiled version that a call with these arguments uses; compiled now if need be."""
+        leaves, structure, _ = _flat(args)
+        return self._find(args, leaves, structure, current())
+
+    def _find(
+        self, args: Sequence[Any], leaves: Sequence[Any], structure: object, settings: Settings
+    ) -> Compiled:
+        types = tuple([(a.shape, a.dtype) for a in leaves])
+        key = (types, structure, settings, registry.version, bprop_getters.version)
+        versions = self._versions.get(key)
+        if versions is not None:
+            for compiled in versions:
+                if compiled.valid():
+                    return compiled
+        return self._compile(args, leaves, key, settings)
+
+    def _compile(
+        self, args: Sequence[Any], leaves: Sequence[Any], key: tuple[Any, ...], settings: Settings
+    ) -> Compiled:
+        tensors = [a for a in leaves if isinstance(a, Tensor)]
+        device = common_device(self.__name__, tensors)
+        self.recompilations.append(self._why(key))
+        graph, rebuild, trace = trace_call(self.fn, args, device)
+        passed = run_passes(graph, settings.disabled_passes, settings.verify_passes)
+        program = Program(passed, Options(device, settings.providers, settings.check_nan))
+        guards = tuple((ref(owner), state) for owner, state in trace.guards.values())
+        compiled = Compiled(program, graph, rebuild, guards, device)
+        if len(self._versions) >= _LIMIT:
+            self._versions.pop(next(iter(self._versions)))
+        self._versions.setdefault(key, []).append(compiled)
+        return compiled
+
+    def _why(self, key: tuple[Any, ...]) -> str:
+        """What differs from the version compiled before, in one sentence."""
+        names = ("tensors", "static", "settings", "kernels", "bprops")
+        now = dict(zip(names, key, strict=True))
+        before, self._last = self._last, now
+        if before is None:
+            return "first call"
+        return "; ".join(_differences(before, now)) or "a cell changed its mode or structure"
+
+
+def _flat(args: Sequence[Any]) -> tuple[Sequence[Any], object, Any]:
+    """Tensors and arrays by position are the common case and need no tree."""
+    for a in args:
+        kind = type(a)
+        if kind is not Tensor and kind is not np.ndarray:
+            return flatten_arguments(args)
+    return args, len(args), None
+
+
+def _differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    found = []
+    if before["tensors"] != now["tensors"]:
+        old, new = before["tensors"], now["tensors"]
+        if len(old) != len(new):
+            found.append(f"{len(old)} tensors became {len(new)}")
+        found += [
+            f"tensor {i} changed from {_type(a)} to {_type(b)}"
+            for i, (a, b) in enumerate(zip(old, new, strict=False))
+            if a != b
+        ]
+    if before["static"] != now["static"]:
+        found.append(
+            "a static argument (a Python number, string or the tree itself) changed; pass a "
+            "Tensor for a number that varies"
+        )
+    found += [
+        text
+        for name, text in (
+            ("settings", "the context's settings changed"),
+            ("kernels", "a primitive or kernel was registered"),
+            ("bprops", "a gradient rule was registered"),
+        )
+        if before[name] != now[name]
+    ]
+    return found
+
+
+def _type(leaf: tuple[tuple[int, ...], Any]) -> str:
+    shape, dtype = leaf
+    return f"{dtype.name}[{','.join(map(str, shape))}]"
+
+
+def jit(fn: F) -> F:
+    """`fn`, compiled: traced on its first call and for every new kind of arguments, then run as a
+    Program of preallocated buffers.
+
+    Tensors and arrays in the arguments (trees of them, too) are inputs; Python scalars, strings
+    and None are part of the program. Closures, globals and the attributes of cells are read when
+    tracing. Under another trace, and in `ml.context(jit=False)`, it is `fn` itself.
+    """
+    return Jit(fn)  # type: ignore[return-value]
+
+
+_shared: WeakKeyDictionary[Any, Jit] = WeakKeyDictionary()
+
+
+class _Weakly:
+    """A call of a function that this object does not keep alive."""
+
+    def __init__(self, fn: Callable[..., Any]):
+        self._fn = ref(fn)
+        self.__name__ = getattr(fn, "__name__", type(fn).__name__)
+
+    def __call__(self, *args: Any) -> Any:
+        fn = self._fn()
+        assert fn is not None, "the caller holds the function while it calls it"
+        return fn(*args)
+
+
+def compiled(fn: Callable[..., Any]) -> Jit:
+    """The one Jit of a function, found by its equality and hash; it ends when the function does."""
+    found = _shared.get(fn)
+    if found is None:
+        found = _shared[fn] = Jit(_Weakly(fn))
+    return found

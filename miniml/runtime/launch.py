@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,7 +15,12 @@ from ..backends.device import Array
 from ..backends.kernel import Kernel, KernelEntry, KernelNode
 from ..backends.registry import Selection
 from ..backends.signature import ArraySpec
+from ..dtype import DType
 from ..primitive import Primitive
+
+
+Arrays = tuple[Array, ...]
+Launcher = Callable[[Arrays], Arrays]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,26 +75,57 @@ def _specs(abstracts: tuple[Abstract, ...]) -> tuple[ArraySpec, ...]:
     return tuple(ArraySpec(a.shape, a.dtype) for a in abstracts)
 
 
-def run_prepared(prepared: Prepared, arrays: tuple[Array, ...]) -> tuple[Array, ...]:
-    """Run a prepared kernel once on CPU arrays, into fresh outputs."""
-    entry, cast = prepared.entry, prepared.selection.cast
-    if cast is not None:
-        arrays = tuple(a.astype(cast) for a in arrays)
-    if entry.view is not None:
-        return (entry.body(*arrays, **prepared.node.attrs),)  # type: ignore[operator]
-    dtypes = entry.signature.expand_outputs(len(prepared.outputs))
-    outs = tuple(np.empty(o.shape, d) for o, d in zip(prepared.outputs, dtypes, strict=True))
-    if not prepared.empty:
-        _launch(prepared, arrays, outs)
-    if cast is None:
+def launcher(prepared: Prepared) -> Launcher:
+    """The function that runs a prepared kernel once on CPU arrays, into fresh outputs."""
+    if prepared.selection.cast is not None:
+        return _widened(prepared, prepared.selection.cast)
+    if prepared.entry.view is not None:
+        look: Any = partial(prepared.entry.body, **prepared.node.attrs)
+        return lambda arrays: (look(*arrays),)
+    return _filling(prepared, tuple(o.dtype for o in prepared.outputs))
+
+
+def _filling(prepared: Prepared, dtypes: tuple[DType, ...]) -> Launcher:
+    """Fresh outputs of these dtypes, filled by the kernel."""
+    shapes = tuple(o.shape for o in prepared.outputs)
+    body: Any = prepared.entry.body
+    attrs = prepared.node.attrs
+    fill: Any = partial(body, **attrs) if attrs else body
+    instance = prepared.instance
+
+    def empty(arrays: Arrays) -> Arrays:
+        return tuple(map(np.empty, shapes, dtypes))
+
+    def one(arrays: Arrays) -> Arrays:
+        out = np.empty(shapes[0], dtypes[0])
+        fill(*arrays, out=out)
+        return (out,)
+
+    def several(arrays: Arrays) -> Arrays:
+        outs = tuple(map(np.empty, shapes, dtypes))
+        fill(*arrays, out=outs)
         return outs
-    return tuple(o.astype(a.dtype, copy=False) for o, a in zip(outs, prepared.outputs, strict=True))
+
+    def owned(arrays: Arrays) -> Arrays:
+        assert instance is not None
+        outs = tuple(map(np.empty, shapes, dtypes))
+        scratch = tuple(np.empty(w.shape, w.dtype) for w in instance.workspace())
+        instance.launch(arrays, scratch, outs, None)
+        return outs
+
+    if prepared.empty:
+        return empty
+    return owned if instance is not None else one if prepared.single else several
 
 
-def _launch(prepared: Prepared, arrays: tuple[Array, ...], outs: tuple[Array, ...]) -> None:
-    if prepared.instance is not None:
-        scratch = tuple(np.empty(w.shape, w.dtype) for w in prepared.instance.workspace())
-        prepared.instance.launch(arrays, scratch, outs, None)
-        return
-    out = outs[0] if prepared.single else outs
-    prepared.entry.body(*arrays, **prepared.node.attrs, out=out)  # type: ignore[operator]
+def _widened(prepared: Prepared, cast: DType) -> Launcher:
+    """Inputs widened to one dtype, outputs cast back to what the rule gave."""
+    given = prepared.entry.signature.expand_outputs(len(prepared.outputs))
+    run = _filling(prepared, given)
+    promised = [o.dtype for o in prepared.outputs]
+
+    def launch(arrays: Arrays) -> Arrays:
+        outs = run(tuple(a.astype(cast) for a in arrays))
+        return tuple(o.astype(d, copy=False) for o, d in zip(outs, promised, strict=True))
+
+    return launch

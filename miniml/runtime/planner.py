@@ -65,7 +65,9 @@ def _by_time(lifetimes: Sequence[Lifetime]) -> tuple[tuple[int, ...], int]:
     holes = _Holes()
     ending = sorted(range(len(lifetimes)), key=lambda i: lifetimes[i].end)
     freed = 0
-    for i in sorted(range(len(lifetimes)), key=lambda i: (lifetimes[i].start, -lifetimes[i].nbytes)):
+    for i in sorted(
+        range(len(lifetimes)), key=lambda i: (lifetimes[i].start, -lifetimes[i].nbytes)
+    ):
         while lifetimes[ending[freed]].end < lifetimes[i].start:
             done = ending[freed]
             holes.free(offsets[done], lifetimes[done].nbytes)

@@ -1,0 +1,229 @@
+"""A scheduled, laid-out graph as one straight-line Python function over preallocated buffers."""
+
+from __future__ import annotations
+
+import keyword
+from collections import deque
+from collections.abc import Callable, Mapping
+from functools import partial
+from operator import call
+from typing import Any
+
+import numpy as np
+
+from ..backends.device import Array, Device
+from ..dtype import is_float
+from ..errors import NonFiniteError
+from ..graph.ir import Graph, Node, Var
+from ..tensor import Parameter
+from .launch import Prepared
+from .schedule import Schedule
+from .storage import Layout, Storage
+
+_consume = deque(maxlen=0).extend
+
+
+class Instance:
+    """One set of buffers and the function over them; it serves one call at a time.
+
+    run(*arrays) -> list of fresh output arrays. nodes: the node of each source line.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        prepared: Mapping[Node, Prepared],
+        order: Schedule,
+        layout: Layout,
+        device: Device,
+        check_nan: bool,
+    ):
+        self.graph, self.prepared, self.order, self.layout = graph, prepared, order, layout
+        self.device, self.check_nan = device, check_nan
+        self.arena = device.arena(layout.plan.size)
+        self.names: dict[str, Any] = {"call": call, "consume": _consume, "partial": partial}
+        self.lines: list[str] = []
+        self.nodes: dict[int, Node] = {}
+        self.static: dict[Var, Array] = {}
+        self.text: dict[Var, str] = {}
+        self._bind_given()
+        for node in order.main:
+            self._step(node)
+        outs = self._copies()
+        self._updates()
+        self.lines.append(f"return [{', '.join(outs)}]")
+        self.source = self._source()
+        code = compile(self.source, f"<miniml program {graph.name}>", "exec")
+        exec(code, self.names)
+        self.run: Callable[..., list[Array]] = self.names["program"]
+
+    def _source(self) -> str:
+        arguments = ", ".join(f"x{i}" for i in range(len(self.graph.inputs)))
+        body = "\n    ".join(self.lines)
+        return f"def program({arguments}):\n    {body}\n"
+
+    def node_of_line(self, line: int) -> Node | None:
+        """The node that a line of the function runs."""
+        return self.nodes.get(line)
+
+    def _name(self, stem: str, value: Any) -> str:
+        name = f"{stem}{len(self.names)}"
+        self.names[name] = value
+        return name
+
+    def _emit(self, line: str, node: Node | None = None) -> None:
+        self.lines.append(line)
+        if node is not None:
+            self.nodes[len(self.lines) + 1] = node
+
+    def _bind_given(self) -> None:
+        for i, var in enumerate(self.graph.inputs):
+            self.text[var] = f"x{i}"
+        for var in self.graph.constants:
+            self._fix(var, np.asarray(var.abstract.value), "c")
+        for parameter, var in self.graph.state:
+            self._fix(var, parameter._data, "p")
+
+    def _fix(self, var: Var, array: Array, stem: str) -> None:
+        """Note that a Var is always this array, which kernels may only read."""
+        if array.flags.writeable:
+            array = array.view()
+            array.flags.writeable = False
+        self.static[var] = array
+        self.text[var] = self._name(stem, array)
+
+    def _carve(self, storage: Storage, shape: tuple[int, ...], dtype: Any) -> Array:
+        if storage.parameter is not None:
+            return storage.parameter._buffer  # type: ignore[no-any-return]
+        return self.device.carve(self.arena, self.layout.offsets[storage], shape, dtype)
+
+    def _outputs(self, node: Node) -> tuple[Array, ...]:
+        """The buffers a node fills, noting what later steps read."""
+        found = []
+        for var in node.outputs:
+            array = self._carve(self.layout.storage[var], var.abstract.shape, var.abstract.dtype)
+            self._fix(var, array, "b")
+            found.append(array)
+        return tuple(found)
+
+    def _step(self, node: Node) -> None:
+        prepared = self.prepared[node]
+        if prepared.entry.view is not None:
+            self._view(node, prepared)
+            return
+        outs = self._outputs(node)
+        if not prepared.empty:
+            self._emit(self._call(node, prepared, outs), node)
+            if self.check_nan and any(is_float(v.abstract.dtype) for v in node.outputs):
+                self._emit(f"{self._name('check', partial(_check, node, outs))}()", node)
+
+    def _view(self, node: Node, prepared: Prepared) -> None:
+        var, attrs = node.outputs[0], prepared.node.attrs
+        body: Any = prepared.entry.body
+        if all(v in self.static for v in node.inputs):
+            self._fix(var, body(*[self.static[v] for v in node.inputs], **attrs), "v")
+            return
+        self.text[var] = f"v{len(self.names)}_"
+        given = ", ".join(self.text[v] for v in node.inputs)
+        bound = self._name("view", partial(body, **attrs) if attrs else body)
+        self._emit(f"{self.text[var]} = {bound}({given})", node)
+
+    def _call(self, node: Node, prepared: Prepared, outs: tuple[Array, ...]) -> str:
+        """The source of one kernel call."""
+        given = [self.text[v] for v in node.inputs]
+        if prepared.instance is not None:
+            launch = self._name("k", prepared.instance.launch)
+            scratch = self._name("w", self._scratch(node, prepared))
+            inputs = f"({', '.join(given)},)" if given else "()"
+            return f"{launch}({inputs}, {scratch}, {self._name('o', outs)}, None)"
+        out = self._name("o", outs[0] if prepared.single else outs)
+        body = prepared.entry.body
+        if isinstance(body, np.ufunc):
+            return f"{self._name('k', body)}({', '.join([*given, out])})"
+        attrs = prepared.node.attrs
+        keywords = [
+            f"{k}={self._name('a', v)}" for k, v in attrs.items() if not keyword.iskeyword(k)
+        ]
+        if len(keywords) < len(attrs):
+            body = partial(body, **{k: v for k, v in attrs.items() if keyword.iskeyword(k)})
+        return f"{self._name('k', body)}({', '.join([*given, *keywords, f'out={out}'])})"
+
+    def _scratch(self, node: Node, prepared: Prepared) -> tuple[Array, ...]:
+        assert prepared.instance is not None
+        specs = prepared.instance.workspace()
+        storages = self.layout.workspaces[node]
+        return tuple(self._carve(s, w.shape, w.dtype) for s, w in zip(storages, specs, strict=True))
+
+    def _copies(self) -> list[str]:
+        """What the caller receives is its own memory, taken before any parameter changes."""
+        names = []
+        for i, var in enumerate(self.graph.outputs):
+            self._emit(f"out{i} = {self._name('copy', np.array)}({self.text[var]})")
+            names.append(f"out{i}")
+        return names
+
+    def _updates(self) -> None:
+        """The new values of parameters: one call into C, so that no interrupt comes between."""
+        thunks, stages = [], []
+        for node in self.order.updates:
+            prepared = self.prepared[node]
+            if prepared.entry.view is not None:
+                self._view(node, prepared)
+            elif not prepared.empty:
+                self._thunk(node, self._outputs(node), thunks)
+            else:
+                self._outputs(node)
+        for parameter, var in self.order.writes:
+            self._publish(parameter, var, thunks, stages)
+        if thunks:
+            for line in stages:
+                self._emit(line)
+            if all(isinstance(t, partial) for t in thunks):
+                self._emit(f"consume(map(call, {self._name('u', tuple(thunks))}))")
+            else:
+                shown = [t if isinstance(t, str) else self._name("u", t) for t in thunks]
+                self._emit(f"consume(map(call, ({', '.join(shown)},)))")
+
+    def _thunk(self, node: Node, outs: tuple[Array, ...], thunks: list[Any]) -> None:
+        body: Any = self.prepared[node].entry.body
+        attrs = self.prepared[node].node.attrs
+        if all(v in self.static for v in node.inputs):
+            arrays = [self.static[v] for v in node.inputs]
+            thunks.append(partial(body, *arrays, **attrs, out=outs[0]))
+            return
+        bound = self._name("k", partial(body, **attrs, out=outs[0]))
+        thunks.append(f"partial({bound}, {', '.join(self.text[v] for v in node.inputs)})")
+
+    def _publish(
+        self, parameter: Parameter, var: Var, thunks: list[Any], stages: list[str]
+    ) -> None:
+        """Copy a finished value into its parameter, unless it was computed there."""
+        storage = self.layout.storage[var]
+        fresh = var in self.layout.direct or self._made_direct(var)
+        if fresh and storage.parameter is parameter:
+            return
+        if storage.kind == "parameter" and not fresh:  # another parameter's old value: save it
+            staged = f"s{len(self.names)}_"
+            stages.append(f"{staged} = {self._name('copy', np.array)}({self.text[var]})")
+            thunks.append(
+                f"partial({self._name('t', np.copyto)}, {self._name('p', parameter._buffer)}, {staged})"
+            )
+        elif var in self.static:
+            thunks.append(partial(np.copyto, parameter._buffer, self.static[var]))
+        else:
+            target = self._name("p", parameter._buffer)
+            thunks.append(f"partial({self._name('t', np.copyto)}, {target}, {self.text[var]})")
+
+    def _made_direct(self, var: Var) -> bool:
+        storage = self.layout.storage[var]
+        return any(self.layout.storage[v] is storage for v in self.layout.direct)
+
+
+def _check(node: Node, outs: tuple[Array, ...]) -> None:
+    """NonFiniteError when an output of the node holds a NaN or an infinity."""
+    for out in outs:
+        if out.dtype.kind in "fV" and not np.isfinite(out.astype(np.float64)).all():
+            kind = "NaN" if np.isnan(out.astype(np.float64)).any() else "an infinity"
+            raise NonFiniteError(
+                f"{node.primitive.name} made {kind}; its output is {out.dtype.name}{list(out.shape)}"
+            )

@@ -1,0 +1,73 @@
+"""explain: which kernel each node of a function got, from which provider, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from .jit import Jit
+from .program import Program
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The kernel of one node."""
+
+    primitive: str
+    inputs: str
+    kernel: str
+    provider: str
+    why: str
+    where: str
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What `explain` found; printing it shows a table, one row per node in the order they run."""
+
+    choices: tuple[Choice, ...]
+    arena_bytes: int
+    peak_bytes: int
+
+    def __str__(self) -> str:
+        head = ("primitive", "inputs", "kernel", "provider", "why", "called at")
+        rows = [head] + [
+            (c.primitive, c.inputs, c.kernel, c.provider, c.why, c.where) for c in self.choices
+        ]
+        widths = [max(len(row[i]) for row in rows) for i in range(len(head) - 1)] + [0]
+        lines = ["  ".join(cell.ljust(w) for cell, w in zip(r, widths, strict=True)) for r in rows]
+        memory = f"arena {self.arena_bytes} bytes; at most {self.peak_bytes} are alive at once"
+        return "\n".join([*(line.rstrip() for line in lines), memory])
+
+    __repr__ = __str__
+
+
+def explain(fn: Callable[..., Any], *example_args: Any) -> Explanation:
+    """Compile `fn` for arguments of these types and say which kernel runs each node, and why.
+
+    Nothing is computed. A node whose inputs had to be widened shows as Cast nodes around it.
+    """
+    return explain_program(Jit(fn).compiled(*example_args).program)
+
+
+def explain_program(program: Program) -> Explanation:
+    """The same for a program that is compiled already."""
+    choices = []
+    for node in program.schedule.order:
+        prepared = program.prepared[node]
+        entry = prepared.entry
+        why = prepared.selection.why
+        if entry.view is not None:
+            why = "a view: no copy"
+        choices.append(
+            Choice(
+                repr(node.primitive),
+                " ".join(str(v.abstract) for v in node.inputs),
+                str(entry.signature),
+                entry.provider,
+                why,
+                str(node.where or ""),
+            )
+        )
+    return Explanation(tuple(choices), program.plan.size, program.plan.peak)

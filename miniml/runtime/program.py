@@ -1,0 +1,102 @@
+"""Program: a graph compiled for one signature - kernels chosen, memory planned, steps written out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from threading import Lock
+
+import numpy as np
+
+from ..backends.device import Array, get_device
+from ..graph.ir import Graph, Node
+from ..location import point_at
+from .codegen import Instance
+from .launch import Prepared, prepare
+from .legalize import legalize
+from .planner import Plan
+from .schedule import Schedule, schedule
+from .storage import Layout, lay_out
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What compilation depends on besides the graph."""
+
+    device: str = "cpu"
+    providers: tuple[str, ...] = ()
+    check_nan: bool = False
+
+
+class Program:
+    """A compiled graph: `program(*arrays)` gives a list of fresh arrays.
+
+    Without writes of state it may run in several threads at once, with an arena each; with them a
+    call holds a lock. A step happens wholly or not at all: parameters change at the very end.
+    """
+
+    def __init__(self, graph: Graph, options: Options = Options()):  # noqa: B008 - frozen
+        self.options = options
+        self.graph = legalize(graph, options.device, options.providers)
+        self.prepared: dict[Node, Prepared] = {n: self._prepare(n) for n in self.graph.nodes}
+        self.schedule: Schedule = schedule(self.graph, self.prepared)
+        self.layout: Layout = lay_out(self.graph, self.prepared, self.schedule)
+        self._lock = Lock() if self.schedule.writes else None
+        self._idle: list[Instance] = [self._instance()]
+
+    @property
+    def plan(self) -> Plan:
+        """The arena: offsets, size and the largest sum of bytes alive at once."""
+        return self.layout.plan
+
+    @property
+    def source(self) -> str:
+        """The straight-line function that a call runs."""
+        return self._instance().source
+
+    def _prepare(self, node: Node) -> Prepared:
+        inputs = tuple(v.abstract for v in node.inputs)
+        outputs = tuple(v.abstract for v in node.outputs)
+        try:
+            return prepare(
+                node.primitive, inputs, outputs, node.attrs,
+                self.options.device, self.options.providers,
+            )  # fmt: skip
+        except Exception as error:
+            point_at(error, node.where, f"{node.primitive.name} was called")
+            raise
+
+    def _instance(self) -> Instance:
+        device = get_device(self.options.device)
+        return Instance(
+            self.graph, self.prepared, self.schedule, self.layout, device, self.options.check_nan
+        )
+
+    def __call__(self, *arrays: Array) -> list[Array]:
+        if self._lock is None:
+            return self._run(arrays)
+        with self._lock:
+            return self._run(arrays)
+
+    def _run(self, arrays: tuple[Array, ...]) -> list[Array]:
+        try:
+            instance = self._idle.pop()
+        except IndexError:
+            instance = self._instance()
+        try:
+            with np.errstate(all="ignore"):
+                return instance.run(*arrays)
+        except Exception as error:
+            self._locate(instance, error)
+            raise
+        finally:
+            self._idle.append(instance)
+
+    def _locate(self, instance: Instance, error: Exception) -> None:
+        """Point at the user's line of the node whose kernel raised."""
+        trace, code = error.__traceback__, instance.run.__code__
+        while trace is not None:
+            if trace.tb_frame.f_code is code:
+                node = instance.node_of_line(trace.tb_lineno)
+                if node is not None:
+                    point_at(error, node.where, f"{node.primitive.name} was called")
+            trace = trace.tb_next
