@@ -27,6 +27,7 @@ CHECKS: dict[Check, Callable[[OpInfo, DType], bool]] = {
     check_kernels: lambda row, dtype: True,
     check_layouts: lambda row, dtype: True,
     check_memory: lambda row, dtype: True,
+    check_graph: lambda row, dtype: True,
     check_special: lambda row, dtype: is_float(dtype),
     check_gradient: lambda row, dtype: row.primitive.differentiable and dtype == float64,
     check_second_gradient: lambda row, dtype: row.primitive.differentiable and dtype == float64,
