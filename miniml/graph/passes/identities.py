@@ -15,13 +15,13 @@ import numpy as np
 from ...abstract import Shape
 from ...dtype import FLOATS, INTEGERS, DType, bfloat16, bool_
 from ...ops.compare import Select
-from ...ops.elementwise import Add, Cast, Div, Mul, Neg, Pow, Square, Sub
+from ...ops.elementwise import Add, Cast, Div, Maximum, Minimum, Mul, Neg, Pow, Square, Sub
 from ...ops.reduce import LogSumExp, Max, Mean, Min, Prod, Sum
 from ...ops.shape import BroadcastTo, ExpandDims, Reshape, Squeeze, SumTo, Transpose
 from ...primitive import Primitive
 from ..ir import Node, Var
 
-Call = tuple[Primitive, Var]
+Call = tuple[Primitive, *tuple[Var, ...]]
 Proposal = Var | Call | None
 Number = bool | int | float
 
@@ -34,12 +34,16 @@ class Site(Protocol):
     def is_all(self, var: Var, number: Number) -> bool:
         """True when every element of `var` is known to be `number`."""
 
+    def scalar(self, var: Var) -> Var | None:
+        """A constant of shape () equal to every element of `var`, whose shape is another; None
+        where no one number is known to fill it."""
+
     def made_by(self, var: Var, *kinds: type[Primitive]) -> Node | None:
         """The node that makes `var`, if it is a call of one of these primitives."""
 
 
 class Rule(NamedTuple):
-    """For calls of `kinds`, `propose(site, primitive, *inputs)` gives a Var, (primitive, input)
+    """For calls of `kinds`, `propose(site, primitive, *inputs)` gives a Var, (primitive, *inputs)
     or None. What has another shape or dtype than the call's output is not taken."""
 
     says: str
@@ -108,12 +112,21 @@ def _transpose_of_transpose(site: Site, outer: Transpose, x: Var) -> Proposal:
     return Transpose(tuple(axes[a] for a in _axes(outer))), inner.inputs[0]
 
 
+def _scalar_operand(site: Site, primitive: Primitive, x: Var, y: Var) -> Proposal:
+    if x.abstract.shape == site.shape and (number := site.scalar(y)) is not None:
+        return primitive, x, number
+    if y.abstract.shape == site.shape and (number := site.scalar(x)) is not None:
+        return primitive, number, y
+    return None
+
+
 def _axes(transpose: Primitive) -> tuple[int, ...]:
     axes: tuple[int, ...] = transpose.attributes["axes"]
     return tuple(a % len(axes) for a in axes)
 
 
 RESHAPES = (Reshape, ExpandDims, Squeeze)
+_ARITHMETIC = (Add, Sub, Mul, Div, Pow, Maximum, Minimum)
 _REDUCTIONS = (Sum, Mean, Prod, Max, Min, LogSumExp)
 
 RULES = (
@@ -138,6 +151,7 @@ RULES = (
     Rule("a reduction of extents 1 that stay", _REDUCTIONS, _itself),
     Rule("a choice that is always the first", (Select,), _chosen(True)),
     Rule("a choice that is always the second", (Select,), _chosen(False)),
+    Rule("one number many times is a scalar", _ARITHMETIC, _scalar_operand),
 )
 
 

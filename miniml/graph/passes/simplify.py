@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from ...abstract import Abstract, Shape
 from ...infer import infer
 from ...ops.create import Full
@@ -50,19 +52,31 @@ class Sight:
     """What the rules may ask about the place of a call: see `identities.Site`."""
 
     def __init__(self, rewriter: Rewriter):
-        self._maker = rewriter.maker
+        self._rewriter = rewriter
         self._numbers: dict[Var, Number] = {}
+        self._scalars: dict[object, Var] = {}
         self.shape: Shape = ()
         for var in rewriter.graph.constants:
             value = var.abstract.value
-            if value is not None and 0 < value.nbytes <= SMALL and (value == value.flat[0]).all():
-                self._numbers[var] = value.flat[0].item()
+            if value is not None and 0 < value.nbytes <= SMALL:
+                first = value.flat[0]
+                if value.tobytes() == first.tobytes() * value.size:
+                    self._numbers[var] = first.item()
 
     def is_all(self, var: Var, number: Number) -> bool:
         return self._numbers.get(var) == number
 
+    def scalar(self, var: Var) -> Var | None:
+        if var not in self._numbers or var.abstract.shape == ():
+            return None
+        value = np.full((), self._numbers[var], var.abstract.dtype)
+        name = value.dtype, value.tobytes()
+        if name not in self._scalars:
+            self._scalars[name] = self._rewriter.constant(value)
+        return self._scalars[name]
+
     def made_by(self, var: Var, *kinds: type[Primitive]) -> Node | None:
-        maker = self._maker.get(var)
+        maker = self._rewriter.maker.get(var)
         return maker if maker is not None and isinstance(maker.primitive, kinds) else None
 
     def first(self, primitive: Primitive, inputs: tuple[Var, ...], out: Abstract) -> Proposal:
@@ -88,5 +102,5 @@ class Sight:
                 self._numbers[var] = self._numbers[same.inputs[0]]
 
 
-def _inferred(primitive: Primitive, x: Var) -> Abstract:
-    return infer(primitive, (x.abstract,))[0]
+def _inferred(primitive: Primitive, *inputs: Var) -> Abstract:
+    return infer(primitive, tuple(v.abstract for v in inputs))[0]

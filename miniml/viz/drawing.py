@@ -1,0 +1,101 @@
+"""Boxes and arrows: what every picture of a graph shows, before it has a format."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from ..attributes import show
+from ..graph.ir import Graph, Node, Var
+from ..graph.nesting import subgraphs
+from ..graph.printer import Names, user_line
+
+Kind = Literal["input", "state", "constant", "call", "effect", "output"]
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """One box: `title` and `types` are written in it, `details` on demand.
+
+    inner: the drawings of the graphs its attributes hold, by label.
+    """
+
+    key: str
+    kind: Kind
+    title: str
+    types: str
+    details: tuple[str, ...]
+    inner: tuple[tuple[str, Drawing], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Arrow:
+    """A value that flows from the box `source` to the box `target`."""
+
+    source: str
+    target: str
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """The boxes of one graph, every one after those it depends on, and its arrows."""
+
+    name: str
+    boxes: tuple[Box, ...]
+    arrows: tuple[Arrow, ...]
+
+
+def draw(graph: Graph, prefix: str = "") -> Drawing:
+    """The drawing of a graph. Scalar constants stand in the boxes that use them; `prefix` keeps
+    the keys of a graph inside another apart."""
+    names = Names(graph)
+    boxes: list[Box] = []
+    maker: dict[Var, str] = {}
+    for var, box in _sources(graph, names, prefix):
+        boxes.append(box)
+        maker[var] = box.key
+    arrows: list[Arrow] = []
+    for i, node in enumerate(graph.nodes):
+        box = _call(node, names, f"{prefix}n{i}")
+        boxes.append(box)
+        arrows += _arrows(node.inputs, box.key, maker)
+        maker.update((v, box.key) for v in node.outputs)
+    types = ", ".join(str(v.abstract) for v in graph.outputs)
+    shown = ", ".join(names[v] for v in graph.outputs)
+    boxes.append(Box(f"{prefix}out", "output", "return", types, (f"return {shown}",)))
+    arrows += _arrows(graph.outputs, f"{prefix}out", maker)
+    return Drawing(graph.name, tuple(boxes), tuple(arrows))
+
+
+def _sources(graph: Graph, names: Names, prefix: str) -> Iterator[tuple[Var, Box]]:
+    kinds: list[tuple[Var, Kind]] = [(v, "input") for v in graph.inputs]
+    kinds += [(v, "state") for _, v in graph.state]
+    kinds += [(v, "constant") for v in graph.constants if v.abstract.shape != ()]
+    for i, (var, kind) in enumerate(kinds):
+        type_ = str(var.abstract)
+        details = (f"{kind} {names.typed(var)}",)
+        yield var, Box(f"{prefix}{kind[0]}{i}", kind, names[var], type_, details)
+
+
+def _call(node: Node, names: Names, key: str) -> Box:
+    primitive = node.primitive
+    scalars = [names[v] for v in node.inputs if _is_scalar(v)]
+    title = " ".join([primitive.name, *scalars])
+    types = ", ".join(str(v.abstract) for v in node.outputs)
+    attributes = tuple(f"{k} = {show(v)}" for k, v in node.attrs.items())
+    details = (names.node(node), *attributes, *filter(None, [user_line(node)]))
+    inner = tuple(
+        (label, draw(graph, f"{key}_{i}_")) for i, (label, graph) in enumerate(subgraphs(primitive))
+    )
+    kind: Kind = "effect" if primitive.effect == "state" else "call"
+    return Box(key, kind, title, types, details, inner)
+
+
+def _arrows(inputs: tuple[Var, ...], target: str, maker: dict[Var, str]) -> Iterator[Arrow]:
+    return (Arrow(maker[v], target, str(v.abstract)) for v in inputs if v in maker)
+
+
+def _is_scalar(var: Var) -> bool:
+    return var.abstract.value is not None and var.abstract.shape == ()
