@@ -1,0 +1,105 @@
+"""The command line: python -m miniml demo | doctor | show NAME | summary | bench."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import runpy
+import sys
+from collections.abc import Sequence
+
+from ..errors import MinimlError, NonFiniteError
+from .demo import Demo, network, run
+from .doctor import doctor
+from .show import show
+from .summary import summary
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; the exit code: 0, or 2 for what cannot be done here, told on stderr."""
+    given = list(sys.argv[1:] if argv is None else argv)
+    if given[:1] == ["bench"]:  # its options are its own
+        return _bench(given[1:])
+    options = _parser().parse_args(given)
+    try:
+        return int(options.run(options))
+    except NonFiniteError as error:
+        print(f"miniml: {error}", *getattr(error, "__notes__", ()), sep="\n", file=sys.stderr)
+        return 1
+    except MinimlError as error:
+        print(f"miniml: {error}", file=sys.stderr)
+        return 2
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m miniml",
+        description="miniml: define a primitive with a gradient, check it, train with it.",
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    demo = commands.add_parser("demo", help="train a small network on handwritten digits")
+    defaults = Demo()
+    demo.add_argument(
+        "--device",
+        default=defaults.device,
+        metavar="cpu|cuda-sim|cuda",
+        help="where to compute (default: %(default)s)",
+    )
+    demo.add_argument(
+        "--epochs",
+        type=_count,
+        default=defaults.epochs,
+        help="how often to go through the digits (default: %(default)s)",
+    )
+    demo.add_argument(
+        "--seed",
+        type=int,
+        default=defaults.seed,
+        help="equal seeds give equal weights (default: %(default)s)",
+    )
+    demo.add_argument(
+        "--mode",
+        choices=("graph", "eager"),
+        default=defaults.mode,
+        help="compile each step into one program, or run it op by op (default: %(default)s)",
+    )
+    demo.add_argument(
+        "--lr",
+        type=float,
+        default=defaults.lr,
+        help="learning rate; try 1e6 to see a run go wrong (default: %(default)s)",
+    )
+    demo.set_defaults(
+        run=lambda o: run(Demo(o.device, o.epochs, o.seed, o.mode, o.lr)),
+    )
+    commands.add_parser(
+        "doctor", help="versions, BLAS, compiler, GPU: what is on, what is missing, how to get it"
+    ).set_defaults(run=lambda o: doctor())
+    one = commands.add_parser("show", help="one primitive: definition, gradient, kernels, tests")
+    one.add_argument("name", help="such as Add, leaky_relu or conv2d")
+    one.set_defaults(run=lambda o: show(o.name))
+    commands.add_parser("summary", help="the demo's network and its parameters").set_defaults(
+        run=lambda o: summary(network())
+    )
+    commands.add_parser("bench", help="the benchmarks of a checkout (as python -m benchmarks)")
+    return parser
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{value} is no number of epochs; give 1 or more")
+    return value
+
+
+def _bench(arguments: list[str]) -> int:
+    if importlib.util.find_spec("benchmarks") is None:
+        print(
+            "miniml: the benchmarks are not installed with miniml; run this, or `make bench`, in "
+            "the top folder of a checkout",
+            file=sys.stderr,
+        )
+        return 2
+    sys.argv = ["benchmarks", *arguments]
+    runpy.run_module("benchmarks", run_name="__main__", alter_sys=True)
+    return 0

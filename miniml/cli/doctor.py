@@ -1,0 +1,153 @@
+"""`doctor`: what this machine offers miniml - what is on, what is missing, how to get it."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Iterator
+from importlib import metadata
+from typing import Literal, NamedTuple
+
+import threadpoolctl
+
+from ..backends.device import cpu_threads
+
+MARKS = {"on": "ok", "off": "--", "wrong": "!!"}
+
+
+class Finding(NamedTuple):
+    """One line: what was looked at, whether it is there, what was found, how to get it."""
+
+    what: str
+    state: Literal["on", "off", "wrong"]
+    found: str
+    advice: str = ""
+
+
+def doctor() -> int:
+    """Print every finding; returns 1 if something that miniml cannot do without is wrong."""
+    findings = [*core(), *extras(), *tools(), *gpu()]
+    width = max(len(f.what) for f in findings)
+    for f in findings:
+        print(f"{MARKS[f.state]}  {f.what:<{width}}  {f.found}")
+        if f.advice:
+            print(f"    {'':<{width}}  -> {f.advice}")
+    missing = sum(f.state == "off" for f in findings)
+    wrong = sum(f.state == "wrong" for f in findings)
+    print()
+    if wrong:
+        print(f"{wrong} of what miniml needs is missing or too old (marked !!).")
+    else:
+        print(f"miniml can run here; {missing} optional things are absent (marked --).")
+    return 1 if wrong else 0
+
+
+def core() -> Iterator[Finding]:
+    """Python, miniml, the packages it cannot do without, processor and BLAS."""
+    yield Finding("python", "on", f"{platform.python_version()} at {sys.executable}")
+    yield _package("miniml", "run `make setup` in the checkout, or pip install miniml", True)
+    for name in ("numpy", "scipy", "ml_dtypes", "optree", "safetensors", "threadpoolctl"):
+        yield _package(name, f"pip install {name}", True)
+    yield Finding("processor", "on", f"{_processor()}, {cpu_threads()} of its threads for miniml")
+    libraries = [
+        f"{info['internal_api']} {info.get('version') or ''}, {info['num_threads']} threads".strip()
+        for info in threadpoolctl.threadpool_info()
+        if info["user_api"] == "blas"
+    ]
+    if libraries:
+        yield Finding("BLAS", "on", "; ".join(libraries))
+    else:
+        yield Finding("BLAS", "off", "none found", "pip install --force-reinstall numpy")
+    threads = {
+        n: os.environ[n] for n in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS") if n in os.environ
+    }
+    if threads:
+        shown = ", ".join(f"{n}={v}" for n, v in threads.items())
+        yield Finding("thread limits", "on", shown)
+
+
+def extras() -> Iterator[Finding]:
+    """The packages of the demo and of the notebooks."""
+    for name in ("scikit-learn", "tqdm", "matplotlib"):
+        yield _package(name, "the demo needs it: pip install 'miniml[demo]'")
+    for name in ("jupytext", "nbclient", "ipykernel"):
+        yield _package(name, "the notebooks need it: pip install 'miniml[notebooks]'")
+
+
+def tools() -> Iterator[Finding]:
+    """The compilers of the system."""
+    for what, names, use in (
+        ("C compiler", ("cc", "gcc", "clang"), "fused CPU kernels"),
+        ("C++ compiler", ("c++", "g++", "clang++"), "the CUDA simulator"),
+    ):
+        path = next(filter(None, map(shutil.which, names)), None)
+        if path:
+            yield Finding(what, "on", path)
+        else:
+            advice = f"for {use}, which can do without: apt install g++"
+            yield Finding(what, "off", "none found", advice)
+
+
+def gpu() -> Iterator[Finding]:
+    """The NVIDIA driver and its GPUs, and cupy."""
+    devices = _gpus()
+    if devices is None:
+        yield Finding(
+            "NVIDIA driver", "off", "none found", "only for GPUs: install NVIDIA's driver"
+        )
+    elif not devices:
+        yield Finding("GPU", "off", "the driver is there and sees no GPU")
+    for name in devices or ():
+        yield Finding("GPU", "on", name)
+    versions = [v for v in map(_version, ("cupy-cuda13x", "cupy-cuda12x", "cupy")) if v]
+    if versions or importlib.util.find_spec("cupy"):
+        yield Finding("cupy", "on", versions[0] if versions else "without a package record")
+    else:
+        advice = "for an NVIDIA GPU: pip install 'miniml[cuda13]', or [cuda12] for older drivers"
+        yield Finding("cupy", "off", "not installed", advice)
+
+
+def _package(name: str, advice: str, needed: bool = False) -> Finding:
+    version = _version(name)
+    if version:
+        return Finding(name, "on", version)
+    return Finding(name, "wrong" if needed else "off", "not installed", advice)
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _processor() -> str:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            names = [
+                line.partition(":")[2].strip() for line in file if line.startswith("model name")
+            ]
+    except OSError:
+        names = []
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def _gpus() -> list[str] | None:
+    """The names of the GPUs, as the driver tells them; None where there is no driver."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return None
+    count = ctypes.c_int(0)
+    if driver.cuInit(0) != 0 or driver.cuDeviceGetCount(ctypes.byref(count)) != 0:
+        return []
+    names = []
+    for i in range(count.value):
+        text = ctypes.create_string_buffer(100)
+        driver.cuDeviceGetName(text, 100, i)
+        names.append(text.value.decode(errors="replace"))
+    return names

@@ -1,0 +1,159 @@
+"""`show NAME`: all of one primitive - definition, gradient, kernels, tests - with file and line."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import inspect
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..backends import registry
+from ..backends.kernel import Expression, KernelEntry, RawSource
+from ..bprop import bprop_getters
+from ..errors import MinimlError
+from ..primitive import Primitive, primitives
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def show(name: str) -> int:
+    """Print what makes up the primitive of that name; returns the exit code.
+
+    The name may be the class's or the function's, in any case. MinimlError for an unknown one
+    suggests names that are near.
+    """
+    print(describe(find(name)))
+    return 0
+
+
+def find(name: str) -> type[Primitive]:
+    """The primitive class that `name` means: LeakyReLU, leakyrelu and leaky_relu are one."""
+    folded = {_fold(n): n for n in primitives}
+    found = folded.get(_fold(name))
+    if found is not None:
+        return primitives[found]
+    near = difflib.get_close_matches(_fold(name), folded, n=5, cutoff=0.5)
+    near += [f for f in folded if _fold(name) and _fold(name) in f and f not in near][:5]
+    hint = f"near it: {', '.join(folded[n] for n in near)}" if near else f"there are {len(folded)}"
+    raise MinimlError(f"no primitive is called {name!r}; {hint}")
+
+
+def describe(primitive: type[Primitive]) -> str:
+    """The text that `show` prints."""
+    parts = [
+        _headline(primitive),
+        _section("definition", _definition(primitive)),
+        _section("gradient", _gradient(primitive)),
+        _section("kernels", "\n".join(_kernels(primitive.name)) or "none"),
+        _section("tests", "\n\n".join(_tests(primitive.__name__)) or "none in this folder"),
+    ]
+    return "\n\n".join(parts)
+
+
+def _headline(primitive: type[Primitive]) -> str:
+    named = primitive.input_names.fget(primitive)  # type: ignore[attr-defined]
+    inputs = "any number of inputs" if named is None else ", ".join(named) or "no inputs"
+    outputs = primitive.outputs
+    out = outputs if isinstance(outputs, str) else ", ".join(outputs)
+    attributes = ", ".join(f.name for f in primitive._fields) or "none"
+    lines = [f"{primitive.name}: {inputs} -> {out}; attributes: {attributes}"]
+    lines += (
+        [f"const inputs: {', '.join(primitive.const_inputs)}"] if primitive.const_inputs else []
+    )
+    lines += (
+        ["effect: state, so it keeps its place in the program"]
+        if primitive.effect != "pure"
+        else []
+    )
+    return "\n".join(lines)
+
+
+def _section(title: str, text: str) -> str:
+    return f"{title}\n{textwrap.indent(text, '    ')}"
+
+
+def _definition(primitive: type[Primitive]) -> str:
+    """The class and, below it, the abstract classes of its own whose rules it shares."""
+    shared = [
+        cls
+        for cls in primitive.__mro__[1:]
+        if issubclass(cls, Primitive) and cls.__module__ != Primitive.__module__
+    ]
+    return "\n\n".join(_source(cls) for cls in (primitive, *shared))
+
+
+def _gradient(primitive: type[Primitive]) -> str:
+    if not primitive.differentiable:
+        return "none, by definition: differentiable = False"
+    getter = bprop_getters.find(primitive)
+    return "none: no gradient passes" if getter is None else _source(getter)
+
+
+def _kernels(name: str) -> Iterator[str]:
+    """One block per function: its signatures, then its source."""
+    for device in ("cpu", "cuda"):
+        groups: dict[int, list[KernelEntry]] = {}
+        for entry in registry.table.get((name, device), ()):
+            groups.setdefault(id(entry.body), []).append(entry)
+        for entries in groups.values():
+            first = entries[0]
+            signatures = " ".join(str(e.signature) for e in entries)
+            needs = f", requires {' '.join(first.requires)}" if first.requires else ""
+            yield f"{device}, from {first.provider!r}{needs}: {signatures}"
+            yield textwrap.indent(_body(first), "    ")
+
+
+def _body(entry: KernelEntry) -> str:
+    if isinstance(entry.body, np.ufunc):
+        return f"np.{entry.body.__name__} itself"
+    if isinstance(entry.body, Expression):
+        return f"C expression: {entry.body.text}"
+    if isinstance(entry.body, RawSource):
+        return f"CUDA C, filed at {_near(entry.where)}\n{entry.body.source}"
+    wrapper = entry.body.__qualname__.partition(".<locals>")[0]
+    through = f"through {wrapper}: " if hasattr(entry.body, "__wrapped__") else ""
+    return through + _source(entry.body)
+
+
+def _tests(class_name: str) -> Iterator[str]:
+    """The OpInfo rows of a checkout that name the class."""
+    for path in sorted((ROOT / "tests" / "opinfo").glob("*.py")):
+        text = path.read_text("utf-8")
+        for call in ast.walk(ast.parse(text)):
+            if not isinstance(call, ast.Call) or not call.args:
+                continue
+            named = call.args[0]
+            if class_name == getattr(named, "attr", getattr(named, "id", None)):
+                if "row" in _called(call).lower() or "info" in _called(call).lower():
+                    shown = ast.get_source_segment(text, call, padded=True) or ""
+                    yield f"{_near(f'{path}:{call.lineno}')}\n{textwrap.dedent(shown)}"
+
+
+def _called(call: ast.Call) -> str:
+    return str(getattr(call.func, "attr", getattr(call.func, "id", "")))
+
+
+def _source(thing: type | Callable[..., Any]) -> str:
+    """Where a class or function stands, and its text."""
+    while hasattr(thing, "__wrapped__"):
+        thing = thing.__wrapped__
+    try:
+        lines, start = inspect.getsourcelines(thing)
+        path = inspect.getsourcefile(thing)
+    except (OSError, TypeError):
+        return f"{getattr(thing, '__qualname__', thing)!r}, whose source is not at hand"
+    return f"{_near(f'{path}:{start}')}\n{textwrap.dedent(''.join(lines)).rstrip()}"
+
+
+def _near(where: str) -> str:
+    """A place as seen from the checkout, where it is inside."""
+    return where.removeprefix(f"{ROOT}/")
+
+
+def _fold(name: str) -> str:
+    return name.replace("_", "").lower()
