@@ -39,16 +39,22 @@ def arguments(
 
 def constant(primitive: Primitive, name: str, value: Any) -> Any:
     """The frozen value of a const input: nested tuples of Python scalars, strings, dtypes, None."""
-    if isinstance(value, Tensor):
-        try:
-            value = value._host("const input").tolist()
-        except TracedValueError:
-            raise ConstInputError(
-                f"{primitive.name} needs {name!r} to be a constant; got a traced tensor of "
-                f"{value.dtype.name}{list(value.shape)}; pass a tuple or a Tensor made outside "
-                "the traced function"
-            ) from None
-    return freeze(value, primitive.name, name)
+    return freeze(_untensored(primitive, name, value), primitive.name, name)
+
+
+def _untensored(primitive: Primitive, name: str, value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return tuple(_untensored(primitive, name, v) for v in value)
+    if not isinstance(value, Tensor):
+        return value
+    try:
+        return value._host("const input").tolist()
+    except TracedValueError:
+        raise ConstInputError(
+            f"{primitive.name} needs {name!r} to be a constant; got a traced tensor of "
+            f"{value.dtype.name}{list(value.shape)}; pass a tuple or a Tensor made outside "
+            "the traced function"
+        ) from None
 
 
 def _tensors(primitive: Primitive, given: Sequence[Any]) -> list[Tensor]:

@@ -20,23 +20,19 @@ RESERVED = frozenset(
 def freeze(value: Any, owner: str, name: str) -> Any:
     """The frozen form of an attribute: lists, ranges and arrays become (nested) tuples of Python
     scalars, dtypes become miniml dtypes. AttributeRefusedError for what cannot be hashed."""
-    if (
-        value is None
-        or isinstance(value, (bool, int, float, str, bytes))
-        and not isinstance(value, np.generic)
-    ):
+    if isinstance(value, np.generic):
+        return value.item()
+    if value is None or isinstance(value, (bool, int, float, str, bytes)):
         return value
     if isinstance(value, np.dtype) or (isinstance(value, type) and issubclass(value, np.generic)):
         return canonical(np.dtype(value))
-    if isinstance(value, np.generic):
-        return value.item()
     if isinstance(value, (list, tuple, range)):
         return tuple(freeze(v, owner, name) for v in value)
     if isinstance(value, slice):
         return slice(*(freeze(v, owner, name) for v in (value.start, value.stop, value.step)))
     if isinstance(value, np.ndarray):
         return freeze(value.tolist(), owner, name)
-    if not callable(value):
+    if not callable(value) and not hasattr(value, "__dlpack__"):
         try:
             hash(value)
         except TypeError:

@@ -1,0 +1,346 @@
+"""A primitive is a frozen value: its annotations say all there is to say."""
+
+import copy
+import pickle
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+import miniml as ml
+from miniml import Primitive, PrimitiveWithInfer, kernel, prim_attr_register
+from miniml.bprop import bprop_getters
+from miniml.errors import (
+    ArityError,
+    AttributeRefusedError,
+    DeclarationError,
+    DuplicateError,
+    ImmutableError,
+)
+from miniml.primitive import primitives
+
+
+class CoreScale(Primitive):
+    """x times a factor, along axes."""
+
+    factor: float
+    axes: tuple[int, ...] = ()
+    mode: str = "fast"
+    table: ClassVar[int] = 3
+
+    def infer_shape(self, x):
+        return x
+
+    def infer_dtype(self, x):
+        return x
+
+
+@prim_attr_register
+def _register_classic(self, perm, keep=True):
+    self.init_prim_io_names(inputs=["x"], outputs=["y"])
+    self.rank = len(perm)
+    self.add_prim_attr("extra", [1, 2])
+
+
+class CoreClassic(PrimitiveWithInfer):
+    """The classic spelling."""
+
+    __init__ = _register_classic
+
+    def infer_shape(self, x_shape):
+        return x_shape
+
+    def infer_dtype(self, x_dtype):
+        return x_dtype
+
+
+class TestValue:
+    def test_attributes_come_from_annotations_in_order(self):
+        assert CoreScale(2).attributes == {"factor": 2.0, "axes": (), "mode": "fast"}
+        assert CoreScale(2, (0,), mode="slow").attributes["mode"] == "slow"
+
+    def test_repr_is_the_call(self):
+        assert repr(CoreScale(2, [1])) == "CoreScale(factor=2.0, axes=(1,), mode='fast')"
+
+    def test_equal_attributes_make_equal_primitives(self):
+        assert CoreScale(2.0, [1, 2]) == CoreScale(2, (1, 2))
+        assert hash(CoreScale(2.0, [1, 2])) == hash(CoreScale(2, (1, 2)))
+        assert CoreScale(2.0) != CoreScale(3.0)
+        assert CoreScale(2.0) != 2.0
+
+    @pytest.mark.parametrize(("a", "b"), [(1, True), (0, False), (1, 1.0), (0.0, -0.0)])
+    def test_numbers_that_python_calls_equal_are_told_apart(self, a, b):
+        assert CoreScale(1.0, (a,)) != CoreScale(1.0, (b,))
+
+    def test_nan_attributes_are_one(self):
+        assert CoreScale(float("nan")) == CoreScale(float("nan"))
+
+    def test_two_classes_are_never_equal(self):
+        assert ml.ops.Add() != ml.ops.Mul()
+
+    @pytest.mark.parametrize("made", [CoreScale(0.5, (1, 2)), CoreClassic((1, 0), keep=False)])
+    def test_copies_and_pickles_are_equal(self, made):
+        for other in (pickle.loads(pickle.dumps(made)), copy.deepcopy(made), copy.copy(made)):
+            assert other == made
+            assert hash(other) == hash(made)
+            assert repr(other) == repr(made)
+            assert other.attributes == made.attributes
+
+    @pytest.mark.parametrize("value", [[1, 2], (1, 2), np.array([1, 2]), range(1, 3)])
+    def test_sequences_become_tuples_of_python_numbers(self, value):
+        axes = CoreScale(1.0, value).axes
+        assert axes == (1, 2)
+        assert [type(a) for a in axes] == [int, int]
+
+    def test_numpy_scalars_and_dtypes_become_plain(self):
+        made = CoreScale(np.float32(0.5), (np.int64(3),), mode=np.float32)
+        assert type(made.factor) is float
+        assert type(made.axes[0]) is int
+        assert made.mode == ml.float32
+
+    @pytest.mark.parametrize("value", [{1: 2}, {1}, object, lambda x: x, [{}]])
+    def test_what_cannot_be_a_value_is_refused(self, value):
+        with pytest.raises(AttributeRefusedError, match="CoreScale refuses attribute axes="):
+            CoreScale(1.0, value)
+
+    def test_tensors_are_inputs_not_attributes(self):
+        with pytest.raises(AttributeRefusedError, match="tensors are inputs"):
+            CoreScale(1.0, ml.Tensor([1.0]))
+
+    def test_frozen(self):
+        made = CoreScale(1.0)
+        with pytest.raises(ImmutableError, match="CoreScale is frozen, so factor cannot be set"):
+            made.factor = 2.0
+        with pytest.raises(ImmutableError, match="CoreScale is frozen, so new cannot be set"):
+            made.new = 2.0
+        with pytest.raises(ImmutableError, match="cannot be deleted"):
+            del made.factor
+
+    def test_constructor_arguments_are_checked(self):
+        with pytest.raises(ArityError, match="CoreScale needs attribute factor"):
+            CoreScale()
+        with pytest.raises(ArityError, match="CoreScale takes 3 attributes"):
+            CoreScale(1.0, (), "fast", 4)
+        with pytest.raises(ArityError, match="factor twice"):
+            CoreScale(1.0, factor=2.0)
+        with pytest.raises(AttributeRefusedError, match="CoreScale has no attribute facto"):
+            CoreScale(facto=1.0)
+
+    def test_reserved_names_and_class_variables_are_no_attributes(self):
+        class CoreReserved(Primitive):
+            outputs: tuple[str, ...] = ("a", "b")
+            effect: str = "pure"
+            size: int = 1
+
+            def infer_shape(self, x):
+                return x, x
+
+            def infer_dtype(self, x):
+                return x, x
+
+        assert CoreReserved().attributes == {"size": 1}
+
+    def test_string_annotations_are_read(self):
+        class CoreStrings(Primitive):
+            rate: "float" = 1
+            _private: "int" = 3
+            shared: "ClassVar[int]" = 4
+
+            def infer_shape(self, x):
+                return x
+
+            def infer_dtype(self, x):
+                return x
+
+        assert CoreStrings().attributes == {"rate": 1.0}
+        assert type(CoreStrings(3).rate) is float
+
+    def test_classes_made_with_type(self):
+        rules = {"infer_shape": lambda self, x: x, "infer_dtype": lambda self, x: x}
+        made = type("CoreMade", (Primitive,), {"__annotations__": {"n": int}, "n": 2, **rules})
+        assert made().attributes == {"n": 2}
+        assert made(3) == made(n=3)
+
+    def test_attributes_and_defaults_are_inherited(self):
+        class CoreBase(Primitive, abstract=True):
+            axis: int = 0
+            keep: bool = False
+
+            def infer_shape(self, x):
+                return x
+
+            def infer_dtype(self, x):
+                return x
+
+        class CoreChild(CoreBase):
+            keep = True
+            size: int = 4
+
+        assert CoreChild().attributes == {"axis": 0, "keep": True, "size": 4}
+        assert CoreChild(1).axis == 1
+        assert "CoreBase" not in primitives
+
+    def test_no_code_is_generated_per_class(self):
+        assert CoreScale.__init__ is Primitive.__init__
+        assert CoreScale.__eq__ is Primitive.__eq__
+        assert CoreScale.__hash__ is Primitive.__hash__
+
+
+class TestClassic:
+    def test_every_bound_argument_is_an_attribute(self):
+        made = CoreClassic([1, 0])
+        assert made.attributes == {"perm": (1, 0), "keep": True, "extra": (1, 2)}
+        assert (made.perm, made.keep, made.rank, made.extra) == ((1, 0), True, 2, (1, 2))
+        assert repr(made) == "CoreClassic(perm=(1, 0), keep=True, extra=(1, 2))"
+
+    def test_frozen_once_init_ends(self):
+        with pytest.raises(ImmutableError, match="CoreClassic is frozen"):
+            CoreClassic((1, 0)).perm = (0, 1)
+
+    def test_attributes_compare(self):
+        assert CoreClassic((1, 0)) == CoreClassic([1, 0], True)
+        assert CoreClassic((1, 0)) != CoreClassic((0, 1))
+
+    def test_arguments_are_checked(self):
+        with pytest.raises(TypeError, match="perm"):
+            CoreClassic()
+
+    def test_io_names_must_agree_with_infer_shape(self):
+        class CoreMisnamed(Primitive):
+            @prim_attr_register
+            def __init__(self):
+                self.init_prim_io_names(inputs=["a", "b"], outputs=["y"])
+
+            def infer_shape(self, x, y):
+                return x
+
+            def infer_dtype(self, x, y):
+                return x
+
+        with pytest.raises(DeclarationError, match="CoreMisnamed names its inputs a, b; infer_sh"):
+            CoreMisnamed()
+
+    def test_io_names_must_agree_with_outputs(self):
+        class CoreTwoOut(Primitive):
+            @prim_attr_register
+            def __init__(self):
+                self.init_prim_io_names(inputs=["x"], outputs=["a", "b"])
+
+            def infer_shape(self, x):
+                return x
+
+            def infer_dtype(self, x):
+                return x
+
+        with pytest.raises(DeclarationError, match=r"CoreTwoOut names 2 outputs \(a, b\); it has"):
+            CoreTwoOut()
+
+    def test_init_without_record_is_refused_by_name(self):
+        class CoreForgot(Primitive):
+            def __init__(self):
+                pass
+
+            def infer_shape(self, x):
+                return x
+
+            def infer_dtype(self, x):
+                return x
+
+        with pytest.raises(AttributeRefusedError, match=r"CoreForgot.__init__ must call super"):
+            repr(CoreForgot())
+
+
+class TestNames:
+    def test_input_names_come_from_infer_shape(self):
+        assert CoreScale(1.0).input_names == ("x",)
+        assert CoreClassic((0,)).input_names == ("x",)
+
+    def test_a_variable_number_of_inputs(self):
+        class CoreMany(Primitive):
+            def infer_shape(self, *xs):
+                return xs[0]
+
+            def infer_dtype(self, *xs):
+                return xs[0]
+
+        assert CoreMany().input_names is None
+
+    def test_a_taken_name_is_refused_with_file_and_line(self):
+        with pytest.raises(DuplicateError, match=r"'Add' is taken by miniml.*elementwise.py:\d+"):
+
+            class Add(Primitive):
+                def infer_shape(self, x, y):
+                    return x
+
+                def infer_dtype(self, x, y):
+                    return x
+
+        assert primitives["Add"] is ml.ops.Add
+
+    def test_a_name_of_ones_own(self):
+        class CoreLocal(Primitive):
+            name = "CoreGlobal"
+
+            def infer_shape(self, x):
+                return x
+
+            def infer_dtype(self, x):
+                return x
+
+        assert primitives["CoreGlobal"] is CoreLocal
+        assert repr(CoreLocal()) == "CoreGlobal()"
+
+    def test_the_same_cell_run_twice_replaces(self):
+        def cell(factor):
+            class CoreCell(Primitive):
+                def infer_shape(self, x):
+                    return x
+
+                def infer_dtype(self, x):
+                    return x
+
+            @bprop_getters.register(CoreCell)
+            def get_bprop(self):
+                return lambda x, out, dout: (dout * factor,)
+
+            @kernel("CoreCell", "cpu", "f->f")
+            def core_cell(x, *, out):
+                np.multiply(x, factor, out=out)
+
+            return CoreCell
+
+        first = cell(2.0)
+        assert first()(ml.Tensor(3.0)).item() == 6.0
+        second = cell(5.0)
+        assert primitives["CoreCell"] is second
+        assert second()(ml.Tensor(3.0)).item() == 15.0
+        assert ml.grad.grad(second())(3.0).item() == 5.0
+
+    def test_no_inference_is_refused_at_definition(self):
+        with pytest.raises(DeclarationError, match="CoreNone defines no infer_shape"):
+
+            class CoreNone(Primitive):
+                pass
+
+
+class TestCall:
+    def test_too_few_and_too_many_inputs(self):
+        with pytest.raises(ArityError, match=r"Add takes 2 inputs \(x, y\); got 1"):
+            ml.ops.Add()(ml.Tensor(1.0))
+        with pytest.raises(ArityError, match=r"Add takes 2 inputs \(x, y\); got 3"):
+            ml.ops.add(1.0, 2.0, 3.0)
+
+    def test_the_error_shows_the_users_line_with_a_caret(self):
+        with pytest.raises(ml.errors.ShapeError) as caught:
+            ml.ops.add(np.ones(3), np.ones(2))
+        (note,) = caught.value.__notes__
+        assert note.startswith("Add was called at\n")
+        assert f'File "{__file__}"' in note
+        lines = note.splitlines()
+        assert lines[-2].strip() == "ml.ops.add(np.ones(3), np.ones(2))"
+        assert lines[-1].strip() == "^" * len(lines[-2].strip())
+
+    @pytest.mark.parametrize("value", [None, "text", {}, len])
+    def test_what_is_no_tensor_is_refused(self, value):
+        with pytest.raises(ml.errors.DTypeError, match=r"Neg got .* for a tensor"):
+            ml.ops.neg(value)
