@@ -111,4 +111,5 @@ def gelu(x: Any, approximate: bool | str = False) -> Any:
     AttributeRefusedError for any other word than "tanh" and "none".
     """
     known = {"none": False, "tanh": True}
-    return GELU(known.get(approximate, approximate) if isinstance(approximate, str) else approximate)(x)
+    word = known.get(approximate, approximate) if isinstance(approximate, str) else approximate
+    return GELU(word)(x)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from ..abstract import Shape
 from ..attributes import freeze
 from ..dtype import FLOATS, DType, bool_, canonical, scalar_dtype
 from ..errors import DTypeError, ShapeError
-from ..primitive import Primitive
+from ..primitive import Primitive, Promote
 
 Axes = int | tuple[int, ...] | None
 
@@ -41,7 +41,7 @@ class FloatUnary(Unary, abstract=True):
 class Binary(Primitive, abstract=True):
     """Two tensors, broadcast to one shape and promoted to one dtype, which is the output's."""
 
-    promote = True
+    promote: ClassVar[Promote] = True
 
     def infer_shape(self, x: Shape, y: Shape) -> Shape:
         return broadcast(self.name, x, y)
@@ -85,7 +85,7 @@ def broadcast(name: str, *shapes: Shape) -> Shape:
 
 
 def normal_axes(name: str, axis: Axes, ndim: int) -> tuple[int, ...]:
-    """The axes as sorted numbers >= 0, all of them for None; ShapeError for one that is not there."""
+    """The axes as sorted numbers >= 0, all for None; ShapeError for one that is not there."""
     if axis is None:
         return tuple(range(ndim))
     given = axis if isinstance(axis, tuple) else (axis,)

@@ -142,8 +142,8 @@ class Clip(Unary):
     dtype cannot hold, ShapeError for a bound that is no number.
     """
 
-    min: float | int | None = None
-    max: float | int | None = None
+    min: Any = None
+    max: Any = None
 
     def infer_dtype(self, x: DType) -> DType:
         needs_number(self.name, x)
@@ -157,7 +157,7 @@ class Clip(Unary):
         return x
 
 
-def _check_bound(x: DType, name: str, bound: float) -> None:
+def _check_bound(x: DType, name: str, bound: Any) -> None:
     if x not in INTEGERS:
         return
     info = np.iinfo(x)

@@ -22,6 +22,9 @@ from .storage import Layout, Storage
 
 _consume = deque(maxlen=0).extend
 
+# NumPy takes a third positional argument of these for a mistake.
+_KEYWORD_OUT = (np.maximum, np.minimum)
+
 
 class Instance:
     """One set of buffers and the function over them; it serves one call at a time.
@@ -118,15 +121,13 @@ class Instance:
                 self._emit(f"{self._name('check', partial(_check, node, outs))}()", node)
 
     def _view(self, node: Node, prepared: Prepared) -> None:
-        var, attrs = node.outputs[0], prepared.node.attrs
-        body: Any = prepared.entry.body
+        var, look = node.outputs[0], prepared.function
         if all(v in self.static for v in node.inputs):
-            self._fix(var, body(*[self.static[v] for v in node.inputs], **attrs), "v")
+            self._fix(var, look(*[self.static[v] for v in node.inputs]), "v")
             return
         self.text[var] = f"v{len(self.names)}_"
         given = ", ".join(self.text[v] for v in node.inputs)
-        bound = self._name("view", partial(body, **attrs) if attrs else body)
-        self._emit(f"{self.text[var]} = {bound}({given})", node)
+        self._emit(f"{self.text[var]} = {self._name('view', look)}({given})", node)
 
     def _call(self, node: Node, prepared: Prepared, outs: tuple[Array, ...]) -> str:
         """The source of one kernel call."""
@@ -137,16 +138,15 @@ class Instance:
             inputs = f"({', '.join(given)},)" if given else "()"
             return f"{launch}({inputs}, {scratch}, {self._name('o', outs)}, None)"
         out = self._name("o", outs[0] if prepared.single else outs)
-        body = prepared.entry.body
-        if isinstance(body, np.ufunc):
-            return f"{self._name('k', body)}({', '.join([*given, out])})"
+        stem = node.primitive.name if node.primitive.name.isidentifier() else "kernel"
+        if isinstance(prepared.function, np.ufunc):
+            return f"{self._name(stem, prepared.function)}({', '.join([*given, out])})"
         attrs = prepared.node.attrs
-        keywords = [
-            f"{k}={self._name('a', v)}" for k, v in attrs.items() if not keyword.iskeyword(k)
-        ]
-        if len(keywords) < len(attrs):
-            body = partial(body, **{k: v for k, v in attrs.items() if keyword.iskeyword(k)})
-        return f"{self._name('k', body)}({', '.join([*given, *keywords, f'out={out}'])})"
+        keywords, function = [], prepared.function
+        if prepared.entry.specialize is None and not any(map(keyword.iskeyword, attrs)):
+            keywords = [f"{k}={self._name('a', v)}" for k, v in attrs.items()]
+            function = prepared.entry.body  # quicker than a partial with keywords
+        return f"{self._name(stem, function)}({', '.join([*given, *keywords, f'out={out}'])})"
 
     def _scratch(self, node: Node, prepared: Prepared) -> tuple[Array, ...]:
         assert prepared.instance is not None
@@ -185,13 +185,11 @@ class Instance:
                 self._emit(f"consume(map(call, ({', '.join(shown)},)))")
 
     def _thunk(self, node: Node, outs: tuple[Array, ...], thunks: list[Any]) -> None:
-        body: Any = self.prepared[node].entry.body
-        attrs = self.prepared[node].node.attrs
+        function = self.prepared[node].function
         if all(v in self.static for v in node.inputs):
-            arrays = [self.static[v] for v in node.inputs]
-            thunks.append(partial(body, *arrays, **attrs, out=outs[0]))
+            thunks.append(partial(function, *[self.static[v] for v in node.inputs], out=outs[0]))
             return
-        bound = self._name("k", partial(body, **attrs, out=outs[0]))
+        bound = self._name("k", partial(function, out=outs[0]))
         thunks.append(f"partial({bound}, {', '.join(self.text[v] for v in node.inputs)})")
 
     def _publish(

@@ -79,14 +79,17 @@ def gelu_tanh(x: Array, *, out: Array) -> None:
 
 
 def leaky_relu(x: Array, *, slope: float, out: Array) -> None:
+    if slope == 0:  # not 0 * inf
+        np.maximum(x, 0, out=out)
+        return
     np.multiply(x, slope, out=out)
     (np.maximum if slope <= 1 else np.minimum)(x, out, out=out)
 
 
 def leaky_relu_grad(x: Array, dout: Array, *, slope: float, out: Array) -> None:
     np.greater(x, 0, out=out, casting="unsafe")
-    if 0 <= slope <= 1:
-        np.maximum(out, slope, out=out)  # 1 or slope, exactly
+    if 0 <= slope <= 1:  # the greater is 1 or slope, exactly
+        np.maximum(out, slope, out=out)
     else:
         np.multiply(out, 1 - slope, out=out)
         np.add(out, slope, out=out)

@@ -8,7 +8,7 @@ import numpy as np
 
 from ...dtype import from_letter
 from ..kernel import Array
-from .filing import ANY, file, same
+from .filing import ANY, file, file_ufuncs, same
 
 _COMPARISONS = {
     "Equal": np.equal, "NotEqual": np.not_equal, "Less": np.less, "LessEqual": np.less_equal,
@@ -16,13 +16,12 @@ _COMPARISONS = {
 }  # fmt: skip
 _LOGIC = {"LogicalAnd": np.logical_and, "LogicalOr": np.logical_or, "LogicalXor": np.logical_xor}
 
-for _name, _ufunc in _COMPARISONS.items():
-    file(_name, _ufunc, *same(2, ANY, "?"))
-for _name, _ufunc in _LOGIC.items():
-    file(_name, _ufunc, "??->?", inplace=(0, 1))
-file("LogicalNot", np.logical_not, "?->?", inplace=(0,))
-for _name, _ufunc in {"IsNan": np.isnan, "IsInf": np.isinf, "IsFinite": np.isfinite}.items():
-    file(_name, _ufunc, *same(1, ANY, "?"))
+_KINDS = {"IsNan": np.isnan, "IsInf": np.isinf, "IsFinite": np.isfinite}
+
+file_ufuncs(_COMPARISONS, *same(2, ANY, "?"))
+file_ufuncs(_LOGIC, "??->?", inplace=(0, 1))
+file_ufuncs({"LogicalNot": np.logical_not}, "?->?", inplace=(0,))
+file_ufuncs(_KINDS, *same(1, ANY, "?"))
 
 
 def select_of(bits: str) -> Callable[..., None]:

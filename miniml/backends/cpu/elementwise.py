@@ -1,4 +1,4 @@
-"""NumPy kernels of the elementwise primitives: where NumPy has a ufunc, the kernel is that ufunc."""
+"""NumPy kernels of the elementwise primitives: where NumPy has a ufunc, it is the kernel."""
 
 from __future__ import annotations
 
@@ -6,30 +6,30 @@ import numpy as np
 
 from ...errors import DTypeError
 from ..kernel import Array
-from .filing import ANY, FLOAT, INT, NUMBER, file, same
+from .filing import ANY, FLOAT, INT, NUMBER, file, file_ufuncs, same
 
 # ml_dtypes gives NumPy's ufuncs loops for bfloat16 that compute in float32 and round once, as
 # NumPy's own loops for float16 do; so the ufunc serves every float.
-_UNARY = {
+_OF_FLOATS = {
     "Sqrt": np.sqrt, "Reciprocal": np.reciprocal, "Exp": np.exp, "Expm1": np.expm1,
     "Exp2": np.exp2, "Log": np.log, "Log1p": np.log1p, "Log2": np.log2, "Sin": np.sin,
     "Cos": np.cos, "Tan": np.tan, "Asin": np.arcsin, "Acos": np.arccos, "Atan": np.arctan,
     "Sinh": np.sinh, "Cosh": np.cosh, "Tanh": np.tanh, "Asinh": np.arcsinh, "Acosh": np.arccosh,
     "Atanh": np.arctanh,
 }  # fmt: skip
+_OF_NUMBERS = {"Neg": np.negative, "Sign": np.sign, "Square": np.square}
 _ROUNDING = {"Floor": np.floor, "Ceil": np.ceil, "Round": np.rint, "Trunc": np.trunc}
+_OF_ANY_TWO = {"Add": np.add, "Mul": np.multiply, "Maximum": np.maximum, "Minimum": np.minimum}
+_OF_TWO_NUMBERS = {"Sub": np.subtract, "FloorDiv": np.floor_divide, "Mod": np.remainder}
+_OF_TWO_FLOATS = {"Div": np.true_divide, "Atan2": np.arctan2, "Pow": np.power}
 
-for _name, _ufunc in _UNARY.items():
-    file(_name, _ufunc, *same(1, FLOAT), inplace=(0,))
-for _name, _ufunc in {"Neg": np.negative, "Sign": np.sign, "Square": np.square}.items():
-    file(_name, _ufunc, *same(1, NUMBER), inplace=(0,))
-file("Abs", np.absolute, *same(1, ANY), inplace=(0,))
-for _name, _ufunc in {"Add": np.add, "Mul": np.multiply, "Maximum": np.maximum, "Minimum": np.minimum}.items():
-    file(_name, _ufunc, *same(2, ANY), inplace=(0, 1))
-for _name, _ufunc in {"Sub": np.subtract, "FloorDiv": np.floor_divide, "Mod": np.remainder}.items():
-    file(_name, _ufunc, *same(2, NUMBER), inplace=(0, 1))
-for _name, _ufunc in {"Div": np.true_divide, "Atan2": np.arctan2, "Pow": np.power}.items():
-    file(_name, _ufunc, *same(2, FLOAT), inplace=(0, 1))
+file_ufuncs(_OF_FLOATS, *same(1, FLOAT), inplace=(0,))
+file_ufuncs(_OF_NUMBERS, *same(1, NUMBER), inplace=(0,))
+file_ufuncs(_ROUNDING, *same(1, FLOAT), inplace=(0,))
+file_ufuncs({"Abs": np.absolute}, *same(1, ANY), inplace=(0,))
+file_ufuncs(_OF_ANY_TWO, *same(2, ANY), inplace=(0, 1))
+file_ufuncs(_OF_TWO_NUMBERS, *same(2, NUMBER), inplace=(0, 1))
+file_ufuncs(_OF_TWO_FLOATS, *same(2, FLOAT), inplace=(0, 1))
 
 
 def int_power(x: Array, y: Array, *, out: Array) -> None:
@@ -66,8 +66,7 @@ def clip(x: Array, *, min: float | None, max: float | None, out: Array) -> None:
 
 file("Pow", int_power, *same(2, INT), inplace=(0, 1))
 file("Rsqrt", rsqrt, *same(1, FLOAT), inplace=(0,))
-for _name, _ufunc in _ROUNDING.items():
-    file(_name, _ufunc, *same(1, FLOAT), inplace=(0,))
+for _name in _ROUNDING:  # whole numbers already
     file(_name, copy, *same(1, "?" + INT), inplace=(0,))
 file("Cast", cast, *[f"{a}->{b}" for a in ANY for b in ANY])
 file("Clip", clip, *same(1, NUMBER), inplace=(0,))

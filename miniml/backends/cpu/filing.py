@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any
 
 import numpy as np
 
 from ...dtype import bfloat16, float16, float32
-from ..kernel import Array
+from ..kernel import Array, KernelNode
 from ..registry import kernel
 
 BF16 = bfloat16.char
@@ -44,9 +44,23 @@ def in_float32(fn: Callable[..., Any]) -> Callable[..., Any]:
     return widened
 
 
-def file(name: str, fn: Callable[..., Any], *signatures: str, inplace: tuple[int, ...] = ()) -> None:
+def file(
+    name: str,
+    fn: Callable[..., Any],
+    *signatures: str,
+    inplace: tuple[int, ...] = (),
+    specialize: Callable[[KernelNode], Callable[..., Any]] | None = None,
+) -> None:
     """File a NumPy function as the CPU kernel of primitive `name`."""
-    kernel(name, "cpu", *signatures, inplace=inplace)(fn)
+    kernel(name, "cpu", *signatures, inplace=inplace, specialize=specialize)(fn)
+
+
+def file_ufuncs(
+    ufuncs: Mapping[str, np.ufunc], *signatures: str, inplace: tuple[int, ...] = ()
+) -> None:
+    """File ufuncs, by primitive name, that take the same signatures."""
+    for name, ufunc in ufuncs.items():
+        file(name, ufunc, *signatures, inplace=inplace)
 
 
 def file_floats(name: str, fn: Callable[..., Any], arity: int = 1) -> None:

@@ -69,19 +69,19 @@ def get_bprop_atan2(self: ops.Atan2) -> Bprop:
 
 @bprop_getters.register(ops.Maximum)
 def get_bprop_maximum(self: ops.Maximum) -> Bprop:
-    return lambda x, y, out, dout: _of_the_greater(x, y, dout)
+    return lambda x, y, out, dout: _shared(x > y, x < y, dout)
 
 
 @bprop_getters.register(ops.Minimum)
 def get_bprop_minimum(self: ops.Minimum) -> Bprop:
-    return lambda x, y, out, dout: _of_the_greater(y, x, dout)[::-1]
+    return lambda x, y, out, dout: _shared(x < y, x > y, dout)
 
 
-def _of_the_greater(x: Any, y: Any, dout: Any) -> tuple[Any, Any]:
-    """dout for the greater of x and y, 0 for the other, half for both at ties."""
-    greater, less, half = x > y, x < y, dout * 0.5
-    dx = ops.select(greater, dout, ops.select(less, 0, half))
-    return dx, ops.select(less, dout, ops.select(greater, 0, half))
+def _shared(first: Any, second: Any, dout: Any) -> tuple[Any, Any]:
+    """dout to the first where it was taken, to the second where that was, half to both at ties."""
+    half = dout * 0.5
+    dx = ops.select(first, dout, ops.select(second, 0, half))
+    return dx, ops.select(second, dout, ops.select(first, 0, half))
 
 
 @bprop_getters.register(ops.Neg)
