@@ -28,7 +28,7 @@ def trace(fn: Callable[..., Any], *example_args: Any) -> Graph:
 
     >>> from miniml import ops
     >>> print(trace(ops.exp, np.zeros((2, 3), np.float32)))
-    exp(%0: float32[2,3]):
+    Exp(%0: float32[2,3]):
       %1: float32[2,3] = Exp() %0
       return %1
     """
