@@ -104,6 +104,7 @@ class KernelEntry:
     inplace: tuple[int, ...] = ()
     view: int | None = None
     strided: bool = False
+    specialize: Callable[[KernelNode], Callable[..., Any]] | None = None
     owner: str = ""
     where: str = ""
 

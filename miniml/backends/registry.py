@@ -69,6 +69,7 @@ def kernel(
     inplace: tuple[int, ...] = (),
     view: int | None = None,
     strided: bool = False,
+    specialize: Callable[[KernelNode], Callable[..., Any]] | None = None,
 ) -> Callable[[B], B]:
     """Decorator: file a function or a Kernel class as the kernel of primitive `name`.
 
@@ -76,7 +77,9 @@ def kernel(
     several outputs). device: "cpu" or "cuda". signatures: "ff->f" or KernelAttr, at least one.
     provider: whose kernel it is; contexts rank providers. requires: machine features, such as
     "avx512f". priority: the larger wins among equals. inplace: inputs whose memory `out` may
-    share. view: the function returns a view of that input instead of filling `out`.
+    share. view: the function returns a view of that input instead of filling `out`. specialize:
+    from a node to the function that is called for it, as `fn(*arrays, out=out)` without
+    attributes; by default the kernel itself.
     Raises DuplicateError when the place is taken, DeclarationError when it contradicts itself.
     """
     if device not in ("cpu", "cuda"):
@@ -94,7 +97,7 @@ def kernel(
         for signature in parsed:
             entry = KernelEntry(
                 name, device, signature, provider, body, requires, priority, inplace, view,
-                strided, owner, where,
+                strided, specialize, owner, where,
             )  # fmt: skip
             _file(entry)
         return body

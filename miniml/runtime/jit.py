@@ -38,7 +38,7 @@ class Compiled:
         """True while every cell that was met while tracing is as it was then."""
         for owner, state in self.guards:
             cell = owner()
-            if cell is None or cell._signature != state:
+            if cell is None or cell.signature != state:
                 return False
         return True
 

@@ -28,6 +28,7 @@ class Prepared:
     """A kernel bound to one call's shapes, dtypes and attributes.
 
     single: the primitive has one output, so a function kernel gets `out` bare, not as a tuple.
+    function: the function kernel with its attributes bound, or specialised for the node.
     """
 
     selection: Selection
@@ -35,6 +36,7 @@ class Prepared:
     outputs: tuple[Abstract, ...]
     instance: Kernel | None
     single: bool
+    function: Callable[..., Any]
 
     @property
     def entry(self) -> KernelEntry:
@@ -68,7 +70,15 @@ def prepare(
     instance = body() if isinstance(body, type) and issubclass(body, Kernel) else None
     if instance is not None:
         instance.prepare(node)
-    return Prepared(selection, node, outputs, instance, primitive._single)
+    function = _bound(selection.entry, node)
+    return Prepared(selection, node, outputs, instance, primitive._single, function)
+
+
+def _bound(entry: KernelEntry, node: KernelNode) -> Callable[..., Any]:
+    body: Any = entry.body
+    if entry.specialize is not None:
+        return entry.specialize(node)
+    return partial(body, **node.attrs) if node.attrs else body  # type: ignore[no-any-return]
 
 
 def _specs(abstracts: tuple[Abstract, ...]) -> tuple[ArraySpec, ...]:
@@ -80,7 +90,7 @@ def launcher(prepared: Prepared) -> Launcher:
     if prepared.selection.cast is not None:
         return _widened(prepared, prepared.selection.cast)
     if prepared.entry.view is not None:
-        look: Any = partial(prepared.entry.body, **prepared.node.attrs)
+        look = prepared.function
         return lambda arrays: (look(*arrays),)
     return _filling(prepared, tuple(o.dtype for o in prepared.outputs))
 
@@ -88,9 +98,7 @@ def launcher(prepared: Prepared) -> Launcher:
 def _filling(prepared: Prepared, dtypes: tuple[DType, ...]) -> Launcher:
     """Fresh outputs of these dtypes, filled by the kernel."""
     shapes = tuple(o.shape for o in prepared.outputs)
-    body: Any = prepared.entry.body
-    attrs = prepared.node.attrs
-    fill: Any = partial(body, **attrs) if attrs else body
+    fill = prepared.function
     instance = prepared.instance
 
     def empty(arrays: Arrays) -> Arrays:

@@ -97,7 +97,7 @@ def _direct_targets(
     position = {n: i for i, n in enumerate(order.updates)}
     readers: dict[Var, list[Node]] = {}
     for node in order.updates:
-        for var in node.inputs:
+        for var in node.inputs if prepared[node].entry.view is None else ():
             readers.setdefault(root.get(var, var), []).append(node)
     copied = {root.get(v, v) for _, v in order.writes}
     targets: dict[Var, Storage] = {}

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
 import numpy as np
 
 from ...dtype import float32
@@ -17,6 +21,31 @@ def matmul(x: Array, y: Array, *, transpose_x: bool, transpose_y: bool, out: Arr
         # One product instead of one per batch entry.
         x, out = x.reshape(-1, x.shape[-1]), out.reshape(-1, out.shape[-1])
     np.matmul(x.mT if transpose_x else x, y.mT if transpose_y else y, out=out)
+
+
+def matmul_for(node: KernelNode) -> Callable[..., Any]:
+    """The product for these shapes: NumPy's own where nothing is transposed or folded."""
+    x, y = (i.shape for i in node.inputs)
+    transposed = node.attrs["transpose_x"], node.attrs["transpose_y"]
+    if len(y) == 2 and len(x) > 2:
+        return partial(matmul, **node.attrs)
+    if transposed == (False, False):
+        return np.matmul
+    return {(True, False): _matmul_tn, (False, True): _matmul_nt, (True, True): _matmul_tt}[
+        transposed
+    ]
+
+
+def _matmul_tn(x: Array, y: Array, *, out: Array) -> None:
+    np.matmul(x.mT, y, out)
+
+
+def _matmul_nt(x: Array, y: Array, *, out: Array) -> None:
+    np.matmul(x, y.mT, out)
+
+
+def _matmul_tt(x: Array, y: Array, *, out: Array) -> None:
+    np.matmul(x.mT, y.mT, out)
 
 
 class Einsum(Kernel):
@@ -53,7 +82,7 @@ class EinsumInFloat32(Einsum):
         outputs[0][...] = workspace[0]
 
 
-file("MatMul", matmul, *same(2, "?" + INT + WIDE))
+file("MatMul", matmul, *same(2, "?" + INT + WIDE), specialize=matmul_for)
 file("MatMul", in_float32(matmul), *same(2, LOW))
 kernel("Einsum", "cpu", *[f"{c}*->{c}" for c in "?" + INT + WIDE])(Einsum)
 kernel("Einsum", "cpu", *[f"{c}*->{c}" for c in LOW])(EinsumInFloat32)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from collections.abc import Callable
+from functools import lru_cache, partial
 from math import prod as product
 from typing import Any
 
 import numpy as np
 
 from ...dtype import float32, float64
-from ..kernel import Array
+from ..kernel import Array, KernelNode
 from .filing import ANY, BF16, FLOAT, INT, LOW, WIDE, file, file_floats, in_float32, same
 
 Axes = int | tuple[int, ...] | None
@@ -66,7 +67,9 @@ def blocks(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, int, int
     if any(i in axes and shape[i] != 1 for i in range(first, last)):
         return None
     trail = product(shape[last + 1 :])
-    return None if trail > _ROWS else (product(shape[:first]), product(shape[first : last + 1]), trail)
+    return (
+        None if trail > _ROWS else (product(shape[:first]), product(shape[first : last + 1]), trail)
+    )
 
 
 @lru_cache(maxsize=1024)
@@ -91,6 +94,14 @@ def sum(x: Array, *, axis: Axes, keepdims: bool, out: Array) -> None:
 
 def sum_exactly(x: Array, *, axis: Axes, keepdims: bool, out: Array) -> None:
     np.add.reduce(x, axis=axis, keepdims=keepdims, out=out, dtype=out.dtype)
+
+
+def sum_to_for(node: KernelNode) -> Callable[..., Any]:
+    """SumTo for these shapes: one BLAS call where a short matrix is summed over its rows."""
+    shape, target = node.inputs[0].shape, node.outputs[0].shape
+    if len(shape) == 2 and shape[1:] == target and 0 < shape[0] <= _ROWS and shape[1] > 1:
+        return partial(np.dot, _ONES[node.inputs[0].dtype][: shape[0]])
+    return partial(sum_to, **node.attrs)
 
 
 def sum_to(x: Array, *, shape: tuple[int, ...], out: Array) -> None:
@@ -127,9 +138,10 @@ def reducing(fn: Any) -> Any:
 
 
 def logsumexp(x: Array, *, axis: Axes, keepdims: bool, out: Array) -> None:
-    peak = np.maximum.reduce(x, axis=axis, keepdims=True, initial=-np.inf)
+    peak = np.asarray(np.maximum.reduce(x, axis=axis, keepdims=True, initial=-np.inf))
     np.copyto(peak, 0, where=np.isinf(peak))
-    terms = np.subtract(x, peak)
+    terms = np.empty(x.shape, x.dtype)
+    np.subtract(x, peak, out=terms)
     np.exp(terms, out=terms)
     np.add.reduce(terms, axis=axis, keepdims=keepdims, out=out)
     np.log(out, out=out)
@@ -151,7 +163,8 @@ _WHOLE = [f"{c}->{'L' if c.isupper() else 'l'}" for c in "?" + INT]
 
 file_floats("Sum", sum)
 file("Sum", sum_exactly, *_WHOLE)
-file_floats("SumTo", sum_to)
+file("SumTo", sum_to, *same(1, WIDE), specialize=sum_to_for)
+file("SumTo", in_float32(sum_to), *same(1, LOW))
 file("SumTo", sum_exactly_to, *same(1, INT))
 file_floats("Mean", mean)
 file_floats("Prod", prod)
