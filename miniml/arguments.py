@@ -9,7 +9,7 @@ import numpy as np
 
 from .attributes import freeze
 from .dtype import DType, as_dtype, is_float, promote, scalar_dtype
-from .errors import ArityError, ConstInputError, DTypeError, TracedValueError
+from .errors import ArityError, ConstInputError, DTypeError, ShapeError, TracedValueError
 from .ops.elementwise import Cast
 from .primitive import Primitive
 from .tensor import Tensor, host_array
@@ -103,7 +103,10 @@ def _to_tensor(primitive: Primitive, value: Any, device: str | None) -> Tensor:
             f"{primitive.name} got {value!r} of type {type(value).__name__} for a tensor; give a "
             "Tensor, an array or a number"
         )
-    return Tensor(host_array(value, None), device=device)
+    try:
+        return Tensor(host_array(value, None), device=device)
+    except (DTypeError, ShapeError) as error:
+        raise type(error)(f"{primitive.name}: {error}") from None
 
 
 def _promoted(

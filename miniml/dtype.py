@@ -67,6 +67,8 @@ def as_dtype(spec: object) -> DType:
     if isinstance(spec, str) and spec in _NAMES:
         return _NAMES[spec]
     try:
+        if spec is None:  # NumPy's default, float64, is not miniml's
+            raise TypeError
         dtype = np.dtype(spec)  # type: ignore[call-overload]
     except TypeError:
         raise DTypeError(f"dtype {spec!r} is unknown; use one of {', '.join(_NAMES)}") from None

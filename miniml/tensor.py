@@ -242,7 +242,7 @@ def _from_python(data: Any) -> Array:
         array = np.array(data)
     except ValueError as error:
         raise ShapeError(f"Tensor needs rows of equal length; {error}") from None
-    if array.dtype.kind == "O":
+    if array.dtype.kind not in "biufcV":
         raise DTypeError(f"Tensor refuses {type(data).__name__} {data!r}; give numbers or arrays")
     first = _first_leaf(data)
     if array.dtype == np.float64 and not isinstance(first, (np.generic, np.ndarray)):

@@ -1,0 +1,176 @@
+"""Dtypes: what numbers become, where they meet, and what is refused."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import miniml as ml
+from miniml import ops
+from miniml.dtype import ALL, INTEGERS, as_dtype, from_letter, letter, promote, scalar_dtype
+from miniml.errors import DTypeError
+
+SHORT = {
+    "?": "bool", "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64", "u8": "uint8",
+    "u16": "uint16", "u32": "uint32", "u64": "uint64", "f16": "float16", "b16": "bfloat16",
+    "f32": "float32", "f64": "float64",
+}  # fmt: skip
+
+# Row and column are promoted to what stands where they meet; "-" is refused. Symmetric.
+LATTICE = """
+     ?   u8  u16 u32 u64 i8  i16 i32 i64 f16 b16 f32 f64
+?    ?   u8  u16 u32 u64 i8  i16 i32 i64 f16 b16 f32 f64
+u8   u8  u8  u16 u32 u64 i16 i16 i32 i64 f16 b16 f32 f64
+u16  u16 u16 u16 u32 u64 i32 i32 i32 i64 f16 b16 f32 f64
+u32  u32 u32 u32 u32 u64 i64 i64 i64 i64 f16 b16 f32 f64
+u64  u64 u64 u64 u64 u64 -   -   -   -   f16 b16 f32 f64
+i8   i8  i16 i32 i64 -   i8  i16 i32 i64 f16 b16 f32 f64
+i16  i16 i16 i32 i64 -   i16 i16 i32 i64 f16 b16 f32 f64
+i32  i32 i32 i32 i64 -   i32 i32 i32 i64 f16 b16 f32 f64
+i64  i64 i64 i64 i64 -   i64 i64 i64 i64 f16 b16 f32 f64
+f16  f16 f16 f16 f16 f16 f16 f16 f16 f16 f16 f32 f32 f64
+b16  b16 b16 b16 b16 b16 b16 b16 b16 b16 f32 b16 f32 f64
+f32  f32 f32 f32 f32 f32 f32 f32 f32 f32 f32 f32 f32 f64
+f64  f64 f64 f64 f64 f64 f64 f64 f64 f64 f64 f64 f64 f64
+"""
+_HEAD, *_BODY = LATTICE.strip().splitlines()
+MEETINGS = [
+    (line.split()[0], column, cell)
+    for line in _BODY
+    for column, cell in zip(_HEAD.split(), line.split()[1:], strict=True)
+]
+
+
+def dtype(short):
+    return as_dtype(SHORT[short])
+
+
+@pytest.mark.parametrize(("a", "b", "meet"), MEETINGS)
+def test_promotion_lattice(a, b, meet):
+    if meet == "-":
+        with pytest.raises(DTypeError, match="have no common integer dtype; cast one"):
+            promote(dtype(a), dtype(b))
+    else:
+        assert promote(dtype(a), dtype(b)) == dtype(meet)
+
+
+@pytest.mark.parametrize(("a", "b", "meet"), [m for m in MEETINGS if m[0] < m[1]])
+def test_operations_promote_as_the_lattice_says(a, b, meet):
+    x, y = ml.Tensor(np.ones(2, dtype(a))), ml.Tensor(np.ones(2, dtype(b)))
+    if meet == "-":
+        with pytest.raises(DTypeError, match=r"Maximum: .*have no common integer dtype"):
+            ops.maximum(x, y)
+    else:
+        assert ops.maximum(x, y).dtype == dtype(meet)
+
+
+@pytest.mark.parametrize("a", ALL)
+@pytest.mark.parametrize("b", ALL)
+@pytest.mark.parametrize("c", [ml.bool_, ml.int16, ml.uint8, ml.float16, ml.bfloat16])
+def test_promotion_does_not_depend_on_order(a, b, c):
+    def of(*dtypes):
+        try:
+            return promote(*dtypes)
+        except DTypeError:
+            return None
+
+    assert of(a, b, c) == of(c, a, b) == of(b, c, a)
+
+
+class TestPythonNumbers:
+    @pytest.mark.parametrize(
+        ("data", "wanted"),
+        [
+            (1.5, "float32"),
+            (1, "int64"),
+            (True, "bool"),
+            ([1, 2.5], "float32"),
+            ([[1], [2]], "int64"),
+            ([], "float32"),
+            (np.float64(1), "float64"),
+            (np.ones(2), "float64"),
+            (np.ones(2, np.int8), "int8"),
+            (np.ones(2, ml_dtypes.bfloat16), "bfloat16"),
+            ([np.float64(1)], "float64"),
+        ],
+    )
+    def test_what_a_tensor_of_them_is(self, data, wanted):
+        assert ml.Tensor(data).dtype.name == wanted
+
+    @pytest.mark.parametrize("d", ALL)
+    def test_scalars_are_weak(self, d):
+        x = ml.Tensor(np.ones(2, d))
+        floats = d.kind not in "?biu" or d == ml.bfloat16
+        assert (x + 1).dtype == (ml.int64 if d == ml.bool_ else d)
+        assert (1 + x).dtype == (x + 1).dtype
+        assert (x + 1.0).dtype == (d if floats else ml.float32)
+        assert (x * True).dtype == d
+
+    def test_weakness_is_not_a_property_of_values(self):
+        x = ml.Tensor(np.ones(2, np.float16))
+        assert (x + ml.Tensor(1.0)).dtype == ml.float32
+        assert (x + np.float64(1)).dtype == ml.float64
+        assert scalar_dtype(2, (ml.float16, ml.bfloat16)) == ml.float32
+
+    def test_two_scalars_take_the_larger_class(self):
+        assert ops.add(1, 2.0).dtype == ml.float32
+        assert ops.add(1, True).dtype == ml.int64
+
+    def test_a_scalar_that_does_not_fit_is_refused(self):
+        with pytest.raises(DTypeError, match="Add got the scalar 300, which uint8 cannot hold"):
+            ml.Tensor(np.ones(2, np.uint8)) + 300
+
+    def test_casts_are_visible_nodes(self):
+        graph = str(ml.trace(ops.add, np.ones(2, np.float32), np.ones(2, np.int32)))
+        assert "Cast" in graph
+
+    @pytest.mark.parametrize("d", INTEGERS)
+    def test_functions_of_floats_take_integers_as_float32(self, d):
+        assert ops.sin(ml.Tensor(np.ones(2, d))).dtype == ml.float32
+
+
+class TestNames:
+    @pytest.mark.parametrize("d", ALL)
+    def test_each_dtype_has_a_name_and_a_letter(self, d):
+        assert as_dtype(d) is as_dtype(d.name) is from_letter(letter(d)) is d
+        assert getattr(ml, d.name if d != ml.bool_ else "bool_") is d
+
+    def test_python_types(self):
+        assert [as_dtype(t) for t in (bool, int, float)] == [ml.bool_, ml.int64, ml.float32]
+
+    def test_other_byte_order_is_the_same_dtype(self):
+        assert as_dtype(">f4") is ml.float32
+        assert ml.Tensor(np.ones(2, ">f4")).dtype is ml.float32
+
+    @pytest.mark.parametrize("spec", ["complex64", np.complex128, complex])
+    def test_complex_is_refused_by_name(self, spec):
+        with pytest.raises(DTypeError, match="complex"):
+            as_dtype(spec)
+
+    @pytest.mark.parametrize("spec", ["U3", "O", "M8[s]", "float128", "f80", 3, None, "flaot32"])
+    def test_other_dtypes_are_refused(self, spec):
+        with pytest.raises(DTypeError, match="use one of bool, int8"):
+            as_dtype(spec)
+
+    def test_complex_data_are_refused_by_name(self):
+        with pytest.raises(DTypeError, match="complex128"):
+            ml.Tensor(np.ones(2, complex))
+        with pytest.raises(DTypeError, match="complex"):
+            ml.Tensor([1j])
+        with pytest.raises(DTypeError, match=r"^Add.*complex"):
+            ops.add(np.ones(2, complex), 1.0)
+
+
+class TestBfloat16:
+    def test_stored_in_two_bytes_and_rounded_to_nearest_even(self):
+        x = ml.Tensor([1.0, 1 + 2**-8, 1 + 3 * 2**-8]).astype("bfloat16")
+        assert x.nbytes == 6
+        assert x.astype("float32").tolist() == [1.0, 1.0, 1 + 2**-6]
+
+    def test_sums_are_made_in_float32(self):
+        x = ml.Tensor(np.ones(1000), dtype="bfloat16")
+        assert x.sum().dtype == ml.bfloat16
+        assert float(x.sum()) == 1000.0
+
+    def test_beside_float16_it_becomes_float32(self):
+        a, b = ml.Tensor([1.0], dtype="bfloat16"), ml.Tensor([1.0], dtype="float16")
+        assert (a + b).dtype == ml.float32
