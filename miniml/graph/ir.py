@@ -65,19 +65,23 @@ class Graph:
 
     @cached_property
     def key(self) -> tuple[object, ...]:
-        """The graph up to the names of its Vars and the places its nodes came from."""
+        """The graph up to the names of its Vars and the places its nodes came from.
+
+        Vars that nothing defines, in a graph that `verify` would refuse, stand for themselves.
+        """
         number: dict[Var, int] = {}
         for var in self.definitions():
             number.setdefault(var, len(number))
         body = tuple(
-            (n.primitive, key(n.consts), tuple(number[v] for v in n.inputs)) for n in self.nodes
+            (n.primitive, key(n.consts), tuple(number.get(v, v) for v in n.inputs))
+            for n in self.nodes
         )
         return (
             tuple(v.abstract.key() for v in self.inputs),
             tuple(v.abstract.key() for v in self.constants),
             tuple((id(p), v.abstract.key()) for p, v in self.state),
             body,
-            tuple(number[v] for v in self.outputs),
+            tuple(number.get(v, v) for v in self.outputs),
         )
 
     def definitions(self) -> Iterator[Var]:

@@ -39,9 +39,9 @@ class Names:
         taken: set[str] = set()
         for parameter, var in graph.state:
             self._names[var] = _unused(parameter.name, taken)
-        listed = [v for v in graph.constants if v.abstract.shape != ()]
+        listed = [v for v in graph.constants if not is_inline(v)]
         self._names.update((v, _unused(f"c{i}", taken)) for i, v in enumerate(listed))
-        self._names.update((v, _scalar(v)) for v in graph.constants if v.abstract.shape == ())
+        self._names.update((v, _scalar(v)) for v in graph.constants if is_inline(v))
         made = (v for n in graph.nodes for v in n.outputs)
         for number, var in enumerate(chain(graph.inputs, made)):
             self._names.setdefault(var, f"%{number}")
@@ -67,7 +67,7 @@ def _lines(graph: Graph, where: bool) -> Iterator[str]:
     states = [f"state {names.typed(v)}" for _, v in graph.state]
     yield from _head(graph.name, inputs + states)
     for var in graph.constants:
-        if var.abstract.shape != ():
+        if not is_inline(var):
             yield f"  {names.typed(var)} = constant{_elements(var)}"
     for node in graph.nodes:
         line = f"  {names.node(node)}"
@@ -104,6 +104,12 @@ def _unused(wanted: str, taken: set[str]) -> str:
         name = f"{stem}_{count}"
     taken.add(name)
     return f"%{name}"
+
+
+def is_inline(var: Var) -> bool:
+    """True for the scalar constants, which the text writes where they are used."""
+    value = var.abstract.value
+    return value is not None and value.shape == () == var.abstract.shape
 
 
 def _scalar(var: Var) -> str:

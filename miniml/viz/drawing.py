@@ -9,7 +9,7 @@ from typing import Literal
 from ..attributes import show
 from ..graph.ir import Graph, Node, Var
 from ..graph.nesting import subgraphs
-from ..graph.printer import Names, user_line
+from ..graph.printer import Names, is_inline, user_line
 
 Kind = Literal["input", "state", "constant", "call", "effect", "output"]
 
@@ -72,7 +72,7 @@ def draw(graph: Graph, prefix: str = "") -> Drawing:
 def _sources(graph: Graph, names: Names, prefix: str) -> Iterator[tuple[Var, Box]]:
     kinds: list[tuple[Var, Kind]] = [(v, "input") for v in graph.inputs]
     kinds += [(v, "state") for _, v in graph.state]
-    kinds += [(v, "constant") for v in graph.constants if v.abstract.shape != ()]
+    kinds += [(v, "constant") for v in graph.constants if not is_inline(v)]
     for i, (var, kind) in enumerate(kinds):
         type_ = str(var.abstract)
         details = (f"{kind} {names.typed(var)}",)
@@ -81,7 +81,7 @@ def _sources(graph: Graph, names: Names, prefix: str) -> Iterator[tuple[Var, Box
 
 def _call(node: Node, names: Names, key: str) -> Box:
     primitive = node.primitive
-    scalars = [names[v] for v in node.inputs if _is_scalar(v)]
+    scalars = [names[v] for v in node.inputs if is_inline(v)]
     title = " ".join([primitive.name, *scalars])
     types = ", ".join(str(v.abstract) for v in node.outputs)
     attributes = tuple(f"{k} = {show(v)}" for k, v in node.attrs.items())
@@ -96,6 +96,3 @@ def _call(node: Node, names: Names, key: str) -> Box:
 def _arrows(inputs: tuple[Var, ...], target: str, maker: dict[Var, str]) -> Iterator[Arrow]:
     return (Arrow(maker[v], target, str(v.abstract)) for v in inputs if v in maker)
 
-
-def _is_scalar(var: Var) -> bool:
-    return var.abstract.value is not None and var.abstract.shape == ()
