@@ -19,12 +19,7 @@ NO_PADDING: Padding = ((0, 0), (0, 0))
 def windows(op: Any, image: Shape, kernel: Shape, dilation: Pair) -> Pair:
     """How many windows (rows, columns) fit into a padded plane; ShapeError where none does."""
     strides, dilations = pair(op, "stride", op.stride, 1), pair(op, "dilation", dilation, 1)
-    valid = isinstance(op.padding, tuple) and len(op.padding) == 2
-    pads = [pair(op, "padding", p, 0) for p in op.padding] if valid else []
-    if not valid:
-        raise ShapeError(
-            f"{op.name} got padding={op.padding!r}; it is ((top, bottom), (left, right))"
-        )
+    pads = sides(op, op.padding)
     counts = []
     for n, k, s, (before, after), d in zip(image, kernel, strides, pads, dilations, strict=True):
         reach = d * (k - 1) + 1
@@ -61,6 +56,17 @@ def pair(op: Any, what: str, value: Any, least: int) -> Pair:
         name = op if isinstance(op, str) else op.name
         raise ShapeError(f"{name} got {what}={value!r}; it is two ints of at least {least}")
     return value  # type: ignore[no-any-return]
+
+
+def sides(op: Any, padding: Any) -> Padding:
+    """The padding if it is two pairs of ints of at least 0; ShapeError otherwise."""
+    found = isinstance(padding, tuple) and len(padding) == 2
+    if not found or not all(isinstance(p, tuple) and len(p) == 2 for p in padding):
+        name = op if isinstance(op, str) else op.name
+        raise ShapeError(f"{name} got padding={padding!r}; it is ((top, bottom), (left, right))")
+    for p in padding:
+        pair(op, "padding", p, 0)
+    return padding  # type: ignore[no-any-return]
 
 
 def lengths(name: str, what: str, value: Lengths) -> Pair:

@@ -150,13 +150,13 @@ def reserved(shape: Shape, dtype: DType) -> tuple[Any, int]:
 
 
 def block_count(shape: Shape, dtype: DType) -> int:
-    """Blocks of four 32-bit words that one draw takes: two words an element for float64, else one."""
+    """Blocks of four words that a draw takes: two words an element for float64, else one."""
     return -(-math.prod(shape) // (2 if dtype == float64 else 4))
 
 
 def as_shape(shape: int | Shape) -> Shape:
     """A tuple of ints >= 0; ShapeError for anything else."""
     extents = (shape,) if isinstance(shape, int) else tuple(shape)
-    if any(not isinstance(n, (int, np.integer)) or n < 0 for n in extents):
+    if any(not hasattr(n, "__index__") or n < 0 for n in extents):
         raise ShapeError(f"a random draw got shape {shape!r}; a shape is a tuple of ints >= 0")
-    return tuple(int(n) for n in extents)
+    return tuple(n.__index__() for n in extents)

@@ -1,4 +1,4 @@
-"""2-d convolution: the product of every window of an image with every filter, and its transposes."""
+"""2-d convolution: every window of an image times every filter, and its two transposes."""
 
 from __future__ import annotations
 

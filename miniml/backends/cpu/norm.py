@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
+from ...dtype import uint8, uint16, uint32, uint64
 from ...errors import OutOfRangeError
 from ..kernel import Array
 from .filing import INT, LOW, WIDE, file, file_floats, in_float32
@@ -64,39 +67,49 @@ def inverse_root(var: Array, eps: float, out: Array) -> None:
 
 def cross_entropy(logits: Array, labels: Array, *, reduction: str, out: Outs) -> None:
     loss, probs = out
-    places = label_places(labels, *logits.shape)
+    check_labels(labels, logits.shape[1])
     np.subtract(logits, np.maximum.reduce(logits, axis=1, keepdims=True), out=probs)
-    chosen = probs.reshape(-1)[places]
+    chosen = probs.reshape(-1)[label_places(labels, probs.shape)]
     np.exp(probs, out=probs)
     total = np.add.reduce(probs, axis=1, keepdims=True)
     np.divide(probs, total, out=probs)
     losses = np.log(total[:, 0], out=loss if reduction == "none" else None)
     np.subtract(losses, chosen, out=losses)
-    if reduction != "none":
-        np.add.reduce(losses, out=loss)
-    if reduction == "mean":
-        np.divide(loss, logits.shape[0], out=loss)
+    # Numbers from here on: dividing one is several times as fast as dividing an array of one.
+    if reduction == "sum":
+        loss[...] = np.add.reduce(losses)
+    elif reduction == "mean":
+        loss[...] = np.add.reduce(losses) / np.float64(labels.size)
 
 
 def cross_entropy_grad(
     probs: Array, labels: Array, dloss: Array, *, reduction: str, out: Array
 ) -> None:
-    places = label_places(labels, *probs.shape)
-    share = dloss / probs.shape[0] if reduction == "mean" else dloss
-    np.multiply(probs, share[:, None] if reduction == "none" else share, out=out)
-    out.reshape(-1)[places] -= share
+    share: Any = dloss[()] if dloss.ndim == 0 else dloss
+    if reduction == "mean":
+        share = probs.dtype.type(share / np.float64(labels.size))
+    np.copyto(out, probs)
+    # CrossEntropy has checked the labels. Subtracting first is exact where probs are near 1.
+    out.reshape(-1)[label_places(labels, probs.shape)] -= 1
+    np.multiply(out, share if dloss.ndim == 0 else share[:, None], out=out)
 
 
-def label_places(labels: Array, rows: int, classes: int) -> Array:
-    """Where each row's label lies in a flat (rows, classes) array; OutOfRangeError if it lies nowhere."""
+def check_labels(labels: Array, classes: int) -> None:
+    """OutOfRangeError unless all labels are classes."""
     # As an unsigned number a negative label is larger than any class: one reduction finds both.
-    largest = np.maximum.reduce(labels.view(f"u{labels.itemsize}"), initial=0)
-    if largest >= classes:
+    if labels.size and np.maximum.reduce(labels.view(UNSIGNED[labels.itemsize])) >= classes:
         wrong = labels[(labels < 0) | (labels >= classes)][0]
         raise OutOfRangeError(
             f"CrossEntropy got label {wrong} for {classes} classes; labels are 0 to {classes - 1}"
         )
-    places = np.arange(0, rows * classes, classes)
+
+
+UNSIGNED = {1: uint8, 2: uint16, 4: uint32, 8: uint64}
+
+
+def label_places(labels: Array, shape: tuple[int, ...]) -> Array:
+    """Where the label of each row lies in a flat array of `shape` (rows, classes)."""
+    places = np.arange(0, shape[0] * shape[1], shape[1])
     return np.add(places, labels, out=places, casting="unsafe")
 
 
