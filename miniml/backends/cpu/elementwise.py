@@ -6,7 +6,7 @@ import numpy as np
 
 from ...errors import DTypeError
 from ..kernel import Array
-from .filing import ANY, FLOAT, INT, NUMBER, file, file_ufuncs, same
+from .filing import ANY, FLOAT, INT, LOW, NUMBER, WIDE, file, file_ufuncs, in_float32, same
 
 # ml_dtypes gives NumPy's ufuncs loops for bfloat16 that compute in float32 and round once, as
 # NumPy's own loops for float16 do; so the ufunc serves every float.
@@ -65,7 +65,8 @@ def clip(x: Array, *, min: float | None, max: float | None, out: Array) -> None:
 
 
 file("Pow", int_power, *same(2, INT), inplace=(0, 1))
-file("Rsqrt", rsqrt, *same(1, FLOAT), inplace=(0,))
+file("Rsqrt", rsqrt, *same(1, WIDE), inplace=(0,))
+file("Rsqrt", in_float32(rsqrt), *same(1, LOW))
 for _name in _ROUNDING:  # whole numbers already
     file(_name, copy, *same(1, "?" + INT), inplace=(0,))
 file("Cast", cast, *[f"{a}->{b}" for a in ANY for b in ANY])

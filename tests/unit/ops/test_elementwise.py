@@ -1,0 +1,342 @@
+"""Arithmetic, activations and comparisons where a row of samples cannot say it."""
+
+import numpy as np
+import pytest
+
+import miniml as ml
+from miniml import ops
+from miniml.errors import AttributeRefusedError, DeclarationError, DTypeError
+from miniml.grad import grad, vjp
+from miniml.primitive import Primitive
+
+NAN, INF = np.nan, np.inf
+INTEGERS = np.array([1, 2], np.int64)
+
+
+def t(values, dtype=ml.float64):
+    return ml.Tensor(values, dtype=dtype)
+
+
+def pulled(f, *xs, dout=None):
+    """The gradients of sum(f(*xs) * dout)."""
+    out, pull = vjp(f, *map(t, xs))
+    return [g.asnumpy() for g in pull(ops.ones_like(out) if dout is None else t(dout))]
+
+
+# Dtypes
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "wanted"),
+    [
+        (ml.bfloat16, ml.float16, ml.float32),
+        (ml.bfloat16, ml.float32, ml.float32),
+        (ml.int64, ml.float16, ml.float16),
+        (ml.uint8, ml.int8, ml.int16),
+        (ml.bool_, ml.int8, ml.int8),
+        (ml.float32, ml.float64, ml.float64),
+    ],
+)
+@pytest.mark.parametrize("fn", [ops.add, ops.mul, ops.maximum, lambda x, y: ops.where(True, x, y)])
+def test_two_tensors_meet_in_their_common_dtype(x, y, wanted, fn):
+    assert fn(ml.Tensor([1, 0], dtype=x), ml.Tensor([1, 1], dtype=y)).dtype == wanted
+    assert fn(ml.Tensor([1, 0], dtype=y), ml.Tensor([1, 1], dtype=x)).dtype == wanted
+
+
+@pytest.mark.parametrize(
+    ("scalar", "dtype", "wanted"),
+    [
+        (2, ml.bfloat16, ml.bfloat16),
+        (2.0, ml.float16, ml.float16),
+        (2, ml.uint8, ml.uint8),
+        (2.0, ml.uint8, ml.float32),
+        (2, ml.bool_, ml.int64),
+        (True, ml.int8, ml.int8),
+    ],
+)
+@pytest.mark.parametrize("fn", [ops.add, ops.maximum, lambda x, y: ops.where(True, x, y)])
+def test_a_python_scalar_is_weak_on_either_side(scalar, dtype, wanted, fn):
+    x = ml.Tensor([1, 0], dtype=dtype)
+    assert fn(x, scalar).dtype == wanted
+    assert fn(scalar, x).dtype == wanted
+
+
+@pytest.mark.parametrize("fn", [ops.div, ops.atan2])
+def test_true_division_of_integers_is_float32(fn):
+    assert fn(INTEGERS, INTEGERS).dtype == ml.float32
+    assert fn(INTEGERS, np.ones(2, np.float16)).dtype == ml.float16
+
+
+def test_functions_of_floats_cast_integers_to_float32():
+    for fn in (ops.sqrt, ops.exp, ops.tanh, ops.sigmoid, ops.gelu, ops.erf):
+        assert fn(INTEGERS).dtype == ml.float32
+    np.testing.assert_array_equal(ops.sqrt([1, 4, 9]), np.float32([1, 2, 3]))
+
+
+def test_integers_stay_integers():
+    x, y = ml.Tensor([-7, 7]), ml.Tensor([2, -2])
+    for fn, wanted in (
+        (ops.floor_div, [-4, -4]),
+        (ops.mod, [1, -1]),
+        (ops.maximum, [2, 7]),
+        (ops.sub, [-9, 9]),
+    ):
+        out = fn(x, y)
+        assert out.dtype == ml.int64
+        assert out.tolist() == wanted == [fn(a, b).item() for a, b in zip([-7, 7], [2, -2])]
+    assert ops.pow(x, 3).tolist() == [-343, 343]
+    assert ops.clip(x, -3, 5).tolist() == [-3, 5]
+    assert ops.relu(x).tolist() == [0, 7]
+    assert ops.round(x).dtype == ops.floor(x).dtype == ml.int64
+
+
+def test_an_integer_divided_by_zero_is_zero():
+    assert ops.floor_div(INTEGERS, 0).tolist() == [0, 0]
+    assert ops.mod(INTEGERS, 0).tolist() == [0, 0]
+
+
+def test_bools_add_as_or_and_multiply_as_and():
+    x, y = ml.Tensor([False, False, True, True]), ml.Tensor([False, True, False, True])
+    assert (x + y).tolist() == (x | y).tolist() == [False, True, True, True]
+    assert (x * y).tolist() == (x & y).tolist() == [False, False, False, True]
+    assert (x ^ y).tolist() == [False, True, True, False]
+    assert (~x).tolist() == [True, True, False, False]
+
+
+def test_select_promotes_what_it_selects_from_and_leaves_the_condition_alone():
+    assert ops.where([True, False], 1, 2.5).tolist() == [1.0, 2.5]
+    assert ops.where([True, False], 1, 2).dtype == ml.int64
+    assert ops.where(True, np.uint8(3), 4).dtype == ml.uint8
+    text = str(ml.trace(ops.where, t([True], ml.bool_), t([1], ml.int64), t([1.0], ml.float32)))
+    assert text.count("Cast") == 1
+
+
+def test_promote_names_inputs_that_exist():
+    with pytest.raises(DeclarationError, match="promotes z; its tensor inputs are x, y"):
+
+        class Wrong(Primitive):
+            promote = ("x", "z")
+
+            def infer_shape(self, x, y):
+                return x
+
+
+@pytest.mark.parametrize(("dtype", "unit"), [(ml.float16, 2.0**-10), (ml.bfloat16, 2.0**-7)])
+def test_narrow_floats_are_rounded_once(dtype, unit):
+    """All 65536 of them, against float32 rounded at the end; the library's loops for narrow
+    floats may round the last bit otherwise in a case or two."""
+    x = np.arange(65536).astype(np.uint16).view(dtype)
+    names = "sqrt rsqrt reciprocal exp expm1 log log1p sin tan tanh sigmoid softplus silu erf gelu"
+    for name in names.split():
+        fn = getattr(ops, name)
+        came = fn(x).asnumpy().astype(np.float32)
+        with np.errstate(all="ignore"):
+            wanted = fn(x.astype(np.float32)).asnumpy().astype(dtype).astype(np.float32)
+        differ = (came != wanted) & ~(np.isnan(came) & np.isnan(wanted))
+        assert differ.sum() <= 2, f"{name}: {differ.sum()} differ"
+        np.testing.assert_allclose(came[differ], wanted[differ], rtol=unit, err_msg=name)
+
+
+# Refusals
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda: ops.sub(True, False), "Sub has no meaning for bool; use the logical operators"),
+        (lambda: -ml.Tensor([True]), "Neg has no meaning for bool"),
+        (lambda: ops.pow(INTEGERS, -1), "Pow got a negative exponent for int64.*cast x to a float"),
+        (lambda: ml.Tensor([1]) & 1, "LogicalAnd needs bool tensors; got int64 and int64; compare"),
+        (lambda: ~ml.Tensor([1]), "LogicalNot needs bool tensors; got int64"),
+        (lambda: ops.where([1, 0], 1.0, 2.0), "Select needs a bool condition; got int64; compare"),
+        (lambda: ops.clip(INTEGERS, 0.5), "Clip got min=0.5 for int64"),
+        (lambda: ops.add(np.uint64([1]), np.int8([1])), "Add: int8, uint64 have no common integer"),
+    ],
+)
+def test_refusals_say_what_to_do(call, text):
+    with pytest.raises(DTypeError, match=text):
+        call()
+
+
+def test_gelu_refuses_other_words():
+    for word in ("tan", "exact", None, 1):
+        with pytest.raises(AttributeRefusedError, match=f"approximate={word!r}"):
+            ops.gelu(1.0, word)
+    assert ops.gelu(1.0, "none").item() == ops.gelu(1.0).item() != ops.gelu(1.0, "tanh").item()
+
+
+# NaN, infinities and signed zeros
+
+
+def test_nan_passes_through_what_orders():
+    x = t([NAN, 1.0])
+    for out in (ops.maximum(x, 0), ops.minimum(0, x), ops.relu(x), ops.clip(x, 0, 2), ops.abs(x)):
+        assert np.isnan(out.asnumpy()).tolist() == [True, False]
+    for out in (ops.leaky_relu(x), ops.elu(x), ops.gelu(x), ops.silu(x), ops.softplus(x)):
+        assert np.isnan(out.asnumpy()).tolist() == [True, False]
+
+
+@pytest.mark.parametrize("dtype", [ml.float16, ml.bfloat16, ml.float32, ml.float64])
+def test_activations_have_their_limits_at_infinity(dtype):
+    low, high = [
+        {
+            "sigmoid": ops.sigmoid(x), "softplus": ops.softplus(x), "silu": ops.silu(x),
+            "relu": ops.relu(x), "elu": ops.elu(x), "gelu": ops.gelu(x), "tanh": ops.tanh(x),
+            "gelu_tanh": ops.gelu(x, "tanh"), "erfc": ops.erfc(x), "flat": ops.leaky_relu(x, 0.0),
+        }
+        for x in (t(-INF, dtype), t(INF, dtype))
+    ]  # fmt: skip
+    limits = {"elu": -1, "tanh": -1, "erfc": 2}
+    assert {k: v.item() for k, v in low.items()} == {k: limits.get(k, 0) for k in low}
+    limits = {"sigmoid": 1, "tanh": 1, "erfc": 0}
+    assert {k: v.item() for k, v in high.items()} == {k: limits.get(k, INF) for k in high}
+
+
+def test_the_tails_of_activations_are_relatively_accurate():
+    x = np.array([-80.0, -40.0, -20.0])
+    np.testing.assert_allclose(ops.sigmoid(np.float32(x)), np.exp(x), rtol=1e-5)
+    np.testing.assert_allclose(ops.softplus(np.float32(x)), np.exp(x), rtol=1e-5)
+    np.testing.assert_allclose(ops.gelu(t(-8.0)).item(), -8 * 6.220960574271785e-16, rtol=1e-12)
+    np.testing.assert_allclose(ops.erfc(t(8.0)).item(), 1.1224297172982928e-29, rtol=1e-12)
+    (slope,) = pulled(ops.gelu, -8.0)
+    np.testing.assert_allclose(slope, -3.98e-14, rtol=1e-2)
+
+
+def test_signed_zeros_keep_their_sign():
+    zeros = t([0.0, -0.0])
+    for fn in (ops.sin, ops.tan, ops.sqrt, ops.expm1, ops.log1p, ops.floor, ops.round, ops.erf):
+        assert np.signbit(fn(zeros).asnumpy()).tolist() == [False, True]
+    assert np.signbit(ops.where(True, zeros, 1.0).asnumpy()).tolist() == [False, True]
+    assert ops.atan2(zeros, -1.0).tolist() == [np.pi, -np.pi]
+    assert (1 / zeros).tolist() == [INF, -INF]
+
+
+def test_select_moves_bits_as_they_are():
+    x = np.array([0x7FF8000000000123, 0x7FF0000000000000], np.uint64).view(np.float64)
+    for cond in ([True, False], [False, True]):
+        out = ops.where(cond, x, -x).asnumpy().view(np.uint64)
+        assert out.tolist() == np.where(cond, x, -x).view(np.uint64).tolist()
+
+
+# Gradients
+
+
+def test_a_broadcast_input_gets_the_sum():
+    x, y = np.arange(1.0, 7.0).reshape(2, 3), np.array([1.0, 2.0, 4.0])
+    for fn, dx, dy in (
+        (ops.mul, np.broadcast_to(y, (2, 3)), x.sum(0)),
+        (ops.div, np.broadcast_to(1 / y, (2, 3)), -(x / y**2).sum(0)),
+        (ops.sub, np.ones((2, 3)), [-2.0] * 3),
+        (lambda a, b: ops.where(x > 2, a, b), x > 2, (x <= 2).sum(0)),
+    ):
+        came = pulled(fn, x, y)
+        np.testing.assert_allclose(came[0], dx)
+        np.testing.assert_allclose(came[1], dy)
+    (dx,) = pulled(lambda s: ops.maximum(s, y), 3.0)
+    assert (dx.shape, dx) == ((), 2.0)
+
+
+def test_ties_share_the_gradient():
+    for fn, wanted in ((ops.maximum, [0.0, 1.0, 2.0]), (ops.minimum, [2.0, 1.0, 0.0])):
+        dx, dy = pulled(fn, [1.0, 2.0, 3.0], [2.0, 2.0, 2.0], dout=[2.0, 2.0, 2.0])
+        assert dx.tolist() == wanted
+        assert (dx + dy).tolist() == [2.0, 2.0, 2.0]
+    (dx,) = pulled(lambda x: ops.maximum(x, x), [1.0, 2.0])
+    assert dx.tolist() == [1.0, 1.0]
+
+
+def test_clip_passes_the_gradient_inside_and_on_its_bounds():
+    (dx,) = pulled(lambda x: ops.clip(x, 0.0, 1.0), [-1.0, 0.0, 0.5, 1.0, 2.0, NAN])
+    assert dx.tolist() == [0.0, 1.0, 1.0, 1.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize("dtype", [ml.float16, ml.bfloat16, ml.float32, ml.float64])
+def test_relu_passes_nothing_where_it_is_zero(dtype):
+    x = t([-INF, -1.0, -0.0, 0.0, 1e-7, 1.0, INF], dtype)
+    out, pull = vjp(ops.relu, x)
+    assert (out.dtype, out.asnumpy()[:4].tolist()) == (dtype, [0, 0, 0, 0])
+    for dout in (1.0, INF):
+        (dx,) = pull(ops.full_like(out, dout))
+        assert (dx.dtype, dx.tolist()) == (dtype, [0, 0, 0, 0, dout, dout, dout])
+    (dx,) = pull(ops.full_like(out, NAN))
+    assert np.isnan(dx.asnumpy().astype(float)).tolist() == [False] * 4 + [True] * 3
+
+
+def test_relu_has_gradients_of_any_order():
+    def cubed(x):
+        return ops.relu(x) ** 3
+
+    for x, wanted in ((2.0, [12.0, 12.0, 6.0]), (-2.0, [0.0, 0.0, 0.0])):
+        f, came = cubed, []
+        for _ in wanted:
+            f = grad(f)
+            came.append(f(t(x)).item())
+        assert came == wanted
+
+
+@pytest.mark.parametrize("slope", [0.01, 0.0, 1.5, -0.5])
+def test_leaky_relu_of_any_slope(slope):
+    x = np.array([-2.0, 3.0])
+    np.testing.assert_allclose(ops.leaky_relu(x, slope), np.where(x > 0, x, slope * x))
+    np.testing.assert_allclose(pulled(lambda v: ops.leaky_relu(v, slope), x)[0], [slope, 1.0])
+
+
+def test_pow_has_finite_gradients_where_the_formula_has_none():
+    for x, y, dx, dy in (
+        (0.0, 0.0, 0.0, 0.0),
+        (0.0, 1.0, 1.0, 0.0),
+        (0.0, 2.0, 0.0, 0.0),
+        (-2.0, 3.0, 12.0, 0.0),
+        (2.0, 3.0, 12.0, 8 * np.log(2)),
+        (3.0, 0.0, 0.0, np.log(3)),
+    ):
+        np.testing.assert_allclose(pulled(ops.pow, x, y), [dx, dy])
+
+
+def test_pow_has_its_second_derivative_at_zero():
+    for y, wanted in ((0.0, 0.0), (1.0, 0.0), (2.0, 2.0), (3.0, 0.0)):
+        second = grad(grad(lambda x, y=y: ops.pow(x, t(y))))
+        assert second(t(0.0)).item() == wanted
+    mixed = grad(grad(ops.pow), argnums=1)  # d/dy of y x^(y - 1) is 1 / x at y = 0
+    np.testing.assert_allclose(mixed(t(3.0), t(0.0)).item(), 1 / 3)
+
+
+def test_the_exponent_two_is_a_square():
+    x = t([1.0, -3.0])
+    assert "Square" in str(ml.trace(lambda x: x**2, x))
+    assert (x**2).tolist() == [1.0, 9.0]
+
+
+def test_select_protects_from_what_it_does_not_select():
+    x = t([0.0, 4.0])
+
+    def safe_log(x):
+        return ops.sum(ops.where(x > 0, ops.log(ops.where(x > 0, x, 1.0)), 0.0))
+
+    assert grad(safe_log)(x).tolist() == [0.0, 0.25]
+    dx, dy = pulled(lambda a, b: ops.where(x > 0, a, b), x, x, dout=[INF, NAN])
+    np.testing.assert_array_equal(dx, [0.0, NAN])
+    np.testing.assert_array_equal(dy, [INF, 0.0])
+
+
+def test_abs_has_the_subgradient_zero_at_zero():
+    assert pulled(ops.abs, [-2.0, 0.0, 2.0])[0].tolist() == [-1.0, 0.0, 1.0]
+
+
+def test_piecewise_constant_functions_pass_no_gradient():
+    x = t([1.3, -2.6])
+    for fn in (ops.floor, ops.ceil, ops.round, ops.trunc, ops.sign, lambda x: ops.floor_div(x, 2)):
+        assert grad(lambda x, fn=fn: ops.sum(x * fn(x)))(x).tolist() == fn(x).tolist()
+
+
+def test_numpy_functions_and_operators_are_these_operations():
+    x, y = t([0.25, 0.5]), t([2.0, 3.0])
+    for name in ("arctan2", "power", "maximum", "floor_divide", "remainder", "less", "true_divide"):
+        fn = getattr(np, name)
+        came = fn(x, y)
+        assert isinstance(came, ml.Tensor)
+        np.testing.assert_allclose(came, fn(x.asnumpy(), y.asnumpy()))
+    for name in ("arcsinh", "arctanh", "rint", "trunc", "square", "log1p"):
+        fn = getattr(np, name)
+        assert isinstance(fn(x), ml.Tensor)
+        np.testing.assert_allclose(fn(x), fn(x.asnumpy()))
