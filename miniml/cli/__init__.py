@@ -53,9 +53,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     demo.add_argument(
         "--seed",
-        type=int,
+        type=_seed,
         default=defaults.seed,
-        help="equal seeds give equal weights (default: %(default)s)",
+        help="chooses first weights, held-out digits and order; equal seeds give equal weights "
+        "(default: %(default)s)",
     )
     demo.add_argument(
         "--mode",
@@ -67,7 +68,7 @@ def _parser() -> argparse.ArgumentParser:
         "--lr",
         type=float,
         default=defaults.lr,
-        help="learning rate; try 1e6 to see a run go wrong (default: %(default)s)",
+        help="learning rate; try 1e30 to see a run go wrong (default: %(default)s)",
     )
     demo.set_defaults(
         run=lambda o: run(Demo(o.device, o.epochs, o.seed, o.mode, o.lr)),
@@ -89,6 +90,13 @@ def _count(text: str) -> int:
     value = int(text)
     if value < 1:
         raise argparse.ArgumentTypeError(f"{value} is no number of epochs; give 1 or more")
+    return value
+
+
+def _seed(text: str) -> int:
+    value = int(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"{value} is no seed; give 0 or more")
     return value
 
 

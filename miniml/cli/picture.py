@@ -30,9 +30,9 @@ def save_picture(
             "the picture is drawn with matplotlib, which is not installed; "
             "pip install matplotlib, or pip install 'miniml[demo]'"
         ) from None
-    figure = Figure(figsize=(9, 6), layout="constrained")
+    figure = Figure(figsize=(9, 5), layout="constrained")
     FigureCanvasAgg(figure)
-    parts: Any = figure.subfigures(2, 1, height_ratios=(3, 2))
+    parts: Any = figure.subfigures(2, 1, height_ratios=(5, 3))
     above, below = parts
     _curve(above, losses, accuracies)
     _misread(below, digits, scores)
@@ -45,17 +45,15 @@ def _curve(figure: Any, losses: Sequence[float], accuracies: Sequence[float]) ->
     left.plot(steps, losses, color="0.75", linewidth=0.8, label="each step")
     width = min(20, len(losses))
     smooth = np.convolve(losses, np.ones(width) / width, mode="valid")
-    left.plot(steps[width - 1 :], smooth, color="C0", label=f"mean of {width} steps")
+    middle = steps[width // 2 :][: len(smooth)]
+    left.plot(middle, smooth, color="C0", label=f"mean of {width} steps")
     left.set(title="Loss while learning", xlabel="step", ylabel="cross entropy", yscale="log")
     left.legend(frameon=False)
     epochs = np.arange(1, len(accuracies) + 1)
     right.plot(epochs, 100 * np.asarray(accuracies), "o-", color="C2", markersize=4)
-    right.set(title="Held-out digits read correctly", xlabel="epoch", ylabel="%")
+    title = f"Held-out digits read right: {accuracies[-1]:.1%} at the end"
+    right.set(title=title, xlabel="epoch", ylabel="%")
     right.locator_params(axis="x", integer=True)
-    right.annotate(
-        f"{accuracies[-1]:.1%}", (epochs[-1], 100 * accuracies[-1]), (0, -14),
-        textcoords="offset points", ha="right",
-    )  # fmt: skip
     for axes in (left, right):
         axes.grid(alpha=0.3)
         axes.spines[["top", "right"]].set_visible(False)
