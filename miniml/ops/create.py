@@ -42,7 +42,7 @@ class Full(Primitive):
 
 
 class Arange(Primitive):
-    """start, start + step, ... before `stop`: ceil((stop - start) / step) numbers along one axis."""
+    """start, start + step, ... before `stop`: ceil((stop - start) / step) numbers."""
 
     start: int | float
     stop: int | float
@@ -74,7 +74,7 @@ class Arange(Primitive):
 
 
 class Eye(Primitive):
-    """The matrix with `n` rows and `m` columns that has ones on its diagonal and zeros elsewhere."""
+    """The matrix of `n` rows and `m` columns with ones on its diagonal and zeros elsewhere."""
 
     n: int
     m: int

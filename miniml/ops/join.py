@@ -16,7 +16,7 @@ from .shape import expand_dims
 
 __all__ = [
     "Concat", "Pad", "Slice", "SliceGrad", "Split",
-    "concat", "pad", "slice", "slice_grad", "split", "stack",
+    "concat", "pad", "slice", "split", "stack",
 ]  # fmt: skip
 
 Ends = tuple[int | None, ...]
@@ -197,11 +197,6 @@ def _per_axis(ends: int | Ends | None, ndim: int) -> Ends:
     if len(entries) > ndim and entries != (None,):
         raise ShapeError(f"Slice got {len(entries)} entries {entries} for a tensor of rank {ndim}")
     return (entries + (None,) * ndim)[:ndim]
-
-
-def slice_grad(x: Any, shape: Shape, begin: Shape, end: Shape, strides: Shape) -> Any:
-    """Zeros of `shape` with x at range(begin[i], end[i], strides[i]) along every axis i."""
-    return SliceGrad(shape, begin, end, strides)(x)
 
 
 def pad(x: Any, padding: Any, value: bool | int | float = 0) -> Any:

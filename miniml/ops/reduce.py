@@ -236,4 +236,4 @@ def one_axis(name: str, axis: object) -> int | None:
     frozen = freeze(axis, name, "axis")
     if frozen is None or (isinstance(frozen, int) and not isinstance(frozen, bool)):
         return frozen
-    raise ShapeError(f"{name} got axis {axis!r}; it takes one axis, or None for the flattened tensor")
+    raise ShapeError(f"{name} got axis {axis!r}; it takes one axis, or None for all elements")

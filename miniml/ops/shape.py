@@ -140,7 +140,7 @@ def filled_shape(name: str, x: Shape, shape: Shape) -> Shape:
 
 
 def permutation(name: str, axes: tuple[int, ...], ndim: int) -> tuple[int, ...]:
-    """`axes` as numbers >= 0; ShapeError unless every axis of a tensor of rank ndim is there once."""
+    """`axes` as numbers >= 0; ShapeError unless each of the ndim axes is there once."""
     if len(axes) != ndim:
         raise ShapeError(
             f"{name} got axes {axes} for a tensor of rank {ndim}; name each of its axes once"

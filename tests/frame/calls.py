@@ -63,10 +63,14 @@ class Call:
         return max([1, *(a.size for a in self.arrays)])
 
     def entries(self) -> list[KernelEntry]:
-        """Every CPU kernel, of every provider, that takes these dtypes as they are."""
+        """Every CPU kernel, of every provider, that takes and gives these dtypes as they are."""
         dtypes = tuple(a.dtype for a in self.arrays)
         table = registry.table.get((self.primitive.name, "cpu"), [])
-        return [e for e in table if registry.supported(e) and e.signature.accepts(dtypes)]
+        found = [e for e in table if registry.supported(e) and e.signature.accepts(dtypes)]
+        if self.primitive.dynamic_outputs:
+            return found
+        outs = tuple(a.dtype for a in self.inferred)
+        return [e for e in found if e.signature.expand_outputs(len(outs)) == outs]
 
     def args(self, arrays: tuple[Any, ...] | None = None) -> tuple[Any, ...]:
         """Arguments of the primitive, const inputs in their places."""

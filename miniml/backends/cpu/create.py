@@ -28,7 +28,7 @@ def eye(*, n: int, m: int, dtype: Any, out: Array) -> None:
 
 
 def one_hot(indices: Array, *, depth: int, dtype: Any, out: Array) -> None:
-    rows = out.reshape(-1, depth)
+    rows = out.reshape(indices.size, depth)
     flat = indices.reshape(-1)
     if depth <= 16:
         np.equal(flat[:, None], np.arange(depth), out=rows)

@@ -27,7 +27,8 @@ def split(x: Array, *, axis: int, sections: Any, out: tuple[Array, ...]) -> None
 
 
 def slice_(x: Array, *, begin: Indices, end: Indices, strides: Indices) -> Array:
-    return x[place(begin, end, strides)]
+    view: Array = x[place(begin, end, strides)]
+    return view
 
 
 def slice_grad(

@@ -9,41 +9,108 @@ from typing import Any
 
 import numpy as np
 
-from ...dtype import float32, float64
+from ...dtype import DType, float32, float64
 from ..kernel import Array, KernelNode
-from .filing import ANY, BF16, FLOAT, INT, LOW, WIDE, file, file_floats, in_float32, same
+from .filing import ANY, INT, LOW, WIDE, file, file_floats, in_float32, same
 
 Axes = int | tuple[int, ...] | None
+Shape = tuple[int, ...]
+Plan = Callable[..., Any]  # plan(x, out=out)
 
 _ROWS = 1024  # as many numbers are summed by one BLAS call: more would lose accuracy
 _ONES = {d: np.ones(_ROWS, d) for d in (float32, float64)}
-for _ones in _ONES.values():
-    _ones.setflags(write=False)
 
 
-def add_up(x: Array, axes: tuple[int, ...], out: Array) -> None:
-    """Fill `out`, of the reduced shape with or without extents 1, with sums of float32 or float64.
+def sum(x: Array, *, axis: Axes, keepdims: bool, out: Array) -> None:
+    planned(x.shape, numbered(axis, x.ndim), out.shape, x.dtype)(x, out=out)
+
+
+def sum_for(node: KernelNode) -> Plan:
+    """Sum for these shapes."""
+    shape, dtype = node.inputs[0]
+    return planned(shape, numbered(node.attrs["axis"], len(shape)), node.outputs[0].shape, dtype)
+
+
+def sum_to(x: Array, *, shape: Shape, out: Array) -> None:
+    planned(x.shape, summed_axes(x.shape, shape), shape, x.dtype)(x, out=out)
+
+
+def sum_to_for(node: KernelNode) -> Plan:
+    """SumTo for these shapes."""
+    shape, dtype = node.inputs[0]
+    target = node.outputs[0].shape
+    return planned(shape, summed_axes(shape, target), target, dtype)
+
+
+def mean(x: Array, *, axis: Axes, keepdims: bool, out: Array) -> None:
+    averaged(x.shape, numbered(axis, x.ndim), out.shape, x.dtype)(x, out=out)
+
+
+def mean_for(node: KernelNode) -> Plan:
+    """Mean for these shapes."""
+    shape, dtype = node.inputs[0]
+    return averaged(shape, numbered(node.attrs["axis"], len(shape)), node.outputs[0].shape, dtype)
+
+
+def sum_whole(x: Array, *, axis: Axes, keepdims: bool, out: Array) -> None:
+    np.add.reduce(x, axis=axis, keepdims=keepdims, out=out, dtype=out.dtype)
+
+
+def sum_whole_to(x: Array, *, shape: Shape, out: Array) -> None:
+    axes = summed_axes(x.shape, shape)
+    np.add.reduce(x, axis=axes, out=out.reshape(without(x.shape, axes)), dtype=out.dtype)
+
+
+@lru_cache(maxsize=4096)
+def planned(shape: Shape, axes: tuple[int, ...], out_shape: Shape, dtype: DType) -> Plan:
+    """How to sum arrays of `shape` over `axes`, in float32 or float64.
 
     Sums over the leading axes, the trailing ones or both are products with vectors of ones: BLAS
     is 2 to 6 times as fast there as np.add.reduce, and over leading axes more accurate.
     """
-    split = blocks(x.shape, axes) if x.flags.c_contiguous else None
+    split = blocks(shape, axes)
     if split is None:
-        kept = [n for i, n in enumerate(x.shape) if i not in axes]
-        np.add.reduce(x, axis=axes, out=out.reshape(kept))
-        return
+        return folded(np.add, shape, axes, out_shape)
     lead, kept, trail = split
-    ones = _ONES[x.dtype]
-    flat = out.reshape(kept)
-    if trail > 1:
-        rows = flat if lead == 1 else np.empty(lead * kept, x.dtype)
-        np.dot(x.reshape(lead * kept, trail), ones[:trail], out=rows)
-        x = rows
-    if lead > 1 or trail == 1:
-        _add_rows(x.reshape(lead, kept), ones, flat)
+    ones = _ONES[dtype]
+    head, tail = ones[:lead], ones[:trail]
+    if trail == 1 and lead <= _ROWS:
+        if (shape, out_shape) == ((lead, kept), (kept,)):
+            return partial(np.dot, head)
+        return lambda x, out: np.dot(head, x.reshape(lead, kept), out=out.reshape(kept))
+    if lead == 1:
+        return lambda x, out: np.dot(x.reshape(kept, trail), tail, out=out.reshape(kept))
+
+    def both(x: Array, out: Array) -> None:
+        rows = x if trail == 1 else np.dot(x.reshape(lead * kept, trail), tail)
+        add_rows(rows.reshape(lead, kept), ones, out.reshape(kept))
+
+    return both
 
 
-def _add_rows(x: Array, ones: Array, out: Array) -> None:
+def folded(ufunc: np.ufunc, shape: Shape, axes: tuple[int, ...], out_shape: Shape) -> Plan:
+    """How to reduce arrays of `shape` over `axes` with a ufunc."""
+    left = without(shape, axes)
+    if out_shape == left:
+        return partial(ufunc.reduce, axis=axes)
+    return lambda x, out: ufunc.reduce(x, axis=axes, out=out.reshape(left))
+
+
+@lru_cache(maxsize=4096)
+def averaged(shape: Shape, axes: tuple[int, ...], out_shape: Shape, dtype: DType) -> Plan:
+    """How to average arrays of `shape` over `axes`, in float32 or float64."""
+    add_up = planned(shape, axes, out_shape, dtype)
+    count = np.array(product(shape[a] for a in axes), dtype)
+
+    def average(x: Array, out: Array) -> None:
+        add_up(x, out=out)
+        np.true_divide(out, count, out=out)
+
+    return average
+
+
+def add_rows(x: Array, ones: Array, out: Array) -> None:
+    """Sum a matrix over its rows, _ROWS of them at a time."""
     while len(x) > _ROWS:
         parts = np.empty((-(-len(x) // _ROWS), x.shape[1]), x.dtype)
         for i, part in enumerate(parts):
@@ -53,26 +120,23 @@ def _add_rows(x: Array, ones: Array, out: Array) -> None:
     np.dot(ones[: len(x)], x, out=out)
 
 
-@lru_cache(maxsize=1024)
-def blocks(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, int, int] | None:
+def blocks(shape: Shape, axes: tuple[int, ...]) -> tuple[int, int, int] | None:
     """(lead, kept, trail) where reducing `axes` leaves the middle of that view, else None.
 
     None also where np.add.reduce, which sums contiguous numbers pairwise, is as good or better.
     """
-    ndim = len(shape)
-    left = [i for i in range(ndim) if i not in axes and shape[i] != 1]
-    if not left or 0 in shape:
+    long = [i for i in range(len(shape)) if i not in axes and shape[i] != 1]
+    if not long or 0 in shape:
         return None
-    first, last = left[0], left[-1]
+    first, last = long[0], long[-1]
     if any(i in axes and shape[i] != 1 for i in range(first, last)):
         return None
     trail = product(shape[last + 1 :])
-    return (
-        None if trail > _ROWS else (product(shape[:first]), product(shape[first : last + 1]), trail)
-    )
+    if trail > _ROWS:
+        return None
+    return product(shape[:first]), product(shape[first : last + 1]), trail
 
 
-@lru_cache(maxsize=1024)
 def numbered(axis: Axes, ndim: int) -> tuple[int, ...]:
     """The axes as numbers >= 0."""
     if axis is None:
@@ -81,47 +145,16 @@ def numbered(axis: Axes, ndim: int) -> tuple[int, ...]:
 
 
 @lru_cache(maxsize=1024)
-def summed_axes(shape: tuple[int, ...], target: tuple[int, ...]) -> tuple[int, ...]:
+def summed_axes(shape: Shape, target: Shape) -> tuple[int, ...]:
     """The axes over which an array of `shape` is summed to have the shape `target`."""
     lead = len(shape) - len(target)
     ones = (lead + i for i, n in enumerate(target) if n == 1 and shape[lead + i] != 1)
     return (*range(lead), *ones)
 
 
-def sum(x: Array, *, axis: Axes, keepdims: bool, out: Array) -> None:
-    add_up(x, numbered(axis, x.ndim), out)
-
-
-def sum_exactly(x: Array, *, axis: Axes, keepdims: bool, out: Array) -> None:
-    np.add.reduce(x, axis=axis, keepdims=keepdims, out=out, dtype=out.dtype)
-
-
-def sum_to_for(node: KernelNode) -> Callable[..., Any]:
-    """SumTo for these shapes: one BLAS call where a short matrix is summed over its rows."""
-    shape, target = node.inputs[0].shape, node.outputs[0].shape
-    if len(shape) == 2 and shape[1:] == target and 0 < shape[0] <= _ROWS and shape[1] > 1:
-        return partial(np.dot, _ONES[node.inputs[0].dtype][: shape[0]])
-    return partial(sum_to, **node.attrs)
-
-
-def sum_to(x: Array, *, shape: tuple[int, ...], out: Array) -> None:
-    axes = summed_axes(x.shape, shape)
-    if axes:
-        add_up(x, axes, out)
-    else:
-        np.copyto(out, x)
-
-
-def sum_exactly_to(x: Array, *, shape: tuple[int, ...], out: Array) -> None:
-    axes = summed_axes(x.shape, shape)
-    kept = [n for i, n in enumerate(x.shape) if i not in axes]
-    np.add.reduce(x, axis=axes, out=out.reshape(kept), dtype=out.dtype)
-
-
-def mean(x: Array, *, axis: Axes, keepdims: bool, out: Array) -> None:
-    axes = numbered(axis, x.ndim)
-    add_up(x, axes, out)
-    np.true_divide(out, product(x.shape[a] for a in axes), out=out)
+def without(shape: Shape, axes: tuple[int, ...]) -> Shape:
+    """The shape with `axes` gone."""
+    return tuple(n for i, n in enumerate(shape) if i not in axes)
 
 
 def prod(x: Array, *, axis: Axes, keepdims: bool, out: Array) -> None:
@@ -143,7 +176,7 @@ def logsumexp(x: Array, *, axis: Axes, keepdims: bool, out: Array) -> None:
     terms = np.empty(x.shape, x.dtype)
     np.subtract(x, peak, out=terms)
     np.exp(terms, out=terms)
-    np.add.reduce(terms, axis=axis, keepdims=keepdims, out=out)
+    sum(terms, axis=axis, keepdims=keepdims, out=out)
     np.log(out, out=out)
     np.add(out, peak.reshape(out.shape), out=out)
 
@@ -161,12 +194,14 @@ def cumsum(x: Array, *, axis: int, reverse: bool, exclusive: bool, out: Array) -
 # Sums of integers and bools are given in 64 bits.
 _WHOLE = [f"{c}->{'L' if c.isupper() else 'l'}" for c in "?" + INT]
 
-file_floats("Sum", sum)
-file("Sum", sum_exactly, *_WHOLE)
+file("Sum", sum, *same(1, WIDE), specialize=sum_for)
+file("Sum", in_float32(sum), *same(1, LOW))
+file("Sum", sum_whole, *_WHOLE)
 file("SumTo", sum_to, *same(1, WIDE), specialize=sum_to_for)
 file("SumTo", in_float32(sum_to), *same(1, LOW))
-file("SumTo", sum_exactly_to, *same(1, INT))
-file_floats("Mean", mean)
+file("SumTo", sum_whole_to, *same(1, INT))
+file("Mean", mean, *same(1, WIDE), specialize=mean_for)
+file("Mean", in_float32(mean), *same(1, LOW))
 file_floats("Prod", prod)
 file("Prod", prod, *_WHOLE)
 file("Max", reducing(np.maximum.reduce), *same(1, ANY))

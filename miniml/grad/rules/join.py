@@ -25,7 +25,7 @@ def get_bprop_split(self: ops.Split) -> Bprop:
 @bprop_getters.register(ops.Slice)
 def get_bprop_slice(self: ops.Slice) -> Bprop:
     def bprop(x: Any, out: Any, dout: Any) -> tuple[Any]:
-        return (ops.slice_grad(dout, x.shape, self.begin, self.end, self.strides),)
+        return (ops.SliceGrad(x.shape, self.begin, self.end, self.strides)(dout),)
 
     return bprop
 

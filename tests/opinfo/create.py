@@ -1,0 +1,93 @@
+"""Rows of tensors made from nothing but numbers, and of one-hot rows."""
+
+import numpy as np
+
+from miniml import ops
+from miniml.dtype import float32, int8, int64
+from miniml.errors import DTypeError, ShapeError
+from miniml.testing import OpInfo, Refusal, Sample
+
+from .draws import SHAPES
+
+
+def full_samples(rng, dtype):
+    for shape in SHAPES:
+        for value in (0, 1):
+            yield Sample((), {"shape": shape, "value": value, "dtype": dtype})
+
+
+def arange_samples(rng, dtype):
+    for start, stop, step in ((0, 5, 1), (3, 3, 1), (2, 30, 7), (9, 2, -3), (4, 5, 2)):
+        yield Sample((), {"start": start, "stop": stop, "step": step, "dtype": dtype})
+    if dtype.kind not in "iu":
+        yield Sample((), {"start": -0.5, "stop": 1.0, "step": 0.25, "dtype": dtype})
+
+
+def eye_samples(rng, dtype):
+    for n, m in ((1, 1), (3, 4), (5, 2), (0, 3), (3, 0)):
+        yield Sample((), {"n": n, "m": m, "dtype": dtype})
+
+
+def one_hot_samples(rng, dtype):
+    for shape, depth in (((), 3), ((0, 2), 3), ((1,), 1), ((5,), 4), ((2, 3), 20), ((4,), 0)):
+        low = 0 if dtype.kind == "u" else -2
+        indices = np.asarray(rng.integers(low, depth + 2, size=shape)).astype(dtype)
+        for out in (float32, int64):
+            yield Sample((indices,), {"depth": depth, "dtype": out})
+
+
+def one_hot_by_comparison(indices, depth, dtype):
+    return (np.asarray(indices)[..., None].astype(int) == np.arange(depth)).astype(dtype)
+
+
+def filled(value, dtype, match="cannot hold", shape=(2,)):
+    attrs = {"shape": shape, "value": value, "dtype": dtype}
+    return Refusal((), match, attrs, ShapeError if shape != (2,) else DTypeError)
+
+
+def counted(match, error, dtype=int64, **attrs):
+    return Refusal((), match, {"start": 0, "stop": 5, "step": 1, "dtype": dtype, **attrs}, error)
+
+
+ROWS = (
+    OpInfo(
+        ops.Full,
+        full_samples,
+        lambda shape, value, dtype: np.full(shape, dtype.type(value)),
+        refused=(
+            filled(float("nan"), int64),
+            filled(float("inf"), int8),
+            filled(300, int8),
+            filled(2.5, int64),
+            filled(2, np.dtype(bool)),
+            filled(0, int64, "0 or more", (2, -1)),
+        ),
+    ),
+    OpInfo(
+        ops.Arange,
+        arange_samples,
+        lambda start, stop, step, dtype: np.arange(start, stop, step).astype(dtype),
+        refused=(
+            counted("the step is not 0", ShapeError, step=0),
+            counted("finite", ShapeError, stop=float("inf"), dtype=float32),
+            counted("cannot count in bool", DTypeError, dtype=np.dtype(bool)),
+            counted("cannot hold", DTypeError, stop=300, dtype=int8),
+            counted("cannot hold", DTypeError, step=0.5),
+        ),
+    ),
+    OpInfo(
+        ops.Eye,
+        eye_samples,
+        lambda n, m, dtype: np.eye(n, m, dtype=dtype),
+        refused=(Refusal((), "0 or more", {"n": 2, "m": -1, "dtype": float32}, ShapeError),),
+    ),
+    OpInfo(
+        ops.OneHot,
+        one_hot_samples,
+        one_hot_by_comparison,
+        refused=(
+            Refusal((np.ones(3),), "integer dtype", {"depth": 3, "dtype": float32}, DTypeError),
+            Refusal((np.ones(3, int),), "0 or more", {"depth": -1, "dtype": float32}, ShapeError),
+        ),
+    ),
+)
