@@ -140,7 +140,8 @@ class Instance:
         out = self._name("o", outs[0] if prepared.single else outs)
         stem = node.primitive.name if node.primitive.name.isidentifier() else "kernel"
         if isinstance(prepared.function, np.ufunc):
-            return f"{self._name(stem, prepared.function)}({', '.join([*given, out])})"
+            given.append(f"out={out}" if prepared.function in _KEYWORD_OUT else out)
+            return f"{self._name(stem, prepared.function)}({', '.join(given)})"
         attrs = prepared.node.attrs
         keywords, function = [], prepared.function
         if prepared.entry.specialize is None and not any(map(keyword.iskeyword, attrs)):
