@@ -1,0 +1,391 @@
+"""The kernel table: signatures, duplicates, ranking, widening, and what its errors list."""
+
+import numpy as np
+import pytest
+
+import miniml as ml
+from miniml import Kernel, KernelAttr, Launch, Primitive, elementwise_kernel, kernel, raw_kernel
+from miniml.backends import registry
+from miniml.backends.signature import ArraySpec, parse
+from miniml.dtype import ALL, FLOATS, INTEGERS
+from miniml.errors import DeclarationError, DTypeError, DuplicateError, KernelNotFoundError
+from miniml.primitive import primitives
+
+
+@pytest.fixture(autouse=True)
+def _forget_kernels():
+    """The table is as before after each test; programs see that it changed."""
+    table = {key: list(entries) for key, entries in registry.table.items()}
+    specs, known = dict(registry.specs), dict(primitives)
+    yield
+    for now, before in ((registry.table, table), (registry.specs, specs), (primitives, known)):
+        now.clear()
+        now.update(before)
+    registry.version += 1
+
+
+def primitive(name="KerOne", inputs=1, outputs=1, **body):
+    """A throwaway primitive whose outputs are like its first input."""
+    names = ", ".join("xyz"[:inputs])
+    one = "x" if outputs == 1 else ", ".join(["x"] * outputs)
+    source = f"def infer_shape(self, {names}): return {one}\n"
+    source += f"def infer_dtype(self, {names}): return {one}\n"
+    exec(source, rules := {})
+    rules.pop("__builtins__")
+    extra = {} if outputs == 1 else {"outputs": tuple("abc"[:outputs])}
+    return type(name, (Primitive,), {"__module__": __name__, **rules, **extra, **body})
+
+
+def constant(value):
+    def fill(x, *, out):
+        out[...] = value
+
+    fill.__qualname__ = f"constant_{value}"
+    return fill
+
+
+class TestSignatures:
+    @pytest.mark.parametrize("text", ["f->f", "?ff->f", "->d", "f*->f", "f->f*", "lf*->f", "E->E"])
+    def test_text_round_trips(self, text):
+        assert str(parse(text)) == text
+
+    @pytest.mark.parametrize("text", ["ff", "f->", "f**->f", "*->f", "f*f->f", "x->f", "F->F", ""])
+    def test_bad_text_is_refused(self, text):
+        with pytest.raises(DeclarationError, match="signature"):
+            parse(text)
+
+    def test_kernel_attr_is_the_same_thing(self):
+        attr = KernelAttr().add_input_attr(ml.float32).add_input_attr("int64")
+        assert str(attr.add_output_attr(bool).signature) == "fl->?"
+        assert attr.signature.inputs == parse("fl->?").inputs
+        formats = KernelAttr().add_input_attr(ml.float32, "NCHW").add_output_attr(ml.float32)
+        assert formats.signature.input_formats == ("NCHW",)
+
+    def test_kernel_attr_for_any_number_of_inputs(self):
+        attr = KernelAttr().add_all_same_attr().add_input_attr("float32").add_output_attr("float32")
+        assert str(attr.signature) == "f*->f"
+
+    def test_kernel_attr_needs_an_output(self):
+        with pytest.raises(DeclarationError, match="KernelAttr has no output"):
+            kernel("KerOne", "cpu", KernelAttr().add_input_attr(ml.float32))
+        with pytest.raises(DTypeError, match="complex"):
+            KernelAttr().add_input_attr("complex64")
+
+    def test_letters_are_spelling_only(self):
+        assert parse("q->q") == parse("l->l")
+        assert parse("Q->Q").inputs == (ml.uint64,)
+
+    def test_repeated_inputs(self):
+        assert parse("lf*->f").accepts((ml.int64, ml.float32, ml.float32))
+        assert parse("lf*->f").accepts((ml.int64,))
+        assert not parse("lf*->f").accepts((ml.float32, ml.float32))
+
+
+class TestFiling:
+    def test_a_taken_place_is_refused_with_file_and_line(self):
+        kernel("KerOne", "cpu", "f->f")(constant(1))
+        with pytest.raises(
+            DuplicateError, match=r"KerOne has a kernel f->f on cpu .*\.py:\d+; give"
+        ):
+            kernel("KerOne", "cpu", "f->f")(constant(2))
+        kernel("KerOne", "cpu", "f->f", provider="mine")(constant(2))
+        kernel("KerOne", "cpu", "d->d")(constant(2))
+
+    def test_the_same_function_filed_again_replaces(self):
+        for value in (1, 2):
+
+            @kernel("KerAgain", "cpu", "f->f")
+            def again(x, *, out, value=value):
+                out[...] = value
+
+        assert len(registry.table["KerAgain", "cpu"]) == 1
+        assert primitive("KerAgain")()(ml.Tensor(0.0)).item() == 2.0
+
+    @pytest.mark.parametrize("order", ["kernel first", "primitive first"])
+    def test_arity_is_checked_when_the_second_half_arrives(self, order):
+        halves = [
+            lambda: kernel("KerArity", "cpu", "f->f")(constant(1)),
+            lambda: primitive("KerArity", inputs=2),
+        ]
+        first, second = halves if order == "kernel first" else halves[::-1]
+        first()
+        with pytest.raises(DeclarationError, match="f->f has 1 inputs; the primitive has 2: x, y"):
+            second()
+
+    @pytest.mark.parametrize("order", ["kernel first", "primitive first"])
+    def test_outputs_are_counted(self, order):
+        halves = [
+            lambda: kernel("KerOut", "cpu", "f->f")(constant(1)),
+            lambda: primitive("KerOut", outputs=2),
+        ]
+        first, second = halves if order == "kernel first" else halves[::-1]
+        first()
+        with pytest.raises(DeclarationError, match="has 1 outputs; the primitive has 2: a, b"):
+            second()
+
+    @pytest.mark.parametrize("order", ["kernel first", "primitive first"])
+    def test_attributes_are_asked_for_by_name(self, order):
+        def wrong(x, *, beta, out):
+            out[...] = x
+
+        halves = [
+            lambda: kernel("KerAttrs", "cpu", "f->f")(wrong),
+            lambda: primitive("KerAttrs", __annotations__={"alpha": float}),
+        ]
+        first, second = halves if order == "kernel first" else halves[::-1]
+        first()
+        with pytest.raises(DeclarationError, match="does not take alpha and asks for beta"):
+            second()
+
+    def test_a_device_and_a_signature_are_needed(self):
+        with pytest.raises(DeclarationError, match="device 'tpu' is unknown; file it under 'cpu'"):
+            kernel("KerOne", "tpu", "f->f")
+        with pytest.raises(DeclarationError, match="'cuda-sim' runs the 'cuda' ones"):
+            kernel("KerOne", "cuda-sim", "f->f")
+        with pytest.raises(DeclarationError, match="kernel for KerOne has no signature"):
+            kernel("KerOne", "cpu")
+
+
+class TestSelection:
+    def test_providers_as_the_context_ranks_them(self):
+        op = primitive()()
+        for name in ("miniml", "a", "b"):
+            kernel("KerOne", "cpu", "f->f", provider=name)(
+                constant("miniml a b".split().index(name))
+            )
+        x = ml.Tensor(9.0)
+        assert op(x).item() == 0.0
+        with ml.context(providers=("b", "a")):
+            assert op(x).item() == 2.0
+        with ml.context(providers="a"):
+            assert op(x).item() == 1.0
+        assert op(x).item() == 0.0
+
+    def test_an_unknown_provider_is_passed_over(self):
+        op = primitive()()
+        kernel("KerOne", "cpu", "f->f")(constant(1))
+        with ml.context(providers=("nobody",)):
+            assert op(ml.Tensor(0.0)).item() == 1.0
+
+    def test_machine_features_then_priority(self):
+        op = primitive()()
+        kernel("KerOne", "cpu", "f->f")(constant(1))
+        kernel("KerOne", "cpu", "f->f", requires=("no_such_feature",), priority=9)(constant(2))
+        assert op(ml.Tensor(0.0)).item() == 1.0
+        present = next(f for f, on in registry.machine_features().items() if on)
+        kernel("KerOne", "cpu", "f->f", requires=(present.lower(),), priority=5)(constant(3))
+        assert op(ml.Tensor(0.0)).item() == 3.0
+
+    def test_exact_dtypes_come_before_providers(self):
+        op = primitive()()
+        kernel("KerOne", "cpu", "f->f")(constant(1))
+        kernel("KerOne", "cpu", "d->d", provider="mine")(constant(2))
+        with ml.context(providers=("mine",)):
+            assert op(ml.Tensor(0.0)).item() == 1.0
+
+    def test_without_an_exact_kernel_inputs_are_widened(self):
+        op = primitive()()
+
+        @kernel("KerOne", "cpu", "d->d")
+        def half(x, *, out):
+            assert x.dtype == np.float64
+            np.multiply(x, 0.5, out=out)
+
+        for dtype in (ml.float16, ml.bfloat16, ml.float32):
+            out = op(ml.Tensor([3.0]).astype(dtype))
+            assert (out.dtype, out.astype("float32").tolist()) == (dtype, [1.5])
+
+    def test_several_inputs_are_widened_to_one_dtype(self):
+        op = primitive("KerTwo", inputs=2)()
+        kernel("KerTwo", "cpu", "ff->f")(np.add)
+        a, b = ml.Tensor(1.0, dtype="float16"), ml.Tensor(2.0, dtype="bfloat16")
+        assert (op(a, b).dtype, op(a, b).item()) == (ml.float16, 3.0)
+
+    @pytest.mark.parametrize("source", ALL)
+    @pytest.mark.parametrize("target", ALL)
+    def test_widening_loses_nothing(self, source, target):
+        if not registry._lossless(source, target):
+            return
+        low, high = _ends(source)
+        for value in (low, high):
+            wide = np.array(value, source).astype(target)
+            assert wide.astype(source) == np.array(value, source)
+            assert target not in FLOATS or float(wide) == float(value)
+
+    def test_64_bit_integers_are_not_widened_to_floats(self):
+        op = primitive()()
+        kernel("KerOne", "cpu", "d->d")(constant(1))
+        with pytest.raises(
+            KernelNotFoundError, match=r"KerOne has no kernel for l \(int64\) on cpu"
+        ):
+            op(ml.Tensor(1))
+
+    def test_the_error_lists_what_exists_and_what_came(self):
+        op = primitive()()
+        kernel("KerOne", "cpu", "d->d", "f->f")(constant(1))
+        kernel("KerOne", "cpu", "?->?", requires=("no_such_feature",))(constant(2))
+        with pytest.raises(KernelNotFoundError) as caught:
+            op(ml.Tensor([1, 2]))
+        assert str(caught.value) == (
+            "KerOne has no kernel for l (int64) on cpu; it has d->d (miniml), f->f (miniml); not "
+            "on this machine: ?->? (miniml, requires no_such_feature); cast the inputs, or file one "
+            "with @kernel('KerOne', 'cpu', 'l->...')"
+        )
+        assert "op(ml.Tensor([1, 2]))" in caught.value.__notes__[0]
+
+    def test_no_kernel_at_all(self):
+        with pytest.raises(
+            KernelNotFoundError, match="KerOne has no kernel on cpu; it has none any"
+        ):
+            primitive()()(ml.Tensor(1.0))
+        elementwise_kernel("KerOne", "x", "f->f")
+        with pytest.raises(KernelNotFoundError, match="on cpu; it has kernels on cuda"):
+            primitive()()(ml.Tensor(1.0))
+
+    def test_the_rules_dtypes_must_be_the_signatures(self):
+        op = primitive(infer_dtype=lambda self, x: ml.float64)()
+        kernel("KerOne", "cpu", "f->f")(constant(1))
+        with pytest.raises(
+            DeclarationError,
+            match=r"KerOne infer_dtype gives float64 for inputs float32; the kernel f->f \(minim",
+        ):
+            op(ml.Tensor(1.0))
+
+    def test_a_new_kernel_is_seen_at_once(self):
+        op = primitive()()
+        kernel("KerOne", "cpu", "f->f")(constant(1))
+        assert op(ml.Tensor(0.0)).item() == 1.0
+        kernel("KerOne", "cpu", "f->f", provider="fast", priority=1)(constant(7))
+        assert op(ml.Tensor(0.0)).item() == 7.0
+
+
+def _ends(dtype):
+    if dtype == ml.bool_:
+        return False, True
+    if dtype in INTEGERS:
+        return np.iinfo(dtype).min, np.iinfo(dtype).max
+    info = ml.dtype.ml_dtypes.finfo(dtype)
+    return info.smallest_subnormal, info.max
+
+
+class TestCalls:
+    def test_a_kernel_gets_arrays_by_position_and_attributes_by_keyword(self):
+        seen = {}
+
+        @kernel("KerSeen", "cpu", "f->f")
+        def see(x, *, alpha, out):
+            seen.update(x=x, alpha=alpha, out=out)
+            out[...] = alpha * x
+
+        op = primitive("KerSeen", __annotations__={"alpha": float})(0.5)
+        assert op(ml.Tensor(4.0)).item() == 2.0
+        assert seen["alpha"] == 0.5
+        assert type(seen["x"]) is np.ndarray
+        assert not seen["x"].flags.writeable
+        assert seen["out"].flags.c_contiguous
+        assert not np.shares_memory(seen["x"], seen["out"])
+
+    def test_a_launch_is_skipped_only_when_every_output_is_empty(self):
+        ran = []
+
+        @kernel("KerSum", "cpu", "f->f")
+        def summed(x, *, out):
+            ran.append(x.shape)
+            out[...] = x.sum()
+
+        op = primitive("KerSum", infer_shape=lambda self, x: x[1:])()
+        assert op(ml.Tensor(np.zeros((0, 2), np.float32))).tolist() == [0.0, 0.0]
+        op(ml.Tensor(np.zeros((2, 0), np.float32)))
+        assert ran == [(0, 2)]
+
+    def test_floating_point_warnings_are_off(self):
+        assert ml.ops.exp(ml.Tensor(1e4)).item() == np.inf
+
+    def test_the_life_of_a_class_kernel(self):
+        life = []
+
+        class KerClass(Primitive):
+            scale: float = 1.0
+
+            def infer_shape(self, x):
+                return x
+
+            def infer_dtype(self, x):
+                return x
+
+        @kernel("KerClass", "cpu", "f->f")
+        class Scaled(Kernel):
+            def prepare(self, node):
+                life.append(("prepare", node.name, node.inputs[0].shape, dict(node.attrs)))
+                self.scale = node.attrs["scale"]
+                self.shape = node.inputs[0].shape
+
+            def workspace(self):
+                return (ArraySpec(self.shape, ml.float32),)
+
+            def launch(self, inputs, workspace, outputs, stream):
+                life.append(("launch", stream))
+                np.multiply(inputs[0], self.scale, out=workspace[0])
+                outputs[0][...] = workspace[0]
+
+        op = KerClass(3.0)
+        assert [op(ml.Tensor([v])).item() for v in (1.0, 2.0)] == [3.0, 6.0]
+        assert life[0] == ("prepare", "KerClass", (1,), {"scale": 3.0})
+        assert [step for step, *_ in life] == ["prepare", "launch", "launch"]
+        assert life[1] == ("launch", None)
+
+
+SOURCE = 'extern "C" __global__ void row_sum(const T* x, T* out, long n) { /* ... */ }'
+
+
+class TestCudaDeclarations:
+    @pytest.mark.parametrize("order", ["kernel first", "primitive first"])
+    def test_an_expression_speaks_of_inputs_and_attributes(self, order):
+        halves = [
+            lambda: elementwise_kernel("KerSnake", "x + sin(alhpa * x)", "f->f", "d->d"),
+            lambda: primitive("KerSnake", __annotations__={"alpha": float}),
+        ]
+        first, second = halves if order == "kernel first" else halves[::-1]
+        first()
+        with pytest.raises(
+            DeclarationError, match=r"names alhpa; .* inputs x and attributes alpha"
+        ):
+            second()
+
+    @pytest.mark.parametrize("order", ["kernel first", "primitive first"])
+    def test_a_right_expression_is_filed(self, order):
+        halves = [
+            lambda: elementwise_kernel("KerSnake", "x + sin(alpha * x) * 2.5f", "f->f", "d->d"),
+            lambda: primitive("KerSnake", __annotations__={"alpha": float}),
+        ]
+        first, second = halves if order == "kernel first" else halves[::-1]
+        first(), second()
+        assert len(registry.table["KerSnake", "cuda"]) == 2
+
+    @pytest.mark.parametrize("text", ["", "x;", "f(x", "x; y = 2"])
+    def test_what_is_not_one_expression_is_refused(self, text):
+        with pytest.raises(DeclarationError, match="is not one C expression"):
+            elementwise_kernel("KerOne", text, "f->f")
+
+    def test_raw_text_must_have_its_entry_and_a_launch_rule(self):
+        def launch(node):
+            return Launch((1,), (32,))
+
+        raw_kernel("KerRaw", "f->f", entry="row_sum", source=SOURCE, launch=launch)
+        with pytest.raises(DeclarationError, match="__global__ function 'row_sun'"):
+            raw_kernel("KerRaw", "d->d", entry="row_sun", source=SOURCE, launch=launch)
+        with pytest.raises(DeclarationError, match="launch must be a function"):
+            raw_kernel("KerRaw", "d->d", entry="row_sum", source=SOURCE, launch=Launch((1,), (1,)))
+
+    @pytest.mark.parametrize("order", ["kernel first", "primitive first"])
+    def test_raw_kernels_are_counted_too(self, order):
+        halves = [
+            lambda: raw_kernel(
+                "KerRaw", "ff->f", entry="row_sum", source=SOURCE, launch=lambda node: None
+            ),
+            lambda: primitive("KerRaw"),
+        ]
+        first, second = halves if order == "kernel first" else halves[::-1]
+        first()
+        with pytest.raises(DeclarationError, match="ff->f has 2 inputs; the primitive has 1: x"):
+            second()
