@@ -41,6 +41,8 @@ from .runtime.explain import explain as explain
 from .runtime.jit import jit as jit
 from . import nn as nn  # isort: skip
 from . import optim as optim
+from .train import load_checkpoint as load_checkpoint
+from .train import save_checkpoint as save_checkpoint
 from .train import train_step as train_step
 
 __version__ = "0.1.0"
