@@ -122,8 +122,10 @@ def _check(name: str, before: Graph, after: Graph) -> None:
             if find(before) != find(after):
                 raise GraphError(f"graph {after.name!r} has other {what} than before")
     except GraphError as error:
-        error.add_note(f"pass {name!r} made this of the graph:\n{after}")
-        raise
+        broken = GraphError(f"pass {name!r} broke a rule of graphs: {error}")
+        for note in getattr(error, "__notes__", ()):
+            broken.add_note(note)
+        raise broken from error
 
 
 def _types(variables: Sequence[Var]) -> tuple[str, ...]:

@@ -93,7 +93,11 @@ def broken_graphs():
     yield "input twice", replace(graph, inputs=(x, x)), "defined a second time"
     yield "dropped", replace(graph, nodes=nodes[1:]), "before it is defined"
     yield "output", replace(graph, outputs=(typed((2, 3)),)), "returns a value that nothing defines"
-    yield "shape", with_node(graph, 0, outputs=(typed((3, 2)),)), r"is inferred to be float32\[2,3\]"
+    yield (
+        "shape",
+        with_node(graph, 0, outputs=(typed((3, 2)),)),
+        r"is inferred to be float32\[2,3\]",
+    )
     yield "dtype", with_node(graph, 6, outputs=(typed((3,)),)), r"is inferred to be int64\[3\]"
     yield "count", with_node(graph, 0, outputs=(*exp.outputs, typed((2, 3)))), "inference gives 1"
     yield "refused", with_node(graph, 1, inputs=(exp.outputs[0], typed((4,)))), "before it is def"
@@ -107,7 +111,11 @@ def broken_graphs():
     wrong = typed((2,), value=np.zeros(2))
     yield "value", replace(graph, constants=(array, scalar, wrong)), r"value of float64\[2\]"
     yield "made constant", with_node(graph, 0, outputs=(typed((2, 3), value=X),)), "carries a const"
-    yield "state type", replace(graph, state=((w, typed((3,))),)), "stands for 'w', which is float32"
+    yield (
+        "state type",
+        replace(graph, state=((w, typed((3,))),)),
+        "stands for 'w', which is float32",
+    )
     pairs = ((w, state), (w, typed((2, 3))))
     yield "one parameter twice", replace(graph, state=pairs), "one parameter twice"
     stale = with_node(graph, 5, inputs=(state, double.outputs[0]))
