@@ -53,7 +53,7 @@ def gelu(x, approximate):
 
 
 def leaky_relu(x, slope):
-    return np.where(x > 0, x, slope * x)
+    return np.where(x > 0, x, slope * x) if slope else relu(x)
 
 
 def relu(x):
