@@ -12,7 +12,8 @@ from ..primitive import Primitive
 from ..tensor import Parameter, Tensor
 from ..trace import Trace, use_trace
 from .ir import Graph, Node, Var, interleave
-from .tracer import TracedTensor, live, replay, trace_body
+from .replay import replay
+from .tracer import TracedTensor, live, trace_body
 
 
 class RecordTrace:

@@ -15,12 +15,13 @@ from ..dtype import DType
 from ..errors import GraphError, TracedValueError, TraceEndedError
 from ..infer import infer
 from ..location import point_at, user_location
-from ..ops.elementwise import Add
 from ..ops.control import Assign
+from ..ops.elementwise import Add
 from ..primitive import Primitive
 from ..tensor import Parameter, Tensor
-from ..trace import current_trace, use_trace
+from ..trace import use_trace
 from .ir import Graph, Node, Var, interleave
+from .replay import replay
 
 _INSTEAD = {
     "bool": "use ops.select or ops.where for a choice by element, ops.cond for a branch, "
@@ -258,18 +259,6 @@ def trace_body(
     outs = tuple(result) if isinstance(result, (tuple, list)) else (result,)
     graph = inner.finish(outs, getattr(fn, "__name__", "body"))
     return graph, [value for value, _ in inner.captures.values()]
-
-
-def replay(graph: Graph, args: Sequence[Any]) -> tuple[Any, ...]:
-    """Bind every node of a graph in the current trace: inlining it, or running it op by op."""
-    env: dict[Var, Any] = dict(zip(graph.inputs, args, strict=True))
-    env.update((v, Tensor(v.abstract.value)) for v in graph.constants)
-    env.update((v, p) for p, v in graph.state)
-    trace = current_trace()
-    for node in graph.nodes:
-        inputs = interleave(node.primitive, [env[v] for v in node.inputs], dict(node.consts))
-        env.update(zip(node.outputs, trace.bind(node.primitive, inputs), strict=True))
-    return tuple(env[v] for v in graph.outputs)
 
 
 def trace_graph(

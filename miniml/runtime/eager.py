@@ -16,7 +16,8 @@ from ..backends import registry
 from ..backends.device import Array, get_device
 from ..errors import GraphError, NonFiniteError
 from ..graph.ir import Graph, interleave
-from ..graph.tracer import TracedTensor, known_value, live, replay
+from ..graph.replay import replay
+from ..graph.tracer import TracedTensor, known_value, live
 from ..infer import infer
 from ..location import point_at, user_location
 from ..primitive import Primitive

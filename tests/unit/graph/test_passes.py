@@ -17,6 +17,7 @@ from miniml.graph.passes.prune import prune
 from miniml.graph.passes.rewrite import everywhere
 from miniml.graph.passes.share import share
 from miniml.graph.passes.simplify import simplify
+from miniml.graph.replay import replay
 from miniml.graph.verify import verify
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -309,7 +310,7 @@ class TestSimplify:
     def test_signed_zeros_may_change_and_nothing_else(self):
         x = np.array([-0.0, np.nan, -np.inf, 1.5], np.float32)
         graph = ml.trace(lambda x: (x + 0.0) * 1.0, x)
-        (after,) = ml.graph.tracer.replay(simplify(graph), [ml.Tensor(x)])
+        (after,) = replay(simplify(graph), [ml.Tensor(x)])
         np.testing.assert_array_equal(after.asnumpy(), x + np.float32(0))
 
     def test_lossless_casts_keep_every_value(self):
