@@ -38,7 +38,8 @@ def analyse(name: str, items: tuple[Any, ...], shape: Shape) -> Subscript:
 
     Raises ShapeError for too many indices and OutOfRangeError for an int outside its axis.
     """
-    items, ranges = _complete(name, items, shape), []
+    in_a_row, items = _in_a_row(items), _complete(name, items, shape)
+    ranges: list[range] = []
     kept: list[int] = []
     axes: list[int] = []
     for item in items:
@@ -50,7 +51,8 @@ def analyse(name: str, items: tuple[Any, ...], shape: Shape) -> Subscript:
             axes.append(len(kept))
         if not isinstance(item, int):
             kept.append(len(ranges[-1]))
-    return Subscript(tuple(ranges), tuple(kept), tuple(axes), _place(items) if axes else 0)
+    at = next(i for i, item in enumerate(items) if _names(item)) if axes and in_a_row else 0
+    return Subscript(tuple(ranges), tuple(kept), tuple(axes), at)
 
 
 def _complete(name: str, items: tuple[Any, ...], shape: Shape) -> tuple[Any, ...]:
@@ -67,11 +69,17 @@ def _complete(name: str, items: tuple[Any, ...], shape: Shape) -> tuple[Any, ...
     return items[:dots] + rest + items[dots + 1 :]
 
 
-def _place(items: tuple[Any, ...]) -> int:
-    """NumPy's rule: tensors and ints in one row leave their shape there, else it comes first."""
-    places = [i for i, item in enumerate(items) if item == TENSOR or isinstance(item, int)]
-    in_a_row = places[-1] - places[0] + 1 == len(places)
-    return places[0] if in_a_row else 0
+def _names(item: Any) -> bool:
+    return item == TENSOR or isinstance(item, int)
+
+
+def _in_a_row(items: tuple[Any, ...]) -> bool:
+    """NumPy's rule: tensors and ints in one row leave their shape there, else it comes first.
+
+    A "..." between them separates them even where it stands for no axis.
+    """
+    places = [i for i, item in enumerate(items) if _names(item)]
+    return not places or places[-1] - places[0] + 1 == len(places)
 
 
 def _range(name: str, item: Any, extent: int, axis: int) -> range:

@@ -94,7 +94,15 @@ def _order(terms: list[str], output: str, extents: Extents) -> list[tuple[int, .
     nothing = [np.broadcast_to(np.float32(0), [extents[c] for c in term]) for term in terms]
     equation = f"{','.join(terms)}->{output}"
     path, _ = np.einsum_path(equation, *nothing, optimize=("greedy", 2**62))
-    return [tuple(sorted(takes, reverse=True)) for takes in path[1:]]
+    steps: list[tuple[int, ...]] = []
+    count = len(terms)
+    for takes in path[1:]:
+        first, *rest = sorted(takes, reverse=True)
+        for place in rest:  # results stand last, so the others keep their places
+            steps.append((first, place))
+            count -= 1
+            first = count - 1
+    return steps
 
 
 def _step(terms: list[str], result: str, extents: Extents) -> Run:

@@ -54,12 +54,12 @@ def index_add(
         check("IndexAdd", named, shape[axis], axis)
     rest = tuple(a for a in range(len(shape)) if a not in axes)
     inside = tuple(shape[a] for a in axes)
+    width = prod(shape[a] for a in rest)
     places = flat(indices, inside)
     named_axes = tuple(range(at, at + np.broadcast(*indices).ndim))
     others = tuple(a for a in range(updates.ndim) if a not in named_axes)
-    rows = updates.transpose(named_axes + others).reshape(len(places), -1)
+    rows = updates.transpose(named_axes + others).reshape(len(places), width)
     in_order = axes + rest == tuple(range(len(shape)))
-    width = prod(shape[a] for a in rest)
     sums = (out if in_order else np.empty(out.shape, out.dtype)).reshape(prod(inside), width)
     sums.fill(0)
     add_rows(sums, places, rows)
@@ -73,7 +73,7 @@ def flat(indices: tuple[Array, ...], extents: tuple[int, ...]) -> Array:
     total: Any = np.zeros((), np.int64)
     for named, extent in zip(indices, extents, strict=True):
         total = total * extent + np.where(named < 0, named + extent, named)
-    return total.reshape(-1)
+    return np.reshape(total, -1)
 
 
 def add_rows(sums: Array, places: Array, rows: Array) -> None:
@@ -103,11 +103,10 @@ def put_along_axis_add(
     axis %= out.ndim
     check("PutAlongAxisAdd", indices, extent, axis)
     steps = [s // out.itemsize for s in out.strides]
-    grid = np.ogrid[tuple(slice(n) for n in updates.shape)]
-    grid = [g * s for i, (g, s) in enumerate(zip(grid, steps, strict=True)) if i != axis]
     places: Any = np.where(indices < 0, indices + extent, indices) * steps[axis]
-    for offsets in grid:
-        places = places + offsets
+    for i, offsets in enumerate(np.ogrid[tuple(slice(n) for n in updates.shape)]):
+        if i != axis:
+            places = places + offsets * steps[i]
     out.fill(0)
     np.add.at(out.reshape(-1), places.reshape(-1), updates.reshape(-1))
 
@@ -120,10 +119,11 @@ def scatter_add(x: Array, indices: Array, updates: Array, *, axis: int, out: Arr
     updates = np.broadcast_to(updates, wanted)
     named = tuple(range(axis, axis + indices.ndim))
     others = tuple(a for a in range(updates.ndim) if a not in named)
-    rows = updates.transpose(named + others).reshape(indices.size, -1)
+    width = prod(updates.shape[a] for a in others)
+    rows = updates.transpose(named + others).reshape(indices.size, width)
     turned = np.moveaxis(out, axis, 0)
     sums = np.ascontiguousarray(turned)
-    add_rows(sums.reshape(len(sums), -1), flat((indices,), (x.shape[axis],)), rows)
+    add_rows(sums.reshape(len(sums), width), flat((indices,), (x.shape[axis],)), rows)
     if axis:
         turned[...] = sums
 
@@ -131,8 +131,8 @@ def scatter_add(x: Array, indices: Array, updates: Array, *, axis: int, out: Arr
 def scatter(x: Array, value: Array, *indices: Array, index: tuple[Any, ...], out: Array) -> None:
     np.copyto(out, x)
     # Contiguous and broadcast, so that NumPy assigns in row-major order and the last value stays.
-    whole = map(np.ascontiguousarray, np.broadcast_arrays(*indices)) if indices else ()
-    tensors = iter([a.reshape(a.shape) for a in whole])
+    whole = np.broadcast_arrays(*indices) if indices else ()
+    tensors = iter([np.array(a, order="C") for a in whole])
     place = tuple(next(tensors) if item == "tensor" else item for item in index)
     try:
         out[place] = value

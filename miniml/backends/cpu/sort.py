@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from ..kernel import Array
@@ -23,13 +25,13 @@ def topk(x: Array, *, k: int, axis: int, largest: bool, out: Pair) -> None:
     values[...] = np.take_along_axis(x, indices, axis)
 
 
-def order(x: Array, axis: int, descending: bool) -> Array:
+def order(x: Array, axis: int, descending: bool) -> Any:
     """The indices that sort x along axis, equal elements in their order, NaN as the largest."""
     if not descending:
         return np.argsort(x, axis=axis, kind="stable")
     # Sorted back to front and read back to front: equal elements keep their order.
     turned = np.argsort(np.flip(x, axis), axis=axis, kind="stable")
-    return x.shape[axis] - 1 - np.flip(turned, axis)
+    return np.subtract(x.shape[axis] - 1, np.flip(turned, axis))
 
 
 for name, fn in (("Sort", sort), ("TopK", topk)):

@@ -1,0 +1,100 @@
+"""Gradients of indexing: taking and adding are each other's transposes."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ... import ops
+from ...bprop import Bprop, bprop_getters
+from ...ops.bases import broadcast, normal_axis
+from ...ops.index import index_by
+from ...ops.subscript import TENSOR, analyse
+
+
+@bprop_getters.register(ops.Gather)
+def get_bprop_gather(self: ops.Gather) -> Bprop:
+    def bprop(x: Any, indices: Any, out: Any, dout: Any) -> tuple[Any, None]:
+        axis = normal_axis("Gather", self.axis, len(x.shape))
+        return ops.IndexAdd((axis,), axis, x.shape)(dout, indices), None
+
+    return bprop
+
+
+@bprop_getters.register(ops.Index)
+def get_bprop_index(self: ops.Index) -> Bprop:
+    def bprop(x: Any, *rest: Any) -> tuple[Any, ...]:
+        *indices, _, dout = rest
+        dx = ops.IndexAdd(self.axes, self.at, x.shape)(dout, *indices)
+        return dx, *(None for _ in indices)
+
+    return bprop
+
+
+@bprop_getters.register(ops.IndexAdd)
+def get_bprop_index_add(self: ops.IndexAdd) -> Bprop:
+    def bprop(updates: Any, *rest: Any) -> tuple[Any, ...]:
+        *indices, _, dout = rest
+        return index_by(dout, tuple(indices), self.axes, self.at), *(None for _ in indices)
+
+    return bprop
+
+
+@bprop_getters.register(ops.TakeAlongAxis)
+def get_bprop_take_along_axis(self: ops.TakeAlongAxis) -> Bprop:
+    def bprop(x: Any, indices: Any, out: Any, dout: Any) -> tuple[Any, None]:
+        extent = x.shape[normal_axis("TakeAlongAxis", self.axis, len(x.shape))]
+        dx = ops.PutAlongAxisAdd(self.axis, extent)(dout, indices)
+        return (dx if dx.shape == x.shape else ops.sum_to(dx, x.shape)), None
+
+    return bprop
+
+
+@bprop_getters.register(ops.PutAlongAxisAdd)
+def get_bprop_put_along_axis_add(self: ops.PutAlongAxisAdd) -> Bprop:
+    return lambda updates, indices, out, dout: (ops.TakeAlongAxis(self.axis)(dout, indices), None)
+
+
+@bprop_getters.register(ops.ScatterAdd)
+def get_bprop_scatter_add(self: ops.ScatterAdd) -> Bprop:
+    def bprop(x: Any, indices: Any, updates: Any, out: Any, dout: Any) -> tuple[Any, None, Any]:
+        taken = ops.Gather(self.axis)(dout, indices)
+        if taken.shape != updates.shape:
+            taken = ops.sum_to(taken, updates.shape)
+        return dout, None, taken
+
+    return bprop
+
+
+@bprop_getters.register(ops.Scatter)
+def get_bprop_scatter(self: ops.Scatter) -> Bprop:
+    def bprop(x: Any, value: Any, *rest: Any) -> tuple[Any, ...]:
+        *indices, _, dout = rest
+        dx = ops.Scatter(self.index)(dout, ops.zeros((), dout.dtype), *indices)
+        tensors = iter(indices)
+        place = tuple(next(tensors) if item == TENSOR else item for item in self.index)
+        taken = ops.getitem(dout, place)
+        if indices:
+            stays = _stays(self.index, x.shape, tuple(indices), len(taken.shape))
+            taken = ops.where(stays, taken, 0.0)
+        dvalue = taken if taken.shape == value.shape else ops.sum_to(taken, value.shape)
+        return dx, dvalue, *(None for _ in indices)
+
+    return bprop
+
+
+def _stays(items: Any, shape: tuple[int, ...], indices: tuple[Any, ...], ndim: int) -> Any:
+    """Where the value at an index is the last one for its place, and so the one that stays.
+
+    Found by scattering the indices' own positions: what is read back is the last position. It
+    has the indices' common shape, with axes of extent 1 behind it for a region of rank `ndim`.
+    """
+    named = analyse("Scatter", items, shape)
+    extents = tuple(named.shape[a] for a in named.axes)
+    common = broadcast("Scatter indices", *(i.shape for i in indices))
+    positions = np.arange(prod(common)).reshape(common)
+    slots = ops.Scatter((TENSOR,) * len(indices))(ops.zeros(extents, int), positions, *indices)
+    stays = ops.equal(index_by(slots, indices, tuple(range(len(indices))), 0), positions)
+    return ops.reshape(stays, common + (1,) * (ndim - named.at - len(common)))

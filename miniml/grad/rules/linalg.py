@@ -1,0 +1,106 @@
+"""Gradients of matrix products and Einstein sums: more of the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ... import ops
+from ...bprop import Bprop, bprop_getters
+from ...ops.equation import Equation, parse
+
+
+@bprop_getters.register(ops.MatMul)
+def get_bprop_matmul(self: ops.MatMul) -> Bprop:
+    def bprop(x: Any, y: Any, out: Any, dout: Any) -> tuple[Any, Any]:
+        a = x if len(x.shape) > 1 else ops.reshape(x, (1, *x.shape))
+        b = y if len(y.shape) > 1 else ops.reshape(y, (*y.shape, 1))
+        if a is not x or b is not y:
+            rows = a.shape[-1 if self.transpose_x else -2]
+            columns = b.shape[-2 if self.transpose_y else -1]
+            batch = dout.shape[: len(dout.shape) - (a is x) - (b is y)]
+            dout = ops.reshape(dout, (*batch, rows, columns))
+        da, db = _factors(a, b, dout, self.transpose_x, self.transpose_y)
+        return _fitted(da, a, x), _fitted(db, b, y)
+
+    return bprop
+
+
+def _factors(x: Any, y: Any, dout: Any, turned_x: bool, turned_y: bool) -> tuple[Any, Any]:
+    """dx = dout y^T and dy = x^T dout, each computed in the layout its input has."""
+    product = ops.matmul
+    if turned_x:
+        dx = product(y, dout, turned_y, True)
+    else:
+        dx = product(dout, y, False, not turned_y)
+    if len(y.shape) == 2 and len(x.shape) > 2 and not turned_x:
+        # y serves the whole batch: one product over all rows instead of a sum of products.
+        x = ops.reshape(x, (-1, x.shape[-1]))
+        dout = ops.reshape(dout, (x.shape[0], dout.shape[-1]))
+    if turned_y:
+        dy = product(dout, x, True, turned_x)
+    else:
+        dy = product(x, dout, not turned_x, False)
+    return dx, dy
+
+
+def _fitted(gradient: Any, matrix: Any, wanted: Any) -> Any:
+    """The gradient summed over the batch axes its input broadcast along, in the input's shape."""
+    if gradient.shape != matrix.shape:
+        gradient = ops.sum_to(gradient, matrix.shape)
+    return gradient if matrix is wanted else ops.reshape(gradient, wanted.shape)
+
+
+@bprop_getters.register(ops.Einsum)
+def get_bprop_einsum(self: ops.Einsum) -> Bprop:
+    def bprop(*args: Any) -> tuple[Any, ...]:
+        *operands, _, dout = args
+        equation = parse(self.equation, tuple(x.shape for x in operands))
+        plain = [_narrowed(x, t, equation) for x, t in zip(operands, equation.operands)]
+        return tuple(
+            _operand_gradient(i, operands[i].shape, plain, equation, dout)
+            for i in range(len(operands))
+        )
+
+    return bprop
+
+
+def _narrowed(x: Any, term: str, equation: Equation) -> tuple[Any, str]:
+    """An operand without the axes that broadcast, and its labels."""
+    kept = "".join(c for c, n in zip(term, x.shape) if n == equation.extents[c])
+    shape = tuple(equation.extents[c] for c in kept)
+    return (x if kept == term else ops.reshape(x, shape)), kept
+
+
+def _operand_gradient(
+    i: int, shape: tuple[int, ...], plain: list[tuple[Any, str]], equation: Equation, dout: Any
+) -> Any:
+    """dout contracted with the other operands; labels only operand i has are broadcast."""
+    term = plain[i][1]
+    once = "".join(dict.fromkeys(term))
+    others = plain[:i] + plain[i + 1 :]
+    terms = [equation.output, *(t for _, t in others)]
+    found = "".join(c for c in once if any(c in t for t in terms))
+    gradient = ops.einsum(f"{','.join(terms)}->{found}", dout, *(x for x, _ in others))
+    if found != once:
+        extents = equation.extents
+        gradient = ops.reshape(gradient, tuple(extents[c] if c in found else 1 for c in once))
+        gradient = ops.broadcast_to(gradient, tuple(extents[c] for c in once))
+    gradient = _on_diagonals(gradient, once, term, equation.extents)
+    return gradient if gradient.shape == shape else ops.reshape(gradient, shape)
+
+
+def _on_diagonals(gradient: Any, once: str, term: str, extents: dict[str, int]) -> Any:
+    """A gradient labelled `once` spread on the diagonals that the repeated labels of term take."""
+    spread: set[str] = set()
+    for label in once:
+        if term.count(label) == 1:
+            continue
+        spread.add(label)
+        labels = [c for k, c in enumerate(term) if c in spread or term.index(c) == k]
+        axes = tuple(k for k, c in enumerate(labels) if c == label)
+        shape = tuple(extents[c] for c in labels)
+        place = np.arange(extents[label])
+        gradient = ops.IndexAdd(axes, axes[0], shape)(gradient, *(place,) * len(axes))
+    return gradient

@@ -1,0 +1,281 @@
+"""Indexing against NumPy's, for indices that no row of samples would think of."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+import miniml as ml
+from miniml import ops
+from miniml.errors import DTypeError, OutOfRangeError, ShapeError, TracedValueError
+from miniml.grad import grad
+
+SHAPES = hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4)
+X = np.arange(24.0).reshape(2, 3, 4)
+
+
+def counted(shape):
+    return np.arange(float(np.prod(shape, dtype=int))).reshape(shape) + 1
+
+
+def weighted(f):
+    """sum(f(x) * weights): what reaches an element of x names the outputs it went to."""
+
+    def loss(x):
+        out = f(x)
+        return ops.sum(out * counted(out.shape))
+
+    return loss
+
+
+def assert_as_numpy(x, index):
+    """The same elements as x[index], and the gradient that np.add.at gives."""
+    wanted = x[index]
+    out = ml.Tensor(x)[index]
+    assert out.shape == np.shape(wanted)
+    np.testing.assert_array_equal(out.asnumpy(), wanted)
+    sums = np.zeros_like(x)
+    np.add.at(sums, index, counted(np.shape(wanted)))
+    dx = grad(weighted(lambda t: t[index]))(ml.Tensor(x))
+    np.testing.assert_array_equal(dx.asnumpy(), sums)
+
+
+@given(st.data())
+def test_basic_index(data):
+    x = counted(data.draw(SHAPES))
+    assert_as_numpy(x, data.draw(hnp.basic_indices(x.shape, allow_newaxis=True)))
+
+
+@given(st.data())
+def test_integer_arrays_on_all_axes(data):
+    x = counted(data.draw(hnp.array_shapes(max_dims=3, max_side=4)))
+    assert_as_numpy(x, data.draw(hnp.integer_array_indices(x.shape)))
+
+
+@st.composite
+def mixed_indices(draw, shape):
+    """Ints, slices, arrays that broadcast together, new axes and at most one Ellipsis."""
+    common = draw(hnp.array_shapes(min_dims=0, max_dims=2, min_side=1, max_side=3))
+    items, dots = [], draw(st.integers(-1, len(shape)))
+    for axis, n in enumerate(shape):
+        if axis == dots:
+            items.append(Ellipsis)
+        if draw(st.integers(0, 5)) == 0:
+            items.append(None)
+        kind = draw(st.sampled_from(["int", "slice", "array", "array"]))
+        if kind == "int":
+            items.append(draw(st.integers(-n, n - 1)))
+        elif kind == "slice":
+            items.append(draw(st.slices(n)))
+        else:
+            cut = draw(st.integers(0, len(common)))
+            items.append(draw(hnp.arrays(np.int64, common[cut:], elements=st.integers(-n, n - 1))))
+    keep = draw(st.integers(1, len(items)))
+    return tuple(items[:keep])
+
+
+@given(st.data())
+def test_any_mixture_stands_where_numpy_puts_it(data):
+    x = counted(data.draw(hnp.array_shapes(min_dims=1, max_dims=4, min_side=1, max_side=3)))
+    assert_as_numpy(x, data.draw(mixed_indices(x.shape)))
+
+
+I = np.array([0, 1])  # noqa: E741 - as in the formulas
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        (I, 0, slice(None)), (0, slice(None), I), (slice(None), 0, I), (I, ..., I),
+        (slice(None), I, ..., I), (I, None, I), (0, I), (slice(None), [True, False, True]),
+        (slice(None), *(X[0] > 3).nonzero()), X > 5, (X[:, :, 0] > 5, 1), (..., X[0, 0] > 1), ([],),
+        (slice(None, None, -2), slice(5, 0, -1), slice(-1, None, -3)),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_index(index):
+    assert_as_numpy(X, index)
+
+
+def test_masks_and_tensors_index_a_tensor():
+    x = ml.Tensor(X)
+    assert x[x > 5].tolist() == X[X > 5].tolist()
+    assert x[ml.Tensor(1), ml.Tensor([2, 0], "uint8")].tolist() == X[1, [2, 0]].tolist()
+    assert x[ml.Tensor([1], "int32"), ml.Tensor([2])].tolist() == X[[1], [2]].tolist()
+    dx = grad(lambda t: ops.sum(t[t > 5] ** 2))(x)
+    np.testing.assert_array_equal(dx.asnumpy(), np.where(X > 5, 2 * X, 0))
+
+
+def test_iteration_and_integers_from_numpy():
+    assert [r.tolist() for r in ml.Tensor(X)] == X.tolist()
+    assert ml.Tensor(X)[np.int32(-1), np.uint8(2)].tolist() == X[-1, 2].tolist()
+
+
+def test_a_traced_mask_is_refused_and_names_where():
+    masked = ml.jit(lambda t: t[t > 0])
+    with pytest.raises(TracedValueError, match=r"traced boolean mask bool\[2, 3, 4\].*ops.where"):
+        masked(ml.Tensor(X))
+
+
+def test_a_traced_index_is_an_input():
+    picked = ml.jit(lambda t, i: t[i, :, 0])
+    for i in (0, -1):
+        np.testing.assert_array_equal(picked(ml.Tensor(X), ml.Tensor(i)).asnumpy(), X[i, :, 0])
+    with pytest.raises(OutOfRangeError, match="index 2 for axis 0 of extent 2"):
+        picked(ml.Tensor(X), ml.Tensor(2))
+
+
+@pytest.mark.parametrize(
+    ("index", "error", "text"),
+    [
+        (
+            2,
+            OutOfRangeError,
+            "getitem got index 2 for axis 0 of extent 2; indices run",
+        ),
+        ((0, -4), OutOfRangeError, "index -4 for axis 1 of extent 3"),
+        ([0, 2], OutOfRangeError, "Gather got index 2 for axis 0 of extent 2"),
+        (([0, 1], [0, 3]), OutOfRangeError, "Index got index 3 for axis 1 of extent 3"),
+        ((0, 0, 0, 0), ShapeError, "4 indices for a tensor of shape"),
+        ((..., ...), ShapeError, "write it once"),
+        (slice(None, None, 0), ShapeError, "step 0"),
+        (X[0] > 1, ShapeError, "a mask has the shape of the axes it covers"),
+        (True, DTypeError, "True as an index"),
+        (1.0, DTypeError, "1.0 as an index"),
+        ("a", DTypeError, "'a' as an index"),
+        ([0.5], DTypeError, "needs integer indices; got float"),
+        (slice(0, 1.5), DTypeError, "the ends and the step of a slice are ints"),
+        (([0, 1], [0, 1, 2]), ShapeError, "Index indices cannot broadcast shapes"),
+    ],
+    ids=str,
+)
+def test_refused_index(index, error, text):
+    with pytest.raises(error) as caught:
+        ml.Tensor(X)[index]
+    assert text in str(caught.value)
+
+
+def test_out_of_range_is_an_index_error_with_the_callers_line():
+    with pytest.raises(IndexError) as caught:
+        ops.gather(ml.Tensor(X), [7])
+    assert "ops.gather(ml.Tensor(X), [7])" in "".join(caught.value.__notes__)
+
+
+# Adding at indices
+
+
+@pytest.mark.parametrize(
+    ("rows", "count", "width"), [(5, 7, 1), (5, 40, 3), (50, 2000, 16), (3, 0, 2)]
+)
+def test_repeated_rows_accumulate_by_every_path_of_the_kernel(rows, count, width):
+    rng = np.random.default_rng(0)
+    places = rng.integers(-rows, rows, count)
+    updates = rng.normal(size=(count, width))
+    wanted = np.zeros((rows, width))
+    np.add.at(wanted, places, updates)
+    got = ops.IndexAdd((0,), 0, (rows, width))(updates, places)
+    np.testing.assert_allclose(got.asnumpy(), wanted, rtol=1e-12, atol=1e-12)
+    x = rng.normal(size=(rows, width))
+    got = ops.scatter_add(x, places, updates)
+    np.testing.assert_allclose(got.asnumpy(), x + wanted, rtol=1e-12, atol=1e-12)
+
+
+def test_scatter_add_keeps_the_dtype_of_x():
+    x = ml.Tensor([1, 2, 3], "float16")
+    assert ops.scatter_add(x, [0, 0], 1.5).tolist() == [4, 2, 3]
+    assert ops.scatter_add(x, [0], ml.Tensor([2])).dtype == ml.float16
+    with pytest.raises(DTypeError, match="float32 values for a float16 tensor"):
+        ops.scatter_add(x, [0], ml.Tensor([2.0]))
+    with pytest.raises(DTypeError, match="float32 values for a int64 tensor"):
+        ops.scatter_add(ml.Tensor([1]), [0], 0.5)
+
+
+def test_gradients_of_a_gather_with_repeats():
+    x = ml.Tensor([1.0, 2.0, 3.0])
+
+    def f(x):
+        return ops.sum(ops.gather(x, [0, 0, 2]) ** 3)
+
+    assert grad(f)(x).tolist() == [6, 0, 27]
+    assert grad(lambda x: ops.sum(grad(f)(x)))(x).tolist() == [12, 0, 18]
+    third = grad(lambda x: ops.sum(grad(lambda x: ops.sum(grad(f)(x)))(x)))
+    assert third(x).tolist() == [12, 0, 6]
+
+
+# Putting values at indices
+
+
+@given(st.data())
+def test_scatter_puts_what_numpy_puts(data):
+    x = counted(data.draw(hnp.array_shapes(min_dims=1, max_dims=3, min_side=1, max_side=3)))
+    index = data.draw(mixed_indices(x.shape))
+    value = -counted(np.shape(x[index]))
+    wanted = x.copy()
+    wanted[index] = value
+    np.testing.assert_array_equal(ops.scatter(ml.Tensor(x), index, value).asnumpy(), wanted)
+    # With one gradient per element of the output, x keeps those it still shows, and so does value.
+    weights = counted(x.shape)
+    dx, dv = grad(lambda t, v: ops.sum(ops.scatter(t, index, v) * weights), (0, 1))(
+        ml.Tensor(x), ml.Tensor(value)
+    )
+    np.testing.assert_array_equal(dx.asnumpy(), np.where(wanted == x, weights, 0))
+    shown = np.where(np.isin(value, wanted), weights[index], 0)
+    np.testing.assert_array_equal(dv.asnumpy(), shown)
+
+
+def test_scatter_takes_masks_and_numbers():
+    x = ml.Tensor([1.0, -2.0, 3.0])
+    assert ops.scatter(x, x < 0, 0.0).tolist() == [1, 0, 3]
+    assert ops.scatter(x, slice(None, None, 2), [7, 8]).tolist() == [7, -2, 8]
+    assert ops.scatter(x, ..., 5).dtype == ml.float32
+    assert x.tolist() == [1, -2, 3]
+
+
+def test_scatter_refuses():
+    x = ml.Tensor([1.0, 2.0])
+    with pytest.raises(OutOfRangeError, match="Scatter refuses its indices: index 2 is out of"):
+        ops.scatter(x, [2], 0.0)
+    with pytest.raises(ShapeError, match=r"value of shape \(3,\) for a place of shape \(2,\)"):
+        ops.scatter(x, ..., np.ones(3, np.float32))
+    with pytest.raises(TracedValueError, match="scatter got a traced boolean mask"):
+        ml.jit(lambda t: ops.scatter(t, t > 0, 0.0))(x)
+
+
+# Order
+
+NAN = np.nan
+
+
+def test_ties_keep_their_order_and_nan_is_the_largest():
+    x = ml.Tensor([2.0, NAN, 1.0, 2.0, NAN, 1.0])
+    assert ops.argsort(x).tolist() == [2, 5, 0, 3, 1, 4]
+    assert ops.argsort(x, descending=True).tolist() == [1, 4, 0, 3, 2, 5]
+    np.testing.assert_array_equal(ops.sort(x).asnumpy(), [1, 1, 2, 2, NAN, NAN])
+    assert ops.topk(x, 3)[1].tolist() == [1, 4, 0]
+    assert ops.topk(x, 3, largest=False)[1].tolist() == [2, 5, 0]
+
+
+@given(
+    hnp.arrays(
+        st.sampled_from([np.float64, np.float32, np.int8, np.uint8, np.bool_]),
+        hnp.array_shapes(min_dims=1, max_dims=3, min_side=0, max_side=5),
+    ),
+    st.booleans(),
+    st.data(),
+)
+def test_sort_is_numpys(x, descending, data):
+    axis = data.draw(st.integers(-x.ndim, x.ndim - 1))
+    values, indices = ops.Sort(axis, descending)(x)
+    wanted = np.sort(x, axis=axis)
+    np.testing.assert_array_equal(values.asnumpy(), np.flip(wanted, axis) if descending else wanted)
+    np.testing.assert_array_equal(np.take_along_axis(x, indices.asnumpy(), axis), values.asnumpy())
+
+
+def test_gradients_follow_the_values():
+    x = ml.Tensor([3.0, 1.0, 2.0])
+    weights = np.array([1, 10, 100], np.float32)
+    assert grad(lambda x: ops.sum(ops.sort(x) * weights))(x).tolist() == [100, 1, 10]
+    assert grad(lambda x: ops.sum(ops.topk(x, 2)[0] ** 2))(x).tolist() == [6, 0, 4]
+    second = grad(lambda x: ops.sum(grad(lambda x: ops.sum(ops.topk(x, 2)[0] ** 3))(x)))
+    assert second(x).tolist() == [18, 0, 12]
