@@ -6,6 +6,7 @@ import warnings
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -70,7 +71,7 @@ class Call:
         if self.primitive.dynamic_outputs:
             return found
         outs = tuple(a.dtype for a in self.inferred)
-        return [e for e in found if e.signature.expand_outputs(len(outs)) == outs]
+        return [e for e in found if e.signature.gives(outs)]
 
     def args(self, arrays: tuple[Any, ...] | None = None) -> tuple[Any, ...]:
         """Arguments of the primitive, const inputs in their places."""
@@ -125,23 +126,32 @@ def run_entry(
     entry: KernelEntry, call: Call, arrays: tuple[np.ndarray, ...], outs: tuple[np.ndarray, ...]
 ) -> tuple[np.ndarray, ...]:
     """Launch one kernel into `outs`; view kernels and dynamic ones give their own arrays."""
+    body: Any = entry.body
     with np.errstate(all="ignore"):
         if entry.view is not None or call.primitive.dynamic_outputs:
-            return as_tuple(entry.body(*arrays, **call.attrs))  # type: ignore[operator]
-        if isinstance(entry.body, type) and issubclass(entry.body, Kernel):
-            _launch(entry.body(), call, arrays, outs)
+            return as_tuple(body(*arrays, **call.attrs))
+        ins, filled = (
+            tuple(ArraySpec(a.shape, a.dtype) for a in group) for group in (arrays, outs)
+        )
+        node = KernelNode(call.primitive.name, ins, filled, call.attrs)
+        if isinstance(body, type) and issubclass(body, Kernel):
+            _launch(body(), node, arrays, outs)
         else:
-            single = len(outs) == 1 and not entry.signature.repeats_output
-            entry.body(*arrays, **call.attrs, out=outs[0] if single else outs)  # type: ignore[operator]
+            given = (
+                partial(body, **call.attrs) if entry.specialize is None else entry.specialize(node)
+            )
+            given(*arrays, out=outs[0] if call.primitive._single else outs)
     return outs
 
 
 def _launch(
-    kernel: Kernel, call: Call, arrays: tuple[np.ndarray, ...], outs: tuple[np.ndarray, ...]
+    kernel: Kernel,
+    node: KernelNode,
+    arrays: tuple[np.ndarray, ...],
+    outs: tuple[np.ndarray, ...],
 ) -> None:
-    ins, outputs = (tuple(ArraySpec(a.shape, a.dtype) for a in group) for group in (arrays, outs))
-    kernel.prepare(KernelNode(call.primitive.name, ins, outputs, call.attrs))
-    scratch = tuple(np.empty(w.shape, w.dtype) for w in kernel.workspace())
+    kernel.prepare(node)
+    scratch = tuple(np.full(w.shape, 7, w.dtype) for w in kernel.workspace())
     kernel.launch(arrays, scratch, outs, None)
     kernel.release()
 

@@ -228,8 +228,8 @@ class TestSelection:
             op(ml.Tensor([1, 2]))
         assert str(caught.value) == (
             "KerOne has no kernel for l (int64) on cpu; it has d->d (miniml), f->f (miniml); not "
-            "on this machine: ?->? (miniml, requires no_such_feature); cast the inputs, or file one "
-            "with @kernel('KerOne', 'cpu', 'l->...')"
+            "on this machine: ?->? (miniml, requires no_such_feature); cast the inputs, or file "
+            "one with @kernel('KerOne', 'cpu', 'l->...')"
         )
         assert "op(ml.Tensor([1, 2]))" in caught.value.__notes__[0]
 
