@@ -39,8 +39,9 @@ class Tensor(Operators):
     @classmethod
     def wrap(cls, data: Any, device: str) -> Tensor:
         """A Tensor around a device array that nobody else will write to; nothing is copied."""
-        tensor = Tensor.__new__(Tensor)
-        tensor._data, tensor._device = data, device
+        tensor = _new(Tensor)
+        tensor._data = data
+        tensor._device = device
         data.setflags(write=False)
         return tensor
 
@@ -254,6 +255,9 @@ def _first_leaf(data: Any) -> Any:
     while isinstance(data, (list, tuple)) and data:
         data = data[0]
     return data
+
+
+_new = object.__new__
 
 
 def common_device(name: str, tensors: list[Tensor]) -> str:

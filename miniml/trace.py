@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from .errors import MinimlError
 
@@ -25,11 +25,31 @@ class Trace(Protocol):
     def call(self, fn: Callable[..., Any], args: Sequence[Any]) -> Any:
         """A Python function: compiled when eager in GRAPH_MODE, just called otherwise."""
 
-    def graph_of(self, fn: Callable[..., Any], operands: Sequence[Any]) -> tuple[Any, list[Any]]:
-        """The graph of a branch or loop body and the live outer values it captured."""
+    def graph_of(
+        self, fn: Callable[..., Any], operands: Sequence[Any]
+    ) -> tuple[Any, list[Any], int]:
+        """The graph of a branch or loop body, the live outer values it captured (its last inputs),
+        and how many random blocks it draws; they are not reserved yet."""
 
     def reserve(self, blocks: int) -> tuple[Any, int]:
         """Random state to draw from: a (key, offset) tensor, and how many blocks to skip."""
+
+
+class Guarded:
+    """What a compiled program may depend on besides its arguments: a cell.
+
+    signature: changes whenever a program that was traced through the object would be another.
+    `changes` counts the changes of all of them, so that one comparison often serves for many.
+    """
+
+    __slots__ = ()
+    changes: ClassVar[int] = 0
+    signature: object
+
+    @staticmethod
+    def note_change() -> None:
+        """Count a change of some signature."""
+        Guarded.changes += 1
 
 
 _current: ContextVar[Trace | None] = ContextVar("miniml_trace", default=None)

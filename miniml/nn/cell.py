@@ -11,10 +11,10 @@ from ..errors import AttributeRefusedError, MinimlError, ShapeError
 from ..location import point_at, user_location
 from ..settings import device_name
 from ..tensor import Parameter, Tensor
-from ..trace import current_trace
+from ..trace import Guarded, current_trace
 
 
-class Cell:
+class Cell(Guarded):
     """Base of networks and layers: subclasses assign attributes and define `construct`.
 
     Parameters and Cells that are assigned as attributes are found by those names, down the tree:
@@ -64,6 +64,7 @@ class Cell:
     def _changed(self) -> None:
         """Make programs that depend on this cell trace it again."""
         self.__dict__["signature"] = (int(self.training), self.signature[1] + 1)
+        self.note_change()
 
     def cells(self) -> Iterator[Cell]:
         """This cell and all below it, parents first, each once."""

@@ -127,7 +127,9 @@ class EagerTrace:
             return compiled(fn)(*args)
         return fn(*args)
 
-    def graph_of(self, fn: Callable[..., Any], operands: Sequence[Any]) -> tuple[Graph, list[Any]]:
+    def graph_of(
+        self, fn: Callable[..., Any], operands: Sequence[Any]
+    ) -> tuple[Graph, list[Any], int]:
         raise GraphError("the eager trace runs branches and loops at once; it traces no graph")
 
     def reserve(self, blocks: int) -> tuple[Any, int]:

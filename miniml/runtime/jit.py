@@ -16,7 +16,7 @@ from ..graph.ir import Graph
 from ..graph.passes import run_passes
 from ..settings import Settings, current
 from ..tensor import Tensor, common_device
-from ..trace import is_tracing
+from ..trace import Guarded, is_tracing
 from .program import Options, Program
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -24,7 +24,7 @@ Guard = tuple[ref[Any], object]
 _LIMIT = 64
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Compiled:
     """One compiled version of a function, with all that it depends on."""
 
@@ -33,14 +33,56 @@ class Compiled:
     rebuild: Callable[[Sequence[Any]], Any]
     guards: tuple[Guard, ...]
     device: str
+    checked: int = -1  # Guarded.changes when the guards last held
+
+    def run(self, arrays: Sequence[Any]) -> Any:
+        """What the function returns for these arrays, as Tensors of their own."""
+        return self.rebuild([Tensor.wrap(o, self.device) for o in self.program(*arrays)])
 
     def valid(self) -> bool:
         """True while every cell that was met while tracing is as it was then."""
+        if self.checked == Guarded.changes:
+            return True
+        changes = Guarded.changes
         for owner, state in self.guards:
             cell = owner()
             if cell is None or cell.signature != state:
                 return False
+        self.checked = changes
         return True
+
+
+@dataclass(frozen=True, slots=True)
+class _Latest:
+    """The version used last, when its arguments were plain tensors: looked at first."""
+
+    settings: Settings
+    kernels: int
+    bprops: int
+    types: Sequence[Any]
+    compiled: Compiled
+
+    def arrays(self, args: Sequence[Any]) -> list[Any] | None:
+        """The arrays of `args` if the version serves them, else None."""
+        if (
+            self.settings is not current()
+            or self.kernels != registry.version
+            or self.bprops != bprop_getters.version
+            or len(args) != len(self.types)
+            or not self.compiled.valid()
+        ):
+            return None
+        arrays = []
+        for a, (shape, dtype) in zip(args, self.types, strict=True):
+            kind = type(a)
+            if kind is Tensor:
+                a = a._data
+            elif kind is not np.ndarray:
+                return None
+            if a.dtype is not dtype or a.shape != shape:
+                return None
+            arrays.append(a)
+        return arrays
 
 
 class Jit:
@@ -56,46 +98,29 @@ class Jit:
         self.recompilations: list[str] = []
         self._versions: dict[object, list[Compiled]] = {}
         self._last: dict[str, object] | None = None
-        self._latest: tuple[Settings, int, int, Compiled, list[Any]] | None = None
+        self._latest: _Latest | None = None
         self.__doc__ = fn.__doc__
         self.__name__ = getattr(fn, "__name__", type(fn).__name__)
         self.__wrapped__ = fn
 
     def __call__(self, *args: Any) -> Any:
+        latest = self._latest
+        if latest is not None and not is_tracing():
+            arrays = latest.arrays(args)
+            if arrays is not None:
+                return latest.compiled.run(arrays)
         settings = current()
         if not settings.jit or is_tracing():
             return self.fn(*args)
-        found = self._again(args, settings)
-        if found is None:
-            leaves, structure, _ = _flat(args)
-            compiled = self._find(args, leaves, structure, settings)
-            arrays = [a._data if isinstance(a, Tensor) else a for a in leaves]
-            if leaves is args:
-                self._latest = (settings, registry.version, bprop_getters.version, compiled,
-                                [(a.shape, a.dtype) for a in arrays])  # fmt: skip
-        else:
-            compiled, arrays = found
-        outs = compiled.program(*arrays)
-        return compiled.rebuild([Tensor.wrap(o, compiled.device) for o in outs])
-
-    def _again(self, args: Sequence[Any], now: Settings) -> tuple[Compiled, list[Any]] | None:
-        """The version used last, when plain tensors of the same types come again: the hot path."""
-        if self._latest is None or len(args) != len(self._latest[4]):
-            return None
-        settings, kernels, bprops, compiled, types = self._latest
-        if settings is not now or kernels != registry.version or bprops != bprop_getters.version:
-            return None
-        arrays = []
-        for a, (shape, dtype) in zip(args, types, strict=True):
-            kind = type(a)
-            if kind is Tensor:
-                a = a._data
-            elif kind is not np.ndarray:
-                return None
-            if a.dtype is not dtype or a.shape != shape:
-                return None
-            arrays.append(a)
-        return (compiled, arrays) if compiled.valid() else None
+        leaves, structure, _ = _flat(args)
+        compiled = self._find(args, leaves, structure, settings)
+        arrays = [a._data if isinstance(a, Tensor) else a for a in leaves]
+        if leaves is args:
+            types = [(a.shape, a.dtype) for a in arrays]
+            self._latest = _Latest(
+                settings, registry.version, bprop_getters.version, types, compiled
+            )
+        return compiled.run(arrays)
 
     def compiled(self, *args: Any) -> Compiled:
         """The compiled version that a call with these arguments uses; compiled now if need be."""

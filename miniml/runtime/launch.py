@@ -18,7 +18,6 @@ from ..backends.signature import ArraySpec
 from ..dtype import DType
 from ..primitive import Primitive
 
-
 Arrays = tuple[Array, ...]
 Launcher = Callable[[Arrays], Arrays]
 

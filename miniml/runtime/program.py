@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from threading import Lock
 
-import numpy as np
-
 from ..backends.device import Array, get_device
 from ..graph.ir import Graph, Node
 from ..location import point_at
@@ -34,7 +32,7 @@ class Program:
     call holds a lock. A step happens wholly or not at all: parameters change at the very end.
     """
 
-    def __init__(self, graph: Graph, options: Options = Options()):  # noqa: B008 - frozen
+    def __init__(self, graph: Graph, options: Options = Options()):
         self.options = options
         self.graph = legalize(graph, options.device, options.providers)
         self.prepared: dict[Node, Prepared] = {n: self._prepare(n) for n in self.graph.nodes}
@@ -83,8 +81,7 @@ class Program:
         except IndexError:
             instance = self._instance()
         try:
-            with np.errstate(all="ignore"):
-                return instance.run(*arrays)
+            return instance.quiet.run(instance.run, *arrays)
         except Exception as error:
             self._locate(instance, error)
             raise

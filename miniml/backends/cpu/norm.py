@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...dtype import uint8, uint16, uint32, uint64
+from ...dtype import DType, int64, uint8, uint16, uint32, uint64
 from ...errors import OutOfRangeError
 from ..kernel import Array
 from .filing import INT, LOW, WIDE, file, file_floats, in_float32
@@ -67,50 +68,73 @@ def inverse_root(var: Array, eps: float, out: Array) -> None:
 
 def cross_entropy(logits: Array, labels: Array, *, reduction: str, out: Outs) -> None:
     loss, probs = out
+    rows = rows_of(logits.shape, logits.dtype)
     check_labels(labels, logits.shape[1])
     np.subtract(logits, np.maximum.reduce(logits, axis=1, keepdims=True), out=probs)
-    chosen = probs.reshape(-1)[label_places(labels, probs.shape)]
+    chosen = probs.reshape(-1)[np.add(rows.starts, labels, dtype=int64, casting="unsafe")]
     np.exp(probs, out=probs)
-    total = np.add.reduce(probs, axis=1, keepdims=True)
-    np.divide(probs, total, out=probs)
-    losses = np.log(total[:, 0], out=loss if reduction == "none" else None)
+    total = np.dot(probs, rows.ones)
+    np.divide(probs, total[:, None], out=probs)
+    losses = np.log(total, out=loss if reduction == "none" else total)
     np.subtract(losses, chosen, out=losses)
-    # Numbers from here on: dividing one is several times as fast as dividing an array of one.
     if reduction == "sum":
-        loss[...] = np.add.reduce(losses)
-    elif reduction == "mean":
-        loss[...] = np.add.reduce(losses) / np.float64(labels.size)
+        loss[...] = np.dot(losses, rows.each)
+    elif reduction == "mean":  # of no rows there is none
+        loss[...] = np.dot(losses, rows.share) if labels.size else np.nan
 
 
 def cross_entropy_grad(
     probs: Array, labels: Array, dloss: Array, *, reduction: str, out: Array
 ) -> None:
+    rows = rows_of(probs.shape, probs.dtype)
     share: Any = dloss[()] if dloss.ndim == 0 else dloss
     if reduction == "mean":
-        share = probs.dtype.type(share / np.float64(labels.size))
-    np.copyto(out, probs)
-    # CrossEntropy has checked the labels. Subtracting first is exact where probs are near 1.
-    out.reshape(-1)[label_places(labels, probs.shape)] -= 1
-    np.multiply(out, share if dloss.ndim == 0 else share[:, None], out=out)
+        share = probs.dtype.type(share / rows.count)
+    np.multiply(probs, share if dloss.ndim == 0 else share[:, None], out=out)
+    # CrossEntropy has checked the labels.
+    out.reshape(-1)[np.add(rows.starts, labels, dtype=int64, casting="unsafe")] -= share
+
+
+class Rows(NamedTuple):
+    """Constants of matrices of one shape: where rows start, and what sums and means them."""
+
+    starts: Array
+    ones: Array
+    each: Array
+    share: Array
+    count: np.float64
+
+
+@lru_cache(maxsize=256)
+def rows_of(shape: tuple[int, int], dtype: DType) -> Rows:
+    """The constants for matrices of `shape` and `dtype`: products with them are quick sums."""
+    n, classes = shape
+    return Rows(
+        np.arange(0, n * classes, classes) if classes else np.zeros(n, int64),
+        np.ones(classes, dtype),
+        np.ones(n, dtype),
+        np.full(n, 1 / max(n, 1), dtype),
+        np.float64(n),
+    )
 
 
 def check_labels(labels: Array, classes: int) -> None:
     """OutOfRangeError unless all labels are classes."""
-    # As an unsigned number a negative label is larger than any class: one reduction finds both.
-    if labels.size and np.maximum.reduce(labels.view(UNSIGNED[labels.itemsize])) >= classes:
-        wrong = labels[(labels < 0) | (labels >= classes)][0]
+    # As an unsigned number a negative label is larger than any class: one comparison finds both.
+    unsigned = UNSIGNED[labels.itemsize]
+    if classes > LARGEST[labels.itemsize]:
+        outside = labels < 0
+    else:
+        outside = np.greater_equal(labels.view(unsigned), unsigned.type(classes))
+    if np.count_nonzero(outside):
+        wrong = labels[outside][0]
         raise OutOfRangeError(
             f"CrossEntropy got label {wrong} for {classes} classes; labels are 0 to {classes - 1}"
         )
 
 
 UNSIGNED = {1: uint8, 2: uint16, 4: uint32, 8: uint64}
-
-
-def label_places(labels: Array, shape: tuple[int, ...]) -> Array:
-    """Where the label of each row lies in a flat array of `shape` (rows, classes)."""
-    places = np.arange(0, shape[0] * shape[1], shape[1])
-    return np.add(places, labels, out=places, casting="unsafe")
+LARGEST = {size: 2 ** (8 * size) - 1 for size in UNSIGNED}
 
 
 file_floats("Softmax", softmax)
