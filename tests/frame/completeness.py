@@ -27,9 +27,12 @@ NO_FUNCTION: dict[str, str] = {
     "Conv2DInputGrad": _BY_RULES,
     "Conv2DWeightGrad": _BY_RULES,
     "CrossEntropyGrad": _BY_RULES,
+    "Index": "x[i, j] calls it; the function is getitem",
+    "IndexAdd": _BY_RULES,
     "LeakyReLUGrad": _BY_RULES,
     "MaxPool2DGather": _BY_RULES,
     "MaxPool2DGrad": _BY_RULES,
+    "PutAlongAxisAdd": _BY_RULES,
     "ReLUGrad": _BY_RULES,
     "SliceGrad": _BY_RULES,
 }

@@ -55,14 +55,10 @@ def test_integer_arrays_on_all_axes(data):
 
 @st.composite
 def mixed_indices(draw, shape):
-    """Ints, slices, arrays that broadcast together, new axes and at most one Ellipsis."""
+    """Ints, slices, arrays that broadcast together, new axes, one "..." for any number of axes."""
     common = draw(hnp.array_shapes(min_dims=0, max_dims=2, min_side=1, max_side=3))
-    items, dots = [], draw(st.integers(-1, len(shape)))
-    for axis, n in enumerate(shape):
-        if axis == dots:
-            items.append(Ellipsis)
-        if draw(st.integers(0, 5)) == 0:
-            items.append(None)
+    items = []
+    for n in shape:
         kind = draw(st.sampled_from(["int", "slice", "array", "array"]))
         if kind == "int":
             items.append(draw(st.integers(-n, n - 1)))
@@ -71,8 +67,13 @@ def mixed_indices(draw, shape):
         else:
             cut = draw(st.integers(0, len(common)))
             items.append(draw(hnp.arrays(np.int64, common[cut:], elements=st.integers(-n, n - 1))))
-    keep = draw(st.integers(1, len(items)))
-    return tuple(items[:keep])
+    places = st.integers(0, len(items))
+    if draw(st.booleans()):
+        first, last = sorted((draw(places), draw(places)))
+        items[first:last] = [Ellipsis]
+    for place in draw(st.lists(st.integers(0, len(items)), max_size=2)):
+        items.insert(place, None)
+    return tuple(items)
 
 
 @given(st.data())
