@@ -8,11 +8,12 @@ from collections.abc import Callable
 import numpy as np
 
 from ...dtype import from_letter
-from ..kernel import Array
+from ..kernel import Array, KernelNode
 from .filing import LOW, NUMBER, WIDE, file, file_floats
 
 # The least finite float32: x * P(x) has the limit -0 at -inf, where -inf * 0 would give NaN.
 _LOWEST = float(np.finfo(np.float32).min)
+_ZEROS = {dtype: np.zeros(1 << 18, dtype) for dtype in map(from_letter, NUMBER)}
 
 
 def erf(x: Array, *, out: Array) -> None:
@@ -105,6 +106,17 @@ def relu_of(zero: Array) -> Callable[..., None]:
     return relu
 
 
+def relu_for(node: KernelNode) -> Callable[..., None]:
+    """ReLU against zeros of the trailing axes' shape: NumPy's maximum of two float32 arrays is
+    three times as quick as that of an array and a number."""
+    zeros, shape = _ZEROS[node.inputs[0].dtype], node.inputs[0].shape
+    while math.prod(shape) > zeros.size:
+        shape = shape[1:]
+    if shape != node.inputs[0].shape and math.prod(shape) < 64:  # too short a row to be repeated
+        shape = ()
+    return relu_of(zeros[: math.prod(shape)].reshape(shape))
+
+
 def relu_grad_of(zero: Array) -> Callable[..., None]:
     """ReLUGrad of one dtype: dout's bits times 0 or 1 as integers, so that 0 * inf stays 0.
 
@@ -122,7 +134,7 @@ def relu_grad_of(zero: Array) -> Callable[..., None]:
 
 for _letter in NUMBER:
     _zero = np.zeros((), from_letter(_letter))
-    file("ReLU", relu_of(_zero), f"{_letter}->{_letter}", inplace=(0,))
+    file("ReLU", relu_of(_zero), f"{_letter}->{_letter}", inplace=(0,), specialize=relu_for)
     if _letter in LOW + WIDE:
         file("ReLUGrad", relu_grad_of(_zero), f"{_letter * 2}->{_letter}")
 file_floats("Erf", erf)

@@ -262,6 +262,13 @@ def test_relu_passes_nothing_where_it_is_zero(dtype):
     assert np.isnan(dx.asnumpy().astype(float)).tolist() == [False] * 4 + [True] * 3
 
 
+@pytest.mark.parametrize("shape", [(), (0, 3), (3, 1 << 17), (1 << 17, 3), (2, 1, 1 << 19)])
+def test_relu_of_any_size(shape):
+    x = np.random.default_rng(0).standard_normal(shape, np.float32)
+    np.testing.assert_array_equal(ops.relu(x), np.where(x > 0, x, 0))
+    np.testing.assert_array_equal(ml.jit(ops.relu)(ml.Tensor(x.T)), np.where(x > 0, x, 0).T)
+
+
 def test_relu_has_gradients_of_any_order():
     def cubed(x):
         return ops.relu(x) ** 3
