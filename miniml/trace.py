@@ -1,4 +1,4 @@
-"""The one interception point: what happens when a primitive is called is the current trace's word."""
+"""The one interception point: a call of a primitive means what the current trace says."""
 
 from __future__ import annotations
 

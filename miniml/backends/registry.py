@@ -239,7 +239,7 @@ def _best(
     def fits(e: KernelEntry) -> bool:
         if not e.signature.accepts(dtypes):
             return False
-        return outputs is None or e.signature.expand_outputs(len(outputs)) == outputs
+        return outputs is None or e.signature.gives(outputs)
 
     def rank(e: KernelEntry) -> tuple[int, int]:
         place = providers.index(e.provider) if e.provider in providers else len(providers)
@@ -261,7 +261,7 @@ def _widenings(dtypes: tuple[DType, ...]) -> list[DType]:
 def _lossless(a: DType, b: DType) -> bool:
     if a == bfloat16:
         return b in (float32, float64)
-    if b.kind == "f" and (a.kind == "b" or a.itemsize == 8 and a.kind in "iu"):
+    if b.kind == "f" and (a.kind == "b" or (a.itemsize == 8 and a.kind in "iu")):
         return False  # NumPy calls int64 -> float64 safe; it loses bits above 2**53
     return bool(np.can_cast(a, b, "safe"))
 

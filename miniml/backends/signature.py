@@ -18,10 +18,13 @@ class ArraySpec(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """Dtypes of inputs and outputs; a repeated last entry stands for any number of them."""
+    """Dtypes of inputs and outputs; a repeated last entry stands for any number of them.
 
-    inputs: tuple[DType, ...]
-    outputs: tuple[DType, ...]
+    None stands for any dtype, as in the kernels that run other graphs; it is spelt '.'.
+    """
+
+    inputs: tuple[DType | None, ...]
+    outputs: tuple[DType | None, ...]
     repeats_input: bool = False
     repeats_output: bool = False
     input_formats: tuple[str | None, ...] = ()
@@ -29,25 +32,48 @@ class Signature:
 
     def accepts(self, dtypes: tuple[DType, ...]) -> bool:
         """True when inputs of exactly these dtypes fit."""
-        return self.expand_inputs(len(dtypes)) == dtypes
+        return _fits(_expand(self.inputs, self.repeats_input, len(dtypes)), dtypes)
+
+    def gives(self, dtypes: tuple[DType, ...]) -> bool:
+        """True when outputs of exactly these dtypes come out."""
+        return _fits(_expand(self.outputs, self.repeats_output, len(dtypes)), dtypes)
 
     def expand_inputs(self, count: int) -> tuple[DType, ...]:
         """The input dtypes for a call with `count` inputs."""
-        return _expand(self.inputs, self.repeats_input, count)
+        return _known(_expand(self.inputs, self.repeats_input, count))
 
     def expand_outputs(self, count: int) -> tuple[DType, ...]:
         """The output dtypes for a call with `count` outputs."""
-        return _expand(self.outputs, self.repeats_output, count)
+        return _known(_expand(self.outputs, self.repeats_output, count))
 
     def __str__(self) -> str:
-        ins = "".join(map(letter, self.inputs)) + "*" * self.repeats_input
-        return f"{ins}->{''.join(map(letter, self.outputs))}{'*' * self.repeats_output}"
+        ins = "".join(map(_spelling, self.inputs)) + "*" * self.repeats_input
+        return f"{ins}->{''.join(map(_spelling, self.outputs))}{'*' * self.repeats_output}"
 
 
-def _expand(dtypes: tuple[DType, ...], repeats: bool, count: int) -> tuple[DType, ...]:
+Entries = tuple[DType | None, ...]
+
+
+def _expand(dtypes: Entries, repeats: bool, count: int) -> Entries:
     if not repeats:
         return dtypes
     return dtypes[:-1] + dtypes[-1:] * max(0, count - len(dtypes) + 1)
+
+
+def _fits(entries: Entries, dtypes: tuple[DType, ...]) -> bool:
+    return len(entries) == len(dtypes) and all(
+        e is None or e == d for e, d in zip(entries, dtypes, strict=True)
+    )
+
+
+def _known(entries: Entries) -> tuple[DType, ...]:
+    if any(e is None for e in entries):  # not `None in`: NumPy calls float64 == None true
+        raise DeclarationError("a signature with '.' names no dtype, so nothing can be cast to it")
+    return entries  # type: ignore[return-value]
+
+
+def _spelling(dtype: DType | None) -> str:
+    return "." if dtype is None else letter(dtype)
 
 
 class KernelAttr:
@@ -93,7 +119,7 @@ class KernelAttr:
 
 
 def parse(spec: str | KernelAttr | Signature) -> Signature:
-    """The Signature of "?ff->f", "f*->f", "f->f*" or of a KernelAttr."""
+    """The Signature of "?ff->f", "f*->f", "f->f*", "?.*->.*" or of a KernelAttr."""
     if isinstance(spec, Signature):
         return spec
     if isinstance(spec, KernelAttr):
@@ -109,9 +135,9 @@ def parse(spec: str | KernelAttr | Signature) -> Signature:
     return Signature(inputs, outputs, repeats_input, repeats_output)
 
 
-def _letters(text: str) -> tuple[tuple[DType, ...], bool]:
+def _letters(text: str) -> tuple[Entries, bool]:
     repeats = text.endswith("*")
     letters = text[:-1] if repeats else text
     if "*" in letters or (repeats and not letters):
         raise DeclarationError("'*' stands once, behind the last letter")
-    return tuple(map(from_letter, letters)), repeats
+    return tuple(None if c == "." else from_letter(c) for c in letters), repeats

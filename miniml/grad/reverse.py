@@ -10,9 +10,10 @@ from ..abstract import Abstract
 from ..bprop import bprop_getters
 from ..dtype import is_float
 from ..errors import BpropError
-from ..graph.ir import Node, Var, interleave
+from ..graph.ir import Graph, Node, Var, interleave
 from ..location import pinned, point_at
 from ..tensor import Tensor
+from ..trace import current_trace
 
 
 def backward(
@@ -129,3 +130,26 @@ def _what(value: Any) -> str:
         if isinstance(value, (int, float))
         else type(value).__name__
     )
+
+
+def pull_graph(graph: Graph, inputs: Sequence[Any], douts: Sequence[Any]) -> list[Any]:
+    """Gradients of a graph without state, in the current trace: one per input, zeros where none
+    passes and None for integers. The graph is computed again for its inner values."""
+    values: dict[Var, Any] = dict(zip(graph.inputs, inputs, strict=True))
+    values.update((v, Tensor(v.abstract.value)) for v in graph.constants)
+    trace = current_trace()
+    depends, recorded = set(graph.inputs), []
+    for node in graph.nodes:
+        given = interleave(node.primitive, [values[v] for v in node.inputs], dict(node.consts))
+        with pinned(node.where):
+            outs = trace.bind(node.primitive, given)
+        values.update(zip(node.outputs, outs, strict=True))
+        if node.primitive.differentiable and not depends.isdisjoint(node.inputs):
+            depends.update(node.outputs)
+            recorded.append(node)
+    cotangents: dict[Var, Any] = {}
+    for var, dout in zip(graph.outputs, douts, strict=True):
+        if dout is not None:
+            cotangents[var] = ops.add(cotangents[var], dout) if var in cotangents else dout
+    backward(recorded, values, cotangents)
+    return [_cotangent(v, cotangents) for v in graph.inputs]

@@ -89,7 +89,9 @@ class RecordTrace:
         if hasattr(self.parent, "guard"):
             self.parent.guard(owner, state)
 
-    def graph_of(self, fn: Callable[..., Any], operands: Sequence[Any]) -> tuple[Graph, list[Any]]:
+    def graph_of(
+        self, fn: Callable[..., Any], operands: Sequence[Any]
+    ) -> tuple[Graph, list[Any], int]:
         return trace_body(self, fn, operands)
 
     def reserve(self, blocks: int) -> tuple[Any, int]:

@@ -205,21 +205,24 @@ class GraphTrace:
         if self.outer is not None and hasattr(self.outer, "guard"):
             self.outer.guard(owner, state)
 
-    def graph_of(self, fn: Callable[..., Any], operands: Sequence[Any]) -> tuple[Graph, list[Any]]:
+    def graph_of(
+        self, fn: Callable[..., Any], operands: Sequence[Any]
+    ) -> tuple[Graph, list[Any], int]:
         return trace_body(self, fn, operands)
 
     def reserve(self, blocks: int) -> tuple[Any, int]:
-        if self.outer is not None:
-            state, skip = self.outer.reserve(blocks)
-            return state, skip
-        skip, self.blocks = self.blocks, self.blocks + blocks
-        return random.default_generator.state, skip
+        # A body draws from where the trace around it stands; who traces it reserves the blocks.
+        state, start = (
+            (random.default_generator.state, 0) if self.outer is None else self.outer.reserve(0)
+        )
+        skip, self.blocks = start + self.blocks, self.blocks + blocks
+        return state, skip
 
     def finish(self, outputs: Sequence[Any], name: str = "graph") -> Graph:
         """End the trace: the graph with these outputs. Random blocks drawn are written once."""
         with use_trace(self):
             outs = tuple(self.lift(as_tensor(o)).var for o in outputs)
-            if self.blocks:
+            if self.blocks and self.outer is None:
                 state = random.default_generator.state
                 (after,) = self.bind(Add(), (state, np.array([0, self.blocks], np.uint64)))
                 self.bind(Assign(), (state, after))
@@ -250,15 +253,19 @@ def known_value(
 
 def trace_body(
     outer: Any, fn: Callable[..., Any], operands: Sequence[Any]
-) -> tuple[Graph, list[Any]]:
-    """The graph of a branch or loop body: inputs are the operands, then the captures."""
-    inner = GraphTrace(operands[0].device if operands else "cpu", outer)
-    with use_trace(inner):
-        inputs = [inner.input(Abstract(o.shape, o.dtype)) for o in map(as_tensor, operands)]
-        result = fn(*inputs)
-    outs = tuple(result) if isinstance(result, (tuple, list)) else (result,)
-    graph = inner.finish(outs, getattr(fn, "__name__", "body"))
-    return graph, [value for value, _ in inner.captures.values()]
+) -> tuple[Graph, list[Any], int]:
+    """The graph of a branch or loop body, whose inputs are the operands, then the captures; the
+    captures; and the number of random blocks it draws."""
+    tensors = [as_tensor(o) for o in operands]
+    inner = GraphTrace(tensors[0].device if tensors else "cpu", outer)
+    try:
+        with use_trace(inner):
+            result = fn(*[inner.input(Abstract(t.shape, t.dtype)) for t in tensors])
+        outs = tuple(result) if isinstance(result, (tuple, list)) else (result,)
+        graph = inner.finish(outs, getattr(fn, "__name__", "body"))
+    finally:
+        inner.ended = True
+    return graph, [value for value, _ in inner.captures.values()], inner.blocks
 
 
 def trace_graph(

@@ -1,13 +1,32 @@
-"""State and the flow of gradients: assign, stop_gradient."""
+"""State and control: assign, stop_gradient, and the branches and loops of graphs."""
 
 from __future__ import annotations
 
-from ..abstract import Shape
-from ..dtype import DType
-from ..errors import DTypeError, ShapeError
-from ..primitive import Primitive
+from collections.abc import Callable
+from typing import Any
 
-__all__ = ["Assign", "StopGradient", "assign", "stop_gradient"]  # fmt: skip
+from ..abstract import Shape
+from ..dtype import DType, bool_
+from ..errors import DTypeError, GraphError, ShapeError
+from ..primitive import Primitive
+from ..trace import current_trace
+from .bodies import (
+    Tree,
+    agree,
+    feeds,
+    known_truth,
+    merged,
+    same_values,
+    tensor_leaves,
+    tensors,
+    traced,
+    truth,
+    types,
+)
+
+__all__ = [
+    "Assign", "Cond", "StopGradient", "WhileLoop", "assign", "cond", "stop_gradient", "while_loop",
+]  # fmt: skip
 
 
 class Assign(Primitive):
@@ -48,3 +67,158 @@ class StopGradient(Primitive):
 
 assign = Assign()
 stop_gradient = StopGradient()
+
+
+class Cond(Primitive):
+    """The outputs of the graph `on_true` where pred holds, of the graph `on_false` where not.
+
+    Inputs: pred, a bool of shape (), then operands; a branch gets those whose positions stand in
+    `true_takes` or `false_takes`. Both branches have outputs of equal shapes and dtypes.
+    """
+
+    outputs = "*parts"
+    on_true: Any
+    on_false: Any
+    true_takes: tuple[int, ...]
+    false_takes: tuple[int, ...]
+
+    def infer_shape(self, pred: Shape, *operands: Shape) -> tuple[Shape, ...]:
+        if pred != ():
+            raise ShapeError(f"Cond needs pred of shape (); got {pred}; reduce it, as with .all()")
+        feeds(self.name, "on_true", self.on_true, self.true_takes, operands)
+        feeds(self.name, "on_false", self.on_false, self.false_takes, operands)
+        agree(
+            self.name,
+            "on_true",
+            types(self.on_true.outputs),
+            "on_false",
+            types(self.on_false.outputs),
+        )
+        return tuple(v.abstract.shape for v in self.on_true.outputs)
+
+    def infer_dtype(self, pred: DType, *operands: DType) -> tuple[DType, ...]:
+        if pred != bool_:
+            raise DTypeError(f"Cond needs pred of bool; got {pred.name}; compare it with something")
+        feeds(self.name, "on_true", self.on_true, self.true_takes, operands)
+        feeds(self.name, "on_false", self.on_false, self.false_takes, operands)
+        return tuple(v.abstract.dtype for v in self.on_true.outputs)
+
+
+class WhileLoop(Primitive):
+    """The values that the graph `body` leaves when the graph `condition` no longer holds of them.
+
+    Inputs: the loop's first values, one per output of `body`, then what the two graphs capture;
+    each gets those whose positions stand in `condition_takes` or `body_takes`. `condition` gives
+    one bool of shape (); `body` gives values of the same shapes and dtypes.
+    """
+
+    outputs = "*parts"
+    condition: Any
+    body: Any
+    condition_takes: tuple[int, ...]
+    body_takes: tuple[int, ...]
+
+    def infer_shape(self, *values: Shape) -> tuple[Shape, ...]:
+        feeds(self.name, "condition", self.condition, self.condition_takes, values)
+        feeds(self.name, "body", self.body, self.body_takes, values)
+        going = [str(v.abstract) for v in self.condition.outputs]
+        if going != ["bool[]"]:
+            raise ShapeError(
+                f"WhileLoop condition gives {', '.join(going) or 'nothing'}; it gives one bool[]"
+            )
+        return self._carried(values)
+
+    def infer_dtype(self, *values: DType) -> tuple[DType, ...]:
+        feeds(self.name, "condition", self.condition, self.condition_takes, values)
+        feeds(self.name, "body", self.body, self.body_takes, values)
+        return self._carried(values)
+
+    def _carried(self, values: tuple[Any, ...]) -> tuple[Any, ...]:
+        """What the loop carries, if the body gives back what it takes."""
+        count = len(self.body.outputs)
+        taken = {i: v for i, v in zip(self.body_takes, self.body.inputs, strict=True) if i < count}
+        given = {i: v for i, v in enumerate(self.body.outputs) if i in taken}
+        agree(self.name, "the loop", types(taken.values()), "body", types(given.values()))
+        return values[:count]
+
+
+def cond(
+    pred: Any, on_true: Callable[..., Tree], on_false: Callable[..., Tree], *operands: Tree
+) -> Tree:
+    """`on_true(*operands)` where pred holds, else `on_false(*operands)`; only one is computed.
+
+    pred: a bool tensor of one element, or a Python bool. operands and results are trees of tensors.
+    Where pred is known, eagerly that is, the branch is called as it is. In a graph both are
+    traced, and return equal structures, shapes and dtypes; they may use values from outside, but
+    not assign parameters; and both draw equally many random numbers or none.
+
+    >>> cond(True, lambda x: x + 1.0, lambda x: x * 2.0, 5.0)
+    Tensor(6., shape=(), dtype=float32)
+    """
+    chosen = known_truth("Cond", pred)
+    if chosen is not None:
+        return tensors("Cond", (on_true if chosen else on_false)(*operands))
+    leaves, rebuild = tensor_leaves(operands)
+    yes = traced(lambda *xs: tensors("Cond", on_true(*rebuild(xs))), leaves, "on_true")
+    no = traced(lambda *xs: tensors("Cond", on_false(*rebuild(xs))), leaves, "on_false")
+    if yes.structure != no.structure:
+        raise ShapeError(
+            f"Cond got on_true, which returns {yes.structure}, and on_false, which returns "
+            f"{no.structure}; branches return equal structures"
+        )
+    if yes.blocks != no.blocks:
+        raise GraphError(
+            f"Cond got branches that draw {yes.blocks} and {no.blocks} blocks of random numbers; "
+            "in a graph both draw equally many: draw before the cond, and pass the draws to it"
+        )
+    if yes.blocks:
+        current_trace().reserve(yes.blocks)
+    inputs, (true_takes, false_takes) = merged(leaves, yes, no)
+    outs = Cond(yes.graph, no.graph, true_takes, false_takes)(truth(pred), *inputs)
+    return yes.structure.unflatten(outs)
+
+
+def while_loop(cond_fn: Callable[[Tree], Any], body_fn: Callable[[Tree], Tree], init: Tree) -> Tree:
+    """`init`, then `body_fn` of it, and so on, for as long as `cond_fn` of it holds.
+
+    init: a tree of tensors (Python numbers become tensors); body_fn keeps its structure, shapes
+    and dtypes. cond_fn gives a bool tensor of one element, or a Python bool. Where that is known,
+    eagerly that is, the loop is a Python loop, through which gradients pass. In a graph the body
+    is traced once; it may use values from outside, but neither assign parameters nor draw random
+    numbers, and has no gradient.
+
+    >>> while_loop(lambda x: x < 100.0, lambda x: x * 2.0, 3.0)
+    Tensor(192., shape=(), dtype=float32)
+    """
+    value = tensors("WhileLoop", init)
+    while True:
+        going = known_truth("WhileLoop", cond_fn(value))
+        if going is None:
+            return graph_loop(cond_fn, body_fn, value)
+        if not going:
+            return value
+        before, value = value, tensors("WhileLoop", body_fn(value))
+        same_values("WhileLoop", before, value)
+
+
+def graph_loop(
+    cond_fn: Callable[[Tree], Any], body_fn: Callable[[Tree], Tree], value: Tree
+) -> Tree:
+    """The loop as one primitive, for the values it has reached."""
+    leaves, rebuild = tensor_leaves(value)
+    condition = traced(lambda *xs: truth(cond_fn(rebuild(xs))), leaves, "condition")
+
+    def step(*xs: Any) -> Tree:
+        after = tensors("WhileLoop", body_fn(rebuild(xs)))
+        same_values("WhileLoop", value, after)
+        return after
+
+    body = traced(step, leaves, "body")
+    if condition.blocks or body.blocks:
+        raise GraphError(
+            "WhileLoop draws random numbers in its body; in a graph it cannot, as nobody knows how "
+            "often it runs: draw before the loop, or loop in Python over a fixed count"
+        )
+    inputs, takes = merged(leaves, condition, body)
+    outs = WhileLoop(condition.graph, body.graph, *takes)(*inputs)
+    return rebuild(outs)

@@ -1,1 +1,3 @@
 """When operations are computed: at once, or as compiled programs."""
+
+from . import control as control
