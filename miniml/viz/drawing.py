@@ -95,4 +95,3 @@ def _call(node: Node, names: Names, key: str) -> Box:
 
 def _arrows(inputs: tuple[Var, ...], target: str, maker: dict[Var, str]) -> Iterator[Arrow]:
     return (Arrow(maker[v], target, str(v.abstract)) for v in inputs if v in maker)
-
