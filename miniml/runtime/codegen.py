@@ -21,7 +21,7 @@ from .launch import Prepared
 from .schedule import Schedule
 from .storage import Layout, Storage
 
-_consume = deque(maxlen=0).extend
+_consume = deque[object](maxlen=0).extend
 
 # NumPy takes a third positional argument of these for a mistake.
 _KEYWORD_OUT = (np.maximum, np.minimum)
@@ -100,8 +100,11 @@ class Instance:
 
     def _carve(self, storage: Storage, shape: tuple[int, ...], dtype: Any) -> Array:
         if storage.parameter is not None:
-            return storage.parameter._buffer  # type: ignore[no-any-return]
-        return self.device.carve(self.arena, self.layout.offsets[storage], shape, dtype)
+            array: Array = storage.parameter._buffer
+        else:
+            offset = self.layout.offsets[storage]
+            array = self.device.carve(self.arena, offset, shape, dtype)
+        return array
 
     def _outputs(self, node: Node) -> tuple[Array, ...]:
         """The buffers a node fills, noting what later steps read."""
@@ -123,14 +126,25 @@ class Instance:
             if self.check_nan and any(is_float(v.abstract.dtype) for v in node.outputs):
                 self._emit(f"{self._name('check', partial(_check, node, outs))}()", node)
 
-    def _view(self, node: Node, prepared: Prepared) -> None:
+    def _view(self, node: Node, prepared: Prepared, thunks: list[Any] | None = None) -> None:
         var, look = node.outputs[0], prepared.function
         if all(v in self.static for v in node.inputs):
-            self._fix(var, look(*[self.static[v] for v in node.inputs]), "v")
+            given = [self.static[v] for v in node.inputs]
+            seen = look(*given)
+            self._fix(var, seen, "v")
+            if seen.size and not any(np.may_share_memory(seen, g) for g in given):
+                self._copied(node, partial(_copy_again, seen, look, given), thunks)
             return
         self.text[var] = f"v{len(self.names)}_"
-        given = ", ".join(self.text[v] for v in node.inputs)
-        self._emit(f"{self.text[var]} = {self._name('view', look)}({given})", node)
+        seen = ", ".join(self.text[v] for v in node.inputs)
+        self._emit(f"{self.text[var]} = {self._name('view', look)}({seen})", node)
+
+    def _copied(self, node: Node, copy: Callable[[], None], thunks: list[Any] | None) -> None:
+        """Not every reshape is a view: where no strides describe it, each run copies."""
+        if thunks is None:
+            self._emit(f"{self._name('copy', copy)}()", node)
+        else:
+            thunks.append(copy)
 
     def _call(self, node: Node, prepared: Prepared, outs: tuple[Array, ...]) -> str:
         """The source of one kernel call."""
@@ -146,7 +160,8 @@ class Instance:
             given.append(f"out={out}" if prepared.function in _KEYWORD_OUT else out)
             return f"{self._name(stem, prepared.function)}({', '.join(given)})"
         attrs = prepared.node.attrs
-        keywords, function = [], prepared.function
+        keywords: list[str] = []
+        function: Any = prepared.function
         if prepared.entry.specialize is None and not any(map(keyword.iskeyword, attrs)):
             keywords = [f"{k}={self._name('a', v)}" for k, v in attrs.items()]
             function = prepared.entry.body  # quicker than a partial with keywords
@@ -168,11 +183,12 @@ class Instance:
 
     def _updates(self) -> None:
         """The new values of parameters: one call into C, so that no interrupt comes between."""
-        thunks, stages = [], []
+        thunks: list[Any] = []
+        stages: list[str] = []
         for node in self.order.updates:
             prepared = self.prepared[node]
             if prepared.entry.view is not None:
-                self._view(node, prepared)
+                self._view(node, prepared, thunks)
             elif not prepared.empty:
                 self._thunk(node, self._outputs(node), thunks)
             else:
@@ -208,7 +224,8 @@ class Instance:
             staged = f"s{len(self.names)}_"
             stages.append(f"{staged} = {self._name('copy', np.array)}({self.text[var]})")
             thunks.append(
-                f"partial({self._name('t', np.copyto)}, {self._name('p', parameter._buffer)}, {staged})"
+                f"partial({self._name('t', np.copyto)}, {self._name('p', parameter._buffer)}, "
+                f"{staged})"
             )
         elif var in self.static:
             thunks.append(partial(np.copyto, parameter._buffer, self.static[var]))
@@ -228,11 +245,16 @@ def quiet_context() -> Context:
     return context
 
 
+def _copy_again(copy: Array, look: Callable[..., Array], given: list[Array]) -> None:
+    np.copyto(copy, look(*given))
+
+
 def _check(node: Node, outs: tuple[Array, ...]) -> None:
     """NonFiniteError when an output of the node holds a NaN or an infinity."""
     for out in outs:
         if out.dtype.kind in "fV" and not np.isfinite(out.astype(np.float64)).all():
             kind = "NaN" if np.isnan(out.astype(np.float64)).any() else "an infinity"
             raise NonFiniteError(
-                f"{node.primitive.name} made {kind}; its output is {out.dtype.name}{list(out.shape)}"
+                f"{node.primitive.name} made {kind}; its output is "
+                f"{out.dtype.name}{list(out.shape)}"
             )

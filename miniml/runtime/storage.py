@@ -42,7 +42,7 @@ class Layout:
     whole: set[Var] = field(default_factory=set)
     workspaces: dict[Node, tuple[Storage, ...]] = field(default_factory=dict)
     direct: set[Var] = field(default_factory=set)
-    plan: Plan = Plan((), 0, 0)
+    plan: Plan = field(default_factory=lambda: Plan((), 0, 0))
     offsets: dict[Storage, int] = field(default_factory=dict)
 
 
@@ -102,14 +102,28 @@ def _direct_targets(
     copied = {root.get(v, v) for _, v in order.writes}
     targets: dict[Var, Storage] = {}
     for (parameter, var), before in zip(order.writes, _old_versions(order), strict=True):
-        value = root.get(var, var)
+        value = assigned(var, order, prepared)
         maker = made.get(value)
         if maker is None or value in targets or before in copied:
             continue
+        if prepared[maker].entry.view is not None:
+            continue  # its elements stand elsewhere in another order
         late = [n for n in readers.get(before, ()) if position[n] >= position[maker]]
         if all(n is maker and _exact(n, before, prepared[n]) for n in late):
             targets[value] = held[id(parameter)]
     return targets
+
+
+def assigned(var: Var, order: Schedule, prepared: Mapping[Node, Prepared]) -> Var:
+    """The value that a version of a parameter was assigned, the Var itself where it is computed."""
+    values: dict[Var, Var] = {}
+    for node in order.order:
+        view = prepared[node].entry.view
+        if node.primitive.effect == "state" and view is not None:
+            values[node.outputs[0]] = node.inputs[view]
+    while var in values:
+        var = values[var]
+    return var
 
 
 def view_roots(order: Schedule, prepared: Mapping[Node, Prepared]) -> dict[Var, Var]:
@@ -132,7 +146,7 @@ def _old_versions(order: Schedule) -> list[Var]:
 
 
 def _exact(node: Node, var: Var, prepared: Prepared) -> bool:
-    """True when the node reads `var` itself, not a view of it, where its kernel may overwrite it."""
+    """True when the node reads `var` itself, and only where its kernel may overwrite it."""
     places = [i for i, v in enumerate(node.inputs) if v is var]
     return bool(places) and all(i in prepared.entry.inplace for i in places)
 

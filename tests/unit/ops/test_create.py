@@ -1,0 +1,126 @@
+"""Tensors made from numbers, where a row of samples cannot say it."""
+
+import numpy as np
+import pytest
+
+import miniml as ml
+from miniml import ops
+from miniml.errors import DTypeError, ShapeError
+from miniml.grad import grad
+
+NAN, INF = np.nan, np.inf
+
+
+def told(tensor):
+    return tensor.tolist(), tensor.dtype
+
+
+def test_full_takes_the_dtype_of_the_number():
+    assert told(ops.full(2, 1)) == ([1, 1], ml.int64)
+    assert told(ops.full((2,), 1.5)) == ([1.5, 1.5], ml.float32)
+    assert told(ops.full([1, 1], True)) == ([[True]], ml.bool_)
+    assert told(ops.full((), np.float64(2))) == (2.0, ml.float64)
+    assert told(ops.full((1,), np.int8(2))) == ([2], ml.int8)
+    assert told(ops.full((1,), 2.0, int)) == ([2], ml.int64)
+    assert told(ops.zeros(2)) == ([0, 0], ml.float32)
+    assert told(ops.ones((1, 2), "bfloat16")) == ([[1, 1]], ml.bfloat16)
+    assert ops.zeros((0, 3)).shape == (0, 3)
+
+
+def test_equal_numbers_make_equal_primitives():
+    graph = ml.trace(
+        lambda x: x + ops.full((2,), 0, ml.float32) + ops.full((2,), 0.0), np.ones(2, "f")
+    )
+    assert len({n.primitive for n in graph.nodes if n.primitive.name == "Full"}) <= 1
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype"),
+    [(NAN, int), (INF, int), (-INF, bool), (2.5, int), (300, "int8"), (-1, "uint8"), (2, bool)],
+)
+def test_full_refuses_what_the_dtype_cannot_hold(value, dtype):
+    name = ml.dtype.as_dtype(dtype).name
+    with pytest.raises(DTypeError, match=f"Full got the number {value}, which {name} cannot hold"):
+        ops.full((2,), value, dtype)
+
+
+def test_full_of_a_tensor_carries_its_gradient():
+    assert grad(lambda v: ops.sum(ops.full((2, 3), v)))(2.0).item() == 6
+    assert told(ops.full((2,), ml.Tensor(3), float)) == ([3, 3], ml.float32)
+
+
+def test_refused_shapes():
+    with pytest.raises(ShapeError, match=r"Full got shape \(2, -1\); an extent is 0 or more"):
+        ops.zeros((2, -1))
+    with pytest.raises(ShapeError, match="a shape is a tuple of ints"):
+        ops.zeros("ab")
+    with pytest.raises(ShapeError, match="Eye got shape"):
+        ops.eye(-1)
+
+
+def test_likes():
+    x = np.ones((2, 1), np.float16)
+    assert told(ops.zeros_like(x)) == ([[0], [0]], ml.float16)
+    assert told(ops.ones_like([1, 2])) == ([1, 1], ml.int64)
+    assert told(ops.full_like(True, False)) == (False, ml.bool_)
+    assert told(ops.zeros_like(x, int)) == ([[0], [0]], ml.int64)
+    assert told(ops.ones_like([])) == ([], ml.float32)
+    assert grad(lambda v: ops.sum(v * ops.full_like(v, 3)))(np.ones(2)).tolist() == [3, 3]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [(5,), (2, 5), (0, 10, 3), (5, 0, -2), (3, 3), (0, 1, 0.25), (2.5,), (1, 0, 0.5), (-1.5, 2)],
+)
+def test_arange_is_numpys(given):
+    came, wanted = ops.arange(*given), np.arange(*given)
+    np.testing.assert_array_equal(came.asnumpy(), wanted)
+    assert came.dtype == (ml.int64 if wanted.dtype.kind == "i" else ml.float32)
+
+
+def test_arange_dtypes_and_refusals():
+    assert told(ops.arange(3, dtype="uint8")) == ([0, 1, 2], ml.uint8)
+    assert told(ops.arange(0, 256, 255, "uint8")) == ([0, 255], ml.uint8)
+    assert told(ops.arange(3, dtype=ml.bfloat16)) == ([0, 1, 2], ml.bfloat16)
+    assert told(ops.arange(2**53, 2**53 + 2)) == ([2**53, 2**53 + 1], ml.int64)
+    assert told(ops.arange(2, -1, -1, "uint8")) == ([2, 1, 0], ml.uint8)
+    assert ops.arange(0, 1, 0.1, ml.float64).tolist() == np.arange(0, 1, 0.1).tolist()
+    with pytest.raises(DTypeError, match=r"300|299"):
+        ops.arange(300, dtype="int8")
+    with pytest.raises(ShapeError, match="the step is not 0"):
+        ops.arange(0, 3, 0)
+    with pytest.raises(DTypeError, match="cannot count in bool"):
+        ops.arange(2, dtype=bool)
+
+
+@pytest.mark.parametrize("num", [0, 1, 2, 3, 7, 50, 101])
+@pytest.mark.parametrize(("start", "stop"), [(0, 1), (-1.5, 2.5), (3, -3), (2, 2)])
+def test_linspace_is_numpys(start, stop, num):
+    came = ops.linspace(start, stop, num)
+    np.testing.assert_allclose(came.asnumpy(), np.linspace(start, stop, num), 1e-6, 1e-7)
+    assert came.dtype == ml.float32
+    if num > 1:
+        assert came.tolist()[-1] == stop
+
+
+def test_eye():
+    for n, m in ((3, None), (2, 4), (4, 2), (0, 2), (1, 1)):
+        np.testing.assert_array_equal(ops.eye(n, m).asnumpy(), np.eye(n, m))
+    assert ops.eye(2, dtype=bool).dtype == ml.bool_
+
+
+@pytest.mark.parametrize("depth", [1, 3, 40])
+@pytest.mark.parametrize("dtype", [ml.float32, ml.bfloat16, ml.int8, ml.bool_])
+def test_one_hot(depth, dtype):
+    indices = np.array([[0, depth - 1], [depth, -1]])
+    out = ops.one_hot(indices, depth, dtype)
+    wanted = np.zeros((2, 2, depth))
+    wanted[0, 0, 0] = wanted[0, 1, depth - 1] = 1
+    np.testing.assert_array_equal(out.asnumpy().astype(float), wanted)
+    assert out.dtype == dtype
+
+
+def test_one_hot_refuses_floats():
+    with pytest.raises(DTypeError, match="OneHot got indices of float32; cast them"):
+        ops.one_hot([1.0], 3)
+    assert ops.one_hot(1, 2).tolist() == [0, 1]
