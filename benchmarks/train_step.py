@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -95,7 +96,7 @@ def build(sizes: tuple[int, int, int, int], batch: int) -> tuple[Any, ByHand, Ar
     """The compiled step and the hand-written one with equal weights, and a batch."""
     ml.manual_seed(0)
     rng = np.random.default_rng(0)
-    layers = [nn.Dense(a, b) for a, b in zip(sizes[:-1], sizes[1:], strict=True)]
+    layers = [nn.Dense(a, b) for a, b in pairwise(sizes)]
     net = nn.Sequential(layers[0], nn.ReLU(), layers[1], nn.ReLU(), layers[2])
     weights = [p.asnumpy() for layer in layers for p in (layer.weight, layer.bias)]
     step = ml.train_step(net, nn.CrossEntropyLoss(), optim.SGD(net.trainable_params(), lr=0.01))

@@ -33,12 +33,14 @@ from .settings import set_context as set_context
 from .tensor import Parameter as Parameter
 from .tensor import Tensor as Tensor
 from .trace import install_eager
+
 from . import ops as ops  # isort: skip
 from . import grad as grad
 from .graph.function import trace as trace
 from .runtime.eager import EagerTrace
 from .runtime.explain import explain as explain
 from .runtime.jit import jit as jit
+
 from . import nn as nn  # isort: skip
 from . import optim as optim
 from .train import load_checkpoint as load_checkpoint

@@ -54,7 +54,10 @@ class BpropGetters:
     def unregister(self, key: type[Primitive] | str) -> None:
         """Take a getter back; nothing happens if there is none."""
         self.version += 1
-        (self._by_name if isinstance(key, str) else self._by_class).pop(key, None)  # type: ignore[call-overload]
+        if isinstance(key, str):
+            self._by_name.pop(key, None)
+        else:
+            self._by_class.pop(key, None)
 
     def find(self, primitive: type[Primitive]) -> Getter | None:
         """The getter of a primitive class: its own, a base class's, or the one filed by name."""

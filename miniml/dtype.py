@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache, reduce
+from functools import cache, reduce
 from typing import Any
 
 import ml_dtypes
@@ -75,7 +75,7 @@ def as_dtype(spec: object) -> DType:
     return canonical(dtype)
 
 
-@lru_cache(maxsize=None)
+@cache
 def canonical(dtype: DType) -> DType:
     """The one dtype object that stands for `dtype` in every table (byte order, l and q unified)."""
     if dtype.kind == "c":
@@ -111,7 +111,7 @@ def _rank(dtype: DType) -> int:
     return 0 if dtype == bool_ else 1 if dtype in INTEGERS else 2
 
 
-@lru_cache(maxsize=None)
+@cache
 def promote(*dtypes: DType) -> DType:
     """The least dtype above all of `dtypes` in miniml's lattice.
 

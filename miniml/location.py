@@ -48,7 +48,7 @@ class Location:
 
 def _unpickled(text: str) -> None:
     """A location is not carried to another process: its code object cannot be."""
-    return None
+    return
 
 
 def is_own(frame: FrameType) -> bool:

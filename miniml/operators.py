@@ -38,7 +38,9 @@ class Operators:
     __slots__ = ()
     __array_priority__ = 1000
     if TYPE_CHECKING:
-        shape: tuple[int, ...]
+
+        @property
+        def shape(self) -> tuple[int, ...]: ...
 
         def _host(self, wanted: str) -> np.ndarray[Any, Any]: ...
 
@@ -110,7 +112,7 @@ class Operators:
         return (ops.getitem(self, i) for i in range(len(self)))  # type: ignore[arg-type]
 
     @property
-    def T(self) -> Any:  # noqa: N802 - NumPy's name
+    def T(self) -> Any:
         """All axes reversed."""
         return ops.transpose(self, tuple(reversed(range(len(self.shape)))))
 

@@ -225,7 +225,7 @@ class Parameter(Tensor):
 
 
 def host_array(data: Any, dtype: DType | None) -> Array:
-    """A NumPy array of what a user calls data, by the rules of Tensor; DTypeError when it is none."""
+    """A NumPy array of what a user calls data, by the rules of Tensor; DTypeError if it is none."""
     if isinstance(data, Tensor):
         array = data._host("Tensor")
     elif isinstance(data, (np.ndarray, np.generic)):

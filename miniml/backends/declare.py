@@ -60,7 +60,7 @@ def _check_names(entry: KernelEntry, text: str, spec: OpSpec) -> None:
 
 
 def _check_function(entry: KernelEntry, body: Any, spec: OpSpec) -> None:
-    """Attributes arrive by keyword: a function that does not take them all could never be called."""
+    """A function gets all attributes by keyword; one that takes others could never be called."""
     if isinstance(body, np.ufunc) or spec.attributes is None:
         return
     try:
@@ -100,9 +100,9 @@ def check_expression(name: str, text: str) -> None:
 
 
 def check_raw(name: str, entry: str, source: str, launch: object) -> None:
-    """DeclarationError unless the source defines the entry point and the launch rule can be called."""
+    """DeclarationError unless the source has the entry point and the launch rule is callable."""
     pattern = rf'extern\s+"C"\s*(?:\{{.*?)?__global__\s+\w[^;{{]*?\b{re.escape(entry)}\s*\('
-    if not re.search(pattern, source, re.S):
+    if not re.search(pattern, source, re.DOTALL):
         raise DeclarationError(
             f'{name} source has no extern "C" __global__ function {entry!r}; name the one it has '
             "as entry="

@@ -73,15 +73,15 @@ def linearize(
             traced[argnum] = spec.unflatten(symbols)
             wrt.append((tuple(s.var for s in symbols), spec))
         weight_vars = tuple(trace.weight(p).var for p in _checked_weights(weights))
-        result = trace.record(fn, traced)
+        result: Any = trace.record(fn, traced)
         out, aux = _split(fn, result) if has_aux else (result, None)
         leaves, out_spec = optree.tree_flatten(out, none_is_leaf=True)
         targets = tuple(_target(trace, leaf) for leaf in leaves)
         values = out_spec.unflatten([_value(trace, leaf) for leaf in leaves])
-        aux = optree.tree_map(lambda leaf: trace.value(leaf), aux, none_is_leaf=True)
+        kept = None if aux is None else optree.tree_map(trace.value, aux, none_is_leaf=True)
     finally:
         trace.ended = True
-    return Linearized(values, aux, trace, targets, out_spec, tuple(wrt), weight_vars)
+    return Linearized(values, kept, trace, targets, out_spec, tuple(wrt), weight_vars)
 
 
 def _float_leaves(fn: Any, args: Sequence[Any], argnum: int) -> tuple[list[Tensor], Any]:
@@ -100,16 +100,16 @@ def _float_leaves(fn: Any, args: Sequence[Any], argnum: int) -> tuple[list[Tenso
         tensor = leaf if isinstance(leaf, Tensor) else Tensor(leaf)
         if not is_float(tensor.dtype):
             raise GradientArgumentError(
-                f"argument {argnum} of {_name(fn)} is {tensor.dtype.name}[{','.join(map(str, tensor.shape))}], "
-                "which has no gradient; cast it to a float dtype, or leave it out of argnums"
+                f"argument {argnum} of {_name(fn)} is {tensor.dtype.name}{list(tensor.shape)}, which "
+                "has no gradient; cast it to a float dtype, or leave it out of argnums"
             )
         tensors.append(tensor)
     return tensors, spec
 
 
-def _checked_weights(weights: Sequence[Parameter]) -> Sequence[Parameter]:
+def _checked_weights(weights: Sequence[Any]) -> Sequence[Parameter]:
     for weight in weights:
-        if not isinstance(weight, Parameter) or not is_float(weight.dtype):
+        if not (isinstance(weight, Parameter) and is_float(weight.dtype)):
             raise GradientArgumentError(
                 f"weights holds {weight!r}; give float Parameters, such as net.trainable_params()"
             )

@@ -55,15 +55,15 @@ class Cell(Guarded):
             )
         if self.__dict__.get(name, self) is not value:
             super().__setattr__(name, value)
-            self._changed()
+            self._changed(structure=name != "training")
 
     def __delattr__(self, name: str) -> None:
         super().__delattr__(name)
-        self._changed()
+        self._changed(structure=True)
 
-    def _changed(self) -> None:
-        """Make programs that depend on this cell trace it again."""
-        self.__dict__["signature"] = (int(self.training), self.signature[1] + 1)
+    def _changed(self, structure: bool) -> None:
+        """Make programs that depend on this cell trace it again; back in a mode, it knows theirs."""
+        self.__dict__["signature"] = (int(self.training), self.signature[1] + structure)
         self.note_change()
 
     def cells(self) -> Iterator[Cell]:

@@ -168,7 +168,8 @@ def _run_dynamic(
     """A primitive whose output shapes depend on values: its kernel returns fresh arrays."""
     dtypes = tuple(a.dtype for a in arrays)
     selection = registry.select(primitive.name, device, dtypes, current().providers)
-    result = selection.entry.body(*arrays, **primitive.attributes, **consts)  # type: ignore[operator]
+    body: Any = selection.entry.body
+    result: Any = body(*arrays, **primitive.attributes, **consts)
     return tuple(result) if isinstance(result, (tuple, list)) else (result,)
 
 

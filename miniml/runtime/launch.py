@@ -77,7 +77,7 @@ def _bound(entry: KernelEntry, node: KernelNode) -> Callable[..., Any]:
     body: Any = entry.body
     if entry.specialize is not None:
         return entry.specialize(node)
-    return partial(body, **node.attrs) if node.attrs else body  # type: ignore[no-any-return]
+    return partial(body, **node.attrs) if node.attrs else body
 
 
 def _specs(abstracts: tuple[Abstract, ...]) -> tuple[ArraySpec, ...]:

@@ -1,4 +1,4 @@
-"""Program: a graph compiled for one signature - kernels chosen, memory planned, steps written out."""
+"""Program: a graph with its kernels chosen, its memory planned and its steps written out."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def cross_entropy_grad(
     rows = rows_of(probs.shape, probs.dtype)
     share: Any = dloss[()] if dloss.ndim == 0 else dloss
     if reduction == "mean":
-        share = probs.dtype.type(share / rows.count)
+        share = probs.dtype.type(share / rows.rows)
     np.multiply(probs, share if dloss.ndim == 0 else share[:, None], out=out)
     # CrossEntropy has checked the labels.
     out.reshape(-1)[np.add(rows.starts, labels, dtype=int64, casting="unsafe")] -= share
@@ -102,7 +102,7 @@ class Rows(NamedTuple):
     ones: Array
     each: Array
     share: Array
-    count: np.float64
+    rows: np.float64
 
 
 @lru_cache(maxsize=256)

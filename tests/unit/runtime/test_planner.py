@@ -46,9 +46,7 @@ def test_buffers_alive_together_never_overlap(buffers: list[Lifetime]) -> None:
 
 @given(lifetimes)
 def test_the_peak_is_the_largest_sum_alive_at_a_step(buffers: list[Lifetime]) -> None:
-    by_step = [
-        sum(rounded(b.nbytes) for b in buffers if b.start <= t <= b.end) for t in range(42)
-    ]
+    by_step = [sum(rounded(b.nbytes) for b in buffers if b.start <= t <= b.end) for t in range(42)]
     made = plan(buffers)
     assert made.peak == max(by_step)
     assert made.size >= made.peak

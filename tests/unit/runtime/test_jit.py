@@ -1,0 +1,207 @@
+"""jit: one program for each kind of call, a reason for each new one, and fn itself elsewhere."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from typing import Any
+
+import numpy as np
+import pytest
+
+import miniml as ml
+from miniml import nn, ops
+from miniml.errors import TracedValueError
+from miniml.grad import grad
+from miniml.runtime.jit import Jit, compiled
+
+Array = np.ndarray[Any, Any]
+
+
+def ones(*shape: int, dtype: Any = np.float32) -> Array:
+    return np.ones(shape, dtype)
+
+
+def test_a_jitted_function_is_traced_once_per_type() -> None:
+    traced = []
+
+    def fn(x: Any) -> Any:
+        traced.append(x.shape)
+        return x * 2.0
+
+    quick = ml.jit(fn)
+    for shape in ((2,), (2,), (3,), (2,)):
+        np.testing.assert_array_equal(quick(ones(*shape)).asnumpy(), 2 * ones(*shape))
+    quick(ml.Tensor(ones(2)))
+    assert traced == [(2,), (3,)]
+
+
+def test_recompilations_say_why() -> None:
+    quick = Jit(lambda x, n: x * n)
+    quick(ones(2), 2)
+    quick(ones(3), 2)
+    quick(ones(3), 2.0)
+    with ml.context(providers=("mine",)):
+        quick(ones(3), 2.0)
+    why = quick.recompilations
+    assert why[0] == "first call"
+    assert why[1] == "tensor 0 changed from float32[2] to float32[3]"
+    assert "pass a Tensor for a number that varies" in why[2]
+    assert why[3] == "the context's settings changed"
+    assert len(why) == 4
+
+
+def test_numbers_that_differ_only_in_kind_get_programs_of_their_own() -> None:
+    quick = ml.jit(lambda x, n: ops.cast(x, ml.int32) * n)
+    assert quick(ones(2), 1).dtype == ml.int32
+    assert quick(ones(2), 1.0).dtype == ml.float32
+    assert quick(ones(2), True).dtype == ml.int32
+
+
+def test_arguments_and_results_are_trees() -> None:
+    quick = ml.jit(lambda d, pair: {"sum": d["a"] + pair[0], "n": 3, "rest": [pair[1], None]})
+    result = quick({"a": ones(2)}, (ones(2), ones(1)))
+    np.testing.assert_array_equal(result["sum"].asnumpy(), [2, 2])
+    assert result["n"] == 3
+    assert result["rest"][1] is None
+
+
+def test_train_and_eval_have_programs_of_their_own_and_keep_them() -> None:
+    calls = []
+
+    class Net(nn.Cell):
+        def construct(self, x: Any) -> Any:
+            calls.append(self.training)
+            return x * (2.0 if self.training else 3.0)
+
+    net = Net()
+    quick = ml.jit(lambda x: net(x))
+    for mode, factor in ((True, 2), (False, 3), (True, 2), (False, 3)):
+        net.set_train(mode)
+        np.testing.assert_array_equal(quick(ones(2)).asnumpy(), factor * ones(2))
+    assert calls == [True, False]
+
+
+def test_a_changed_attribute_of_a_cell_is_seen() -> None:
+    class Net(nn.Cell):
+        def __init__(self) -> None:
+            self.factor = 2.0
+
+        def construct(self, x: Any) -> Any:
+            return x * self.factor
+
+    net = Net()
+    quick = ml.jit(lambda x: net(x))
+    assert float(quick(ones(1))) == 2
+    net.factor = 5.0
+    assert float(quick(ones(1))) == 5
+
+
+def test_cells_and_gradients_compile_in_graph_mode_only() -> None:
+    seen = []
+
+    class Net(nn.Cell):
+        def construct(self, x: Any) -> Any:
+            seen.append("construct")
+            return ops.sum(x * x)
+
+    net = Net()
+    for mode, count in ((ml.PYNATIVE_MODE, 3), (ml.GRAPH_MODE, 1)):
+        seen.clear()
+        with ml.context(mode=mode):
+            for _ in range(3):
+                assert float(net(ones(3))) == 3
+        assert len(seen) == count
+    slope = grad(net)
+    with ml.context(mode=ml.GRAPH_MODE):
+        seen.clear()
+        for _ in range(3):
+            np.testing.assert_array_equal(slope(ones(2)).asnumpy(), [2, 2])
+        assert len(seen) == 1
+
+
+def test_jit_false_runs_op_by_op() -> None:
+    values = []
+
+    @ml.jit
+    def fn(x: Any) -> Any:
+        values.append(float(ops.sum(x)))
+        return x
+
+    with ml.context(jit=False):
+        fn(ones(3))
+    assert values == [3.0]
+    with pytest.raises(TracedValueError, match="float on a traced tensor"):
+        fn(ones(3))
+
+
+def test_an_inner_jit_is_part_of_the_outer_trace() -> None:
+    inner = ml.jit(lambda x: ops.exp(x))
+    graph = ml.trace(lambda x: inner(x) + 1.0, ones(2))
+    assert [n.primitive.name for n in graph.nodes] == ["Exp", "Add"]
+    np.testing.assert_allclose(grad(lambda x: ops.sum(inner(x)))(ones(2)).asnumpy(), np.e * ones(2))
+
+
+def test_a_new_kernel_is_taken_up() -> None:
+    class Twice(ml.Primitive):
+        """2 x."""
+
+        def infer_shape(self, x: Any) -> Any:
+            return x
+
+        def infer_dtype(self, x: Any) -> Any:
+            return x
+
+    ml.kernel("Twice", "cpu", "f->f")(lambda x, *, out: np.multiply(x, 2, out=out))
+    quick = ml.jit(lambda x: Twice()(x))
+    assert float(quick(ones(1))) == 2
+    ml.kernel("Twice", "cpu", "f->f", provider="mine")(
+        lambda x, *, out: np.multiply(x, 200, out=out)
+    )
+    with ml.context(providers=("mine",)):
+        assert float(quick(ones(1))) == 200
+    assert float(quick(ones(1))) == 2
+
+
+def test_a_cell_and_its_programs_can_be_collected() -> None:
+    with ml.context(mode=ml.GRAPH_MODE):
+        net = nn.Dense(2, 2)
+        net(ones(1, 2))
+    weak = weakref.ref(net)
+    del net
+    gc.collect()
+    assert weak() is None
+
+
+def test_equal_functions_share_their_programs() -> None:
+    def fn(x: Any) -> Any:
+        return ops.sum(x)
+
+    assert compiled(fn) is compiled(fn)
+
+
+def test_random_numbers_are_the_same_op_by_op_and_compiled() -> None:
+    def fn(x: Any) -> Any:
+        a = ops.uniform((3,))
+        unused = ops.normal((5,))
+        return x + a, ops.normal((2,)), unused * 0.0
+
+    ml.manual_seed(3)
+    eager = [t.asnumpy() for _ in range(2) for t in fn(ones(3))]
+    ml.manual_seed(3)
+    quick = ml.jit(fn)
+    made = [t.asnumpy() for _ in range(2) for t in quick(ones(3))]
+    for a, b in zip(eager, made, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_dead_draws_still_count() -> None:
+    def fn(x: Any) -> Any:
+        ops.uniform((7,))
+        return x + ops.uniform((1,))
+
+    ml.manual_seed(3)
+    eager = [float(fn(ones(1))) for _ in range(3)]
+    ml.manual_seed(3)
+    quick = ml.jit(fn)
+    assert [float(quick(ones(1))) for _ in range(3)] == eager

@@ -1,0 +1,300 @@
+"""Programs: the same numbers as op by op, no memory of their own per call, all of a step or nothing."""
+
+from __future__ import annotations
+
+import threading
+import tracemalloc
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import miniml as ml
+from miniml import nn, ops, optim
+from miniml.errors import NonFiniteError
+from miniml.runtime.program import Options, Program
+
+Array = np.ndarray[Any, Any]
+
+
+def program(fn: Callable[..., Any], *args: Any) -> Program:
+    """`fn` compiled as it was traced, without passes."""
+    return Program(ml.trace(fn, *args))
+
+
+def array(*shape: int, seed: int = 0) -> Array:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def test_a_program_computes_what_the_operations_compute() -> None:
+    def fn(x: Any, y: Any) -> Any:
+        a = ops.sin(x * y) + ops.exp(y)
+        return ops.sum(a * a, 0), ops.transpose(a), ops.max(a, 1)
+
+    x, y = array(3, 4), array(4, seed=1)
+    for made, wanted in zip(program(fn, x, y)(x, y), fn(ml.Tensor(x), ml.Tensor(y)), strict=True):
+        np.testing.assert_array_equal(made, wanted.asnumpy())
+
+
+def test_views_cost_no_step_when_their_source_is_planned() -> None:
+    def fn(x: Any) -> Any:
+        a = ops.exp(x)
+        return ops.sum(ops.transpose(ops.reshape(a, (4, 3)))[1:], 1)
+
+    x = array(3, 4)
+    made = program(fn, x)
+    assert "view" not in made.source
+    np.testing.assert_allclose(made(x)[0], np.exp(x).reshape(4, 3).T[1:].sum(1), rtol=1e-6)
+
+
+def test_what_the_caller_receives_is_its_own_memory() -> None:
+    made = program(lambda x: (x + 1.0, ops.reshape(x, (12,)), x), array(3, 4))
+    x = array(3, 4)
+    first = made(x)
+    kept = [o.copy() for o in first]
+    second = made(x * 2)
+    for a, b, c in zip(first, kept, second, strict=True):
+        np.testing.assert_array_equal(a, b)
+        assert not np.shares_memory(a, c)
+        assert not np.shares_memory(a, x)
+
+
+def test_a_program_takes_any_strides_and_leaves_its_inputs_alone() -> None:
+    made = program(lambda x: ops.exp(x) + x, array(3, 4))
+    for x in (array(4, 3).T, array(6, 8)[::2, ::2], array(3, 4)[::-1, ::-1]):
+        before = x.copy()
+        np.testing.assert_allclose(made(x)[0], np.exp(before) + before, rtol=1e-6)
+        np.testing.assert_array_equal(x, before)
+
+
+def test_empty_arrays_and_scalars_pass() -> None:
+    made = program(lambda x, s: (ops.exp(x) * s, ops.sum(x)), array(0, 4), np.float32(2))
+    out, total = made(array(0, 4), np.array(2, np.float32))
+    assert out.shape == (0, 4)
+    assert total == 0
+
+
+def test_a_step_allocates_nothing_the_size_of_an_array() -> None:
+    """Outputs apart, a call of elementwise kernels and products leaves the heap as it was."""
+
+    def fn(x: Any, w: Any) -> Any:
+        for _ in range(6):
+            x = ops.tanh(ops.matmul(x, w) + 1.0)
+        return ops.max(x)
+
+    x, w = array(128, 128), array(128, 128, seed=1)
+    made = program(fn, x, w)
+    made(x, w)
+    tracemalloc.start()
+    try:
+        made(x, w)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < x.nbytes / 4
+
+
+def test_dying_inputs_lend_their_buffer_to_the_output() -> None:
+    made = program(lambda x: ops.exp(ops.exp(ops.exp(x + 1.0))), array(1000))
+    assert made.plan.size == 4032  # one buffer of 1000 float32, rounded to 64 bytes
+
+
+def test_the_arena_is_near_the_largest_sum_alive() -> None:
+    def fn(x: Any) -> Any:
+        parts = [ops.exp(x[: 10 * (i + 1)]) for i in range(12)]
+        return sum((ops.sum(p * p) for p in parts), ops.sum(x))
+
+    plan = program(fn, array(500)).plan
+    assert plan.size <= 1.1 * plan.peak
+
+
+# --- state ----------------------------------------------------------------------------------
+
+
+def test_assignments_are_seen_later_in_the_trace_and_published_at_the_end() -> None:
+    w = ml.Parameter(array(3), name="w")
+
+    def fn(x: Any) -> Any:
+        before = ops.sum(w)
+        ops.assign(w, w * x)
+        return before, ops.sum(w)
+
+    start, x = w.asnumpy(), array(3, seed=1)
+    before, after = program(fn, x)(x)
+    np.testing.assert_allclose(before, start.sum(), rtol=1e-6)
+    np.testing.assert_allclose(after, (start * x).sum(), rtol=1e-5)
+    np.testing.assert_array_equal(w.asnumpy(), start * x)
+
+
+@pytest.mark.parametrize(
+    "through", [lambda v: v * 1.0, ops.stop_gradient, lambda v: ops.reshape(v, (3,))]
+)
+def test_two_parameters_swap_their_values(through: Callable[[Any], Any]) -> None:
+    a, b = ml.Parameter(array(3), name="a"), ml.Parameter(array(3, seed=1), name="b")
+
+    def fn(x: Any) -> Any:
+        old_a, old_b = through(a), through(b)
+        ops.assign(a, old_b)
+        ops.assign(b, old_a)
+        return x
+
+    before = a.asnumpy(), b.asnumpy()
+    program(fn, array(1))(array(1))
+    np.testing.assert_array_equal(a.asnumpy(), before[1])
+    np.testing.assert_array_equal(b.asnumpy(), before[0])
+
+
+def test_an_update_that_reads_the_old_value_of_another_gets_the_old_value() -> None:
+    a, b = ml.Parameter(array(3), name="a"), ml.Parameter(array(3, seed=1), name="b")
+
+    def fn(x: Any) -> Any:
+        new_a, new_b = a - b, b + a
+        ops.assign(a, new_a)
+        ops.assign(b, new_b)
+        return x
+
+    old_a, old_b = a.asnumpy(), b.asnumpy()
+    program(fn, array(1))(array(1))
+    np.testing.assert_array_equal(a.asnumpy(), old_a - old_b)
+    np.testing.assert_array_equal(b.asnumpy(), old_b + old_a)
+
+
+def test_gradient_descent_writes_into_the_parameters_themselves() -> None:
+    net = nn.Dense(3, 2)
+    optimizer = optim.SGD(net.trainable_params(), lr=0.1)
+    step = ml.train_step(net, nn.CrossEntropyLoss(), optimizer)
+    compiled = step._program.compiled(array(4, 3), np.array([0, 1, 1, 0]))  # type: ignore[attr-defined]
+    assert len(compiled.program.layout.direct) == 2
+
+
+class Faulty(ml.Primitive):
+    """x, whose kernel raises when told to."""
+
+    def infer_shape(self, x: tuple[int, ...]) -> tuple[int, ...]:
+        return x
+
+    def infer_dtype(self, x: Any) -> Any:
+        return x
+
+
+raises: list[type[BaseException]] = []
+
+
+@ml.kernel("Faulty", "cpu", "f->f")
+def faulty_cpu(x: Array, *, out: Array) -> None:
+    out[...] = x
+    if raises:
+        raise raises[0]("planted")
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+@pytest.mark.parametrize("compiled", [True, False])
+def test_a_step_that_raises_changes_nothing_and_the_next_one_works(
+    error: type[BaseException], compiled: bool
+) -> None:
+    class Net(nn.Cell):
+        def __init__(self) -> None:
+            self.dense = nn.Dense(3, 2)
+            self.count = ml.Parameter(np.zeros((), np.float32), requires_grad=False)
+
+        def construct(self, x: Any) -> Any:
+            ops.assign(self.count, self.count + 1.0)
+            return self.dense(x) + ops.stop_gradient(Faulty()(self.dense(x)))
+
+    net = Net()
+    optimizer = optim.SGD(net.trainable_params(), lr=0.1, momentum=0.9)
+    step = ml.train_step(net, nn.CrossEntropyLoss(), optimizer)
+    x, labels = array(4, 3), np.array([0, 1, 1, 0])
+    with ml.context(jit=compiled):
+        step(x, labels)
+        state = [*net.get_parameters(), *optimizer.parameters_dict().values()]
+        before = [p.asnumpy() for p in state]
+        raises.append(error)
+        try:
+            with pytest.raises(error) as caught:
+                step(x, labels)
+        finally:
+            raises.clear()
+        if error is RuntimeError:
+            assert "Faulty()(self.dense(x))" in "".join(caught.value.__notes__)
+        for p, old in zip(state, before, strict=True):
+            np.testing.assert_array_equal(p.asnumpy(), old)
+        step(x, labels)
+        assert float(net.count) == 2
+
+
+def test_updates_run_in_one_call_so_that_no_interrupt_comes_between() -> None:
+    net = nn.Sequential(nn.Dense(3, 4), nn.ReLU(), nn.Dense(4, 2))
+    step = ml.train_step(net, nn.CrossEntropyLoss(), optim.SGD(net.trainable_params(), lr=0.1))
+    compiled = step._program.compiled(array(4, 3), np.array([0, 1, 1, 0]))  # type: ignore[attr-defined]
+    lines = compiled.program.source.strip().splitlines()
+    buffers = [name for name in compiled.program._idle[0].names if name.startswith("u")]
+    assert [line for line in lines if "consume(" in line] == [lines[-2]]
+    assert len(buffers) == 1
+
+
+def test_a_program_without_state_runs_in_many_threads_at_once() -> None:
+    made = program(lambda x: ops.sum(ops.exp(ops.matmul(x, x)), 0), array(60, 60))
+    inputs = [array(60, 60, seed=s) * 0.1 for s in range(8)]
+    wanted = [np.exp(x @ x).sum(0) for x in inputs]
+    wrong: list[int] = []
+
+    def work(i: int) -> None:
+        for _ in range(50):
+            if not np.allclose(made(inputs[i])[0], wanted[i], rtol=1e-4):
+                wrong.append(i)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert wrong == []
+
+
+def test_a_program_with_state_counts_every_call_of_every_thread() -> None:
+    n = ml.Parameter(np.zeros(1000, np.float32), name="n")
+
+    def fn(x: Any) -> Any:
+        ops.assign(n, n + x)
+        return x
+
+    one = np.ones(1000, np.float32)
+    made = program(fn, one)
+    threads = [threading.Thread(target=lambda: [made(one) for _ in range(200)]) for _ in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert set(n.asnumpy()) == {800.0}
+
+
+def test_check_nan_names_the_node_and_the_users_line() -> None:
+    def fn(x: Any) -> Any:
+        return ops.sum(ops.log(x))
+
+    graph = ml.trace(fn, array(3))
+    with pytest.raises(NonFiniteError, match="^Log made NaN") as caught:
+        Program(graph, Options(check_nan=True))(np.array([1, -1, 2], np.float32))
+    assert "ops.sum(ops.log(x))" in caught.value.__notes__[0]
+    assert np.isnan(Program(graph)(np.array([1, -1, 2], np.float32))[0])
+
+
+def test_a_widened_kernel_shows_as_casts() -> None:
+    class OnlyDouble(ml.Primitive):
+        """2 x, in float64 only."""
+
+        def infer_shape(self, x: Any) -> Any:
+            return x
+
+        def infer_dtype(self, x: Any) -> Any:
+            return x
+
+    ml.kernel("OnlyDouble", "cpu", "d->d")(lambda x, *, out: np.multiply(x, 2, out=out))
+    x = array(3)
+    made = program(OnlyDouble(), x)
+    np.testing.assert_array_equal(made(x)[0], x * 2)
+    names = [c.primitive for c in ml.explain(OnlyDouble(), x).choices]
+    assert names == ["Cast(dtype=float64)", "OnlyDouble()", "Cast(dtype=float32)"]
+    np.testing.assert_array_equal(OnlyDouble()(x).asnumpy(), x * 2)
