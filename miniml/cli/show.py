@@ -7,6 +7,7 @@ import difflib
 import inspect
 import textwrap
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -123,15 +124,20 @@ def _body(entry: KernelEntry) -> str:
 def _tests(class_name: str) -> Iterator[str]:
     """The OpInfo rows of a checkout that name the class."""
     for path in sorted((ROOT / "tests" / "opinfo").glob("*.py")):
-        text = path.read_text("utf-8")
-        for call in ast.walk(ast.parse(text)):
-            if not isinstance(call, ast.Call) or not call.args:
-                continue
+        text, calls = _calls(path)
+        for call in calls:
             named = call.args[0]
             if class_name == getattr(named, "attr", getattr(named, "id", None)):
                 if "row" in _called(call).lower() or "info" in _called(call).lower():
                     shown = ast.get_source_segment(text, call, padded=True) or ""
                     yield f"{_near(f'{path}:{call.lineno}')}\n{textwrap.dedent(shown)}"
+
+
+@lru_cache
+def _calls(path: Path) -> tuple[str, list[ast.Call]]:
+    """A file's text, and the calls with an argument in it."""
+    text = path.read_text("utf-8")
+    return text, [n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Call) and n.args]
 
 
 def _called(call: ast.Call) -> str:

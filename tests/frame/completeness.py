@@ -36,6 +36,10 @@ NO_FUNCTION: dict[str, str] = {
     "ReLUGrad": _BY_RULES,
     "SliceGrad": _BY_RULES,
 }
+# Primitives whose bprop refuses, and why.
+NO_GRADIENT: dict[str, str] = {
+    "WhileLoop": "the values of its iterations are not kept; eagerly a loop has a gradient",
+}
 # Primitives that no kernel runs, and why.
 NO_KERNEL: dict[str, str] = {}
 
@@ -59,7 +63,8 @@ def lacks(primitive: type[Primitive], rows: Iterable[OpInfo]) -> list[str]:
     found += _function(primitive)
     for row in own[:1]:
         found += _kernels(row)
-        if primitive.differentiable and not any(is_float(d) for d in dtypes_of(row)):
+        graded = primitive.differentiable and primitive.name not in NO_GRADIENT
+        if graded and not any(is_float(d) for d in dtypes_of(row)):
             found.append("is differentiable, but its row tests no float dtype")
     return [f"{primitive.name} {what}" for what in found]
 

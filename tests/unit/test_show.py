@@ -1,0 +1,38 @@
+"""`python -m miniml show NAME` has all of every primitive, with file and line."""
+
+import re
+
+import pytest
+
+from miniml.cli.show import describe, find
+from miniml.errors import MinimlError
+from miniml.ops import LeakyReLU
+from tests.frame.completeness import library
+
+LIBRARY = {p.name: p for p in library()}
+
+
+@pytest.mark.parametrize("name", LIBRARY)
+def test_every_primitive_is_shown_whole(name):
+    text = describe(LIBRARY[name])
+    title, *sections = re.split(r"\n\n(?=definition|gradient|kernels|tests\n)", text)
+    assert title.startswith(f"{name}: ")
+    definition, gradient, kernels, tests = sections
+    assert re.search(r"miniml/ops/\w+\.py:\d+", definition)
+    assert f"class {LIBRARY[name].__name__}(" in definition
+    if LIBRARY[name].differentiable:
+        assert re.search(r"miniml/grad/rules/\w+\.py:\d+", gradient)
+    else:
+        assert "by definition" in gradient
+    assert "cpu, from 'miniml'" in kernels
+    assert re.search(r"tests/opinfo/\w+\.py:\d+", tests)
+
+
+@pytest.mark.parametrize("name", ["LeakyReLU", "leaky_relu", "leakyrelu"])
+def test_class_and_function_names_are_one(name):
+    assert find(name) is LeakyReLU
+
+
+def test_an_unknown_name_gets_suggestions():
+    with pytest.raises(MinimlError, match=r"no primitive is called 'soft_max2'; near it: .*Softmax"):
+        find("soft_max2")
