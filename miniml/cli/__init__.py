@@ -9,10 +9,7 @@ import sys
 from collections.abc import Sequence
 
 from ..errors import MinimlError, NonFiniteError
-from .demo import Demo, network, run
-from .doctor import doctor
-from .show import show
-from .summary import summary
+from . import demo, doctor, show, summary
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -37,50 +34,50 @@ def _parser() -> argparse.ArgumentParser:
         description="miniml: define a primitive with a gradient, check it, train with it.",
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    demo = commands.add_parser("demo", help="train a small network on handwritten digits")
-    defaults = Demo()
-    demo.add_argument(
+    train = commands.add_parser("demo", help="train a small network on handwritten digits")
+    defaults = demo.Demo()
+    train.add_argument(
         "--device",
         default=defaults.device,
         metavar="cpu|cuda-sim|cuda",
         help="where to compute (default: %(default)s)",
     )
-    demo.add_argument(
+    train.add_argument(
         "--epochs",
         type=_count,
         default=defaults.epochs,
         help="how often to go through the digits (default: %(default)s)",
     )
-    demo.add_argument(
+    train.add_argument(
         "--seed",
         type=_seed,
         default=defaults.seed,
         help="chooses first weights, held-out digits and order; equal seeds give equal weights "
         "(default: %(default)s)",
     )
-    demo.add_argument(
+    train.add_argument(
         "--mode",
         choices=("graph", "eager"),
         default=defaults.mode,
         help="compile each step into one program, or run it op by op (default: %(default)s)",
     )
-    demo.add_argument(
+    train.add_argument(
         "--lr",
         type=float,
         default=defaults.lr,
         help="learning rate; try 1e30 to see a run go wrong (default: %(default)s)",
     )
-    demo.set_defaults(
-        run=lambda o: run(Demo(o.device, o.epochs, o.seed, o.mode, o.lr)),
+    train.set_defaults(
+        run=lambda o: demo.run(demo.Demo(o.device, o.epochs, o.seed, o.mode, o.lr)),
     )
     commands.add_parser(
         "doctor", help="versions, BLAS, compiler, GPU: what is on, what is missing, how to get it"
-    ).set_defaults(run=lambda o: doctor())
+    ).set_defaults(run=lambda o: doctor.run())
     one = commands.add_parser("show", help="one primitive: definition, gradient, kernels, tests")
     one.add_argument("name", help="such as Add, leaky_relu or conv2d")
-    one.set_defaults(run=lambda o: show(o.name))
+    one.set_defaults(run=lambda o: show.run(o.name))
     commands.add_parser("summary", help="the demo's network and its parameters").set_defaults(
-        run=lambda o: summary(network())
+        run=lambda o: summary.run(demo.network())
     )
     commands.add_parser("bench", help="the benchmarks of a checkout (as python -m benchmarks)")
     return parser

@@ -28,7 +28,7 @@ class Finding(NamedTuple):
     advice: str = ""
 
 
-def doctor() -> int:
+def run() -> int:
     """Print every finding; returns 1 if something that miniml cannot do without is wrong."""
     findings = [*core(), *extras(), *tools(), *gpu()]
     width = max(len(f.what) for f in findings)

@@ -22,7 +22,7 @@ from ..primitive import Primitive, primitives
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def show(name: str) -> int:
+def run(name: str) -> int:
     """Print what makes up the primitive of that name; returns the exit code.
 
     The name may be the class's or the function's, in any case. MinimlError for an unknown one

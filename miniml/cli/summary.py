@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..nn import Cell
 
 
-def summary(net: Cell) -> int:
+def run(net: Cell) -> int:
     """Print the network and its parameters; returns the exit code."""
     print(net)
     print()

@@ -7,6 +7,7 @@ from typing import Any
 
 from .. import ops
 from ..errors import AttributeRefusedError
+from ..graph.tracer import as_tensor
 from . import init
 from .cell import Cell, positive, refuse_shape, shape_of
 
@@ -90,6 +91,7 @@ class Dropout(Cell):
         self.p = float(p)
 
     def construct(self, x: Any) -> Any:
+        x = as_tensor(x)
         return ops.dropout(x, self.p) if self.training and self.p else x
 
     def describe(self) -> str:

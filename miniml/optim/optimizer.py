@@ -10,12 +10,12 @@ import numpy as np
 
 from .. import ops
 from ..dtype import DType, bfloat16, float16, float32
-from ..errors import ArityError, GradientArgumentError, MinimlError
+from ..errors import ArityError, DTypeError, GradientArgumentError, MinimlError, ShapeError
 from ..tensor import Parameter, Tensor
-from ..trace import current_trace
+from ..trace import Guarded, current_trace
 
 
-class Optimizer:
+class Optimizer(Guarded):
     """Base of optimizers: a subclass defines `new_values` and makes its state with `slots`.
 
     params: the Parameters to update, as `net.trainable_params()` gives them. lr: the learning
@@ -40,11 +40,7 @@ class Optimizer:
 
         grads: one tensor per parameter, in the order of `params`, of its shape and dtype.
         """
-        if len(grads) != len(self.params):
-            raise ArityError(
-                f"{type(self).__name__} has {len(self.params)} parameters; got {len(grads)} "
-                "gradients; give one for each, in the order of .params"
-            )
+        self._check(grads)
         note = getattr(current_trace(), "guard", None)
         if note is not None:
             note(self, self.signature)
@@ -53,6 +49,20 @@ class Optimizer:
             ops.assign(self._state[name], value)
         for parameter, value in zip(self.params, values, strict=True):
             ops.assign(parameter, value)
+
+    def _check(self, grads: Sequence[Tensor]) -> None:
+        """Before anything is assigned: one gradient per parameter, of its shape and dtype."""
+        if len(grads) != len(self.params):
+            raise ArityError(
+                f"{type(self).__name__} has {len(self.params)} parameters; got {len(grads)} "
+                "gradients; give one for each, in the order of .params"
+            )
+        for p, g in zip(self.params, grads, strict=True):
+            if g.shape != p.shape or g.dtype != p.dtype:
+                raise (ShapeError if g.shape != p.shape else DTypeError)(
+                    f"{type(self).__name__} got {g.dtype.name}{list(g.shape)} for the gradient of "
+                    f"{p.name!r}, which is {p.dtype.name}{list(p.shape)}; they must be equal"
+                )
 
     @property
     def lr(self) -> Parameter:
@@ -71,6 +81,7 @@ class Optimizer:
         super().__setattr__(name, value)
         if name in self.__dict__:  # lr is not: it is state, which programs read anew
             self.__dict__["signature"] = (type(self).__name__, self.signature[1] + 1)
+            self.note_change()
 
     def keep(self, name: str, value: Any) -> Parameter:
         """Make a piece of state."""

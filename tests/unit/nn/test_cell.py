@@ -1,0 +1,199 @@
+"""Cells: names, training flags, what is refused, copies, and when programs are made anew."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+
+import miniml as ml
+from miniml import nn, ops
+from miniml.errors import AttributeRefusedError, DeviceError, MinimlError, ShapeError
+from miniml.runtime.jit import compiled
+
+X = np.arange(6, dtype=np.float32).reshape(2, 3)
+
+
+class Block(nn.Cell):
+    """Two layers, one parameter of its own, and one layer used twice."""
+
+    def __init__(self):
+        self.first = nn.Dense(3, 3)
+        self.scale = ml.Parameter(np.ones(3, np.float32))
+        self.again = self.first
+        self.layers = nn.CellList([nn.Dense(3, 2, bias=False), nn.Dropout(0.5)])
+
+    def construct(self, x):
+        x = self.again(self.first(x)) * self.scale
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+def test_parameters_are_found_by_path_and_named_by_it():
+    block = Block()
+    found = block.parameters_dict()
+    assert list(found) == ["scale", "first.weight", "first.bias", "layers.0.weight"]
+    assert [p.name for p in block.get_parameters()] == list(found)
+    assert found["first.weight"] is block.first.weight
+    outer = nn.Sequential(nn.ReLU(), block)
+    assert outer.trainable_params()[1].name == "1.first.weight"
+
+
+def test_a_shared_parameter_appears_once():
+    a, b = nn.Dense(2, 2), nn.Dense(2, 2)
+    b.weight = a.weight
+    assert list(nn.Sequential(a, b).parameters_dict()) == ["0.weight", "0.bias", "1.bias"]
+
+
+def test_trainable_params_leave_out_running_statistics():
+    net = nn.BatchNorm2d(2)
+    assert [p.name for p in net.trainable_params()] == ["weight", "bias"]
+    assert len(net.get_parameters()) == 4
+
+
+def test_set_train_reaches_every_cell_and_gives_the_cell_back():
+    block = Block()
+    assert block.training
+    assert block.set_train(False) is block
+    assert not any(cell.training for cell in block.cells())
+    assert all(cell.training for cell in block.set_train().cells())
+
+
+def test_super_init_may_be_forgotten_and_construct_not():
+    assert Block().parameters_dict()
+
+    class Empty(nn.Cell):
+        pass
+
+    with pytest.raises(MinimlError, match="Empty defines no construct"):
+        Empty()(1.0)
+
+
+@pytest.mark.parametrize("kind", [list, tuple])
+def test_lists_that_would_hide_parameters_are_refused(kind):
+    class Hidden(nn.Cell):
+        def __init__(self):
+            self.layers = kind([nn.Dense(2, 2)])
+
+    with pytest.raises(AttributeRefusedError, match=r"Hidden\.layers is a .* use nn\.CellList"):
+        Hidden()
+
+
+def test_sequential_is_a_list_of_cells():
+    net = nn.Sequential(nn.Dense(3, 2), nn.ReLU())
+    assert len(net) == 2
+    assert net[-1] is net[1]
+    assert net.append(nn.Dense(2, 1)) is net
+    assert [type(c).__name__ for c in net] == ["Dense", "ReLU", "Dense"]
+    assert net(X).shape == (2, 1)
+    with pytest.raises(AttributeRefusedError, match="got function"):
+        net.append(lambda x: x)
+
+
+def test_repr_shows_the_tree():
+    assert repr(nn.Sequential(nn.Dense(3, 2), nn.Sequential(nn.Dropout(0.5)))) == (
+        "Sequential(\n  (0): Dense(3, 2)\n  (1): Sequential(\n    (0): Dropout(0.5)\n  )\n)"
+    )
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda c: pickle.loads(pickle.dumps(c))])
+def test_copies_are_equal_and_independent(copied):
+    block = Block()
+    other = copied(block.set_train(False))
+    assert type(other) is Block
+    assert not other.training
+    assert other.first is other.again
+    assert np.array_equal(other(X).asnumpy(), block(X).asnumpy())
+    other.scale.set_data(np.zeros(3, np.float32))
+    assert block.scale.asnumpy().all()
+    assert not other(X).asnumpy().any()
+
+
+def test_to_keeps_what_is_there_and_names_an_absent_device():
+    net = nn.Dense(3, 2)
+    weight = net.weight
+    assert net.to("CPU") is net
+    assert net.weight is weight
+    with pytest.raises(DeviceError, match="cuda"):
+        net.to("cuda")
+
+
+def test_equal_seeds_give_equal_weights():
+    def drawn(seed):
+        ml.manual_seed(seed)
+        return [p.asnumpy() for p in Block().get_parameters()]
+
+    assert all(np.array_equal(a, b) for a, b in zip(drawn(3), drawn(3), strict=True))
+    assert not np.array_equal(drawn(3)[1], drawn(4)[1])
+
+
+class Moody(nn.Cell):
+    """Counts how often it is traced; its factor and its mode are read while tracing."""
+
+    def __init__(self):
+        self.factor = 2.0
+        self.inner = nn.Sequential(nn.Dropout(0.0))
+
+    def construct(self, x):
+        traced.append(1)
+        return x * self.factor if self.inner[0].training else -x
+
+
+traced: list[int] = []
+
+
+def test_graph_mode_compiles_once_until_something_changes():
+    net = Moody()
+    traced.clear()
+    with ml.context(mode=ml.GRAPH_MODE):
+        for _ in range(3):
+            assert np.array_equal(net(X).asnumpy(), 2 * X)
+        assert len(traced) == 1
+        net.factor = 3.0
+        assert np.array_equal(net(X).asnumpy(), 3 * X)
+        net.inner[0].set_train(False)  # a grandchild that is not even called
+        assert np.array_equal(net(X).asnumpy(), -X)
+        net.set_train(True)
+        assert np.array_equal(net(X).asnumpy(), 3 * X)
+        assert len(traced) <= 4
+        net(X)
+        assert len(traced) <= 4
+        other = copy.deepcopy(net)
+        other.factor = 5.0
+        assert np.array_equal(other(X).asnumpy(), 5 * X)
+        assert np.array_equal(net(X).asnumpy(), 3 * X)
+
+
+def test_a_new_parameter_is_seen_and_new_data_need_no_program():
+    net = nn.Dense(3, 1, bias=False)
+    with ml.context(mode=ml.GRAPH_MODE):
+        net(X)
+        count = len(compiled(net._entry).recompilations)
+        net.weight.set_data(np.ones((3, 1), np.float32))
+        assert np.array_equal(net(X).asnumpy(), X.sum(1, keepdims=True))
+        assert len(compiled(net._entry).recompilations) == count
+        net.weight = ml.Parameter(np.zeros((3, 1), np.float32))
+        assert not net(X).asnumpy().any()
+
+
+def test_graph_mode_equals_eager():
+    block = Block().set_train(False)
+    eager = block(X).asnumpy()
+    with ml.context(mode=ml.GRAPH_MODE):
+        assert np.allclose(block(X).asnumpy(), eager, rtol=1e-6)
+
+
+def test_a_refusal_names_the_layer_and_shows_the_line():
+    net = nn.Sequential(nn.Dense(4, 2))
+    with pytest.raises(ShapeError, match=r"Dense\(4, 2\) got input of shape \(2, 3\)") as caught:
+        net(X)
+    assert "net(X)" in "".join(caught.value.__notes__)
+    with ml.context(mode=ml.GRAPH_MODE), pytest.raises(ShapeError, match=r"wants \(\.\.\., 4\)"):
+        net(X)
+
+
+def test_cells_take_gradients_with_respect_to_inputs():
+    net = nn.Dense(3, 2, bias=False)
+    slope = ml.grad.grad(lambda x: ops.sum(net(x)))(X)
+    assert np.allclose(slope.asnumpy(), np.tile(net.weight.asnumpy().sum(1), (2, 1)))

@@ -1,0 +1,146 @@
+"""Optimizers against their rules written out in NumPy, in both modes, and what they refuse."""
+
+import numpy as np
+import pytest
+
+import miniml as ml
+from miniml import optim
+from miniml.dtype import bfloat16
+from miniml.errors import ArityError, GradientArgumentError, MinimlError, ShapeError
+
+rng = np.random.default_rng(0)
+SHAPES = ((3, 2), (4,), ())
+GRADS = [[rng.normal(size=s) for s in SHAPES] for _ in range(5)]
+
+
+def sgd(lr, momentum=0.0, weight_decay=0.0, nesterov=False):
+    def step(w, g, state, t):
+        g = g + weight_decay * w
+        if momentum:
+            v = state["v"] = momentum * state.get("v", 0.0) + g
+            g = g + momentum * v if nesterov else v
+        return w - lr * g
+
+    return step
+
+
+def adam(lr, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0):
+    def step(w, g, state, t):
+        g = g + weight_decay * w
+        m = state["m"] = betas[0] * state.get("m", 0.0) + (1 - betas[0]) * g
+        v = state["v"] = betas[1] * state.get("v", 0.0) + (1 - betas[1]) * g * g
+        return w - lr * (m / (1 - betas[0] ** t)) / (np.sqrt(v / (1 - betas[1] ** t)) + eps)
+
+    return step
+
+
+RULES = [
+    (optim.SGD, sgd, {"lr": 0.1}),
+    (optim.SGD, sgd, {"lr": 0.1, "momentum": 0.9}),
+    (optim.SGD, sgd, {"lr": 0.1, "weight_decay": 0.3}),
+    (optim.SGD, sgd, {"lr": 0.1, "momentum": 0.5, "weight_decay": 0.1, "nesterov": True}),
+    (optim.Adam, adam, {"lr": 0.01}),
+    (optim.Adam, adam, {"lr": 0.01, "betas": (0.5, 0.9), "eps": 1e-3, "weight_decay": 0.1}),
+]
+
+
+def run(kind, options, dtype, jit):
+    """The parameters after five updates."""
+    starts = [np.full(s, 0.5).astype(dtype) for s in SHAPES]
+    params = [ml.Parameter(w, name=f"w{i}") for i, w in enumerate(starts)]
+    opt = kind(params, **options)
+
+    def update(*grads):
+        opt.update(grads)
+
+    compiled = ml.jit(update)
+    for grads in GRADS:
+        with ml.context(jit=jit):
+            compiled(*[ml.Tensor(g.astype(dtype)) for g in grads])
+    assert all(p.dtype == dtype for p in params)
+    return [p.asnumpy().astype(np.float64) for p in params]
+
+
+@pytest.mark.parametrize("jit", [True, False])
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [(np.float64, 1e-7), (np.float32, 2e-6), (bfloat16, 3e-2)]
+)
+@pytest.mark.parametrize(("kind", "rule", "options"), RULES)
+def test_updates_follow_the_rule(kind, rule, options, dtype, tolerance, jit):
+    step = rule(**options)
+    for i, value in enumerate(run(kind, options, dtype, jit)):
+        w, state = np.full(SHAPES[i], 0.5), {}
+        for t, grads in enumerate(GRADS, 1):
+            w = step(w, grads[i], state, t)
+        assert np.allclose(value, w, rtol=tolerance, atol=tolerance)
+
+
+def test_plain_sgd_is_three_operations_a_parameter():
+    params = [ml.Parameter(np.ones(3, np.float32)), ml.Parameter(np.ones((2, 2), np.float32))]
+    opt = optim.SGD(params, lr=0.1)
+    graph = ml.trace(lambda *g: opt.update(g), *[np.ones(p.shape, np.float32) for p in params])
+    names = [node.primitive.name for node in graph.nodes]
+    assert names == ["Mul", "Sub", "Mul", "Sub", "Assign", "Assign"]
+
+
+def test_the_learning_rate_changes_without_compiling_anew():
+    p = ml.Parameter(np.zeros(2, np.float32))
+    opt = optim.SGD([p], lr=1.0)
+    step = ml.jit(lambda g: opt.update([g]))
+    g = np.ones(2, np.float32)
+    step(g)
+    opt.lr = 0.25
+    step(g)
+    assert p.tolist() == [-1.25, -1.25]
+    assert len(step.recompilations) == 1
+    assert float(opt.lr) == 0.25
+    opt.weight_decay = 1.0  # a number of the rule does
+    step(g)
+    assert np.allclose(p.asnumpy(), -1.25 - 0.25 * (1 - 1.25))
+    assert len(step.recompilations) == 2
+
+
+def test_state_has_names_and_adam_counts():
+    params = [ml.Parameter(np.zeros(2, np.float32), name=n) for n in ("a", "b", "a")]
+    opt = optim.Adam(params)
+    assert list(opt.parameters_dict()) == [
+        "lr", "step", "sum.a", "sum.b", "sum.a#2", "square_sum.a", "square_sum.b", "square_sum.a#2",
+    ]  # fmt: skip
+    opt.update([ml.Tensor(np.ones(2, np.float32))] * 3)
+    assert opt.parameters_dict()["step"].item() == 1
+    assert not any(p.requires_grad for p in opt.parameters_dict().values())
+
+
+P = ml.Parameter(np.zeros(2, np.float32), name="w")
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: optim.SGD([], lr=0.1), GradientArgumentError, "SGD got no parameters"),
+        (lambda: optim.SGD([P, P], lr=0.1), GradientArgumentError, "parameter 'w' twice"),
+        (lambda: optim.Adam([np.ones(2)]), GradientArgumentError, "Adam got ndarray as parameter"),
+        (lambda: optim.SGD([P], lr=-1), MinimlError, r"lr=-1\.0; it wants a number >= 0"),
+        (lambda: optim.SGD([P], lr=float("nan")), MinimlError, "lr=nan"),
+        (lambda: optim.SGD([P], lr=1, momentum=1.0), MinimlError, "0 <= momentum < 1"),
+        (lambda: optim.SGD([P], lr=1, nesterov=True), MinimlError, "nesterov=True without"),
+        (lambda: optim.Adam([P], betas=(0.9, 1.0)), MinimlError, r"betas\[1\]=1\.0"),
+        (lambda: optim.SGD([P], lr=1).update([]), ArityError, "1 parameters; got 0 gradients"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(make, error, message):
+    with pytest.raises(error, match=message):
+        make()
+    opt = optim.SGD([P], lr=1.0)
+    with pytest.raises(MinimlError, match="lr=inf"):
+        opt.lr = float("inf")
+    assert float(opt.lr) == 1.0
+
+
+def test_a_gradient_of_another_shape_changes_nothing():
+    params = [ml.Parameter(np.zeros(n, np.float32), name="ab"[n - 2]) for n in (2, 3)]
+    opt = optim.SGD(params, lr=1.0)
+    grads = [ml.Tensor(np.ones(2, np.float32)), ml.Tensor(np.ones((2, 3), np.float32))]
+    with pytest.raises(ShapeError, match=r"float32\[2, 3\] for the gradient of 'b'"):
+        opt.update(grads)
+    assert not any(p.asnumpy().any() for p in params)

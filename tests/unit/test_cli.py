@@ -1,0 +1,179 @@
+"""The command line, run as a newcomer runs it."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import safetensors.numpy
+
+from miniml import cli
+from miniml.cli import demo, picture, show
+from miniml.errors import MinimlError
+from miniml.primitive import primitives
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def weights():
+    return safetensors.numpy.load_file("digits.safetensors")
+
+
+def test_the_demo_learns_and_says_so(folder, capsys):
+    assert cli.main(["demo", "--epochs", "4"]) == 0
+    said = capsys.readouterr()
+    accuracy = float(re.search(r"([\d.]+)% accuracy: \d+ of 360", said.out)[1])
+    assert accuracy > 90
+    before, after = re.search(r"(\d+) operations, (\d+) after the passes", said.out).groups()
+    assert int(after) < int(before)
+    assert re.search(r"[\d.]+ ms per step", said.out)
+    assert "its predictions are equal" in said.out
+    assert "loss=" in said.err
+    assert "accuracy=" in said.err
+    assert (folder / "digits.png").read_bytes().startswith(b"\x89PNG")
+    assert sorted(p.name for p in folder.iterdir()) == ["digits.png", "digits.safetensors"]
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("seed", ["0", "1", "2"])
+def test_the_whole_demo_reaches_98_percent(folder, capsys, seed):
+    assert cli.main(["demo", "--seed", seed]) == 0
+    said = capsys.readouterr().out
+    assert float(re.search(r"([\d.]+)% accuracy", said)[1]) >= 98.0
+
+
+def test_equal_seeds_give_equal_weights_and_modes_agree_to_rounding(folder, capsys):
+    found = {}
+    for name, options in {
+        "graph": [],
+        "again": [],
+        "eager": ["--mode", "eager"],
+        "other": ["--seed", "1"],
+    }.items():
+        assert cli.main(["demo", "--epochs", "1", *options]) == 0
+        found[name] = weights()
+    for name, w in found["graph"].items():
+        assert np.array_equal(w, found["again"][name])
+        assert np.allclose(w, found["eager"][name], atol=1e-4)
+    assert not np.array_equal(found["graph"]["0.weight"], found["other"]["0.weight"])
+
+
+def test_an_absent_device_is_one_sentence_and_exit_code_2(folder):
+    run = subprocess.run(
+        [sys.executable, "-m", "miniml", "demo", "--device", "cuda"],
+        cwd=folder,
+        env={"PYTHONPATH": str(ROOT), "PATH": ""},
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 2
+    assert run.stdout == ""
+    assert run.stderr.startswith("miniml: device 'cuda' is not available")
+    assert run.stderr.count("\n") == 1
+    assert not list(folder.iterdir())
+
+
+@pytest.mark.parametrize(
+    "options", [["--device", "abacus"], ["--epochs", "0"], ["--seed", "-1"], ["--mode", "fast"]]
+)
+def test_other_bad_options_are_refused_too(folder, capsys, options):
+    try:
+        code = cli.main(["demo", *options])
+    except SystemExit as left:
+        code = left.code
+    assert code == 2
+    assert capsys.readouterr().err
+    assert not list(folder.iterdir())
+
+
+def test_a_run_that_goes_wrong_stops_and_names_the_operation(folder, capsys):
+    assert cli.main(["demo", "--epochs", "2", "--lr", "1e30"]) == 1
+    said = capsys.readouterr().err
+    assert re.search(r"training stopped: the loss is (nan|inf) in epoch 1, step \d+", said)
+    assert re.search(r"it began where \w+ made (NaN|an infinity); its inputs were float32\[", said)
+    assert not list(folder.iterdir())
+
+
+def test_what_the_demo_lacks_is_one_sentence(folder, capsys, monkeypatch):
+    for module, package in (("sklearn.datasets", "scikit-learn"), ("tqdm", "tqdm")):
+        with monkeypatch.context() as patch:
+            patch.setitem(sys.modules, module, None)
+            assert cli.main(["demo", "--epochs", "1"]) == 2
+        assert f"pip install {package}" in capsys.readouterr().err
+
+
+def test_the_picture_takes_any_number_of_misread_digits(tmp_path):
+    digits = demo.load_digits()
+    right = np.eye(10)[digits.test_labels]
+    for scores in (right, np.roll(right, 1, axis=1)):
+        path = tmp_path / "x.png"
+        picture.save_picture(path, [1.0, 0.5], [0.5], digits, scores)
+        assert path.stat().st_size > 10_000
+
+
+def test_doctor_lists_what_is_there(capsys):
+    assert cli.main(["doctor"]) == 0
+    said = capsys.readouterr().out
+    for name in ("python", "miniml", "numpy", "BLAS", "C compiler", "NVIDIA", "cupy"):
+        assert name in said
+    assert re.search(r"^ok +numpy +\d+\.\d+", said, re.MULTILINE)
+
+
+def test_doctor_says_what_is_missing_and_how_to_get_it(capsys, monkeypatch):
+    monkeypatch.setattr(cli.doctor.shutil, "which", lambda name: None)
+    monkeypatch.setattr(cli.doctor.metadata, "version", missing)
+    assert cli.main(["doctor"]) == 1
+    said = capsys.readouterr().out
+    assert re.search(r"!! +numpy +not installed\n +-> pip install numpy", said)
+    assert re.search(r"-- +C compiler +none found\n +-> for fused CPU kernels", said)
+    assert re.search(r"-- +cupy +not installed\n +-> .*pip install 'miniml\[cuda13\]'", said)
+
+
+def missing(name):
+    raise cli.doctor.metadata.PackageNotFoundError(name)
+
+
+@pytest.mark.parametrize("name", ["LeakyReLU", "leaky_relu", "leakyrelu", "LEAKY_RELU"])
+def test_show_finds_a_primitive_by_any_spelling(capsys, name):
+    assert cli.main(["show", name]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("LeakyReLU: x -> out; attributes: slope\n")
+    assert re.search(r"definition\n    miniml/ops/activation\.py:\d+\n    class LeakyReLU", said)
+    assert re.search(
+        r"gradient\n    miniml/grad/rules/activation\.py:\d+\n    @bprop_getters", said
+    )
+    assert re.search(r"cpu, from 'miniml': f->f d->d\n +miniml/backends/cpu/activation\.py:", said)
+    assert re.search(r"tests\n    tests/opinfo/activation\.py:\d+\n    OpInfo\(", said)
+
+
+def test_show_works_for_every_primitive():
+    for primitive in list(primitives.values()):
+        assert show.describe(primitive).startswith(f"{primitive.name}: ")
+
+
+def test_show_of_an_unknown_name_suggests_near_ones(capsys):
+    assert cli.main(["show", "leaky_rely"]) == 2
+    assert "no primitive is called 'leaky_rely'; near it: LeakyReLU" in capsys.readouterr().err
+    with pytest.raises(MinimlError, match=r"there are \d+"):
+        show.find("qqqqqqqq")
+
+
+def test_summary_counts_the_weights(capsys):
+    assert cli.main(["summary"]) == 0
+    said = capsys.readouterr().out
+    assert re.search(r"7\.weight +\(512, 10\) +float32 +5,120", said)
+    assert re.search(r"together +9,930", said)
+
+
+def test_bench_outside_a_checkout_is_one_sentence(folder, monkeypatch, capsys):
+    monkeypatch.setattr(cli.importlib.util, "find_spec", lambda name: None)
+    assert cli.main(["bench"]) == 2
+    assert "run this, or `make bench`, in the top folder" in capsys.readouterr().err
