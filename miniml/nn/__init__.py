@@ -10,6 +10,7 @@ from .cell import Cell as Cell
 from .container import CellList as CellList
 from .container import Sequential as Sequential
 from .linear import Dense as Dense
+from .linear import Embedding as Embedding
 from .loss import CrossEntropyLoss as CrossEntropyLoss
 from .loss import MSELoss as MSELoss
 from .norm import BatchNorm2d as BatchNorm2d

@@ -62,7 +62,7 @@ class Cell(Guarded):
         self._changed(structure=True)
 
     def _changed(self, structure: bool) -> None:
-        """Make programs that depend on this cell trace it again; back in a mode, it knows theirs."""
+        """Programs that depend on this cell are made anew; back in a mode, it knows theirs."""
         self.__dict__["signature"] = (int(self.training), self.signature[1] + structure)
         self.note_change()
 

@@ -1,4 +1,4 @@
-"""Layers that are linear maps: Dense, Conv2d, Embedding."""
+"""Layers that are linear maps: Dense, Embedding."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from typing import Any
 from .. import ops
 from . import init
 from .cell import Cell, positive, refuse_shape, shape_of
-
-Pair = int | tuple[int, int]
 
 
 class Dense(Cell):
@@ -38,3 +36,23 @@ class Dense(Cell):
         """Dense(in, out)."""
         tail = "" if self.bias is not None else ", bias=False"
         return f"Dense({self.in_features}, {self.out_features}{tail})"
+
+
+class Embedding(Cell):
+    """Row i of a learnt table for each integer i: indices (...) give (..., features).
+
+    weight: (count, features), which starts normal with standard deviation 1. Indices are from 0
+    to count - 1; negative ones count from the end.
+    """
+
+    def __init__(self, count: int, features: int):
+        positive("Embedding", count=count, features=features)
+        self.count, self.features = count, features
+        self.weight = init.normal((count, features), 1.0)
+
+    def construct(self, indices: Any) -> Any:
+        return ops.gather(self.weight, indices)
+
+    def describe(self) -> str:
+        """Embedding(count, features)."""
+        return f"Embedding({self.count}, {self.features})"

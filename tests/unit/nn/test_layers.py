@@ -116,6 +116,19 @@ def test_dropout_draws_the_same_in_both_modes():
     assert np.array_equal(drawn[0], drawn[1])
 
 
+@pytest.mark.parametrize("jit", [True, False])
+def test_embedding_learns_the_rows_it_gave(jit):
+    layer = nn.Embedding(5, 3)
+    table = layer.weight.asnumpy()
+    rows = np.array([[0, 3], [3, -1]])
+    assert np.array_equal(layer(rows).asnumpy(), table[rows])
+    step = ml.train_step(layer, nn.MSELoss(), ml.optim.SGD(layer.trainable_params(), lr=6.0))
+    with ml.context(jit=jit):
+        step(rows, np.zeros((2, 2, 3), np.float32))
+    moved = table - np.array([1, 0, 0, 2, 1])[:, None] * table  # d mean(w^2) = 2 w / 12
+    assert np.allclose(layer.weight.asnumpy(), moved, atol=1e-6)
+
+
 def test_losses():
     logits = rng.normal(size=(6, 3)).astype(np.float32)
     labels = np.array([0, 2, 1, 1, 0, 2])
