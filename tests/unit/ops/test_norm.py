@@ -1,0 +1,139 @@
+"""Softmax at its ends, cross entropy against its parts, and statistics of batches."""
+
+import numpy as np
+import pytest
+
+import miniml as ml
+from miniml import ops
+from miniml.errors import OutOfRangeError, ShapeError
+from miniml.grad import grad, value_and_grad
+
+RNG = np.random.default_rng(0)
+LOGITS, LABELS = RNG.standard_normal((5, 4)), np.array([3, 0, 1, 1, 2])
+
+
+def test_softmax_far_out():
+    far = np.array([[1e4, 0.0], [-1e4, 0.0]], np.float32)
+    assert ops.softmax(far).tolist() == [[1.0, 0.0], [0.0, 1.0]]
+    assert ops.log_softmax(far).tolist() == [[0.0, -1e4], [-1e4, 0.0]]
+    assert not np.isnan(grad(lambda x: ops.sum(ops.log_softmax(x)[:, 0]))(far).asnumpy()).any()
+
+
+def test_masked_places_have_probability_zero_and_rows_of_nothing_are_nan():
+    masked = np.array([[0.0, -np.inf], [-np.inf, -np.inf]])
+    assert ops.softmax(masked).asnumpy()[0].tolist() == [1.0, 0.0]
+    assert ops.log_softmax(masked).asnumpy()[0].tolist() == [0.0, -np.inf]
+    for function in (ops.softmax, ops.log_softmax):
+        assert np.isnan(function(masked).asnumpy()[1]).all()
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_cross_entropy_is_what_it_is_made_of(reduction):
+    def parts(logits):
+        chosen = ops.log_softmax(logits) * np.eye(4)[LABELS]
+        losses = -ops.sum(chosen, axis=1)
+        return {"mean": ops.mean, "sum": ops.sum, "none": lambda x: x}[reduction](losses)
+
+    def whole(logits):
+        return ops.cross_entropy(logits, LABELS, reduction)
+
+    np.testing.assert_allclose(whole(LOGITS).asnumpy(), parts(LOGITS).asnumpy())
+    wanted = grad(lambda x: ops.sum(ops.square(parts(x))))(LOGITS)
+    slope = grad(lambda x: ops.sum(ops.square(whole(x))))(LOGITS)
+    np.testing.assert_allclose(slope.asnumpy(), wanted.asnumpy())
+
+
+def test_its_gradient_is_two_kernels():
+    """The probabilities are kept from the forward pass, and no term for them is computed."""
+    graph = ml.trace(value_and_grad(ops.cross_entropy), LOGITS, LABELS)
+    names = {node.primitive.name for node in graph.nodes} - {"Full"}
+    assert names == {"CrossEntropy", "CrossEntropyGrad"}
+
+
+def test_the_probabilities_pass_gradients_too():
+    op = ops.CrossEntropy()
+    slope = grad(lambda x: ops.sum(ops.square(op(x, LABELS)[1])))(LOGITS)
+    wanted = grad(lambda x: ops.sum(ops.square(ops.softmax(x))))(LOGITS)
+    np.testing.assert_allclose(slope.asnumpy(), wanted.asnumpy())
+
+
+@pytest.mark.parametrize("mode", ["eager", "compiled"])
+@pytest.mark.parametrize(
+    ("labels", "says"),
+    [
+        (np.array([0, 4, 1, 1, 1]), "label 4 for 4 classes; labels are 0 to 3"),
+        (np.array([0, 1, -2, 1, 1], np.int8), "label -2 for 4 classes"),
+        (np.array([0, 1, 2**63, 1, 1], np.uint64), "label 9223372036854775808 for 4"),
+        (np.array([0, 1, -(2**63), 1, 1]), "label -9223372036854775808 for 4"),
+    ],
+)
+def test_labels_out_of_range(mode, labels, says):
+    function = ops.cross_entropy if mode == "eager" else ml.jit(ops.cross_entropy)
+    with pytest.raises(OutOfRangeError, match=says):
+        function(LOGITS, labels)
+
+
+def test_more_classes_than_a_narrow_label_can_name():
+    logits = np.zeros((2, 300))
+    assert ops.cross_entropy(logits, np.array([255, 0], np.uint8)).item() == pytest.approx(
+        np.log(300)
+    )
+    with pytest.raises(OutOfRangeError, match="label -1 for 300 classes"):
+        ops.cross_entropy(logits, np.array([-1, 0], np.int8))
+
+
+def test_an_empty_batch():
+    empty, none = np.ones((0, 3)), np.zeros(0, int)
+    assert np.isnan(ops.cross_entropy(empty, none).item())
+    assert ops.cross_entropy(empty, none, "sum").item() == 0.0
+    _, mean, var = ops.batch_norm(empty, np.ones(3), np.ones(3), training=True)
+    assert np.isnan([mean.asnumpy(), var.asnumpy()]).all()
+
+
+def test_batch_norm_by_the_batch_and_by_given_statistics():
+    x, gamma, beta = RNG.standard_normal((4, 3, 2, 5)), RNG.standard_normal(3), np.ones(3)
+    out, mean, var = ops.batch_norm(x, gamma, beta, training=True)
+    np.testing.assert_allclose(mean.asnumpy(), x.mean((0, 2, 3)))
+    np.testing.assert_allclose(var.asnumpy(), x.var((0, 2, 3)))
+    again, same, _ = ops.batch_norm(x, gamma, beta, mean, var)
+    np.testing.assert_allclose(again.asnumpy(), out.asnumpy())
+    assert same is mean
+    with pytest.raises(ShapeError, match="needs mean and var"):
+        ops.batch_norm(x, gamma, beta)
+
+
+@pytest.mark.parametrize("shift", [0.0, 1e4])
+def test_statistics_of_large_numbers(shift):
+    """var is the mean of squared differences: no digits are lost to the square of the mean."""
+    x = (RNG.standard_normal((64, 2)) + shift).astype(np.float32)
+    _, _, var = ops.batch_norm(x, np.ones(2, np.float32), np.zeros(2, np.float32), training=True)
+    np.testing.assert_allclose(var.asnumpy(), x.astype(float).var(0), rtol=1e-4)
+
+
+def test_layer_norm_over_two_axes():
+    x = RNG.standard_normal((2, 3, 4))
+    out = ops.layer_norm(x, np.ones((3, 4)), np.zeros((3, 4)), eps=0.0).asnumpy()
+    np.testing.assert_allclose(out.mean((1, 2)), 0.0, atol=1e-12)
+    np.testing.assert_allclose(out.var((1, 2)), 1.0)
+
+
+def test_gradients_of_the_statistics():
+    """mean and var are functions of x like out, also where only they are used."""
+    x, ones, op = RNG.standard_normal((6, 3)), np.ones(3), ops.BatchNorm()
+    by_mean = grad(lambda x: ops.sum(op(x, ones, ones)[1]))(x)
+    np.testing.assert_allclose(by_mean.asnumpy(), np.full((6, 3), 1 / 6), atol=1e-15)
+    by_var = grad(lambda x: ops.sum(op(x, ones, ones)[2]))(x)
+    np.testing.assert_allclose(by_var.asnumpy(), 2 * (x - x.mean(0)) / 6, atol=1e-15)
+
+
+def test_compiled_and_eager_agree():
+    x, gamma, beta = RNG.standard_normal((5, 4)), RNG.standard_normal(4), RNG.standard_normal(4)
+
+    def network(x, gamma, beta):
+        hidden = ops.layer_norm(ops.batch_norm(x, gamma, beta, training=True)[0], gamma, beta)
+        return ops.cross_entropy(hidden, LABELS)
+
+    derived = value_and_grad(network, (0, 1, 2))
+    eager, compiled = derived(x, gamma, beta), ml.jit(derived)(x, gamma, beta)
+    for one, two in zip((eager[0], *eager[1]), (compiled[0], *compiled[1])):
+        np.testing.assert_allclose(one.asnumpy(), two.asnumpy(), rtol=1e-9, atol=1e-12)
