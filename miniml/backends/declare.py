@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -63,23 +64,13 @@ def _check_function(entry: KernelEntry, body: Any, spec: OpSpec) -> None:
     """A function gets all attributes by keyword; one that takes others could never be called."""
     if isinstance(body, np.ufunc) or spec.attributes is None:
         return
-    try:
-        parameters = inspect.signature(body).parameters.values()
-    except (TypeError, ValueError):
+    keywords = _keywords(body)
+    if keywords is None:
         return
-    if any(p.kind is p.VAR_KEYWORD for p in parameters):
-        return
-    takes = {p.name for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)}
+    takes, needs = keywords
     gets = {*spec.attributes, *spec.const_inputs}
     missing = sorted(gets - takes)
-    extra = sorted(
-        p.name
-        for p in parameters
-        if p.kind is p.KEYWORD_ONLY
-        and p.name != "out"
-        and p.name not in gets
-        and p.default is p.empty
-    )
+    extra = sorted(needs - gets - {"out"})
     if missing or extra:
         wanted = ", ".join(sorted(gets)) or "no attributes"
         wrong = [f"does not take {', '.join(missing)}"] * bool(missing)
@@ -88,6 +79,20 @@ def _check_function(entry: KernelEntry, body: Any, spec: OpSpec) -> None:
             f"{entry.name} kernel {getattr(body, '__name__', body)!r} {' and '.join(wrong)}; "
             f"the primitive passes {wanted} by keyword, and out="
         )
+
+
+@lru_cache(maxsize=512)
+def _keywords(body: Any) -> tuple[frozenset[str], frozenset[str]] | None:
+    """Names a function takes by keyword, and those it cannot do without; None if any will do."""
+    try:
+        parameters = inspect.signature(body).parameters.values()
+    except (TypeError, ValueError):
+        return None
+    if any(p.kind is p.VAR_KEYWORD for p in parameters):
+        return None
+    named = (p for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD))
+    needed = (p for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is p.empty)
+    return frozenset(p.name for p in named), frozenset(p.name for p in needed)
 
 
 def check_expression(name: str, text: str) -> None:

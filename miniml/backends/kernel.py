@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -107,6 +107,13 @@ class KernelEntry:
     specialize: Callable[[KernelNode], Callable[..., Any]] | None = None
     owner: str = ""
     where: str = ""
+    place: tuple[object, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        s = self.signature
+        dtypes = (s.inputs, s.outputs, s.repeats_input, s.repeats_output, s.input_formats)
+        # What two rows must not share: computed once, because filing compares it often.
+        object.__setattr__(self, "place", (dtypes, self.provider, self.requires))
 
     def describe(self) -> str:
         """Signature and provider, as `explain` and error messages show them."""

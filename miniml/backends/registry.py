@@ -150,7 +150,7 @@ def _file(entry: KernelEntry) -> None:
         declare.check(entry, spec)
     entries = table.setdefault((entry.name, entry.device), [])
     for i, other in enumerate(entries):
-        if _place(other) == _place(entry):
+        if other.place == entry.place:
             if not _same_author(other, entry):
                 raise DuplicateError(
                     f"{entry.name} has a kernel {entry.signature} on {entry.device} from provider "
@@ -162,12 +162,6 @@ def _file(entry: KernelEntry) -> None:
     else:
         entries.append(entry)
     version += 1
-
-
-def _place(entry: KernelEntry) -> tuple[object, ...]:
-    s = entry.signature
-    dtypes = (s.inputs, s.outputs, s.repeats_input, s.repeats_output, s.input_formats)
-    return dtypes, entry.provider, entry.requires
 
 
 def _same_author(a: KernelEntry, b: KernelEntry) -> bool:
