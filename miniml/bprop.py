@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from .errors import BpropNotFoundError, DuplicateError
 from .primitive import Primitive
+from .trace import Guarded
 
 Bprop = Callable[..., tuple[Any, ...]]
 Getter = Callable[[Any], Bprop]
@@ -46,18 +47,22 @@ class BpropGetters:
                     f"{code.co_filename}:{code.co_firstlineno}; unregister it first"
                 )
             table[key] = getter
-            self.version += 1
+            self._changed()
             return getter
 
         return file
 
     def unregister(self, key: type[Primitive] | str) -> None:
         """Take a getter back; nothing happens if there is none."""
-        self.version += 1
+        self._changed()
         if isinstance(key, str):
             self._by_name.pop(key, None)
         else:
             self._by_class.pop(key, None)
+
+    def _changed(self) -> None:
+        self.version += 1
+        Guarded.note_change()
 
     def find(self, primitive: type[Primitive]) -> Getter | None:
         """The getter of a primitive class: its own, a base class's, or the one filed by name."""

@@ -39,7 +39,8 @@ class Guarded:
     """What a compiled program may depend on besides its arguments: a cell.
 
     signature: changes whenever a program that was traced through the object would be another.
-    `changes` counts the changes of all of them, so that one comparison often serves for many.
+    `changes` counts the changes of all of them, and of gradient rules and passes, so that one
+    comparison often serves for many.
     """
 
     __slots__ = ()
@@ -48,7 +49,7 @@ class Guarded:
 
     @staticmethod
     def note_change() -> None:
-        """Count a change of some signature."""
+        """Count a change of something that programs depend on."""
         Guarded.changes += 1
 
 

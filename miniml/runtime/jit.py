@@ -13,7 +13,7 @@ from ..backends import registry
 from ..bprop import bprop_getters
 from ..graph.function import flatten_arguments, trace_call
 from ..graph.ir import Graph
-from ..graph.passes import run_passes
+from ..graph.passes import pipeline, run_passes
 from ..settings import Settings, current
 from ..tensor import Tensor, common_device
 from ..trace import Guarded, is_tracing
@@ -58,7 +58,6 @@ class _Latest:
 
     settings: Settings
     kernels: int
-    bprops: int
     types: Sequence[Any]
     compiled: Compiled
 
@@ -67,9 +66,8 @@ class _Latest:
         if (
             self.settings is not current()
             or self.kernels != registry.version
-            or self.bprops != bprop_getters.version
+            or self.compiled.checked != Guarded.changes
             or len(args) != len(self.types)
-            or not self.compiled.valid()
         ):
             return None
         arrays = []
@@ -117,9 +115,7 @@ class Jit:
         arrays = [a._data if isinstance(a, Tensor) else a for a in leaves]
         if leaves is args:
             types = [(a.shape, a.dtype) for a in arrays]
-            self._latest = _Latest(
-                settings, registry.version, bprop_getters.version, types, compiled
-            )
+            self._latest = _Latest(settings, registry.version, types, compiled)
         return compiled.run(arrays)
 
     def compiled(self, *args: Any) -> Compiled:
@@ -131,7 +127,7 @@ class Jit:
         self, args: Sequence[Any], leaves: Sequence[Any], structure: object, settings: Settings
     ) -> Compiled:
         types = tuple([(a.shape, a.dtype) for a in leaves])
-        key = (types, structure, settings, registry.version, bprop_getters.version)
+        key = (types, structure, settings, registry.version, bprop_getters.version, pipeline())
         versions = self._versions.get(key)
         if versions is not None:
             for compiled in versions:
@@ -150,6 +146,7 @@ class Jit:
         program = Program(passed, Options(device, settings.providers, settings.check_nan))
         guards = tuple((ref(owner), state) for owner, state in trace.guards.values())
         compiled = Compiled(program, graph, rebuild, guards, device)
+        compiled.valid()
         if len(self._versions) >= _LIMIT:
             self._versions.pop(next(iter(self._versions)))
         self._versions.setdefault(key, []).append(compiled)
@@ -157,7 +154,7 @@ class Jit:
 
     def _why(self, key: tuple[Any, ...]) -> str:
         """What differs from the version compiled before, in one sentence."""
-        names = ("tensors", "static", "settings", "kernels", "bprops")
+        names = ("tensors", "static", "settings", "kernels", "bprops", "passes")
         now = dict(zip(names, key, strict=True))
         before, self._last = self._last, now
         if before is None:
@@ -196,6 +193,7 @@ def _differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
             ("settings", "the context's settings changed"),
             ("kernels", "a primitive or kernel was registered"),
             ("bprops", "a gradient rule was registered"),
+            ("passes", "a pass was registered"),
         )
         if before[name] != now[name]
     ]

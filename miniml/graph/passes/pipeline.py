@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from ...errors import DuplicateError, GraphError
+from ...trace import Guarded
 from ..ir import Graph, Var
 from ..verify import verify
 from .fold import fold
@@ -84,11 +85,13 @@ def register_pass(name: str, fn: Callable[[Graph], Graph], position: str = "end"
     if name in _BUILT_IN or (other is not None and _author(other.entry.fn) != _author(fn)):
         raise DuplicateError(f"there is a pass {name!r} already; use another name")
     _registered[name] = UserPass(Pass(name, fn), position)
+    Guarded.note_change()
 
 
 def unregister_pass(name: str) -> None:
     """Take a registered pass back; nothing happens if there is none of that name."""
     _registered.pop(name, None)
+    Guarded.note_change()
 
 
 def pipeline() -> tuple[Pass, ...]:

@@ -11,8 +11,9 @@ import pytest
 
 import miniml as ml
 from miniml import nn, ops
-from miniml.errors import TracedValueError
+from miniml.errors import BpropNotFoundError, TracedValueError
 from miniml.grad import grad
+from miniml.graph.passes import register_pass, unregister_pass
 from miniml.runtime.jit import Jit, compiled
 
 Array = np.ndarray[Any, Any]
@@ -161,6 +162,33 @@ def test_a_new_kernel_is_taken_up() -> None:
     with ml.context(providers=("mine",)):
         assert float(quick(ones(1))) == 200
     assert float(quick(ones(1))) == 2
+
+
+def test_a_new_gradient_rule_and_a_new_pass_are_taken_up() -> None:
+    class Thrice(ml.Primitive):
+        """3 x."""
+
+        def infer_shape(self, x: Any) -> Any:
+            return x
+
+        def infer_dtype(self, x: Any) -> Any:
+            return x
+
+    ml.kernel("Thrice", "cpu", "f->f")(lambda x, *, out: np.multiply(x, 3, out=out))
+    ml.grad.bprop_getters.register("Thrice")(lambda self: lambda x, out, dout: (dout * 3.0,))
+    slope = Jit(grad(lambda x: ops.sum(Thrice()(x))))
+    assert float(slope(ones(1))) == 3
+    ml.grad.bprop_getters.unregister("Thrice")
+    with pytest.raises(BpropNotFoundError, match="Thrice has no bprop"):
+        slope(ones(1))
+    ml.grad.bprop_getters.register("Thrice")(lambda self: lambda x, out, dout: (dout * 4.0,))
+    assert float(slope(ones(1))) == 4
+    register_pass("idle", lambda graph: graph)
+    try:
+        slope(ones(1))
+        assert slope.recompilations[-1] == "a pass was registered"
+    finally:
+        unregister_pass("idle")
 
 
 def test_a_cell_and_its_programs_can_be_collected() -> None:
