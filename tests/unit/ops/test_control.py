@@ -119,7 +119,14 @@ def test_state_stays_outside_of_branches():
         ml.jit(lambda p, x: ops.cond(p, lambda: ops.assign(weight, x), lambda: x))(YES, X)
 
 
-@pytest.mark.parametrize("function", [lambda p, x: branchy(x, x), lambda p, x: ops.while_loop(lambda v: v > 0, lambda v: v, x)])  # fmt: skip
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda p, x: branchy(x, x),
+        lambda p, x: ops.while_loop(lambda v: v > 0, lambda v: v, x),
+    ],
+    ids=["cond", "while_loop"],
+)
 @pytest.mark.parametrize("wrap", [lambda f: f, ml.jit], ids=["eager", "compiled"])
 def test_conditions_have_one_element(function, wrap):
     with pytest.raises(ShapeError, match=r"condition of one element; got shape \(3,\)"):
@@ -221,9 +228,11 @@ def test_bodies_that_change_their_values(wrap, body, error, says):
 
 
 def test_loops_of_a_graph_do_not_draw():
-    loop = ml.jit(lambda x: ops.while_loop(lambda v: ops.sum(v) < 9.0, lambda v: v + ops.uniform((3,)), x))  # fmt: skip
+    def loop(x):
+        return ops.while_loop(lambda v: ops.sum(v) < 9.0, lambda v: v + ops.uniform((3,)), x)
+
     with pytest.raises(GraphError, match="draw before the loop"):
-        loop(X)
+        ml.jit(loop)(X)
 
 
 def test_an_error_in_a_branch_points_at_the_users_line():
