@@ -49,6 +49,16 @@ class TestSignatures:
         assert parse("lf*->f").accepts((ml.int64,))
         assert not parse("lf*->f").accepts((ml.float32, ml.float32))
 
+    def test_a_dot_is_any_dtype_and_float64_is_no_dot(self):
+        free, fixed = parse("?.*->.*"), parse("d*->d")
+        assert str(free) == "?.*->.*"
+        assert free.accepts((ml.bool_, ml.float64, ml.int8))
+        assert not free.accepts((ml.float64, ml.float64))
+        assert fixed.expand_outputs(1) == (ml.float64,)
+        assert not fixed.accepts((ml.float32,))
+        with pytest.raises(DeclarationError, match="names no dtype"):
+            free.expand_outputs(2)
+
 
 class TestFiling:
     def test_a_taken_place_is_refused_with_file_and_line(self):

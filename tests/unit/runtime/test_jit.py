@@ -144,7 +144,7 @@ def test_an_inner_jit_is_part_of_the_outer_trace() -> None:
 
 
 def test_a_new_kernel_is_taken_up() -> None:
-    class Twice(ml.Primitive):
+    class JitTwice(ml.Primitive):
         """2 x."""
 
         def infer_shape(self, x: Any) -> Any:
@@ -153,10 +153,10 @@ def test_a_new_kernel_is_taken_up() -> None:
         def infer_dtype(self, x: Any) -> Any:
             return x
 
-    ml.kernel("Twice", "cpu", "f->f")(lambda x, *, out: np.multiply(x, 2, out=out))
-    quick = ml.jit(lambda x: Twice()(x))
+    ml.kernel("JitTwice", "cpu", "f->f")(lambda x, *, out: np.multiply(x, 2, out=out))
+    quick = ml.jit(lambda x: JitTwice()(x))
     assert float(quick(ones(1))) == 2
-    ml.kernel("Twice", "cpu", "f->f", provider="mine")(
+    ml.kernel("JitTwice", "cpu", "f->f", provider="mine")(
         lambda x, *, out: np.multiply(x, 200, out=out)
     )
     with ml.context(providers=("mine",)):
