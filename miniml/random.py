@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
+import os
 
 import numpy as np
 
@@ -18,7 +18,7 @@ class Generator:
 
     def __init__(self, seed: int | None = None):
         self.state = Parameter(np.zeros(2, np.uint64), name="random_state", requires_grad=False)
-        self.manual_seed(secrets.randbits(63) if seed is None else seed)
+        self.manual_seed(int.from_bytes(os.urandom(8), "little") if seed is None else seed)
 
     def manual_seed(self, seed: int) -> Generator:
         """Start the stream of `seed` (any int, taken modulo 2**64) at its beginning."""

@@ -186,16 +186,19 @@ def select(
     dtypes: tuple[DType, ...],
     providers: tuple[str, ...] = (),
     outputs: tuple[DType, ...] | None = None,
+    formats: tuple[str | None, ...] = (),
 ) -> Selection:
     """Choose the kernel of `name` for inputs of `dtypes` on `device`.
 
-    In this order: the device; exact input (and, where given, output) dtypes; machine features the
-    kernel requires; providers as the context ranks them; priority. If no kernel takes the inputs
-    exactly, the first lossless widening of all inputs to one dtype. KernelNotFoundError lists
-    what exists and what came.
+    In this order: the device; memory formats (an array without one is in its primitive's own
+    layout, "NCHW"); machine features the kernel requires; exact input (and, where given, output)
+    dtypes; providers as the context ranks them; priority. If no kernel takes the inputs exactly,
+    the first lossless widening of all inputs to one dtype. KernelNotFoundError lists what exists
+    and what came.
     """
     home = "cuda" if device.startswith("cuda") else "cpu"
-    entries = [e for e in table.get((name, home), ()) if supported(e)]
+    filed = table.get((name, home), ())
+    entries = [e for e in filed if supported(e) and _format_fits(e, formats)]
     exact = _best(entries, dtypes, outputs, providers)
     if exact is not None:
         return Selection(exact, None, f"exact dtypes, provider {exact.provider!r}")
@@ -212,6 +215,15 @@ def select(
             came = "".join(map(letter, dtypes))
             return Selection(found, wide, f"no kernel takes {came}; inputs widened to {wide.name}")
     raise KernelNotFoundError(_not_found(name, device, home, dtypes))
+
+
+def _format_fits(entry: KernelEntry, formats: tuple[str | None, ...]) -> bool:
+    """True when every input is in the memory format the kernel asks for, if it asks for one."""
+    for i, wanted in enumerate(entry.signature.input_formats):
+        came = (formats[i] if i < len(formats) else None) or "NCHW"
+        if wanted not in (None, "DefaultFormat", came):
+            return False
+    return True
 
 
 def supported(entry: KernelEntry) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import NamedTuple
 
 from ..dtype import DType, as_dtype, from_letter, letter
@@ -122,8 +123,11 @@ def parse(spec: str | KernelAttr | Signature) -> Signature:
     """The Signature of "?ff->f", "f*->f", "f->f*", "?.*->.*" or of a KernelAttr."""
     if isinstance(spec, Signature):
         return spec
-    if isinstance(spec, KernelAttr):
-        return spec.signature
+    return spec.signature if isinstance(spec, KernelAttr) else _parsed(spec)
+
+
+@cache
+def _parsed(spec: str) -> Signature:
     head, arrow, tail = spec.partition("->")
     if not arrow or not tail:
         raise DeclarationError(f"signature {spec!r} has no '->' with outputs behind it, as 'ff->f'")

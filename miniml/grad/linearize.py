@@ -99,9 +99,10 @@ def _float_leaves(fn: Any, args: Sequence[Any], argnum: int) -> tuple[list[Tenso
             )
         tensor = leaf if isinstance(leaf, Tensor) else Tensor(leaf)
         if not is_float(tensor.dtype):
+            what = f"{tensor.dtype.name}{list(tensor.shape)}"
             raise GradientArgumentError(
-                f"argument {argnum} of {_name(fn)} is {tensor.dtype.name}{list(tensor.shape)}, which "
-                "has no gradient; cast it to a float dtype, or leave it out of argnums"
+                f"argument {argnum} of {_name(fn)} is {what}, which has no gradient; cast it to a "
+                "float dtype, or leave it out of argnums"
             )
         tensors.append(tensor)
     return tensors, spec

@@ -63,7 +63,8 @@ def prepare(
     """
     dtypes = tuple(i.dtype for i in inputs)
     promised = tuple(o.dtype for o in outputs)
-    selection = registry.select(primitive.name, device, dtypes, providers, promised)
+    formats = tuple(i.format for i in inputs)
+    selection = registry.select(primitive.name, device, dtypes, providers, promised, formats)
     node = KernelNode(primitive.name, _specs(inputs), _specs(outputs), attrs)
     body = selection.entry.body
     instance = body() if isinstance(body, type) and issubclass(body, Kernel) else None

@@ -25,8 +25,9 @@ def legalize(graph: Graph, device: str, providers: tuple[str, ...]) -> Graph:
 def _legal(node: Node, device: str, providers: tuple[str, ...]) -> list[Node]:
     dtypes = tuple(v.abstract.dtype for v in node.inputs)
     promised = tuple(v.abstract.dtype for v in node.outputs)
+    formats = tuple(v.abstract.format for v in node.inputs)
     try:
-        chosen = registry.select(node.primitive.name, device, dtypes, providers, promised)
+        chosen = registry.select(node.primitive.name, device, dtypes, providers, promised, formats)
     except Exception as error:
         point_at(error, node.where, f"{node.primitive.name} was called")
         raise

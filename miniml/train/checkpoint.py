@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-
-import safetensors.numpy
-from safetensors import SafetensorError
 
 from ..dtype import DType
 from ..errors import CheckpointError
@@ -31,8 +27,10 @@ def save_checkpoint(obj: Any, path: PathLike) -> None:
     """
     target = Path(path)
     arrays = {name: value.asnumpy() for name, value in _entries(obj).items()}
-    content = safetensors.numpy.save(arrays, metadata={"format": "np"})
-    draft = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
+    from safetensors import numpy as safetensors
+
+    content = safetensors.save(arrays, metadata={"format": "np"})
+    draft = target.with_name(f".{target.name}.{os.urandom(4).hex()}.tmp")
     try:
         with draft.open("xb") as file:
             file.write(content)
@@ -105,8 +103,11 @@ def _entries(obj: Any) -> dict[str, Tensor]:
 def _read(path: Path) -> dict[str, Array]:
     if not path.exists():
         raise CheckpointError(f"{path} does not exist; save_checkpoint(obj, path) writes one")
+    from safetensors import SafetensorError
+    from safetensors import numpy as safetensors
+
     try:
-        return dict(safetensors.numpy.load_file(path))
+        return dict(safetensors.load_file(path))
     except (SafetensorError, ValueError, KeyError) as error:
         raise CheckpointError(
             f"{path} is damaged or truncated, or no safetensors file ({error}); nothing was loaded"

@@ -43,6 +43,16 @@ class TestSelection:
         kernel("KerOne", "cpu", "f->f", requires=(present.lower(),), priority=5)(constant(3))
         assert op(ml.Tensor(0.0)).item() == 3.0
 
+    def test_a_kernel_for_another_memory_format_is_passed_over(self):
+        op = primitive()()
+        channels_last = ml.KernelAttr().add_input_attr(ml.float32, "NHWC")
+        kernel("KerOne", "cpu", channels_last.add_output_attr(ml.float32), priority=9)(constant(2))
+        with pytest.raises(KernelNotFoundError):
+            op(ml.Tensor(0.0))
+        plain = ml.KernelAttr().add_input_attr(ml.float32, "NCHW").add_output_attr(ml.float32)
+        kernel("KerOne", "cpu", plain)(constant(1))
+        assert op(ml.Tensor(0.0)).item() == 1.0
+
     def test_exact_dtypes_come_before_providers(self):
         op = primitive()()
         kernel("KerOne", "cpu", "f->f")(constant(1))

@@ -76,7 +76,7 @@ def test_train_and_eval_have_programs_of_their_own_and_keep_them() -> None:
             return x * (2.0 if self.training else 3.0)
 
     net = Net()
-    quick = ml.jit(lambda x: net(x))
+    quick = ml.jit(net)
     for mode, factor in ((True, 2), (False, 3), (True, 2), (False, 3)):
         net.set_train(mode)
         np.testing.assert_array_equal(quick(ones(2)).asnumpy(), factor * ones(2))
@@ -92,7 +92,7 @@ def test_a_changed_attribute_of_a_cell_is_seen() -> None:
             return x * self.factor
 
     net = Net()
-    quick = ml.jit(lambda x: net(x))
+    quick = ml.jit(net)
     assert float(quick(ones(1))) == 2
     net.factor = 5.0
     assert float(quick(ones(1))) == 5
@@ -137,7 +137,7 @@ def test_jit_false_runs_op_by_op() -> None:
 
 
 def test_an_inner_jit_is_part_of_the_outer_trace() -> None:
-    inner = ml.jit(lambda x: ops.exp(x))
+    inner = ml.jit(ops.exp)
     graph = ml.trace(lambda x: inner(x) + 1.0, ones(2))
     assert [n.primitive.name for n in graph.nodes] == ["Exp", "Add"]
     np.testing.assert_allclose(grad(lambda x: ops.sum(inner(x)))(ones(2)).asnumpy(), np.e * ones(2))
@@ -154,7 +154,7 @@ def test_a_new_kernel_is_taken_up() -> None:
             return x
 
     ml.kernel("JitTwice", "cpu", "f->f")(lambda x, *, out: np.multiply(x, 2, out=out))
-    quick = ml.jit(lambda x: JitTwice()(x))
+    quick = ml.jit(JitTwice())
     assert float(quick(ones(1))) == 2
     ml.kernel("JitTwice", "cpu", "f->f", provider="mine")(
         lambda x, *, out: np.multiply(x, 200, out=out)

@@ -1,4 +1,4 @@
-"""The memory planner: nothing that is alive together overlaps, and the arena stays near its bound."""
+"""The memory planner: what is alive together never overlaps; the arena is near its bound."""
 
 from __future__ import annotations
 

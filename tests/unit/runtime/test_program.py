@@ -1,4 +1,4 @@
-"""Programs: the same numbers as op by op, no memory of their own per call, all of a step or nothing."""
+"""Programs: the numbers of op by op, no memory per call, a whole step or none of it."""
 
 from __future__ import annotations
 
@@ -241,9 +241,8 @@ def test_a_program_without_state_runs_in_many_threads_at_once() -> None:
     wrong: list[int] = []
 
     def work(i: int) -> None:
-        for _ in range(50):
-            if not np.allclose(made(inputs[i])[0], wanted[i], rtol=1e-4):
-                wrong.append(i)
+        found = [made(inputs[i])[0] for _ in range(50)]
+        wrong.extend(i for f in found if not np.allclose(f, wanted[i], rtol=1e-4))
 
     threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
     for t in threads:
@@ -275,7 +274,7 @@ def test_check_nan_names_the_node_and_the_users_line() -> None:
         return ops.sum(ops.log(x))
 
     graph = ml.trace(fn, array(3))
-    with pytest.raises(NonFiniteError, match="^Log made NaN") as caught:
+    with pytest.raises(NonFiniteError, match="Log made NaN") as caught:
         Program(graph, Options(check_nan=True))(np.array([1, -1, 2], np.float32))
     assert "ops.sum(ops.log(x))" in caught.value.__notes__[0]
     assert np.isnan(Program(graph)(np.array([1, -1, 2], np.float32))[0])
