@@ -7,8 +7,8 @@ from typing import Any
 
 from miniml.dtype import FLOATS, DType, float64, is_float
 from miniml.testing import OpInfo
+from miniml.testing.calls import dtypes_of
 
-from .calls import dtypes_of
 from .forward import (
     check_inference,
     check_kernels,

@@ -17,8 +17,9 @@ from miniml.graph.ir import interleave
 from miniml.infer import infer
 from miniml.primitive import Primitive, primitives
 from miniml.testing import OpInfo
+from miniml.testing.calls import Call, calls, dtypes_of
 
-from .calls import Call, calls, dtypes_of, rng_of
+from .calls import rng_of
 
 # Primitives that have no function of their own in miniml.ops, and why.
 _BY_RULES = "called by gradient rules only"

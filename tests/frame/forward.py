@@ -9,9 +9,8 @@ import numpy as np
 
 from miniml.dtype import DType, is_float
 from miniml.testing import OpInfo, Refusal
+from miniml.testing.calls import Call, calls, poisoned, reference, run_entry
 from miniml.testing.tolerance import mismatch, spread_of
-
-from .calls import Call, calls, poisoned, reference, run_entry
 
 
 def check_inference(row: OpInfo, dtype: DType, rng: np.random.Generator) -> None:
@@ -155,9 +154,9 @@ def check_special(row: OpInfo, dtype: DType, rng: np.random.Generator) -> None:
 
 def _check_special(call: Call, arrays: tuple[np.ndarray, ...], what: str) -> None:
     outs = call.run(arrays)
-    if call.row.nan == "handled":
+    if call.info.nan == "handled":
         return
-    if call.row.reference is None:
+    if call.info.reference is None:
         seen = any(is_float(o.dtype) and np.isnan(o.astype(float)).any() for o in outs)
         floats = any(is_float(o.dtype) and o.size for o in outs)
         assert seen or not floats or "nan" not in what, f"{call}: {what} does not appear"

@@ -12,9 +12,9 @@ from miniml.dtype import DType, float64, is_float
 from miniml.errors import DTypeError
 from miniml.grad import vjp
 from miniml.testing import OpInfo
+from miniml.testing.calls import Call, as_tuple, calls
 from miniml.testing.tolerance import mismatch, spread_of
 
-from .calls import Call, as_tuple, calls
 from .numeric import disagreement
 
 Arrays = tuple[np.ndarray, ...]

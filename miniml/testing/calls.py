@@ -1,0 +1,181 @@
+"""One call of a primitive as a value: its arrays, its kernels, its reference, ready to be run."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+
+from ..abstract import Abstract
+from ..arguments import arguments
+from ..backends import registry
+from ..backends.kernel import Kernel, KernelEntry, KernelNode
+from ..backends.signature import ArraySpec
+from ..dtype import ALL, DType, from_letter, is_float
+from ..graph.ir import interleave
+from ..infer import infer
+from ..primitive import Primitive
+from ..tensor import Tensor
+from ..trace import current_trace
+from .opinfo import OpInfo, Sample
+
+Array = np.ndarray[Any, Any]
+Arrays = tuple[Array, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """A primitive with inputs as bind would pass them on: arrays by position, consts by name.
+
+    given: the attributes as `info.reference` takes them.
+    """
+
+    primitive: Primitive
+    arrays: Arrays
+    consts: Mapping[str, Any] = field(default_factory=dict)
+    info: OpInfo | None = None
+    given: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def attrs(self) -> dict[str, Any]:
+        """What kernels get by keyword."""
+        return {**self.primitive.attributes, **self.consts}
+
+    @property
+    def dtypes(self) -> tuple[DType, ...]:
+        """The dtypes of the arrays."""
+        return tuple(a.dtype for a in self.arrays)
+
+    @cached_property
+    def inferred(self) -> tuple[Abstract, ...]:
+        """The outputs, as the primitive's rules say."""
+        abstracts = [Abstract(a.shape, a.dtype) for a in self.arrays]
+        return infer(self.primitive, interleave(self.primitive, abstracts, dict(self.consts)))
+
+    @property
+    def terms(self) -> int:
+        """A bound on the number of terms in any sum the call can make."""
+        return max([1, *(a.size for a in self.arrays)])
+
+    def on(self, arrays: Arrays) -> Call:
+        """The same call on other arrays."""
+        return replace(self, arrays=arrays)
+
+    def entries(self) -> list[KernelEntry]:
+        """Every CPU kernel, of every provider, that takes and gives these dtypes as they are."""
+        table = registry.table.get((self.primitive.name, "cpu"), [])
+        found = [e for e in table if registry.supported(e) and e.signature.accepts(self.dtypes)]
+        if self.primitive.dynamic_outputs:
+            return found
+        outs = tuple(a.dtype for a in self.inferred)
+        return [e for e in found if e.signature.gives(outs)]
+
+    def args(self, arrays: tuple[Any, ...] | None = None) -> tuple[Any, ...]:
+        """Arguments of the primitive, const inputs in their places."""
+        tensors = list(self.arrays if arrays is None else arrays)
+        return interleave(self.primitive, tensors, dict(self.consts))
+
+    def run(self, arrays: tuple[Any, ...] | None = None) -> Arrays:
+        """The outputs of the call in the current trace, as arrays."""
+        outs = self.primitive(*self.args(arrays))
+        return tuple(o.asnumpy() for o in as_tuple(outs))
+
+    def __str__(self) -> str:
+        shapes = ", ".join(str(Abstract(a.shape, a.dtype)) for a in self.arrays)
+        consts = "".join(f", {k}={v!r}" for k, v in self.consts.items())
+        return f"{self.primitive!r}({shapes}{consts})"
+
+
+def dtypes_of(info: OpInfo) -> tuple[DType, ...]:
+    """The working dtypes of a row: its own letters, or the kernel table's for input 0."""
+    if info.dtypes is not None:
+        return tuple(map(from_letter, info.dtypes))
+    entries = registry.table.get((info.primitive.name, "cpu"), [])
+    found = {(e.signature.inputs or e.signature.outputs)[0] for e in entries}
+    return tuple(d for d in ALL if d in found)
+
+
+def calls(info: OpInfo, dtype: DType, rng: np.random.Generator) -> Iterator[Call]:
+    """The row's samples for a working dtype."""
+    for sample in info.samples(rng, dtype):
+        yield call_of(info.primitive(**sample.attrs), sample, info, sample.attrs)
+
+
+def call_of(
+    primitive: Primitive, sample: Sample, info: OpInfo | None, given: Mapping[str, Any]
+) -> Call:
+    """The call of a primitive with a sample's inputs: cast, promoted and with consts frozen."""
+    tensors, consts = arguments(primitive, sample.inputs, current_trace().bind)
+    return Call(primitive, tuple(t.asnumpy() for t in tensors), consts, info, given)
+
+
+def as_tuple(value: Any) -> tuple[Any, ...]:
+    """A tuple of outputs, whether there are one or several."""
+    return tuple(value) if isinstance(value, (tuple, list)) else (value,)
+
+
+def wide(value: Any) -> Any:
+    """A float array in float64; anything else as it is."""
+    if isinstance(value, Tensor):
+        value = value.asnumpy()
+    if isinstance(value, np.ndarray) and is_float(value.dtype):
+        return value.astype(np.float64)
+    return value
+
+
+def reference(call: Call, inputs: tuple[Any, ...] | None = None) -> Arrays:
+    """What the row's reference says of a call, one array per output.
+
+    inputs: other arguments than the call's own, in the order of the primitive's inputs.
+    """
+    assert call.info is not None
+    assert call.info.reference is not None
+    given = call.args() if inputs is None else inputs
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        result = call.info.reference(*map(wide, given), **call.given)
+    outs = (result,) if call.primitive._single else as_tuple(result)
+    return tuple(np.asarray(wide(np.asarray(o))) for o in outs)
+
+
+def run_entry(entry: KernelEntry, call: Call, arrays: Arrays, outs: Arrays) -> Arrays:
+    """Launch one kernel into `outs`; view kernels and dynamic ones give their own arrays."""
+    body: Any = entry.body
+    with np.errstate(all="ignore"):
+        if entry.view is not None or call.primitive.dynamic_outputs:
+            return as_tuple(body(*arrays, **call.attrs))
+        ins, filled = (
+            tuple(ArraySpec(a.shape, a.dtype) for a in group) for group in (arrays, outs)
+        )
+        node = KernelNode(call.primitive.name, ins, filled, call.attrs)
+        if isinstance(body, type) and issubclass(body, Kernel):
+            _launch(body(), node, arrays, outs)
+        else:
+            run = (
+                partial(body, **call.attrs) if entry.specialize is None else entry.specialize(node)
+            )
+            run(*arrays, out=outs[0] if call.primitive._single else outs)
+    return outs
+
+
+def _launch(kernel: Kernel, node: KernelNode, arrays: Arrays, outs: Arrays) -> None:
+    kernel.prepare(node)
+    scratch = tuple(np.full(w.shape, 7, w.dtype) for w in kernel.workspace())
+    kernel.launch(arrays, scratch, outs, None)
+    kernel.release()
+
+
+def poisoned(call: Call, byte: int) -> Arrays:
+    """Output buffers filled with one byte (with False or True where they are bools)."""
+    if call.primitive.dynamic_outputs:
+        return ()
+    outs = []
+    for abstract in call.inferred:
+        out = np.empty(abstract.shape, abstract.dtype)
+        out.reshape(-1).view(np.uint8)[...] = byte & 1 if out.dtype == bool else byte
+        outs.append(out)
+    return tuple(outs)
