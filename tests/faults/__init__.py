@@ -1,0 +1,1 @@
+"""The corpus that the checkers are tested with: what is wrong in known ways, and what is right."""
