@@ -8,53 +8,15 @@ from typing import Any
 import numpy as np
 
 import miniml as ml
-from miniml.dtype import DType, float64, is_float
+from miniml.dtype import DType, float64
 from miniml.errors import DTypeError
 from miniml.grad import vjp
 from miniml.testing import OpInfo
-from miniml.testing.calls import Call, as_tuple, calls
+from miniml.testing.calls import Arrays, Call, as_tuple, calls
+from miniml.testing.slope import Slope, weights
 from miniml.testing.tolerance import mismatch, spread_of
 
 from .numeric import disagreement
-
-Arrays = tuple[np.ndarray, ...]
-
-
-class Slope:
-    """A call as a function of its float inputs, and its vector-Jacobian product.
-
-    Integer inputs and const inputs are held fixed; integer outputs are left out.
-    """
-
-    def __init__(self, call: Call):
-        self.call = call
-        self.places = [i for i, a in enumerate(call.arrays) if is_float(a.dtype)]
-        self.xs: Arrays = tuple(call.arrays[i] for i in self.places)
-
-    def dtypes(self) -> set[DType]:
-        """Of float inputs and outputs; more than one where attributes fix a dtype, as in Cast."""
-        return {a.dtype for a in (*self.xs, *self.call.inferred) if is_float(a.dtype)}
-
-    def outputs(self, *xs: Any) -> tuple[Any, ...]:
-        arrays: list[Any] = list(self.call.arrays)
-        for i, x in zip(self.places, xs):
-            arrays[i] = x
-        outs = as_tuple(self.call.primitive(*self.call.args(tuple(arrays))))
-        return tuple(o for o in outs if is_float(o.dtype))
-
-    def pulled(self, *xs_and_douts: Any) -> tuple[Any, ...]:
-        n = len(self.xs)
-        _, pull = vjp(self.outputs, *xs_and_douts[:n])
-        return pull(tuple(xs_and_douts[n:]))  # type: ignore[no-any-return]
-
-    def cotangents(self, rng: np.random.Generator) -> Arrays:
-        return tuple(_drawn(rng, o.shape, o.dtype) for o in self.outputs(*self.xs))
-
-
-def _drawn(rng: np.random.Generator, shape: tuple[int, ...], dtype: DType) -> np.ndarray:
-    """Numbers of either sign and of size 0.5 to 1.5: no weight is small enough to hide a fault."""
-    signs = rng.choice([-1.0, 1.0], size=shape)
-    return np.asarray(signs * rng.uniform(0.5, 1.5, size=shape)).astype(dtype)
 
 
 def _slopes(row: OpInfo, dtype: DType, rng: np.random.Generator) -> list[Slope]:
@@ -69,7 +31,7 @@ def _compare(
 ) -> None:
     """The vjp of `fn` against differences of `fn`, in one random direction per argument."""
     outs, pull = vjp(fn, *xs)
-    douts = tuple(_drawn(rng, o.shape, float64) for o in outs)
+    douts = tuple(weights(rng, o.shape, float64) for o in outs)
     gradients = tuple(g.asnumpy() for g in pull(douts))
     for i, (x, gradient) in enumerate(zip(xs, gradients)):
         assert (gradient.shape, gradient.dtype) == (x.shape, x.dtype), (
@@ -77,7 +39,7 @@ def _compare(
         )
         if not x.size:
             continue
-        along = _drawn(rng, x.shape, float64)
+        along = weights(rng, x.shape, float64)
 
         def phi(t: float, i: int = i, along: np.ndarray = along) -> float:
             moved = (*xs[:i], xs[i] + t * along, *xs[i + 1 :])
