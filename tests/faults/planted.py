@@ -120,6 +120,11 @@ def bprop_of(rule: Callable[..., Any]) -> Callable[..., Any]:
     return getter
 
 
+def rebuild_without(self: Primitive) -> Any:
+    """A `__reduce__` that forgets the attributes."""
+    return type(self), ()
+
+
 # sin(x), element by element.
 def same(self: Primitive, x: Any) -> Any:
     return x
