@@ -100,30 +100,29 @@ def _direct_targets(
         for var in node.inputs if prepared[node].entry.view is None else ():
             readers.setdefault(root.get(var, var), []).append(node)
     copied = {root.get(v, v) for _, v in order.writes}
+    values = assigned_values(order, prepared)
     targets: dict[Var, Storage] = {}
     for (parameter, var), before in zip(order.writes, _old_versions(order), strict=True):
-        value = assigned(var, order, prepared)
+        value = values.get(var, var)
         maker = made.get(value)
         if maker is None or value in targets or before in copied:
             continue
         if prepared[maker].entry.view is not None:
             continue  # its elements stand elsewhere in another order
         late = [n for n in readers.get(before, ()) if position[n] >= position[maker]]
-        if all(n is maker and _exact(n, before, prepared[n]) for n in late):
+        if all(n is maker and _exact(n, before, root, prepared[n]) for n in late):
             targets[value] = held[id(parameter)]
     return targets
 
 
-def assigned(var: Var, order: Schedule, prepared: Mapping[Node, Prepared]) -> Var:
-    """The value that a version of a parameter was assigned, the Var itself where it is computed."""
+def assigned_values(order: Schedule, prepared: Mapping[Node, Prepared]) -> dict[Var, Var]:
+    """For every version of a parameter that an Assign made, the value it was given."""
     values: dict[Var, Var] = {}
     for node in order.order:
         view = prepared[node].entry.view
         if node.primitive.effect == "state" and view is not None:
-            values[node.outputs[0]] = node.inputs[view]
-    while var in values:
-        var = values[var]
-    return var
+            values[node.outputs[0]] = values.get(node.inputs[view], node.inputs[view])
+    return values
 
 
 def view_roots(order: Schedule, prepared: Mapping[Node, Prepared]) -> dict[Var, Var]:
@@ -145,10 +144,11 @@ def _old_versions(order: Schedule) -> list[Var]:
     return [first[var] for _, var in order.writes]
 
 
-def _exact(node: Node, var: Var, prepared: Prepared) -> bool:
-    """True when the node reads `var` itself, and only where its kernel may overwrite it."""
-    places = [i for i, v in enumerate(node.inputs) if v is var]
-    return bool(places) and all(i in prepared.entry.inplace for i in places)
+def _exact(node: Node, var: Var, root: Mapping[Var, Var], prepared: Prepared) -> bool:
+    """True when the node reads `var` itself, no view of it, and only where its kernel may
+    overwrite it."""
+    places = [i for i, v in enumerate(node.inputs) if root.get(v, v) is var]
+    return all(node.inputs[i] is var and i in prepared.entry.inplace for i in places)
 
 
 def _place(

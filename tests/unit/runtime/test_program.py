@@ -160,6 +160,19 @@ def test_an_update_that_reads_the_old_value_of_another_gets_the_old_value() -> N
     np.testing.assert_array_equal(b.asnumpy(), old_b + old_a)
 
 
+def test_an_update_that_reads_its_parameter_through_a_view_gets_the_old_value() -> None:
+    a = ml.Parameter(array(3, 3), name="a")
+
+    def fn(x: Any) -> Any:
+        ops.assign(a, a + ops.transpose(a))
+        return x
+
+    old, made = a.asnumpy(), program(fn, array(1))
+    made(array(1))
+    np.testing.assert_array_equal(a.asnumpy(), old + old.T)
+    assert not made.layout.direct
+
+
 def test_gradient_descent_writes_into_the_parameters_themselves() -> None:
     net = nn.Dense(3, 2)
     optimizer = optim.SGD(net.trainable_params(), lr=0.1)
