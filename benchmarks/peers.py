@@ -1,0 +1,88 @@
+"""The same training steps in PyTorch and JAX, where they are installed: who is quicker, and by how much."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import miniml as ml
+from benchmarks.measure import Ratio, compare
+from benchmarks.train_step import CASES, build
+
+Array = np.ndarray[Any, Any]
+
+
+def torch_step(weights: list[Array]) -> Callable[[Any, Any], Any]:
+    """One step of SGD on the MLP in PyTorch, with nn and optim as its users write it."""
+    import torch  # noqa: PLC0415 - measured where installed, needed by nothing else
+
+    torch.set_num_threads(1)
+    layers: list[Any] = []
+    for w, b in zip(weights[::2], weights[1::2], strict=True):
+        layer = torch.nn.Linear(*w.shape)
+        layer.weight.data.copy_(torch.from_numpy(w.T.copy()))
+        layer.bias.data.copy_(torch.from_numpy(b))
+        layers += [layer, torch.nn.ReLU()]
+    net = torch.nn.Sequential(*layers[:-1])
+    loss_fn, optimizer = torch.nn.CrossEntropyLoss(), torch.optim.SGD(net.parameters(), lr=0.01)
+
+    def step(x: Any, labels: Any) -> Any:
+        optimizer.zero_grad()
+        loss = loss_fn(net(x), labels)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return step
+
+
+def jax_step(weights: list[Array]) -> tuple[Callable[[Any, Any], Any], Callable[[Any], Any]]:
+    """One jitted step of SGD in JAX, parameters donated; and what waits for a result."""
+    import jax  # noqa: PLC0415 - measured where installed, needed by nothing else
+    import jax.numpy as jnp  # noqa: PLC0415
+
+    def loss_fn(params: Any, x: Any, labels: Any) -> Any:
+        for i in range(0, len(params), 2):
+            x = x @ params[i] + params[i + 1]
+            x = jax.nn.relu(x) if i < len(params) - 2 else x
+        return -jnp.take_along_axis(jax.nn.log_softmax(x), labels[:, None], 1).mean()
+
+    def update(params: Any, x: Any, labels: Any) -> Any:
+        loss, grads = jax.value_and_grad(loss_fn)(params, x, labels)
+        return [p - 0.01 * g for p, g in zip(params, grads, strict=True)], loss
+
+    jitted = jax.jit(update, donate_argnums=0)
+    state = [[jnp.asarray(w) for w in weights]]
+
+    def step(x: Any, labels: Any) -> Any:
+        state[0], loss = jitted(state[0], x, labels)
+        return loss
+
+    return step, jax.block_until_ready
+
+
+def run() -> list[tuple[str, Ratio]]:
+    """Every case against every peer that is installed: name and ratio (below 1: miniml is quicker)."""
+    found = []
+    for sizes, batch, _ in CASES:
+        ours, hand, x, labels = build(sizes, batch)
+        case = f"train_step {'-'.join(map(str, sizes))}, batch {batch}"
+        tx, tl = ml.Tensor(x), ml.Tensor(labels)
+        if importlib.util.find_spec("torch"):
+            import torch  # noqa: PLC0415
+
+            theirs, a, b = torch_step(hand.weights), torch.from_numpy(x), torch.from_numpy(labels)
+            assert abs(float(theirs(a, b)) - float(ours(x, labels))) < 1e-3
+            name = f"{case}, against PyTorch {torch.__version__}"
+            found.append((name, compare(lambda: ours(tx, tl), lambda: theirs(a, b))))  # noqa: B023
+        if importlib.util.find_spec("jax"):
+            import jax  # noqa: PLC0415
+
+            step, wait = jax_step([w.copy() for w in hand.weights])
+            jx, jl = jax.numpy.asarray(x), jax.numpy.asarray(labels)
+            name = f"{case}, against JAX {jax.__version__} (jit)"
+            found.append((name, compare(lambda: ours(tx, tl), lambda: wait(step(jx, jl)))))  # noqa: B023
+    return found

@@ -1,0 +1,97 @@
+"""What a checker said of a row of the corpus, against what it had to say."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from miniml.errors import MinimlError
+from miniml.testing import OpInfo, gradcheck, gradcheck_vjp, opcheck
+from miniml.testing.opcheck import Finding, OpReport
+
+from .functions import Function, WrongFunction
+from .planted import Planted, planted
+from .rows import Pair, WrongPair
+
+
+class Judgement(NamedTuple):
+    """found: the checker says that something is wrong. named: it says what had to be said."""
+
+    found: bool
+    named: bool
+    text: str
+
+
+def check_pair(row: Pair, seed: int = 0) -> Any:
+    """gradcheck_vjp's report on a pair at the points of a seed."""
+    xs = row.draw(np.random.default_rng(seed))
+    return gradcheck_vjp(row.f, row.vjp, *xs, raise_error=False, seed=seed)
+
+
+def check_function(row: Function, seed: int = 0) -> Any:
+    """gradcheck's report on a function of tensors at the points of a seed."""
+    xs = row.draw(np.random.default_rng(seed))
+    return gradcheck(row.f, *xs, order=row.order, raise_error=False, seed=seed)
+
+
+def judge_gradient(row: WrongPair | WrongFunction, check: Callable[[], Any]) -> Judgement:
+    """Whether the report is not ok and names what the row says: words, argument, index."""
+    try:
+        report = check()
+    except MinimlError as refusal:
+        text = str(refusal)
+        return Judgement(True, bool(re.search(row.diagnosis, text, re.DOTALL)), text)
+    text = str(report)
+    wrong = [f for f in report.findings if f.verdict == "wrong"]
+    named = bool(re.search(row.diagnosis, text, re.DOTALL))
+    if row.argnum is not None:
+        named &= any(f.argnum == row.argnum for f in wrong)
+    if row.index is not None:
+        named &= any(f.index == row.index for f in wrong)
+    return Judgement(bool(wrong) and not report.ok, named, text)
+
+
+def judge_pair(row: WrongPair, seed: int = 0) -> Judgement:
+    return judge_gradient(row, lambda: check_pair(row, seed))
+
+
+def judge_function(row: WrongFunction, seed: int = 0) -> Judgement:
+    if row.plant is None:
+        return judge_gradient(row, lambda: check_function(row, seed))
+    xs = row.draw(np.random.default_rng(seed))
+    with planted(row.plant) as (primitive, _):
+
+        def check() -> Any:
+            return gradcheck(primitive, *xs, order=row.order, raise_error=False, seed=seed)
+
+        return judge_gradient(row, check)
+
+
+def check_planted(row: Planted, budget: float | None = None) -> OpReport:
+    """opcheck's report on a planted primitive."""
+    with planted(row) as (primitive, info):
+        return opcheck(primitive, info=info, budget=budget, raise_error=False)
+
+
+def judge_planted(row: Planted, budget: float | None = None) -> Judgement:
+    """Whether opcheck finds the fault, and names it with a check and words that the row wants."""
+    report = check_planted(row, budget)
+
+    def fits(finding: Finding) -> bool:
+        if row.severity == "fault" and finding.severity != "fault":
+            return False
+        text = f"{finding.message}\n{finding.advice}"
+        return bool(re.search(row.check, finding.check) and re.search(row.says, text))
+
+    found = bool(report.findings) if row.severity != "fault" else not report.ok
+    return Judgement(found, any(map(fits, report.findings)), str(report))
+
+
+def check_row(info: OpInfo, budget: float | None = None) -> OpReport:
+    """opcheck's report on a primitive of the library, with its row of tests/opinfo."""
+    sample = next(iter(info.samples(np.random.default_rng(0), np.dtype(np.float64))))
+    primitive = info.primitive(**sample.attrs)
+    return opcheck(primitive, info=info, budget=budget, raise_error=False)

@@ -1,0 +1,87 @@
+"""Each fault is found and named; each correct row passes without a finding."""
+
+import re
+
+import pytest
+
+from miniml.errors import MinimlError
+from miniml.testing import gradcheck, gradcheck_vjp
+
+from . import judging
+from .definitions import DEFINITIONS
+from .functions import REFUSED, REFUSED_NUMPY, RIGHT, WRONG_FUNCTIONS
+from .gradients import WRONG
+from .kernels import KERNELS
+from .planted import CORRECT
+from .shaped import SHAPED
+from .smooth import KINKS, SMOOTH
+
+
+def named(row):
+    return re.sub(r"[^\w.]+", "-", row.name)
+
+
+def each(rows):
+    return pytest.mark.parametrize("row", rows, ids=named)
+
+
+@each(SMOOTH + KINKS + SHAPED)
+def test_a_correct_pair_passes(row):
+    report = judging.check_pair(row)
+    assert report.ok, str(report)
+    assert row.kink or not report.findings, str(report)
+
+
+@each(RIGHT)
+def test_a_correct_function_passes(row):
+    report = judging.check_function(row)
+    assert report.ok, str(report)
+    assert row.kink or not report.findings, str(report)
+
+
+@each(CORRECT)
+def test_a_correct_primitive_passes(row):
+    report = judging.check_planted(row, budget=2.0)
+    assert not report.findings, str(report)
+
+
+@each(WRONG)
+def test_a_wrong_pull_back_is_found_and_named(row):
+    judgement = judging.judge_pair(row)
+    assert judgement.found, judgement.text
+    assert judgement.named, judgement.text
+
+
+@each(WRONG_FUNCTIONS)
+def test_a_wrong_function_is_found_and_named(row):
+    judgement = judging.judge_function(row)
+    assert judgement.found, judgement.text
+    assert judgement.named, judgement.text
+
+
+@each(KERNELS + DEFINITIONS)
+def test_a_wrong_primitive_is_found_and_named(row):
+    judgement = judging.judge_planted(row)
+    assert judgement.found, judgement.text
+    assert judgement.named, judgement.text
+
+
+@each(REFUSED)
+def test_what_cannot_be_checked_is_refused_in_words(row):
+    with pytest.raises(MinimlError) as refusal:
+        gradcheck(row.f, *row.args)
+    assert re.search(row.says, str(refusal.value)), str(refusal.value)
+
+
+@each(REFUSED_NUMPY)
+def test_a_numpy_function_that_cannot_be_checked_is_refused_in_words(row):
+    with pytest.raises(MinimlError) as refusal:
+        gradcheck_vjp(row.f, lambda x, dout: (dout,), *row.args)
+    assert re.search(row.says, str(refusal.value)), str(refusal.value)
+
+
+def test_the_corpus_is_as_large_as_it_says():
+    assert len(WRONG) + len(WRONG_FUNCTIONS) + len(KERNELS) + len(DEFINITIONS) >= 100
+    assert len(SMOOTH) + len(KINKS) + len(SHAPED) + len(RIGHT) + len(CORRECT) >= 100
+    for rows in (SMOOTH + KINKS + SHAPED, WRONG, KERNELS + DEFINITIONS):
+        assert len({row.name for row in rows}) == len(rows)

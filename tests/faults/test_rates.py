@@ -1,0 +1,72 @@
+"""Rates over fresh seeds: false alarms, and one element wrong by 1 % wherever it stands."""
+
+import secrets
+
+import numpy as np
+import pytest
+
+from miniml.testing import gradcheck_vjp
+from tests.opinfo import ROWS
+
+from . import judging
+from .functions import RIGHT
+from .planted import CORRECT
+from .shaped import SHAPED
+from .smooth import KINKS, SMOOTH
+
+pytestmark = [pytest.mark.deep, pytest.mark.timeout(3600)]
+PAIRS = SMOOTH + KINKS + SHAPED
+
+
+def wrong_at(slope, place):
+    """A pull-back of sin that is wrong by 1 % in one place."""
+
+    def vjp(x, dout):
+        d = dout * slope(x)
+        d[place] *= 1.01
+        return (d,)
+
+    return vjp
+
+
+def test_gradcheck_gives_no_false_alarm():
+    first = secrets.randbits(32)
+    alarms = []
+    for i in range(3000):
+        row = (PAIRS + RIGHT)[i % len(PAIRS + RIGHT)]
+        check = judging.check_function if row in RIGHT else judging.check_pair
+        report = check(row, first + i)
+        if not report.ok:
+            alarms.append(f"{row.name}, seed {first + i}:\n{report}")
+    assert not alarms, "\n\n".join(alarms)
+
+
+def test_opcheck_gives_no_false_alarm():
+    rows = [row for row in ROWS if row.primitive.differentiable]
+    alarms, count = [], 0
+    while count < 300:
+        for row in rows:
+            report = judging.check_row(row, budget=2.0)
+            count += 1
+            if not report.ok:
+                alarms.append(f"{row.primitive.name}:\n{report}")
+        for row in CORRECT:
+            report = judging.check_planted(row, budget=2.0)
+            count += 1
+            if not report.ok:
+                alarms.append(f"{row.name}:\n{report}")
+    assert not alarms, "\n\n".join(alarms)
+
+
+@pytest.mark.parametrize(("dtype", "largest"), [(np.float64, 100_000), (np.float32, 100_000)])
+def test_one_element_wrong_by_a_percent_is_found(dtype, largest):
+    rng = np.random.default_rng(secrets.randbits(32))
+    missed = []
+    for i in range(200):
+        size = int(np.exp(rng.uniform(np.log(2), np.log(largest + 1))))
+        place = int(rng.integers(size))
+        x = rng.normal(size=size).astype(dtype)
+        report = gradcheck_vjp(np.sin, wrong_at(np.cos, place), x, raise_error=False, seed=i)
+        if not any(f.verdict == "wrong" and f.index == (place,) for f in report.findings):
+            missed.append(f"size {size}, element {place}: {report}")
+    assert not missed, f"{len(missed)} of 200:\n" + "\n\n".join(missed)
