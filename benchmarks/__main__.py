@@ -1,7 +1,7 @@
 """`python -m benchmarks`: run every measurement and print its result beside the aim."""
 
 from benchmarks import compile as once
-from benchmarks import train_step
+from benchmarks import peers, train_step
 from benchmarks.measure import machine
 
 
@@ -15,6 +15,8 @@ def main() -> None:
     print(machine())
     for name, found, aim in train_step.run():
         print(f"{name}, against NumPy by hand: {found}; {verdict(found.ratio, aim)}")
+    for name, found in peers.run():
+        print(f"{name}: {found}")
     for name, size, peak in once.arenas():
         ratio = size / peak
         print(f"arena of {name}: {size} bytes, {ratio:.3f} x the peak; {verdict(ratio, 1.1)}")

@@ -1,4 +1,4 @@
-"""The same training steps in PyTorch and JAX, where they are installed: who is quicker, and by how much."""
+"""The same training steps in PyTorch and JAX, where they are installed: who is quicker."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def jax_step(weights: list[Array]) -> tuple[Callable[[Any, Any], Any], Callable[
 
 
 def run() -> list[tuple[str, Ratio]]:
-    """Every case against every peer that is installed: name and ratio (below 1: miniml is quicker)."""
+    """Every case against every peer that is installed; a ratio below 1 says miniml is quicker."""
     found = []
     for sizes, batch, _ in CASES:
         ours, hand, x, labels = build(sizes, batch)
@@ -75,7 +75,7 @@ def run() -> list[tuple[str, Ratio]]:
             import torch  # noqa: PLC0415
 
             theirs, a, b = torch_step(hand.weights), torch.from_numpy(x), torch.from_numpy(labels)
-            assert abs(float(theirs(a, b)) - float(ours(x, labels))) < 1e-3
+            assert abs(theirs(a, b).item() - float(ours(x, labels))) < 1e-3
             name = f"{case}, against PyTorch {torch.__version__}"
             found.append((name, compare(lambda: ours(tx, tl), lambda: theirs(a, b))))  # noqa: B023
         if importlib.util.find_spec("jax"):
