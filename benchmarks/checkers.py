@@ -11,7 +11,7 @@ import numpy as np
 
 from benchmarks import peer_opcheck
 from benchmarks.measure import machine
-from benchmarks.peers import Checker, ask, checkers, versions
+from benchmarks.peer_gradcheck import Checker, ask, checkers, versions
 from tests.faults.gradients import CONTRACTS, FACTORS, KINDS, PLACES
 from tests.faults.rows import Pair, WrongPair
 from tests.faults.shaped import SHAPED

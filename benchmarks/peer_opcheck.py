@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.peers import present
+from benchmarks.peer_gradcheck import present
 from miniml.abstract import Abstract
 from miniml.grad import vjp
 from miniml.infer import infer
