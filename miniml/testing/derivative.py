@@ -1,0 +1,241 @@
+"""Derivatives of a function of one real number, by differences at several scales, with errors.
+
+y(t) is a vector, and every component has its own extrapolation, error and noise: one component
+with a pole or a kink nearby does not blur the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+EPS = float(np.finfo(np.float64).eps)
+COLUMNS = 6
+TRUNCATION, ROUNDING, ONE_SIDED = 2.0, 4.0, 12.0
+WITNESSES = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A derivative per component: its value, what extrapolation left, what rounding does."""
+
+    value: Array
+    truncation: Array
+    rounding: Array
+    step: Array
+
+    @property
+    def error(self) -> Array:
+        """The half width of the interval that holds the derivative; inf where there is none."""
+        return self.truncation + self.rounding
+
+
+@dataclass(frozen=True, slots=True)
+class Slopes:
+    """What differences say of y at 0: the derivative, both one-sided ones, and y's noise."""
+
+    central: Estimate
+    right: Estimate
+    left: Estimate
+    noise: Array
+
+    @property
+    def kink(self) -> Array:
+        """True where the one-sided derivatives are sharp and differ."""
+        with np.errstate(invalid="ignore"):
+            jump = np.abs(self.right.value - self.left.value)
+            blur = self.right.error + self.left.error
+            size = np.abs(self.right.value) + np.abs(self.left.value)
+            return np.asarray((jump > 8 * blur) & (jump > 1e-6 * size))
+
+
+@dataclass(slots=True)
+class Line:
+    """Values of y(t) on both sides of 0, at as many steps as were asked for.
+
+    at: y, a vector of m components; NaN where it has no value. origin: y(0). unit: the unit
+    roundoff of each component.
+    """
+
+    at: Callable[[float], Array]
+    origin: Array
+    unit: Array
+    steps: list[float] = field(default_factory=list)
+    above: list[Array] = field(default_factory=list)
+    below: list[Array] = field(default_factory=list)
+
+    def add(self, *steps: float) -> None:
+        """Measure y at plus and minus each step."""
+        for h in steps:
+            self.steps.append(h)
+            self.above.append(self.at(h))
+            self.below.append(self.at(-h))
+
+    def slopes(self) -> Slopes:
+        """The derivatives at 0 that the values so far support.
+
+        Components that never changed by a bit have derivative 0 without error.
+        """
+        order = np.argsort(self.steps)[::-1]
+        h = np.array(self.steps)[order]
+        moved = np.zeros(self.origin.shape, bool)
+        for values in (*self.above, *self.below):
+            moved |= values != self.origin
+        columns = np.flatnonzero(moved)
+        y0 = self.origin[columns]
+        up = np.array([self.above[k][columns] for k in order])
+        down = np.array([self.below[k][columns] for k in order])
+        with np.errstate(all="ignore"):
+            found = _slopes(h, up, down, y0, 2 * self.unit[columns] * np.abs(y0))
+        return _spread(found, columns, self.origin.size)
+
+
+def _slopes(h: Array, up: Array, down: Array, y0: Array, floor: Array) -> Slopes:
+    rows = (up - down) / (2 * h[:, None])
+    rough = extrapolate(h, rows, floor, 2, ROUNDING)
+    placed = np.where(np.isfinite(rough.value), EPS * np.abs(rough.value), 0.0)
+    noise = np.maximum(floor + placed, 2 * _residual(h, rows, rough))
+    central = _doubted(h, rows, extrapolate(h, rows, noise, 2, ROUNDING))
+    right = extrapolate(h, (up - y0) / h[:, None], noise, 1, ONE_SIDED)
+    left = extrapolate(h, (y0 - down) / h[:, None], noise, 1, ONE_SIDED)
+    return Slopes(central, right, left, noise)
+
+
+def _residual(h: Array, rows: Array, rough: Estimate) -> Array:
+    """The noise of y that shows at steps below the best one: there the derivative is known."""
+    sharp = _next_column(h, _next_column(h, rows, 1, 2), 2, 2)
+    steps = h[2:, None]
+    seen = steps * np.abs(sharp - rough.value)
+    seen = np.where(np.isfinite(seen) & (steps < rough.step), seen, 0.0)
+    return np.asarray(seen.max(axis=0, initial=0.0))
+
+
+def _doubted(h: Array, rows: Array, found: Estimate) -> Estimate:
+    """The estimate, in doubt where the two smallest steps agree on another slope.
+
+    Noise makes them disagree with one another as much as with the estimate; a structure that is
+    finer than the steps does not.
+    """
+    away = np.minimum(np.abs(rows[-1] - found.value), np.abs(rows[-2] - found.value))
+    finer = (np.abs(rows[-1] - rows[-2]) < 0.3 * away) & (away > found.truncation)
+    doubt = np.where(finer & np.isfinite(away), 2 * away + found.rounding, 0.0)
+    return Estimate(found.value, found.truncation + doubt, found.rounding, found.step)
+
+
+def extrapolate(h: Array, rows: Array, noise: Array, power: int, blur: float) -> Estimate:
+    """The limit of rows[k] for h[k] -> 0, if rows are a polynomial in h**power near 0.
+
+    h: steps, falling; rows: (steps, m) difference quotients. Neville's scheme; of all its entries
+    the one with the least error is taken. An entry's error is its change from its neighbours,
+    TRUNCATION-fold, and blur * noise / h. Three rows at least have to agree, and the WITNESSES
+    smallest steps give no entry of their own: they show what noise there is.
+    Source: Ridders, "Accurate computation of F'(x) and F'(x)F''(x)" (1982).
+    """
+    m = rows.shape[1]
+    best = np.full(m, np.inf)
+    value, truncation = np.full(m, np.nan), np.full(m, np.inf)
+    rounding, step = np.full(m, np.inf), np.full(m, np.inf)
+    previous = rows
+    for c in range(1, min(COLUMNS, len(h) - 1) + 1):
+        current = _next_column(h, previous, c, power)
+        change = np.maximum(np.abs(current - previous[1:]), np.abs(current - previous[:-1]))
+        change[1:] = np.maximum(change[1:], np.abs(current[1:] - current[:-1]))
+        if c == 1:
+            change[0] = np.inf
+        error = TRUNCATION * change + blur * noise / h[c:, None]
+        error = np.where(np.isnan(error), np.inf, error)
+        error[max(len(error) - WITNESSES, 0) :] = np.inf
+        k = np.argmin(error, axis=0)
+        here = error[k, np.arange(m)]
+        better = here < best
+        best = np.where(better, here, best)
+        value = np.where(better, current[k, np.arange(m)], value)
+        truncation = np.where(better, TRUNCATION * change[k, np.arange(m)], truncation)
+        step = np.where(better, h[c:][k], step)
+        rounding = np.where(better, blur * noise / h[c:][k], rounding)
+        previous = current
+    return Estimate(value, truncation, rounding, step)
+
+
+def _next_column(h: Array, previous: Array, c: int, power: int) -> Array:
+    ratio = (h[:-c] / h[c:])[:, None] ** power - 1
+    return np.asarray(previous[1:] + (previous[1:] - previous[:-1]) / ratio)
+
+
+def _spread(found: Slopes, columns: Array, m: int) -> Slopes:
+    def wide(e: Estimate) -> Estimate:
+        parts = [np.zeros(m) for _ in range(4)]
+        for part, value in zip(parts, (e.value, e.truncation, e.rounding, e.step), strict=True):
+            part[columns] = value
+        return Estimate(*parts)
+
+    noise = np.zeros(m)
+    noise[columns] = found.noise
+    return Slopes(wide(found.central), wide(found.right), wide(found.left), noise)
+
+
+FIRST, HALVINGS, ROWS = 0.1, 6, 26
+SENTINELS = (50.0, 3000.0)
+
+
+def climb(line: Line, first: float, done: Callable[[Slopes], bool]) -> Slopes:
+    """Measure from step `first` down, halving it, until `done` or no smaller step can help.
+
+    Two far smaller steps are measured at once: they show noise and structure that the larger
+    ones miss.
+    """
+    count = HALVINGS
+    line.add(*_steps(first, 0, count))
+    line.add(*(line.steps[-1] / s for s in SENTINELS))
+    while True:
+        slopes = line.slopes()
+        if count >= ROWS or done(slopes):
+            return slopes
+        line.add(*_steps(first, count, count + 2))
+        count += 2
+
+
+def _steps(first: float, start: int, stop: int) -> Sequence[float]:
+    """About first / 2**k, but no exact powers: roundings at one step repeat at its half."""
+    return [first / 2**k * (1 + 0.2 * (0.618034 * k % 1)) for k in range(start, stop)]
+
+
+def derivative(
+    fn: Callable[[float], float], at: float = 0.0, scale: float = 1.0
+) -> tuple[float, float]:
+    """fn'(at) of a real function, and the half width of the interval that holds it.
+
+    scale: a change of `at` over which fn is smooth; far smaller ones are tried too.
+
+    >>> value, error = derivative(lambda x: x**3, 2.0)
+    >>> abs(value - 12.0) <= error < 1e-9
+    True
+    """
+
+    def vector(t: float) -> Array:
+        return np.array([fn(at + t)], np.float64)
+
+    line = Line(vector, vector(0.0), np.full(1, EPS / 2))
+    central = climb(line, FIRST * scale, converged(line.origin)).central
+    return float(central.value[0]), float(central.error[0])
+
+
+def converged(origin: Array) -> Callable[[Slopes], bool]:
+    """Whether nothing is gained by smaller steps: all is sharp, kinked, or blurred by rounding."""
+    size = np.abs(origin)
+
+    def done(slopes: Slopes) -> bool:
+        central = slopes.central
+        with np.errstate(invalid="ignore"):
+            sharp = (central.error <= 1e-9 * np.abs(central.value)) | (
+                central.error <= 1e-12 * size
+            )
+            blurred = np.isfinite(central.error) & (central.rounding >= central.truncation)
+        return bool(np.all(sharp | blurred | slopes.kink))
+
+    return done

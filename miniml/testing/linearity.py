@@ -1,0 +1,84 @@
+"""A pull-back is linear in its cotangent: checked without any differences."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .gradreport import WRONG, Finding
+from .probe import random_signs
+from .subject import Subject
+from .tolerance import unit_roundoff
+
+Array = np.ndarray[Any, Any]
+
+ROUNDINGS = 256.0
+
+
+def check_linearity(
+    subject: Subject, order: int, rng: np.random.Generator
+) -> tuple[Array, list[Finding]]:
+    """The gradient for a random cotangent v, and what is not linear.
+
+    pull(2v + w) = 2 pull(v) + pull(w) up to rounding, which is measured by moving v by a unit;
+    pull(0) = 0 exactly. One finding per argument, at its worst element.
+    """
+    m = subject.y.size
+    v, w = random_signs(rng, m), random_signs(rng, m)
+    pv, pw, both, none = (subject.pull(c) for c in (v, w, 2 * v + w, np.zeros(m)))
+    units = [unit_roundoff(d) for _, d in subject.shapes] + [
+        unit_roundoff(f.dtype) for f in subject.leaves
+    ]
+    unit = max(units)
+    near = subject.pull(v * (1 + 2 * unit * rng.choice([-1.0, 1.0], size=m)))
+    found = []
+    with np.errstate(invalid="ignore", over="ignore"):
+        wanted = 2 * pv + pw
+        error = np.abs(both - wanted)
+        wiggle = near - pv
+    for leaf in subject.leaves:
+        if not leaf.size:
+            continue
+        part = leaf.part
+        size = max(_largest(g[part]) for g in (pv, pw, both))
+        spread = _largest(wiggle[part])
+        bar = ROUNDINGS * unit * size + 16 * spread
+        position = leaf.start + _worst(error[part])
+        off = none[part]
+        if np.any(np.isfinite(off) & (off != 0)):
+            k = leaf.start + _worst(np.abs(off))
+            said = "not 0 for dout = 0: a term lacks its factor dout"
+            found.append(_finding(subject, order, k, leaf, none[k], 0.0, 0.0, said))
+        elif np.isfinite(error[position]) and error[position] > bar:
+            said = _said(pv[part], pw[part], both[part])
+            found.append(
+                _finding(
+                    subject, order, position, leaf, both[position], wanted[position], bar, said
+                )
+            )
+    return pv, found
+
+
+def _said(pv: Array, pw: Array, both: Array) -> str:
+    if np.array_equal(pv, pw) and np.array_equal(pv, both):
+        return "does not depend on dout: the factor dout is missing"
+    return "not linear in dout: pull(2v + w) is not 2 pull(v) + pull(w)"
+
+
+def _largest(a: Array) -> float:
+    return float(np.max(np.abs(a), where=np.isfinite(a), initial=0.0))
+
+
+def _worst(error: Array) -> int:
+    return int(np.argmax(np.where(np.isfinite(error), error, -1.0)))
+
+
+def _finding(
+    subject: Subject, order: int, position: int, leaf: Any, analytic: float, numeric: float,
+    bar: float, said: str,
+) -> Finding:  # fmt: skip
+    return Finding(
+        WRONG, order, leaf.argnum, leaf.path, leaf.index(position), float(analytic),
+        float(numeric), float(bar), said, leaf.argument,
+    )  # fmt: skip

@@ -1,0 +1,193 @@
+"""One direction through a point: the derivative by differences against the one by the pull-back."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from .derivative import EPS, FIRST, Line, Slopes, climb, converged
+from .subject import Subject
+from .tolerance import unit_roundoff
+
+Array = np.ndarray[Any, Any]
+
+SHARP = 0.05
+ANALYTIC = 8.0
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """What one direction `u` says of the gradient of <v, f>.
+
+    analytic: <g, u> with g = pull(v). The numeric side is the interval from `low` to `high`,
+    a point unless an output has a kink, give or take `bar`. parts: g * u, element by element.
+    lost: outputs without a derivative there. blurred: the bar is too wide to judge anything.
+    """
+
+    members: Array
+    u: Array
+    v: Array
+    slopes: Slopes
+    analytic: float
+    low: float
+    high: float
+    bar: float
+    parts: Array
+    lost: int
+    blurred: bool
+
+    @property
+    def numeric(self) -> float:
+        """The middle of the numeric interval."""
+        return (self.low + self.high) / 2
+
+    @property
+    def kinked(self) -> bool:
+        """An output has a kink at the point, in this direction."""
+        return bool(self.slopes.kink.any())
+
+    @property
+    def agrees(self) -> bool:
+        """The analytic derivative lies in the numeric interval."""
+        return self.low - self.bar <= self.analytic <= self.high + self.bar
+
+    @property
+    def sharp(self) -> bool:
+        """Every output has a derivative, or one on each side, and the bar is narrow."""
+        return not self.lost and not self.blurred
+
+    @property
+    def clean(self) -> bool:
+        """Correct, smooth and sharp: all members are judged."""
+        return self.agrees and self.sharp and not self.kinked
+
+    @property
+    def resolution(self) -> float:
+        """The relative error of one typical element that would have shown."""
+        sizes = np.abs(self.parts[self.parts != 0])
+        return self.bar / float(np.median(sizes)) if sizes.size else 0.0
+
+
+def sizes_of(subject: Subject, uniform: bool) -> Array:
+    """How far each element is moved for a step of 1.
+
+    Its own size (so that a step never crosses 0), or with `uniform` the typical size in its
+    array; of numbers above 1 the square root; 1 in an array of zeros.
+    """
+    sizes = np.ones(subject.x.shape)
+    for leaf in subject.leaves:
+        part = np.abs(subject.x[leaf.part])
+        known = part[np.isfinite(part) & (part > 0)]
+        typical = (
+            float(np.sqrt(np.mean((known / known.max()) ** 2)) * known.max()) if known.size else 1.0
+        )
+        own = np.where(part > 0, part, typical)
+        sizes[leaf.part] = typical if uniform else np.maximum(own, 1e-8 * typical)
+    return np.minimum(sizes, np.sqrt(sizes))
+
+
+def random_signs(rng: np.random.Generator, n: int) -> Array:
+    """Numbers of either sign and of size 0.5 to 1.5: none is small enough to hide a fault."""
+    return np.asarray(rng.choice([-1.0, 1.0], size=n) * rng.uniform(0.5, 1.5, size=n))
+
+
+def probe(
+    subject: Subject,
+    members: Array,
+    rng: np.random.Generator,
+    uniform: bool = False,
+    first: float = FIRST,
+) -> Probe:
+    """Compare in a random direction in which only `members` (positions in x) move.
+
+    The cotangent weighs each output by the inverse of its own numeric error, so that no output
+    is hidden by the rounding of a larger one.
+    """
+    u = np.zeros(subject.x.shape)
+    u[members] = random_signs(rng, members.size) * sizes_of(subject, uniform)[members]
+    line = Line(lambda t: subject(subject.x + t * u), subject.y, subject.unit)
+    slopes = climb(line, first * rng.uniform(0.7, 1.0), converged(subject.y))
+    v = random_signs(rng, subject.y.size) * _weights(subject, slopes)
+    found = _compare(subject, members, u, v, slopes)
+    if found.agrees or found.kinked:
+        return found
+    return _widened(subject, found, rng)
+
+
+def _weights(subject: Subject, slopes: Slopes) -> Array:
+    error = np.where(slopes.kink, slopes.right.error + slopes.left.error, slopes.central.error)
+    size = np.where(np.isfinite(slopes.central.value), np.abs(slopes.central.value), 0.0)
+    y = np.where(np.isfinite(subject.y), np.abs(subject.y), 0.0)
+    floor = np.maximum(16 * EPS * size, 40 * subject.unit * y)
+    usable = np.isfinite(error)
+    width = np.where(usable, np.maximum(error, floor), 0.0)
+    positive = width[width > 0]
+    if not positive.size:
+        return usable.astype(np.float64)
+    width = np.where(usable & (width == 0), float(np.median(positive)), width)
+    least = float(positive.min())
+    with np.errstate(divide="ignore", under="ignore"):
+        return np.where(usable, np.maximum(least / width, 1e-100), 0.0)
+
+
+def _compare(subject: Subject, members: Array, u: Array, v: Array, slopes: Slopes) -> Probe:
+    used = v != 0
+    w = v[used]
+    central, right, left = (
+        (e.value[used], e.truncation[used], e.rounding[used])
+        for e in (slopes.central, slopes.right, slopes.left)
+    )
+    kink = slopes.kink[used]
+    sides = np.sort(np.stack([w * right[0], w * left[0]]), axis=0)
+    low = math.fsum(np.where(kink, sides[0], w * central[0]))
+    high = math.fsum(np.where(kink, sides[1], w * central[0]))
+    truncation = np.where(kink, right[1] + left[1], central[1])
+    rounding = np.where(kink, right[2] + left[2], central[2])
+    parts = subject.pull(v)[members] * u[members]
+    finite = np.where(np.isfinite(parts), parts, 0.0)
+    unit = max(unit_roundoff(f.dtype) for f in subject.leaves)
+    bar = (
+        float(np.sum(np.abs(w) * truncation))
+        + 1.5 * float(np.sqrt(np.sum((w * rounding) ** 2)))
+        + ANALYTIC * unit * float(np.sum(np.abs(finite)))
+    )
+    analytic = math.fsum(parts) if finite.all() or np.isfinite(parts).all() else math.nan
+    typical = float(np.sqrt(np.sum(finite**2)))
+    size = float(np.sum(np.abs(w * np.where(np.isfinite(subject.y), subject.y, 0.0)[used])))
+    unseen = typical <= 4 * EPS * size and bar <= 1e-9 * size
+    blurred = not (bar <= SHARP * max(typical, high - low) or unseen or bar == 0)
+    lost = int(np.sum(~used & _meant(subject, slopes)))
+    lost += int(np.sum(~np.isfinite(parts))) + _unresolved(subject, slopes, used)
+    return Probe(members, u, v, slopes, analytic, low, high, bar, parts, lost, blurred)
+
+
+def _meant(subject: Subject, slopes: Slopes) -> Array:
+    """Outputs that have a value at the point but no derivative that differences could find."""
+    return np.asarray(np.isfinite(subject.y) & ~np.isfinite(slopes.central.error))
+
+
+def _unresolved(subject: Subject, slopes: Slopes, used: Array) -> int:
+    error, value = slopes.central.error, np.abs(slopes.central.value)
+    with np.errstate(invalid="ignore"):
+        vague = (error > SHARP * value) & (error > 1e4 * subject.unit * np.abs(subject.y))
+        typical = float(np.median(value[used])) if used.any() else 0.0
+        vague &= (error > 1e-6 * typical) & ~slopes.kink & used
+    return int(np.sum(vague))
+
+
+def _widened(subject: Subject, found: Probe, rng: np.random.Generator) -> Probe:
+    """The probe with a bar that also holds the rounding of an ill-conditioned pull-back."""
+    moved = 0.0
+    for _ in range(2):
+        x = subject.x.copy()
+        x[found.members] *= 1 + 2 * EPS * rng.choice([-1.0, 1.0], size=found.members.size)
+        near = subject.pulled(subject.linearize_at(x), found.v)[found.members]
+        change = float(np.sum(near * found.u[found.members])) - found.analytic
+        moved = max(moved, abs(change)) if math.isfinite(change) else moved
+    bar = found.bar + 8 * moved
+    typical = float(np.sqrt(np.sum(found.parts**2)))
+    blurred = found.blurred or bar > SHARP * typical
+    return replace(found, bar=bar, blurred=blurred)

@@ -1,0 +1,191 @@
+"""From a direction in which something is off down to the elements that are, by bisection."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from .derivative import FIRST
+from .gradreport import KINK, NEAR_KINK, UNKNOWN, WRONG, Finding
+from .probe import Probe, probe, random_signs
+from .subject import Leaf, Subject
+
+Array = np.ndarray[Any, Any]
+
+MOST = 8
+CALLS = 6000
+FINER = 3e-3, 1e-5
+
+
+@dataclass(slots=True)
+class Search:
+    """Judges the elements of one Subject. `found`: the findings; `judged`: elements judged."""
+
+    subject: Subject
+    order: int
+    rng: np.random.Generator
+    found: list[Finding] = field(default_factory=list)
+    judged: set[int] = field(default_factory=set)
+    suspects: list[int] = field(default_factory=list)
+
+    def leaf_of(self, position: int) -> Leaf:
+        """The argument that an element belongs to."""
+        return next(f for f in self.subject.leaves if f.start <= position < f.start + f.size)
+
+    def examine(self, seen: Probe, uniform: bool = False, blurs: int = 0) -> None:
+        """Judge all members of a probe: at once if it is clean, else half by half."""
+        members = seen.members
+        if seen.clean:
+            self.judged.update(members.tolist())
+        elif members.size == 1:
+            self._element(int(members[0]), seen)
+        elif self._full() or (blurs > 2 and seen.agrees and not seen.kinked):
+            self._whole(seen)
+        else:
+            blurs += seen.agrees and not seen.kinked
+            before = len(self.found)
+            for half in self._halves(members):
+                self.examine(probe(self.subject, half, self.rng, uniform), uniform, blurs)
+            if len(self.found) == before and not seen.agrees:
+                self._joint(seen, uniform)
+
+    def _full(self) -> bool:
+        wrong = sum(f.verdict == WRONG for f in self.found)
+        return wrong >= MOST or self.subject.forward_calls > CALLS
+
+    def _halves(self, members: Array) -> tuple[Array, Array]:
+        middle = members.size // 2
+        leaf = self.leaf_of(int(members[middle]))
+        cuts = [np.searchsorted(members, c) for c in (leaf.start, leaf.start + leaf.size)]
+        cuts = [c for c in cuts if 0 < c < members.size]
+        cut = int(min(cuts, key=lambda c: abs(int(c) - middle))) if cuts else middle
+        return members[:cut], members[cut:]
+
+    def _joint(self, seen: Probe, uniform: bool) -> None:
+        """Every part is right, the whole was not: once more, then say so."""
+        again = probe(self.subject, seen.members, self.rng, uniform)
+        if again.agrees:
+            return
+        self._whole(again, "each part agrees, all together do not: f is not differentiable here")
+
+    def _whole(self, seen: Probe, why: str = "") -> None:
+        leaf = self.leaf_of(int(seen.members[0]))
+        if not seen.agrees and seen.sharp and not why:
+            self.suspects.append(int(seen.members[0]))
+            if any(f.verdict == WRONG for f in self.found):
+                return  # enough elements are named
+        why = why or self._why(seen)
+        self._file(UNKNOWN, leaf, None, seen, f"{seen.members.size} elements: {why}")
+
+    def _file(
+        self, verdict: str, leaf: Leaf, index: tuple[int, ...] | None, seen: Probe, said: str
+    ) -> None:
+        number = Numbers.of(self.subject, seen, self.rng)
+        self.found.append(
+            Finding(
+                verdict, self.order, leaf.argnum, leaf.path, index, number.analytic,
+                number.numeric, number.bar, said, leaf.argument, number.left, number.right,
+            )
+        )  # fmt: skip
+
+    def _why(self, seen: Probe) -> str:
+        if self.subject.raised and seen.lost:
+            return f"the function raises nearby ({self.subject.raised})"
+        if not np.isfinite(seen.parts).all():
+            return "the gradient is not finite"
+        sided = np.isfinite(seen.slopes.right.value) ^ np.isfinite(seen.slopes.left.value)
+        if sided.any():
+            return "the edge of the domain: differences exist on one side only"
+        if not np.isfinite(seen.slopes.central.value[seen.slopes.central.step > 0]).all():
+            return "the function is not finite nearby"
+        return "differences do not settle: noise, or rounding hides the derivative"
+
+    def _element(self, position: int, seen: Probe) -> None:
+        """The verdict on one element, from several scales."""
+        leaf = self.leaf_of(position)
+        only = np.array([position])
+        tries = [seen]
+        settings = [(False, FIRST), (True, FIRST), *((False, f) for f in FINER)]
+        for uniform, first in settings:
+            tries.append(probe(self.subject, only, self.rng, uniform, first))
+            if tries[-1].clean:
+                self.judged.add(position)
+                return
+        sharp = [t for t in tries if t.sharp]
+        index = leaf.index(position)
+        if sharp and all(not t.agrees for t in sharp):
+            self.judged.add(position)
+            self.suspects.append(position)
+            self._file(WRONG, leaf, index, sharp[-1], self._wrong_by(sharp[-1]))
+        elif sharp and sharp[0].kinked:
+            self.judged.add(position)
+            self._file(KINK, leaf, index, sharp[0], "a valid subgradient")
+        elif broken(tries):
+            self._file(NEAR_KINK, leaf, index, tries[-1], "slopes change within the smallest step")
+        else:
+            self._file(UNKNOWN, leaf, index, tries[-1], self._why(tries[-1]))
+
+    def _wrong_by(self, seen: Probe) -> str:
+        if seen.kinked:
+            return "outside the one-sided slopes"
+        return ""
+
+
+def broken(tries: list[Probe]) -> bool:
+    """Whether one-sided slopes were seen to differ, though not sharply."""
+    with np.errstate(invalid="ignore"):
+        for seen in tries:
+            right, left = seen.slopes.right, seen.slopes.left
+            jump = np.abs(right.value - left.value)
+            if (jump > 2 * (right.rounding + left.rounding) + 0.1 * np.abs(right.value)).any():
+                return True
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """A probe's result as a person reads it: per unit of the element, for a plain cotangent."""
+
+    analytic: float
+    numeric: float
+    bar: float
+    left: float
+    right: float
+
+    @staticmethod
+    def of(subject: Subject, seen: Probe, rng: np.random.Generator) -> Numbers:
+        """For a cotangent of ones if the disagreement shows there, else for another."""
+        plain = np.isfinite(seen.slopes.central.error) | seen.slopes.kink
+        tries = [plain.astype(np.float64), plain * random_signs(rng, plain.size)]
+        found = [Numbers._for(subject, seen, v) for v in tries]
+        for numbers in found:
+            if seen.agrees or abs(numbers.analytic - numbers.numeric) > numbers.bar:
+                return numbers
+        return Numbers._for(subject, seen, seen.v)
+
+    @staticmethod
+    def _for(subject: Subject, seen: Probe, v: Array) -> Numbers:
+        unit = float(seen.u[seen.members[0]]) if seen.members.size == 1 else 1.0
+        slopes = seen.slopes
+
+        def along(values: Array) -> float:
+            used = v != 0
+            return float(np.sum(v[used] * values[used])) / unit
+
+        direction = seen.u[seen.members] / unit
+        analytic = float(np.sum(subject.pull(v)[seen.members] * direction))
+        right, left = along(slopes.right.value), along(slopes.left.value)
+        if unit < 0:
+            right, left = left, right
+        if seen.kinked:
+            middle, half = (right + left) / 2, abs(right - left) / 2
+        else:
+            middle, half = along(slopes.central.value), 0.0
+        error = slopes.right.error + slopes.left.error if seen.kinked else slopes.central.error
+        used = v != 0
+        bar = float(np.sum(np.abs(v[used]) * error[used])) / abs(unit)
+        if not seen.kinked:
+            right = left = float("nan")
+        return Numbers(analytic, middle, bar + half, left, right)

@@ -1,0 +1,245 @@
+"""What a gradient check works on: a function of one long float64 vector, with its pull-back."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ..dtype import DType, is_float
+from ..errors import BpropError, GradientArgumentError, MinimlError
+from ..random import default_generator
+from ..tensor import Tensor
+from .tolerance import unit_roundoff
+
+Array = np.ndarray[Any, Any]
+Arrays = list[Array]
+Pull = Callable[[Arrays], list[Any]]
+
+
+class WrongGradientForm(Exception):
+    """A gradient has a shape that no gradient of its input can have."""
+
+    def __init__(self, leaf: int, message: str):
+        super().__init__(message)
+        self.leaf = leaf
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """One float array among the arguments: which, and where it stands in the long vector."""
+
+    argnum: int | None
+    path: str
+    argument: str
+    shape: tuple[int, ...]
+    dtype: DType
+    start: int
+
+    @property
+    def size(self) -> int:
+        """Elements."""
+        return math.prod(self.shape)
+
+    @property
+    def part(self) -> slice:
+        """Its elements in the long vector."""
+        return slice(self.start, self.start + self.size)
+
+    def index(self, position: int) -> tuple[int, ...]:
+        """The index in the array of an element of the long vector."""
+        return tuple(int(i) for i in np.unravel_index(position - self.start, self.shape))
+
+
+@dataclass(frozen=True, slots=True)
+class Map:
+    """A function of float arrays to float arrays, and its linearization at a point.
+
+    run(arrays): the outputs. linearize(arrays): the pull-back, from cotangents to gradients;
+    each is a list, in the order of `names`, (argnum, path, shown name) of each input.
+    """
+
+    name: str
+    run: Callable[[Arrays], Arrays]
+    linearize: Callable[[Arrays], Pull]
+    names: tuple[tuple[int | None, str, str], ...]
+
+
+@dataclass(slots=True)
+class Subject:
+    """A Map at a point, in long vectors. `dtypes`: what the function is called with.
+
+    forward_calls counts calls of the function, linearizations included. raised: the last error
+    the function raised away from the point.
+    """
+
+    map: Map
+    point: Arrays
+    dtypes: tuple[DType, ...]
+    leaves: tuple[Leaf, ...] = ()
+    x: Array = field(default_factory=lambda: np.zeros(0))
+    y: Array = field(default_factory=lambda: np.zeros(0))
+    unit: Array = field(default_factory=lambda: np.zeros(0))
+    shapes: tuple[tuple[tuple[int, ...], DType], ...] = ()
+    forward_calls: int = 0
+    raised: str = ""
+    _pull: Pull | None = None
+
+    def __post_init__(self) -> None:
+        start, leaves = 0, []
+        for (argnum, path, shown), a, dtype in zip(
+            self.map.names, self.point, self.dtypes, strict=True
+        ):
+            leaves.append(Leaf(argnum, path, shown, a.shape, dtype, start))
+            start += a.size
+        self.leaves = tuple(leaves)
+        self.x = _joined(self.point)
+        outs = self._run(self.x)
+        self.shapes = tuple((o.shape, o.dtype) for o in outs)
+        self.y = _joined(outs)
+        units = [np.full(o.size, unit_roundoff(o.dtype)) for o in outs]
+        self.unit = np.concatenate(units) if units else np.zeros(0)
+
+    def arrays(self, x: Array) -> Arrays:
+        """The long vector cut into arrays of the dtypes that the function takes."""
+        return [x[f.part].reshape(f.shape).astype(f.dtype) for f in self.leaves]
+
+    def _run(self, x: Array) -> Arrays:
+        self.forward_calls += 1
+        given = self.arrays(x)
+        kept = [a.tobytes() for a in given]
+        with _same_random_state(), np.errstate(all="ignore"):
+            outs = self.map.run(given)
+        for leaf, array, before in zip(self.leaves, given, kept, strict=True):
+            if array.tobytes() != before:
+                raise GradientArgumentError(
+                    f"{self.map.name} changes its {leaf.argument}; a function whose gradient is "
+                    "checked leaves its arguments as they are: copy before writing"
+                )
+        return outs
+
+    def __call__(self, x: Array) -> Array:
+        """The outputs at x as one float64 vector; NaN where the function raises."""
+        try:
+            outs = self._run(x)
+        except GradientArgumentError:
+            raise
+        except Exception as error:  # a function may refuse values that differences reach
+            self.raised = f"{type(error).__name__}: {error}"
+            return np.full(self.y.shape, np.nan)
+        y = _joined(outs)
+        if y.shape != self.y.shape:
+            self.raised = "the shape of its output changes"
+            return np.full(self.y.shape, np.nan)
+        return y
+
+    def cut(self, v: Array) -> Arrays:
+        """A long cotangent cut into arrays like the outputs."""
+        parts, start = [], 0
+        for shape, dtype in self.shapes:
+            n = math.prod(shape)
+            parts.append(v[start : start + n].reshape(shape).astype(dtype))
+            start += n
+        return parts
+
+    def pull(self, v: Array) -> Array:
+        """The gradient of <v, f> at the point, as one float64 vector."""
+        if self._pull is None:
+            self._pull = self.linearize_at(self.x)
+        return self.pulled(self._pull, v)
+
+    def linearize_at(self, x: Array) -> Pull:
+        """The pull-back at another point."""
+        self.forward_calls += 1
+        with _same_random_state(), np.errstate(all="ignore"):
+            return self.map.linearize(self.arrays(x))
+
+    def pulled(self, pull: Pull, v: Array) -> Array:
+        """What a pull-back gives for a long cotangent; WrongGradientForm for a wrong shape."""
+        douts = self.cut(v)
+        kept = [d.tobytes() for d in douts]
+        with _same_random_state(), np.errstate(all="ignore"):
+            try:
+                gradients = pull(douts)
+            except BpropError as error:
+                raise WrongGradientForm(-1, str(error)) from error
+        if any(d.tobytes() != k for d, k in zip(douts, kept, strict=True)):
+            raise WrongGradientForm(-1, "the pull-back writes into its cotangent dout")
+        return _joined([self._formed(i, g) for i, g in enumerate(gradients)])
+
+    def _formed(self, i: int, gradient: Any) -> Array:
+        leaf = self.leaves[i]
+        if gradient is None:
+            return np.zeros(leaf.shape)
+        array = np.asarray(gradient)
+        if array.shape == leaf.shape:
+            return array
+        said = f"the gradient has shape {array.shape}, the {leaf.argument} has {leaf.shape}"
+        if array.ndim >= len(leaf.shape) and _broadcasts(leaf.shape, array.shape):
+            said += "; a sum over the broadcast axes is missing"
+        raise WrongGradientForm(i, said)
+
+
+def _broadcasts(small: tuple[int, ...], large: tuple[int, ...]) -> bool:
+    try:
+        return np.broadcast_shapes(small, large) == large
+    except ValueError:
+        return False
+
+
+def _joined(arrays: Sequence[Array]) -> Array:
+    parts = [np.asarray(a).reshape(-1).astype(np.float64) for a in arrays]
+    return np.concatenate(parts) if parts else np.zeros(0)
+
+
+@contextmanager
+def _same_random_state() -> Iterator[None]:
+    """Draws inside are the same each time, from miniml's generator and from NumPy's global one."""
+    state, legacy = default_generator.state.asnumpy(), np.random.get_state()  # noqa: NPY002
+    try:
+        yield
+    finally:
+        default_generator.state.set_data(state)
+        np.random.set_state(legacy)  # noqa: NPY002
+
+
+def floats_of(name: str, leaves: Sequence[Any]) -> list[Any]:
+    """The float ones among the outputs of a function; GradientArgumentError if there is none."""
+    floats = [leaf for leaf in leaves if is_float_leaf(leaf)]
+    if not floats:
+        shown = ", ".join(map(shown_leaf, leaves)) or "nothing"
+        raise GradientArgumentError(
+            f"{name} returns {shown}; a gradient is checked of functions that return floats"
+        )
+    return floats
+
+
+def is_float_leaf(leaf: Any) -> bool:
+    """True for tensors, arrays and Python scalars that carry gradients."""
+    if isinstance(leaf, (Tensor, np.ndarray, np.generic)):
+        return is_float(leaf.dtype)
+    return isinstance(leaf, float)
+
+
+def shown_leaf(value: Any) -> str:
+    """A value in a sentence: dtype and shape of arrays, else type and value."""
+    if isinstance(value, (Tensor, np.ndarray, np.generic)):
+        return f"{value.dtype.name}{list(value.shape)}"
+    return f"{type(value).__name__} {value!r}"
+
+
+def at_point(map_: Map, point: Arrays, dtypes: tuple[DType, ...]) -> Subject:
+    """The Subject; GradientArgumentError, with the cause, if the function raises at the point."""
+    try:
+        return Subject(map_, point, dtypes)
+    except MinimlError:
+        raise
+    except Exception as error:
+        raise GradientArgumentError(
+            f"{map_.name} raises {type(error).__name__} at the point where its gradient is to be "
+            f"checked: {error}"
+        ) from error
