@@ -4,10 +4,14 @@ from .gradcheck import gradcheck as gradcheck
 from .gradcheck import gradcheck_vjp as gradcheck_vjp
 from .gradreport import GradientError as GradientError
 from .gradreport import GradReport as GradReport
+from .opcheck import OpCheckError as OpCheckError
+from .opcheck import assert_op as assert_op
+from .opcheck import opcheck as opcheck
 from .opinfo import OpInfo as OpInfo
 from .opinfo import Refusal as Refusal
 from .opinfo import Sample as Sample
 
 __all__ = [
-    "GradReport", "GradientError", "OpInfo", "Refusal", "Sample", "gradcheck", "gradcheck_vjp",
+    "GradReport", "GradientError", "OpCheckError", "OpInfo", "Refusal", "Sample",
+    "assert_op", "gradcheck", "gradcheck_vjp", "opcheck",
 ]  # fmt: skip

@@ -31,7 +31,8 @@ Arrays = tuple[Array, ...]
 class Call:
     """A primitive with inputs as bind would pass them on: arrays by position, consts by name.
 
-    given: the attributes as `info.reference` takes them.
+    given: the attributes as `info.reference` takes them. smooth: the numbers are such that a
+    gradient is well-defined.
     """
 
     primitive: Primitive
@@ -39,6 +40,7 @@ class Call:
     consts: Mapping[str, Any] = field(default_factory=dict)
     info: OpInfo | None = None
     given: Mapping[str, Any] = field(default_factory=dict)
+    smooth: bool = True
 
     @property
     def attrs(self) -> dict[str, Any]:

@@ -1,0 +1,211 @@
+"""Is the gradient the derivative, whatever cotangent comes, and does it leave everything alone?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ...abstract import Abstract
+from ...bprop import bprop_getters
+from ...dtype import float64, is_float
+from ...errors import MinimlError
+from ...tensor import Tensor
+from ..calls import Array, Arrays, Call
+from ..gradcheck import gradcheck
+from ..slope import Slope
+from ..tolerance import mismatch, unit_roundoff
+from .session import Problem
+from .values import LAYOUTS
+
+
+def graded(call: Call) -> bool:
+    """True for calls with float inputs and outputs that gradients should pass."""
+    primitive = call.primitive
+    if not primitive.differentiable or primitive.dynamic_outputs or primitive.effect != "pure":
+        return False
+    return any(map(is_float, call.dtypes)) and any(is_float(o.dtype) for o in call.inferred)
+
+
+def has_bprop(call: Call) -> bool:
+    """True where there is a gradient to check."""
+    return graded(call) and bprop_getters.find(type(call.primitive)) is not None
+
+
+def in_float64(call: Call) -> bool:
+    """True where a gradient can be checked against differences."""
+    return has_bprop(call) and Slope(call).dtypes() == {float64}
+
+
+def narrow(call: Call) -> bool:
+    """True where a gradient is computed in a dtype narrower than float64."""
+    return has_bprop(call) and float64 not in Slope(call).dtypes()
+
+
+def bprop(call: Call) -> Iterator[Problem]:
+    """The bprop gives a tuple with one gradient per input, of the input's shape and dtype."""
+    primitive = call.primitive
+    if not has_bprop(call):
+        yield Problem(
+            "missing",
+            f"{primitive.name} has no bprop, so no gradient passes through it",
+            f"register one with @bprop_getters.register({type(primitive).__name__}), or set "
+            "differentiable = False in the class",
+        )
+        return
+    tensors = [Tensor(a) for a in call.arrays]
+    outs = [Tensor(o) for o in call.run(tuple(tensors))]
+    rng = np.random.default_rng(0)
+    douts = [Tensor(_ones(o, rng)) if is_float(o.dtype) else None for o in outs]
+    args = (
+        *call.args(tuple(tensors)),
+        primitive.unwrap(tuple(outs)),
+        primitive.unwrap(tuple(douts)),
+    )
+    try:
+        gradients = bprop_getters.get(primitive)(*args)
+    except Exception as error:
+        yield Problem(
+            "raises",
+            f"{call}: its bprop raises {_first_line(error)}",
+            "let the bprop take (*inputs, out, dout) and be made of ops",
+        )
+        return
+    yield from _returned(call, gradients)
+
+
+def _ones(out: Tensor, rng: np.random.Generator) -> Array:
+    return np.asarray(rng.uniform(0.5, 1.5, out.shape)).astype(out.dtype)
+
+
+def _returned(call: Call, gradients: Any) -> Iterator[Problem]:
+    name = call.primitive.name
+    count = len(call.args())
+    if not isinstance(gradients, tuple) or len(gradients) != count:
+        came = f"{len(gradients)}" if isinstance(gradients, (tuple, list)) else "one"
+        yield Problem(
+            "count",
+            f"{call}: its bprop returns a {type(gradients).__name__} of {came}; {name} has "
+            f"{count} inputs",
+            "return a tuple with one gradient per input, None where there is none, as (dx,)",
+        )
+        return
+    consts = {i for i, _ in call.primitive._const} if call.consts else set()
+    passed = [g for i, g in enumerate(gradients) if i not in consts]
+    largest = call.inferred[0].shape
+    for i, (gradient, x) in enumerate(zip(passed, call.arrays)):
+        if gradient is None or not is_float(x.dtype):
+            continue
+        wanted = Abstract(x.shape, x.dtype)
+        if not isinstance(gradient, Tensor):
+            came = type(gradient).__name__
+        elif gradient.dtype == x.dtype and gradient.shape in (x.shape, largest):
+            continue
+        else:
+            came = str(Abstract(gradient.shape, gradient.dtype))
+        yield Problem(
+            f"gradient {i}",
+            f"{call}: its bprop returns {came} for input {i}, which is {wanted}",
+            "return a gradient of the input's shape and dtype; for an input that was broadcast, "
+            "the output's shape will do",
+        )
+
+
+def gradient(call: Call) -> Iterator[Problem]:
+    """Of order 1 and 2 in float64, and in narrower dtypes of order 1: what differences give."""
+    order = 2 if Slope(call).dtypes() == {float64} else 1
+    report = gradcheck(call.primitive, *call.args(), order=order, raise_error=False)
+    for finding in report.findings:
+        if finding.verdict != "wrong":
+            continue
+        yield Problem(
+            f"wrong, argument {finding.argnum}",
+            f"{call}: the gradient is wrong. {_indented(finding)}",
+            "correct the bprop; gradcheck on this call says more",
+        )
+
+
+def _indented(finding: Any) -> str:
+    return str(finding).strip().replace("\n", "\n    ")
+
+
+def cotangents(call: Call) -> Iterator[Problem]:
+    """Strided, broadcast and zero cotangents give what contiguous ones give, and nothing that the
+    backward is given changes."""
+    slope = Slope(call)
+    rng = np.random.default_rng(0)
+    douts = slope.cotangents(rng)
+    if not all(d.size for d in douts):
+        return
+    try:
+        right = _pull(slope, slope.xs, douts)
+    except MinimlError:
+        return  # the check of the bprop says why
+    yield from _unchanged(slope, douts)
+    for name, lay in LAYOUTS.items():
+        given = tuple(map(lay, douts))
+        wanted = right if name != "broadcast" else _pull(slope, slope.xs, _dense(given))
+        strided = tuple(map(lay, slope.xs)) if name != "broadcast" else slope.xs
+        for what, xs in (("cotangents", slope.xs), ("cotangents and inputs", strided)):
+            wrong = _difference(call, _pull(slope, xs, given), wanted)
+            if wrong is not None:
+                yield Problem(
+                    "strided",
+                    f"{call}: with {name} {what} gradient {wrong} (as for contiguous ones)",
+                    "let every kernel in the bprop follow strides",
+                )
+    zero = tuple(np.zeros_like(d) for d in douts)
+    for i, g in enumerate(_pull(slope, slope.xs, zero)):
+        if g.astype(float64).any() and np.isfinite(right[i].astype(float64)).all():
+            yield Problem(
+                "zero",
+                f"{call}: gradient {i} is not zero for cotangents of zeros; it is {g!r}",
+                "let every term of the bprop have a factor of dout",
+            )
+
+
+def _pull(slope: Slope, xs: Arrays, douts: Arrays) -> Arrays:
+    given = [Tensor.wrap(a.view(), "cpu") for a in (*xs, *douts)]
+    return tuple(g.asnumpy() for g in slope.pulled(*given))
+
+
+def _dense(arrays: Arrays) -> Arrays:
+    return tuple(np.array(a, order="C") for a in arrays)
+
+
+def _unchanged(slope: Slope, douts: Arrays) -> Iterator[Problem]:
+    """Inputs, outputs and cotangents keep their bits while the bprop runs."""
+    call = slope.call
+    tensors = [Tensor(a) for a in call.arrays]
+    outs = [Tensor(o) for o in call.run(tuple(tensors))]
+    cotangents = iter([Tensor(d) for d in douts])
+    given = [next(cotangents) if is_float(o.dtype) else None for o in outs]
+    watched = {f"input {i}": t for i, t in enumerate(tensors)}
+    watched |= {f"output {i}": t for i, t in enumerate(outs)}
+    watched |= {f"cotangent {i}": t for i, t in enumerate(given) if t is not None}
+    before = {name: t.asnumpy().tobytes() for name, t in watched.items()}
+    unwrap = call.primitive.unwrap
+    pulled = bprop_getters.get(call.primitive)
+    pulled(*call.args(tuple(tensors)), unwrap(tuple(outs)), unwrap(tuple(given)))
+    for name, tensor in watched.items():
+        if tensor.asnumpy().tobytes() != before[name]:
+            yield Problem(
+                "changed",
+                f"{call}: the bprop changes {name}",
+                "make the bprop of ops only; do not write into the memory of tensors",
+            )
+
+
+def _difference(call: Call, came: Arrays, right: Arrays) -> str | None:
+    for i, (a, b) in enumerate(zip(came, right)):
+        finite = np.abs(np.nan_to_num(b.astype(float64), posinf=0.0, neginf=0.0))
+        scale = 16 * unit_roundoff(b.dtype) * float(finite.max(initial=0.0))
+        wrong = mismatch(a, b, call.terms, scale)
+        if wrong is not None:
+            return f"{i} {wrong}"
+    return None
+
+
+def _first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"

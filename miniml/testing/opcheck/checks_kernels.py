@@ -1,0 +1,234 @@
+"""Are the numbers right: every kernel against float64, against the others, on any strides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import ml_dtypes
+import numpy as np
+
+from ...abstract import Abstract
+from ...backends import registry
+from ...backends.kernel import KernelEntry
+from ...dtype import DType, float64, is_float
+from ...errors import MinimlError
+from ...graph.ir import interleave
+from ...infer import infer
+from ..calls import Array, Arrays, Call, reference, wide
+from ..tolerance import mismatch, spread_of, unit_roundoff
+from .launches import launch, launched
+from .session import Problem
+from .values import LAYOUTS
+
+_NUDGES = 3
+
+
+class Expected:
+    """What a call should give, in float64: from the OpInfo's reference, else from the primitive's
+    own float64 kernel. `known` is False where there is neither."""
+
+    def __init__(self, call: Call):
+        self.call = call
+        self.given = call.info is not None and call.info.reference is not None
+        self.entry = None if self.given else _float64_kernel(call)
+        self.known = self.given or self.entry is not None
+
+    @property
+    def source(self) -> str:
+        """Where the numbers come from, in words."""
+        return "the reference" if self.given else "the kernel in float64"
+
+    def outputs(self, *inputs: object) -> Arrays:
+        """The outputs for inputs in the order of the primitive's."""
+        if self.given:
+            return reference(self.call, inputs)
+        assert self.entry is not None
+        consts = {i for i, _ in self.call.primitive._const} if self.call.consts else set()
+        arrays = tuple(np.asarray(a) for i, a in enumerate(inputs) if i not in consts)
+        return tuple(wide(o) for o in launch(self.entry, self.call.on(arrays), arrays))
+
+    def exact(self) -> Arrays:
+        """The outputs for the call's own inputs."""
+        return self.outputs(*self.wide_args())
+
+    def wide_args(self) -> tuple[object, ...]:
+        """The call's arguments with floats in float64."""
+        return self.call.args(tuple(map(wide, self.call.arrays)))
+
+
+def _float64_kernel(call: Call) -> KernelEntry | None:
+    """The primitive's own kernel on the same inputs in float64; None if there is none, or if it is
+    what is to be checked."""
+    arrays = tuple(map(wide, call.arrays))
+    if call.primitive.dynamic_outputs or all(
+        a.dtype == b.dtype for a, b in zip(arrays, call.arrays)
+    ):
+        return None
+    abstracts = [Abstract(a.shape, a.dtype) for a in arrays]
+    try:
+        outs = infer(call.primitive, interleave(call.primitive, abstracts, dict(call.consts)))
+        chosen = registry.select(
+            call.primitive.name,
+            "cpu",
+            tuple(a.dtype for a in arrays),
+            (),
+            tuple(o.dtype for o in outs),
+        )
+    except MinimlError:
+        return None
+    return chosen.entry if chosen.cast is None else None
+
+
+def kernels(call: Call) -> Iterator[Problem]:
+    """Every kernel gives what float64 gives, up to rounding, and what the other kernels give."""
+    if not launched(call):
+        return
+    results = {entry.describe(): launch(entry, call) for entry in call.entries()}
+    expected = Expected(call)
+    if expected.known:
+        for name, outs in results.items():
+            yield from _against(call, expected, name, outs)
+    first = next(iter(results), None)
+    for name in list(results)[1:]:
+        assert first is not None
+        yield from _between(call, name, results[name], first, results[first])
+
+
+def _against(call: Call, expected: Expected, name: str, outs: Arrays) -> Iterator[Problem]:
+    exact = expected.exact()
+    if len(outs) != len(exact):
+        return
+    numbers = [o.dtype for o in outs if is_float(o.dtype)]
+    rng = np.random.default_rng(0)
+    spreads: tuple[Array | float, ...] = (
+        spread_of(expected.outputs, expected.wide_args(), numbers[0], rng)
+        if numbers and numbers[0] in _floats(call)
+        else (0.0,) * len(exact)
+    )
+    for i, (out, right, moved) in enumerate(zip(outs, exact, spreads)):
+        wrong = mismatch(out, right, call.terms, moved)
+        if wrong is None or (not expected.given and _jumps(expected, i, out, moved)):
+            continue
+        rough = _rough(call, out, right)
+        ulps = _ulps(out, right)
+        yield Problem(
+            f"inaccurate {i}" if rough else f"wrong {i}",
+            f"{call}: output {i} of the kernel {name} {wrong} ({expected.source}){ulps}",
+            "rewrite the formula so that terms do not cancel, or compute it in a wider dtype"
+            if rough
+            else "correct the kernel for this dtype (or the reference, should that be wrong)",
+            "warning" if rough else "fault",
+        )
+
+
+def _floats(call: Call) -> set[DType]:
+    found = [*call.dtypes, *(o.dtype for o in call.inferred)]
+    return {d for d in found if is_float(d)}
+
+
+def _between(call: Call, name: str, outs: Arrays, other: str, others: Arrays) -> Iterator[Problem]:
+    for i, (out, right) in enumerate(zip(outs, others)):
+        scale = _scale(call, right) * (unit_roundoff(right.dtype) if is_float(right.dtype) else 0.0)
+        wrong = mismatch(out, right, call.terms, 4 * scale)
+        if wrong is not None:
+            yield Problem(
+                f"kernels differ {i}",
+                f"{call}: output {i} of the kernel {name} {wrong} (the kernel {other})"
+                f"{_ulps(out, right)}",
+                "correct one of the two kernels",
+            )
+
+
+def _jumps(expected: Expected, i: int, out: Array, moved: Array | float) -> bool:
+    """True where the exact result itself jumps when inputs move by a rounding: at a step."""
+    rng = np.random.default_rng(1)
+    dtypes = [a.dtype for a in expected.call.arrays if is_float(a.dtype)]
+    u = max((unit_roundoff(d) for d in dtypes), default=0.0)
+    for _ in range(_NUDGES):
+        near = [
+            a * (1 + 4 * u * rng.choice([-1.0, 1.0], a.shape))
+            if isinstance(a, np.ndarray) and a.dtype == float64
+            else a
+            for a in expected.wide_args()
+        ]
+        if mismatch(out, expected.outputs(*near)[i], expected.call.terms, moved) is None:
+            return True
+    return False
+
+
+def _rough(call: Call, out: Array, right: Array) -> bool:
+    """True for a loss of accuracy, as by cancelling, rather than another number."""
+    if not is_float(out.dtype) or out.shape != right.shape:
+        return False
+    with np.errstate(all="ignore"):
+        off = np.abs(out.astype(float64) - right)
+    if not np.isfinite(off[np.isfinite(right)]).all():
+        return False
+    worst = np.max(off, where=np.isfinite(off), initial=0.0)
+    return bool(worst <= np.sqrt(unit_roundoff(out.dtype)) * _scale(call, right))
+
+
+def _scale(call: Call, right: Array) -> float:
+    """The largest finite number among inputs and outputs."""
+    largest = 0.0
+    for a in (*call.arrays, right):
+        if is_float(a.dtype):
+            numbers = np.abs(a.astype(float64))
+            largest = max(largest, float(np.max(numbers, where=np.isfinite(numbers), initial=0.0)))
+    return largest
+
+
+def _ulps(out: Array, right: Array) -> str:
+    """The largest difference in units in the last place, and where, as the end of a sentence."""
+    if not is_float(out.dtype) or out.shape != right.shape or not out.size:
+        return ""
+    with np.errstate(all="ignore"):
+        rounded = np.abs(right.astype(float64))
+        limits = ml_dtypes.finfo(out.dtype)  # type: ignore[no-untyped-call]
+        exponent = np.floor(np.log2(np.maximum(rounded, float(limits.tiny))))
+        units = np.abs(out.astype(float64) - right) / (2.0**exponent * float(limits.eps))
+    units = np.where(np.isfinite(units), units, 0.0)
+    if not units.max():
+        return ""
+    index = [int(n) for n in np.unravel_index(int(np.argmax(units)), units.shape)]
+    return f"; largest difference {units.max():.3g} ulp at {index}"
+
+
+def layouts(call: Call) -> Iterator[Problem]:
+    """Inputs with any strides give what contiguous ones give."""
+    for entry in call.entries() if launched(call) else ():
+        for layout, arrays in _laid_out(call):
+            dense = tuple(np.array(a, order="C") for a in arrays)
+            wanted = launch(entry, call, dense)
+            try:
+                came = launch(entry, call, arrays)
+            except Exception as error:
+                yield Problem(
+                    f"raises {layout}",
+                    f"{call}: the kernel {entry.describe()} raises {type(error).__name__}: {error} "
+                    f"on {layout} inputs, which it computes when they are contiguous",
+                    "let the kernel follow strides, or begin with np.ascontiguousarray",
+                )
+                continue
+            for i, (out, right) in enumerate(zip(came, wanted)):
+                scale = _scale(call, right) if is_float(right.dtype) else 0.0
+                u = unit_roundoff(out.dtype) if is_float(out.dtype) else 0.0
+                wrong = mismatch(out, right, call.terms, scale * u)
+                if wrong is not None:
+                    yield Problem(
+                        "strides",
+                        f"{call}: output {i} of the kernel {entry.describe()} on {layout} inputs "
+                        f"{wrong} (as for contiguous inputs)",
+                        "let the kernel follow strides, or begin with np.ascontiguousarray",
+                    )
+
+
+def _laid_out(call: Call) -> Iterator[tuple[str, Arrays]]:
+    """The inputs in each layout together, then one input alone."""
+    for name, lay in LAYOUTS.items():
+        yield name, tuple(map(lay, call.arrays))
+    if len(call.arrays) > 1:
+        for i in range(len(call.arrays)):
+            arrays = list(call.arrays)
+            arrays[i] = LAYOUTS["sliced"](arrays[i])
+            yield f"sliced (input {i})", tuple(arrays)

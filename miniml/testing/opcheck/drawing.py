@@ -1,0 +1,177 @@
+"""The calls that opcheck makes: drawn from rules and kernel table, and an OpInfo's samples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ...attributes import EMPTY, key
+from ...backends import registry
+from ...dtype import DType, float32, float64, is_float
+from ...errors import MinimlError
+from ...primitive import Primitive
+from ..calls import Call, call_of, dtypes_of
+from ..opinfo import OpInfo
+from .shapes import Pattern, Shapes, accepts, extents, survey, symbols, why_refused
+from .values import KINDS, SMOOTH, draw
+
+Dtypes = tuple[DType, ...]
+
+ENOUGH = 20
+_EXTENTS = (1, 2, 3, 4, 0, 5, 7)
+_LONG = (67, 300, 1031, 2050)
+_LARGEST = 2**14  # elements of one array
+
+
+def signatures(primitive: Primitive) -> list[Dtypes]:
+    """The dtypes of inputs that CPU kernels take, the widest floats first."""
+    found: dict[Dtypes, None] = {}
+    for entry in registry.table.get((primitive.name, "cpu"), ()):
+        if not registry.supported(entry):
+            continue
+        s = entry.signature
+        counts = (2, 1, 3) if s.repeats_input else (len(s.inputs),)
+        for any_dtype in (float64, float32) if None in map(_known, s.inputs) else (float64,):
+            filled = tuple(any_dtype if d is None else d for d in s.inputs)
+            for n in counts:
+                found[filled[:-1] + filled[-1:] * max(0, n - len(filled) + 1)] = None
+    order = {float64: 0, float32: 1}
+    return sorted(found, key=lambda dtypes: [order.get(d, 2 + (not is_float(d))) for d in dtypes])
+
+
+def _known(dtype: DType | None) -> str | None:
+    return (
+        None if dtype is None else dtype.name
+    )  # `None in` dtypes: NumPy calls float64 == None true
+
+
+def drawn(primitive: Primitive, seed: int | None, keep: Callable[[Call], bool]) -> list[Call]:
+    """Calls of a primitive that its rules accept and `keep` does not turn away, simple ones first.
+
+    Shapes come from what the shape rule accepts, dtypes from the kernel table, numbers from
+    `values`. seed: None draws the same calls every time.
+    """
+    import hypothesis
+    from hypothesis import strategies as st
+
+    table = signatures(primitive)
+    surveys = {dtypes: survey(primitive, dtypes) for dtypes in _representatives(table)}
+    usable = [d for d in table if surveys.get(_like(d, surveys))]
+    if primitive.const_inputs or not usable:
+        return []
+    examples = min(50 + 10 * len(usable), 150) if usable[0] else 1
+    found: list[Call] = []
+
+    def body(data: Any) -> None:
+        dtypes = usable[data.draw(st.integers(0, len(usable) - 1))]
+        patterns = surveys[_like(dtypes, surveys)]
+        shapes = _shapes(data, st, primitive, patterns, dtypes)
+        kind = data.draw(st.sampled_from(KINDS))
+        chosen = data.draw(st.integers(0, 2**20))
+        if shapes is None:
+            return
+        floats = any(map(is_float, dtypes))
+        arrays = [
+            draw(kind, s, d, chosen + i, floats) for i, (s, d) in enumerate(zip(shapes, dtypes))
+        ]
+        call = Call(primitive, tuple(arrays), smooth=kind in SMOOTH)
+        if max((o.size for o in call.inferred), default=0) <= _LARGEST and keep(call):
+            found.append(call)
+
+    settings = hypothesis.settings(
+        max_examples=examples,
+        database=None,
+        deadline=None,
+        derandomize=seed is None,
+        phases=(hypothesis.Phase.generate,),
+        suppress_health_check=list(hypothesis.HealthCheck),
+    )
+    test = settings(hypothesis.given(st.data())(body))
+    (test if seed is None else hypothesis.seed(seed)(test))()
+    return found
+
+
+def _representatives(table: list[Dtypes]) -> list[Dtypes]:
+    """One signature per number of inputs: the shape rule does not see dtypes."""
+    first: dict[int, Dtypes] = {}
+    for dtypes in table:
+        first.setdefault(len(dtypes), dtypes)
+    return list(first.values())
+
+
+def _like(dtypes: Dtypes, surveys: dict[Dtypes, Any]) -> Dtypes:
+    return next(d for d in surveys if len(d) == len(dtypes))
+
+
+def _shapes(
+    data: Any,
+    st: Any,
+    primitive: Primitive,
+    patterns: list[tuple[Pattern, tuple[int, ...]]],
+    dtypes: Dtypes,
+) -> Shapes | None:
+    """Shapes of a pattern that the rules accept; None where four tries find none."""
+    pattern, known = patterns[data.draw(st.integers(0, len(patterns) - 1))]
+    count = symbols(pattern)
+    for _ in range(4):
+        values = [data.draw(st.sampled_from(_EXTENTS)) for _ in range(count)]
+        if count and data.draw(st.integers(0, 11)) == 11:
+            values = [1] * count
+            values[data.draw(st.integers(0, count - 1))] = data.draw(st.sampled_from(_LONG))
+        shapes = extents(pattern, values)
+        if len(dtypes) > 1 and data.draw(st.integers(0, 4)) == 4:
+            shapes = _stretched(data, st, shapes)
+        if max(map(prod, shapes), default=0) <= _LARGEST and accepts(primitive, shapes, dtypes):
+            return shapes
+    shapes = extents(pattern, known)
+    return shapes if accepts(primitive, shapes, dtypes) else None
+
+
+def _stretched(data: Any, st: Any, shapes: Shapes) -> Shapes:
+    """One axis of one input made 1, which others are then broadcast against."""
+    i = data.draw(st.integers(0, len(shapes) - 1))
+    if not shapes[i]:
+        return shapes
+    axis = data.draw(st.integers(0, len(shapes[i]) - 1))
+    thin = tuple(1 if a == axis else n for a, n in enumerate(shapes[i]))
+    return (*shapes[:i], thin, *shapes[i + 1 :])
+
+
+def sampled(primitive: Primitive, info: OpInfo, seed: int | None) -> Iterator[Call]:
+    """The calls of an OpInfo's samples, in every dtype it is made for.
+
+    A sample without attributes is one of the primitive itself, one with attributes of the
+    primitive that has these. Samples that the rules refuse are left out.
+    """
+    own = _differing(primitive)
+    for number, dtype in enumerate(dtypes_of(info)):
+        rng = np.random.default_rng([seed or 0, number])
+        for sample in info.samples(rng, dtype):
+            made, given = primitive, own
+            if sample.attrs:
+                made, given = type(primitive)(**sample.attrs), dict(sample.attrs)
+            try:
+                yield call_of(made, sample, info, given)
+            except MinimlError:
+                continue
+
+
+def _differing(primitive: Primitive) -> dict[str, Any]:
+    """The attributes that are not at their defaults: what a reference has to be told."""
+    defaults = {f.name: f.default for f in type(primitive)._fields}
+    return {
+        name: value
+        for name, value in primitive.attributes.items()
+        if defaults.get(name, EMPTY) is EMPTY or key(defaults[name]) != key(value)
+    }
+
+
+def why_none(primitive: Primitive) -> str:
+    """Why too few calls can be drawn, as far as that can be told."""
+    if primitive.const_inputs:
+        return f"the values of {', '.join(primitive.const_inputs)} cannot be guessed"
+    dtypes = next(iter(signatures(primitive)), ())
+    return why_refused(primitive, dtypes)

@@ -1,0 +1,97 @@
+"""What opcheck found: findings, the report that holds them, and the error that carries it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from ...errors import MinimlError
+
+Severity = Literal["fault", "warning"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is wrong or doubtful.
+
+    check: the name of the check, see `CHECKS`. message: what happened, in the smallest call that
+    shows it. advice: what to do about it. example: a program that shows it, complete as it stands
+    where the primitive's source can be found.
+    """
+
+    check: str
+    severity: Severity
+    message: str
+    advice: str
+    example: str
+
+    def __str__(self) -> str:
+        return f"{self.severity} ({self.check}): {self.message}\n    -> {self.advice}"
+
+
+@dataclass(frozen=True, slots=True)
+class OpReport:
+    """The result of opcheck; printed, it says everything.
+
+    ok: no fault was found (warnings leave it True). findings: faults first. calls: how many calls
+    each check saw. notes: what numbers were compared with, and what was not checked and why.
+    """
+
+    subject: str
+    findings: tuple[Finding, ...]
+    calls: dict[str, int] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+    @property
+    def ok(self) -> bool:
+        """True when there is no fault."""
+        return not self.faults
+
+    @property
+    def faults(self) -> tuple[Finding, ...]:
+        """The findings that are certainly wrong."""
+        return tuple(f for f in self.findings if f.severity == "fault")
+
+    @property
+    def warnings(self) -> tuple[Finding, ...]:
+        """The findings that may be meant."""
+        return tuple(f for f in self.findings if f.severity == "warning")
+
+    def __str__(self) -> str:
+        verdict = _counted(len(self.faults), "fault"), _counted(len(self.warnings), "warning")
+        lines = [f"opcheck {self.subject}: {' and '.join(verdict)} in {self.seconds:.1f} s"]
+        for finding in self.findings:
+            lines += ["", str(finding), "    to reproduce:"]
+            lines += [f"        {line}".rstrip() for line in finding.example.splitlines()]
+        seen = ", ".join(f"{name} {count}" for name, count in self.calls.items())
+        lines += ["", f"calls checked: {seen or 'none'}"]
+        lines += [f"note: {note}" for note in self.notes]
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return f"<OpReport of {self.subject}: {'ok' if self.ok else 'not ok'}, {self._brief()}>"
+
+    def _brief(self) -> str:
+        return ", ".join(f.check for f in self.findings) or "no findings"
+
+
+class OpCheckError(MinimlError, AssertionError):
+    """opcheck found a fault; `report` says all that was found."""
+
+    def __init__(self, report: OpReport):
+        super().__init__(str(report))
+        self.report = report
+
+    def __reduce__(self) -> tuple[type[OpCheckError], tuple[OpReport]]:
+        return OpCheckError, (self.report,)
+
+
+def in_order(findings: Sequence[Finding]) -> tuple[Finding, ...]:
+    """Faults before warnings, otherwise as they came."""
+    return tuple(sorted(findings, key=lambda f: f.severity != "fault"))
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count or 'no'} {what}{'' if count == 1 else 's'}"

@@ -1,0 +1,185 @@
+"""opcheck itself: calls are drawn, every check sees them, and what fails is made small."""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from ...backends import registry
+from ...errors import ArityError, MinimlError
+from ...primitive import Primitive
+from ..calls import Call, call_of
+from ..opinfo import OpInfo, Sample
+from .drawing import ENOUGH, drawn, sampled, signatures, why_none
+from .launches import failure, launched, refused_by_value
+from .report import Finding, OpCheckError, OpReport, in_order
+from .reproduce import program
+from .session import Check, Problem, Session, problems
+from .shrink import smallest
+from .suite import CHECKS, FIRST, REST
+
+BUDGET = 8.0
+_SHRINKING = 1.0  # seconds for one finding
+
+
+def opcheck(
+    primitive: Primitive | type[Primitive],
+    info: OpInfo | None = None,
+    budget: float | None = None,
+    raise_error: bool = True,
+    *,
+    seed: int | None = None,
+    checks: Sequence[str] | None = None,
+    inputs: tuple[Any, ...] | None = None,
+) -> OpReport:
+    """Check a primitive in everything that its rules, kernels and gradient promise.
+
+    Inputs are drawn from the rules and the kernel table; `info` gives samples where they cannot
+    be guessed, an independent reference, and what NaN and batches do. budget: seconds, after
+    which what has not run is named in the report. seed: other draws; None draws the same each
+    time. checks: some of `CHECKS` only. inputs: this call only.
+
+    Raises OpCheckError, whose `report` is what is returned otherwise, when there is a fault and
+    `raise_error` is true.
+    """
+    start = time.monotonic()
+    subject = _instance(primitive)
+    session = Session(start + (BUDGET if budget is None else budget))
+    wanted = CHECKS if checks is None else _known(checks)
+    calls = [_one(subject, info, inputs)] if inputs is not None else _calls(subject, info, seed)
+    lacking = [] if inputs is not None else _lacking(subject, calls, info)
+    for check in FIRST:
+        if check.name in wanted:
+            session.run(check, calls)
+    if ("attributes", "hash") not in session.found:
+        sound = [c for c in calls if _runs(c)]
+        trusted = [c for c in sound if c.info is not None] if info is not None else sound
+        for check in REST:
+            if check.name in wanted:
+                session.run(check, trusted if check.trusted else sound)
+    findings = in_order([*lacking, *_findings(session, subject)])
+    notes = _notes(subject, info, calls, session)
+    report = OpReport(repr(subject), findings, session.counts, notes, time.monotonic() - start)
+    if raise_error and not report.ok:
+        raise OpCheckError(report)
+    return report
+
+
+def assert_op(
+    primitive: Primitive | type[Primitive],
+    info: OpInfo | None = None,
+    budget: float | None = None,
+    seed: int | None = None,
+) -> None:
+    """For tests: raise OpCheckError, which is an AssertionError, unless opcheck finds no fault."""
+    opcheck(primitive, info, budget, seed=seed)
+
+
+def _instance(primitive: Primitive | type[Primitive]) -> Primitive:
+    if isinstance(primitive, Primitive):
+        return primitive
+    if not inspect.isclass(primitive):
+        raise ArityError(f"opcheck takes a Primitive; got {primitive!r}; give one, as Snake(0.5)")
+    try:
+        return primitive()
+    except MinimlError as error:
+        raise ArityError(
+            f"opcheck takes a Primitive with its attributes; {primitive.__name__}() is refused: "
+            f"{error}"
+        ) from None
+
+
+def _known(checks: Sequence[str]) -> tuple[str, ...]:
+    unknown = [name for name in checks if name not in CHECKS]
+    if isinstance(checks, str) or unknown:
+        raise ArityError(f"opcheck knows no checks {checks!r}; they are {', '.join(CHECKS)}")
+    return tuple(checks)
+
+
+def _one(primitive: Primitive, info: OpInfo | None, inputs: tuple[Any, ...]) -> Call:
+    return call_of(primitive, Sample(inputs), info, dict(primitive.attributes))
+
+
+def _calls(primitive: Primitive, info: OpInfo | None, seed: int | None) -> list[Call]:
+    """Samples, smaller ones first, then drawn calls."""
+    given = list(sampled(primitive, info, seed)) if info is not None else []
+    return given + drawn(primitive, seed, lambda call: not refused_by_value(call))
+
+
+def _runs(call: Call) -> bool:
+    return not launched(call) or not any(failure(e, call) for e in call.entries())
+
+
+def _lacking(primitive: Primitive, calls: list[Call], info: OpInfo | None) -> list[Finding]:
+    """The finding that there was too little to check, and why."""
+    if len(calls) >= ENOUGH or info is not None or primitive.input_names == ():
+        return []
+    if not signatures(primitive):
+        why = "it has no kernel on the CPU"
+        advice = f"file one with @kernel({primitive.name!r}, 'cpu', 'f->f')"
+    else:
+        why = why_none(primitive)
+        advice = "give an OpInfo, whose samples are valid inputs: opcheck(op, OpInfo(Op, samples))"
+    return [
+        Finding(
+            "draws",
+            "warning" if calls else "fault",
+            f"{primitive!r}: cannot draw inputs: {len(calls)} valid calls were found, fewer than "
+            f"{ENOUGH}; {why}",
+            advice,
+            program(None, None, primitive),
+        )
+    ]
+
+
+def _findings(session: Session, primitive: Primitive) -> list[Finding]:
+    known = {check.name: check for check in (*FIRST, *REST)}
+    found = []
+    for (name, kind), (problem, call) in session.found.items():
+        small, shown = _shrunk(known[name], kind, problem, call)
+        text = program(name, shown, primitive)
+        found.append(Finding(name, small.severity, small.message, small.advice, text))
+    return found
+
+
+def _shrunk(check: Check, kind: str, problem: Problem, call: Call) -> tuple[Problem, Call]:
+    """The problem in its smallest call, and that call."""
+
+    def of(candidate: Call) -> Problem | None:
+        return next((p for p in problems(check, candidate) if p.kind == kind), None)
+
+    start = problem.call or call
+    if of(start) is None:
+        start = call  # the problem shows only beside the call that led to it
+    small = smallest(start, lambda c: of(c) is not None, time.monotonic() + _SHRINKING)
+    return of(small) or problem, small
+
+
+def _notes(
+    primitive: Primitive, info: OpInfo | None, calls: list[Call], session: Session
+) -> tuple[str, ...]:
+    notes = []
+    if info is not None and info.reference is not None:
+        notes.append("numbers were compared with the OpInfo's reference")
+    else:
+        notes.append(
+            "numbers were compared with the primitive's own float64 kernel, which is itself "
+            "checked only against its gradient; an OpInfo's reference would check it too"
+        )
+    absent = [e for (n, device), es in registry.table.items() if n == primitive.name
+              and device != "cpu" for e in es]  # fmt: skip
+    if absent:
+        kernels = ", ".join(f"{e.device} {e.describe()}" for e in absent)
+        notes.append(f"not checked, because their device is absent: {kernels}")
+    lacking = [
+        e for e in registry.table.get((primitive.name, "cpu"), ()) if not registry.supported(e)
+    ]
+    if lacking:
+        notes.append(f"not checked on this machine: {', '.join(e.describe() for e in lacking)}")
+    if session.unfinished:
+        notes.append(f"the budget was used up in {', '.join(session.unfinished)}; give more")
+    if info is None and primitive.const_inputs:
+        notes.append(f"const inputs ({', '.join(primitive.const_inputs)}) cannot be drawn")
+    return tuple(notes)

@@ -1,0 +1,106 @@
+"""One run of opcheck: the calls, the clock, and what the checks say of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from ..calls import Call
+from .report import Severity
+
+
+class Problem(NamedTuple):
+    """What a check says of a call.
+
+    kind: tells the problems of one check apart; it stays while a call is made smaller.
+    call: the call that shows it directly, where that is another one.
+    """
+
+    kind: str
+    message: str
+    advice: str
+    severity: Severity = "fault"
+    call: Call | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One property. run: the problems of a call. limit: how many calls it sees at most.
+
+    wants: the calls it is made for. Of those with fewer it sees all kinds of ranks and dtypes.
+    trusted: where there is an OpInfo, only its samples, because others may leave the domain.
+    """
+
+    name: str
+    run: Callable[[Call], Iterator[Problem]]
+    limit: int = 80
+    wants: Callable[[Call], bool] = lambda call: True
+    trusted: bool = False
+
+
+@dataclass
+class Session:
+    """What has been found so far: by check and kind, the problem in its smallest call."""
+
+    deadline: float
+    found: dict[tuple[str, str], tuple[Problem, Call]] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
+    unfinished: list[str] = field(default_factory=list)
+
+    def run(self, check: Check, calls: Sequence[Call]) -> None:
+        """Let a check see calls until it has seen enough or time is up."""
+        chosen = spread([c for c in calls if check.wants(c)])[: check.limit]
+        for call in chosen:
+            if self.late():
+                self.unfinished.append(check.name)
+                return
+            self.counts[check.name] = self.counts.get(check.name, 0) + 1
+            for problem in problems(check, call):
+                self.note(check.name, problem, call)
+
+    def note(self, name: str, problem: Problem, call: Call) -> None:
+        """Keep a problem if it is new, or its call smaller than the one known."""
+        key = name, problem.kind
+        shown = problem.call or call
+        known = self.found.get(key)
+        if known is None or size(shown) < size(known[0].call or known[1]):
+            self.found[key] = problem, call
+
+    def late(self) -> bool:
+        """True when the budget is used up."""
+        return time.monotonic() > self.deadline
+
+
+def problems(check: Check, call: Call) -> list[Problem]:
+    """The problems of a call; that the check raised is one too."""
+    try:
+        return list(check.run(call))
+    except Exception as error:
+        text = str(error).partition("\n")[0]
+        kind = type(error).__name__
+        return [
+            Problem(
+                f"raises {kind}",
+                f"{call} raises {kind}: {text}",
+                "make the call run, or refuse it in infer_shape or infer_dtype",
+            )
+        ]
+
+
+def size(call: Call) -> tuple[int, int, int]:
+    """How large a call is to read: axes, elements, and ones that are no smooth numbers."""
+    axes = sum(a.ndim for a in call.arrays)
+    return sum(a.size for a in call.arrays) + axes, axes, len(call.arrays)
+
+
+def spread(calls: Sequence[Call]) -> list[Call]:
+    """The calls, reordered so that every combination of dtypes and ranks comes early."""
+    groups: dict[object, list[Call]] = {}
+    for call in calls:
+        ranks = tuple((a.ndim, a.size == 0) for a in call.arrays)
+        groups.setdefault((call.dtypes, ranks, repr(call.primitive)), []).append(call)
+    rows = list(groups.values())
+    longest = max(map(len, rows), default=0)
+    return [row[i] for i in range(longest) for row in rows if i < len(row)]

@@ -1,0 +1,128 @@
+"""Numbers for drawn inputs, and the ways in which an array can lie in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import ml_dtypes
+import numpy as np
+
+from ...abstract import Shape
+from ...dtype import DType, bool_, is_float
+from ..calls import Array
+
+# Kinds of numbers. The first three suit gradients: no two are equal, none is at a kink.
+SMOOTH = ("ordinary", "positive", "unit")
+KINDS = (*SMOOTH, "ties", "zeros", "tiny", "large", "huge")
+
+
+def draw(kind: str, shape: Shape, dtype: DType, seed: int, beside_floats: bool) -> Array:
+    """An array of numbers of one kind.
+
+    beside_floats: an integer array that stands beside floats holds small numbers from 0, as
+    indices and counts are.
+    """
+    rng = np.random.default_rng(seed)
+    if dtype == bool_:
+        return np.asarray(rng.integers(0, 2, shape)).astype(bool)
+    if is_float(dtype):
+        return np.asarray(_FLOATS[kind](rng, shape, dtype)).astype(dtype)
+    top = 2 if beside_floats else 4
+    low = 0 if beside_floats or dtype.kind == "u" else 1 if kind == "positive" else -3
+    return np.asarray(rng.integers(low, top, shape)).astype(dtype)
+
+
+def _ordinary(rng: np.random.Generator, shape: Shape, dtype: DType) -> Array:
+    size = int(np.prod(shape))
+    ladder = (np.arange(size) + rng.uniform(0.25, 0.75, size)) / max(
+        size, 1
+    )  # apart by half a step
+    return np.asarray(rng.permutation(4.0 * ladder - 2.0)).reshape(shape)
+
+
+def _positive(rng: np.random.Generator, shape: Shape, dtype: DType) -> Array:
+    return 1.6 + 0.7 * _ordinary(rng, shape, dtype)
+
+
+def _unit(rng: np.random.Generator, shape: Shape, dtype: DType) -> Array:
+    return np.asarray(0.45 * _ordinary(rng, shape, dtype))
+
+
+def _ties(rng: np.random.Generator, shape: Shape, dtype: DType) -> Array:
+    return np.asarray(rng.integers(-1, 3, shape)).astype(np.float64)
+
+
+def _zeros(rng: np.random.Generator, shape: Shape, dtype: DType) -> Array:
+    return np.asarray(rng.choice([0.0, -0.0, 1.0, -1.0], size=shape))
+
+
+def _tiny(rng: np.random.Generator, shape: Shape, dtype: DType) -> Array:
+    limits = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
+    smallest = float(limits.smallest_subnormal)
+    few = [smallest, -smallest, float(limits.tiny), 0.0, 0.5]
+    return np.asarray(rng.choice(few, size=shape))
+
+
+def _large(rng: np.random.Generator, shape: Shape, dtype: DType) -> Array:
+    return np.asarray(20.0 * _ordinary(rng, shape, dtype))
+
+
+def _huge(rng: np.random.Generator, shape: Shape, dtype: DType) -> Array:
+    """Numbers that the dtype holds, but not their squares."""
+    limits = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
+    return np.asarray(float(limits.max) ** 0.7 * _ordinary(rng, shape, dtype))
+
+
+_FLOATS: dict[str, Callable[[np.random.Generator, Shape, DType], Array]] = {
+    "ordinary": _ordinary,
+    "positive": _positive,
+    "unit": _unit,
+    "ties": _ties,
+    "zeros": _zeros,
+    "tiny": _tiny,
+    "large": _large,
+    "huge": _huge,
+}
+
+
+def fortran(a: Array) -> Array:
+    """The first axis varies fastest."""
+    return np.array(a, order="F")
+
+
+def reversed_(a: Array) -> Array:
+    """Negative strides along every axis."""
+    return np.asarray(np.flip(np.flip(a).copy()))
+
+
+def sliced(a: Array) -> Array:
+    """Every other element of a larger array along each axis, which begins at an odd place."""
+    if a.ndim == 0:
+        return np.asarray(np.stack([a, a])[1, ...])
+    large = np.zeros([2 * n + 1 for n in a.shape], a.dtype)
+    view = large[tuple(slice(1, None, 2) for _ in a.shape)]
+    view[...] = a
+    return view
+
+
+def offset(a: Array) -> Array:
+    """Dense, but not at the beginning of its memory."""
+    flat = np.zeros(a.size + 3, a.dtype)
+    flat[3:] = a.reshape(-1)
+    return flat[3:].reshape(a.shape)
+
+
+def broadcast(a: Array) -> Array:
+    """The first entry along the first axis of floats, repeated by a stride of 0."""
+    if not is_float(a.dtype) or a.ndim == 0 or a.size == 0:
+        return a
+    return np.asarray(np.broadcast_to(a[:1].copy(), a.shape))
+
+
+LAYOUTS: dict[str, Callable[[Array], Array]] = {
+    "Fortran-ordered": fortran,
+    "reversed": reversed_,
+    "sliced": sliced,
+    "offset": offset,
+    "broadcast": broadcast,
+}
