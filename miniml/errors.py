@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from .location import point_at, user_location
+
 
 class MinimlError(Exception):
-    """Base of every error that miniml raises on purpose."""
+    """Base of every error that miniml raises on purpose; a note shows the user's own line."""
+
+    def __init__(self, *args: object):
+        super().__init__(*args)
+        point_at(self, user_location())
 
 
 class ArityError(MinimlError, TypeError):

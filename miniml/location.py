@@ -87,8 +87,16 @@ def user_location() -> Location | None:
 
 
 def point_at(error: BaseException, where: Location | None, doing: str = "") -> None:
-    """Add to `error`, once, a note with the user's own line."""
-    if where is None or getattr(error, "_miniml_located", False):
+    """Add to `error` a note with the user's own line.
+
+    One note is enough: the first that says what was done there (`doing`) stays, and takes the
+    place of one that only shows a line.
+    """
+    bare = getattr(error, "_miniml_note", None)
+    if where is None or bare == "" or (bare and not doing):
         return
-    error._miniml_located = True  # type: ignore[attr-defined]
-    error.add_note(f"{doing or 'called'} at\n{where.render()}")
+    if bare:
+        error.__notes__.remove(bare)
+    note = f"{doing or 'refused'} at\n{where.render()}"
+    error._miniml_note = "" if doing else note  # type: ignore[attr-defined]
+    error.add_note(note)

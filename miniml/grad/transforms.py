@@ -12,7 +12,6 @@ import optree
 from .. import ops
 from ..dtype import is_float
 from ..errors import GradientArgumentError, ShapeError
-from ..location import point_at, user_location
 from ..tensor import Parameter, Tensor
 from ..trace import current_trace
 from .linearize import Linearized, linearize
@@ -211,12 +210,10 @@ def _scalar(fn: Function, out: Any) -> Tensor:
     if isinstance(out, Tensor) and out.size == 1 and is_float(out.dtype):
         return out
     what = f"{out.dtype.name}{list(out.shape)}" if isinstance(out, Tensor) else type(out).__name__
-    error = GradientArgumentError(
+    raise GradientArgumentError(
         f"grad of {getattr(fn, '__name__', 'a function')} needs one float of size 1; it returned "
         f"{what}; reduce it (.sum()), or use vjp or jacobian"
     )
-    point_at(error, user_location())
-    raise error
 
 
 def _cotangents(found: Linearized, dout: Any) -> list[Any]:
