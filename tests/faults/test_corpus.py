@@ -68,9 +68,12 @@ def test_a_wrong_primitive_is_found_and_named(row):
 
 @each(REFUSED)
 def test_what_cannot_be_checked_is_refused_in_words(row):
-    with pytest.raises(MinimlError) as refusal:
-        gradcheck(row.f, *row.args)
-    assert re.search(row.says, str(refusal.value)), str(refusal.value)
+    """Or the report says why some of it could not be judged."""
+    try:
+        text = str(gradcheck(row.f, *row.args))
+    except MinimlError as refusal:
+        text = str(refusal)
+    assert re.search(row.says, text), text
 
 
 @each(REFUSED_NUMPY)
