@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from typing import Any
 
 from .errors import DeviceError, MinimlError
@@ -16,7 +16,7 @@ PYNATIVE_MODE = 1
 _DEVICES = {"cpu": "cpu", "gpu": "cuda", "cuda": "cuda", "cuda-sim": "cuda-sim"}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Settings:
     """The settings in force; every field is one keyword of `set_context` and `context`."""
 
@@ -31,7 +31,7 @@ class Settings:
 
 
 _default = Settings()
-_interned = {_default: _default}  # equal settings are one object, so that keys compare quickly
+_interned = {astuple(_default): _default}  # equal settings are one object: quick to compare
 _local: ContextVar[Settings | None] = ContextVar("miniml_settings", default=None)
 
 
@@ -100,11 +100,13 @@ def _changed(settings: Settings, given: dict[str, Any]) -> Settings:
     if "device_target" in given:
         given["device_target"] = device_name(given["device_target"])
     if given.get("mode", settings.mode) not in (GRAPH_MODE, PYNATIVE_MODE):
-        raise MinimlError(f"mode {given['mode']!r} is unknown; use GRAPH_MODE or PYNATIVE_MODE")
+        raise MinimlError(
+            f"mode {given['mode']!r} is unknown; use ml.GRAPH_MODE or ml.PYNATIVE_MODE"
+        )
     if given.get("sim", settings.sim) not in ("check", "fast"):
         raise MinimlError(f"sim {given['sim']!r} is unknown; use 'check' or 'fast'")
     for key in ("providers", "disabled_passes"):
         if key in given:
             given[key] = (given[key],) if isinstance(given[key], str) else tuple(given[key])
     changed = replace(settings, **given)
-    return _interned.setdefault(changed, changed)
+    return _interned.setdefault(astuple(changed), changed)

@@ -30,23 +30,32 @@ _LIMIT = 4096
 _NONE: dict[object, Launcher] = {}
 
 
-class EagerTrace:
-    """Runs every call at once.
+class _Known:
+    """The launchers prepared under one set of settings, for one state of the kernel table.
 
-    Launchers are kept by primitive and types. `_ready` holds those that plain tensors may go to
-    directly, because nothing has to be cast, moved or published for them.
+    `ready` holds those that plain tensors may go to directly, because nothing has to be cast,
+    moved or published for them.
     """
 
+    __slots__ = ("launchers", "ready", "version")
+
     def __init__(self) -> None:
-        self._ready: dict[Primitive, dict[object, Launcher]] = {}
-        self._launchers: dict[object, tuple[Prepared, Launcher]] = {}
-        self._of: tuple[Settings, int] | None = None
+        self.launchers: dict[object, tuple[Prepared, Launcher]] = {}
+        self.ready: dict[Primitive, dict[object, Launcher]] = {}
+        self.version = registry.version
+
+
+class EagerTrace:
+    """Runs every call at once. Launchers are kept by settings, primitive and types."""
+
+    def __init__(self) -> None:
+        self._known: dict[Settings, _Known] = {}
 
     def bind(self, primitive: Primitive, args: Sequence[Any]) -> tuple[Any, ...]:
         try:
             key = _plain_types(args)
-            if key is not None and self._current():
-                launch = self._ready.get(primitive, _NONE).get(key)
+            if key is not None:
+                launch = self._now().ready.get(primitive, _NONE).get(key)
                 if launch is not None:
                     with np.errstate(all="ignore"):
                         outs = launch(tuple([a._data for a in args]))
@@ -56,15 +65,13 @@ class EagerTrace:
             point_at(error, user_location(), f"{primitive.name} was called")
             raise
 
-    def _current(self) -> bool:
-        """Drop what was kept for other settings or kernels; False if that was so."""
-        of = (current(), registry.version)
-        if self._of == of and len(self._launchers) < _LIMIT:
-            return True
-        self._ready.clear()
-        self._launchers.clear()
-        self._of = of
-        return False
+    def _now(self) -> _Known:
+        """What is known under the present settings and kernels."""
+        settings = current()
+        known = self._known.get(settings)
+        if known is None or known.version != registry.version or len(known.launchers) > _LIMIT:
+            known = self._known[settings] = _Known()
+        return known
 
     def _bind(self, primitive: Primitive, args: Sequence[Any], key: object) -> tuple[Any, ...]:
         tensors, consts = arguments(primitive, args, self.bind)
@@ -90,7 +97,7 @@ class EagerTrace:
                     outs = tuple(o.copy() for o in outs)
                 unchanged = len(tensors) == len(args) and all(map(is_, tensors, args))
                 if key is not None and unchanged and _is_plain(primitive, device):
-                    self._ready.setdefault(primitive, {})[key] = launch
+                    self._now().ready.setdefault(primitive, {})[key] = launch
         results = tuple(Tensor.wrap(o, device) for o in outs)
         if current().check_nan:
             check_finite(primitive.name, tensors, results)
@@ -101,11 +108,10 @@ class EagerTrace:
     def _launcher(
         self, primitive: Primitive, tensors: list[Tensor], consts: dict[str, Any], device: str
     ) -> tuple[Prepared, Launcher]:
-        self._current()
         types = tuple([(t.shape, t.dtype) for t in tensors])
         frozen = tuple((name, attribute_key(value)) for name, value in consts.items())
         key = (primitive, frozen, types, device)
-        found = self._launchers.get(key)
+        found = self._now().launchers.get(key)
         if found is None:
             abstracts = [Abstract(t.shape, t.dtype) for t in tensors]
             outs = infer(primitive, interleave(primitive, abstracts, consts))
@@ -114,8 +120,7 @@ class EagerTrace:
                 primitive, tuple(abstracts), outs, attrs, device, current().providers
             )
             found = prepared, launcher(prepared)
-            self._current()  # the rules just run may have filed something
-            self._launchers[key] = found
+            self._now().launchers[key] = found  # now: the rules just run may have filed something
         return found
 
     def run(self, graph: Graph, args: Sequence[Any]) -> tuple[Any, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 import weakref
 from typing import Any
 
@@ -233,3 +234,35 @@ def test_dead_draws_still_count() -> None:
     ml.manual_seed(3)
     quick = ml.jit(fn)
     assert [float(quick(ones(1))) for _ in range(3)] == eager
+
+
+def test_threads_in_contexts_of_their_own_get_kernels_of_their_own() -> None:
+    class PerThread(ml.Primitive):
+        """Whose provider computed it."""
+
+        def infer_shape(self, x: Any) -> Any:
+            return x
+
+        def infer_dtype(self, x: Any) -> Any:
+            return x
+
+    for provider, value in (("one", 1), ("two", 2)):
+        ml.kernel("PerThread", "cpu", "f->f", provider=provider)(
+            lambda x, *, out, value=value: out.fill(value)
+        )
+    wrong: list[float] = []
+
+    def work(provider: str, value: float) -> None:
+        x = ml.Tensor(ones(1))
+        with ml.context(providers=(provider,)):
+            found = [float(PerThread()(x)) for _ in range(300)]
+        wrong.extend(f for f in found if f != value)
+
+    threads = [
+        threading.Thread(target=work, args=case) for case in (("one", 1.0), ("two", 2.0)) * 3
+    ]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert wrong == []
