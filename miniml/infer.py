@@ -62,10 +62,17 @@ def _checked(
         if check is not None:
             check(*values)
     rule = _rules.get(primitive.name)
-    if rule is None:
-        return (Abstract(inputs[0].shape, inputs[0].dtype),)
-    result = rule(*inputs)
-    return result if isinstance(result, tuple) else (result,)
+    result = rule(*inputs) if rule else Abstract(inputs[0].shape, inputs[0].dtype)
+    outs = result if isinstance(result, tuple) else (result,)
+    wanted = len(primitive.outputs) if isinstance(primitive.outputs, tuple) else len(outs)
+    if len(outs) != wanted or not all(isinstance(o, Abstract) for o in outs):
+        rule_name = "infer_rule gave" if rule else "has no infer_rule, which gives"
+        raise DeclarationError(
+            f"{primitive.name} {rule_name} {', '.join(map(str, outs))} for outputs "
+            f"{primitive.outputs!r}; file one with @infer_rule({primitive.name!r}) that returns "
+            "an Abstract for each"
+        )
+    return outs
 
 
 def _outputs(primitive: Primitive, rule: str, result: Any) -> tuple[Any, ...]:

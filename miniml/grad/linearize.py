@@ -67,6 +67,7 @@ def linearize(
     trace = RecordTrace(current_trace())
     try:
         traced, wrt = list(args), []
+        _refuse_twice(fn, args, argnums)
         for argnum in argnums:
             leaves, spec = _float_leaves(fn, args, argnum)
             symbols = [trace.input(leaf) for leaf in leaves]
@@ -82,6 +83,13 @@ def linearize(
     finally:
         trace.ended = True
     return Linearized(values, kept, trace, targets, out_spec, tuple(wrt), weight_vars)
+
+
+def _refuse_twice(fn: Any, args: Sequence[Any], argnums: Sequence[int]) -> None:
+    if len({n % len(args) if args else n for n in argnums}) < len(argnums):
+        raise GradientArgumentError(
+            f"argnums {tuple(argnums)} names an argument of {_name(fn)} twice; name each once"
+        )
 
 
 def _float_leaves(fn: Any, args: Sequence[Any], argnum: int) -> tuple[list[Tensor], Any]:

@@ -10,7 +10,7 @@ import optree
 
 from .. import ops
 from ..dtype import is_float
-from ..errors import GradientArgumentError
+from ..errors import GradientArgumentError, ShapeError
 from ..tensor import Parameter, Tensor
 from ..trace import current_trace
 from .linearize import linearize
@@ -22,7 +22,7 @@ class GradOperation:
     get_all: gradients with respect to all tensor inputs, as a tuple (zeros for integer ones);
     by default the first input's alone, bare. get_by_list: gradients of `weights` as a tuple; with
     get_all, (input gradients, weight gradients). sens_param: the last argument is the output's
-    cotangent; by default that is ones.
+    cotangent, of its shape, and is cast to its dtype; by default that is ones.
 
     >>> net = lambda x, y: x * y
     >>> GradOperation(get_all=True)(net)(2.0, 3.0)
@@ -40,14 +40,16 @@ class GradOperation:
         self.get_all, self.get_by_list, self.sens_param = get_all, get_by_list, sens_param
 
     def __call__(
-        self, fn: Callable[..., Any], weights: Sequence[Parameter] | None = None
+        self, fn: Callable[..., Any], weights: Sequence[Parameter] | Parameter | None = None
     ) -> Callable[..., Any]:
         """The gradient function of `fn`, which may be a Cell."""
+        if isinstance(weights, Parameter):
+            weights = (weights,)
         if self.get_by_list and weights is None:
             raise GradientArgumentError(
                 "GradOperation(get_by_list=True) needs weights; pass net.trainable_params()"
             )
-        parameters = tuple(weights or ()) if self.get_by_list else ()
+        parameters = tuple(weights) if self.get_by_list and weights is not None else ()
 
         def derive(*args: Any) -> Any:
             return self._derive(fn, parameters, args)
@@ -58,6 +60,10 @@ class GradOperation:
         return derived
 
     def _derive(self, fn: Any, weights: tuple[Parameter, ...], args: tuple[Any, ...]) -> Any:
+        if self.sens_param and not args:
+            raise GradientArgumentError(
+                "GradOperation(sens_param=True) got no arguments; the last one is the cotangent"
+            )
         inputs, sens = (args[:-1], args[-1]) if self.sens_param else (args, None)
         numbers = self._numbers(inputs)
         found = linearize(fn, inputs, numbers, weights)
@@ -100,5 +106,13 @@ def _zeros(value: Any) -> Any:
 
 
 def _as_sens(value: Any, out: Tensor) -> Any:
-    """The cotangent as a tensor of the output's dtype."""
-    return value if isinstance(value, Tensor) else Tensor(np.asarray(value, out.dtype))
+    """The cotangent as a tensor of the output's dtype; ShapeError where it has another shape."""
+    if value is None or not is_float(out.dtype):
+        return None
+    sens = value if isinstance(value, Tensor) else Tensor(np.asarray(value, out.dtype))
+    if sens.shape != out.shape:
+        raise ShapeError(
+            f"GradOperation got sens of shape {sens.shape} for an output of shape {out.shape}; "
+            "they are equal"
+        )
+    return sens if sens.dtype == out.dtype else ops.cast(sens, out.dtype)

@@ -17,7 +17,7 @@ from ..trace import current_trace
 from .linearize import Linearized, linearize
 
 Function = Callable[..., Any]
-ArgNums = int | tuple[int, ...] | None
+ArgNums = int | Sequence[int] | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +71,8 @@ def value_and_grad(
     >>> value_and_grad(lambda x: x * x)(3.0)
     (Tensor(9., shape=(), dtype=float32), Tensor(6., shape=(), dtype=float32))
     """
-    gradient = _Gradient(fn, argnums, has_aux, None if weights is None else tuple(weights))
+    numbers = argnums if argnums is None or isinstance(argnums, int) else tuple(argnums)
+    gradient = _Gradient(fn, numbers, has_aux, None if weights is None else tuple(weights))
 
     def derived(*args: Any) -> Any:
         return current_trace().call(gradient, args)
@@ -120,7 +121,8 @@ def jvp(fn: Function, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[
     """(out, tangent): the value of fn and its derivative in the direction of `tangents`.
 
     Computed as the vjp of the vjp, which is linear in its cotangent, so every primitive with a
-    bprop has it. `tangents` have the structure, shapes and dtypes of `primals`.
+    bprop has it. `tangents` have the structure, shapes and dtypes of `primals`. The tangent of an
+    integer output is None.
 
     >>> jvp(lambda x: x * x, (3.0,), (1.0,))[1]
     Tensor(6., shape=(), dtype=float32)
@@ -129,14 +131,21 @@ def jvp(fn: Function, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[
         raise GradientArgumentError(
             f"jvp got {len(primals)} primals and {len(tangents)} tangents; give one for each"
         )
-    out, pull = vjp(fn, *primals)
-    zeros = optree.tree_map(ops.zeros_like, out)
-    _, transposed = vjp(pull, zeros)
+    found = linearize(fn, primals, range(len(primals)))
+    outs = found.out_spec.flatten_up_to(found.out)
+    varying = [i for i, o in enumerate(outs) if isinstance(o, Tensor) and is_float(o.dtype)]
+
+    def pull(*given: Any) -> Any:
+        douts = dict(zip(varying, given, strict=True))
+        return found.pull([douts.get(i) for i in range(len(outs))])[0]
+
+    _, transposed = vjp(pull, *[ops.zeros_like(outs[i]) for i in varying])
     directions = tuple(
         optree.tree_map(_tensor_like, p, t) for p, t in zip(primals, tangents, strict=True)
     )
-    (tangent,) = transposed(directions)
-    return out, tangent
+    along = dict(zip(varying, transposed(directions), strict=True))
+    tangent = found.out_spec.unflatten([along.get(i) for i in range(len(outs))])
+    return found.out, tangent
 
 
 def jacobian(fn: Function, argnums: int = 0) -> Function:

@@ -12,7 +12,7 @@ from ..abstract import Abstract
 from ..arguments import arguments
 from ..backends.device import Array
 from ..dtype import DType
-from ..errors import GraphError, TracedValueError, TraceEndedError
+from ..errors import DeclarationError, GraphError, TracedValueError, TraceEndedError
 from ..infer import infer
 from ..location import point_at, user_location
 from ..ops.control import Assign
@@ -240,7 +240,10 @@ def as_tensor(value: Any) -> Tensor:
 def known_value(
     primitive: Primitive, tensors: Sequence[Tensor], consts: dict[str, Any]
 ) -> tuple[Tensor, ...] | None:
-    """The outputs of a primitive whose `infer_value` knows them from constant inputs, or None."""
+    """The outputs of a primitive whose `infer_value` knows them from constant inputs, or None.
+
+    DeclarationError where it gives other shapes or another number than the rules.
+    """
     values = interleave(primitive, [t._host("infer_value") for t in tensors], consts)
     result = primitive.infer_value(*values)
     if result is None:
@@ -248,7 +251,17 @@ def known_value(
     abstracts = [Abstract(t.shape, t.dtype) for t in tensors]
     outs = infer(primitive, interleave(primitive, abstracts, consts))
     results = (result,) if primitive._single else tuple(result)
-    return tuple(Tensor(np.asarray(r, a.dtype)) for r, a in zip(results, outs, strict=True))
+    given = [np.asarray(r) for r in results]
+    if [g.shape for g in given] != [a.shape for a in outs]:
+        raise DeclarationError(
+            f"{primitive.name} infer_value gave {_listed(given)}; its rules say {_listed(outs)}; "
+            "make them agree"
+        )
+    return tuple(Tensor(g.astype(a.dtype)) for g, a in zip(given, outs, strict=True))
+
+
+def _listed(values: Sequence[Any]) -> str:
+    return ", ".join(f"{v.dtype.name}{list(v.shape)}" for v in values) or "nothing"
 
 
 def trace_body(

@@ -14,7 +14,7 @@ from ..arguments import arguments
 from ..attributes import key as attribute_key
 from ..backends import registry
 from ..backends.device import Array, get_device
-from ..errors import GraphError, NonFiniteError
+from ..errors import DeclarationError, GraphError, NonFiniteError
 from ..graph.ir import Graph, interleave
 from ..graph.replay import replay
 from ..graph.tracer import TracedTensor, known_value, live
@@ -173,9 +173,20 @@ def _run_dynamic(
     """A primitive whose output shapes depend on values: its kernel returns fresh arrays."""
     dtypes = tuple(a.dtype for a in arrays)
     selection = registry.select(primitive.name, device, dtypes, current().providers)
+    if selection.cast is not None:
+        arrays = tuple(a.astype(selection.cast) for a in arrays)
     body: Any = selection.entry.body
     result: Any = body(*arrays, **primitive.attributes, **consts)
-    return tuple(result) if isinstance(result, (tuple, list)) else (result,)
+    outs = tuple(result) if isinstance(result, (tuple, list)) else (result,)
+    came = [str(getattr(o, "dtype", type(o).__name__)) for o in outs]
+    if not all(isinstance(o, np.ndarray) for o in outs) or not selection.entry.signature.gives(
+        tuple(o.dtype for o in outs)
+    ):
+        raise DeclarationError(
+            f"{primitive.name} kernel {selection.entry.signature} returned {', '.join(came)}; "
+            "return the arrays of its signature"
+        )
+    return outs
 
 
 def check_finite(name: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:

@@ -178,6 +178,20 @@ class TestArguments:
         with pytest.raises(GradientArgumentError, match="argnums 2 names no argument: f"):
             grad(f, 2)(X, 3)
 
+    @pytest.mark.parametrize("argnums", [(0, 0), (1, -1)])
+    def test_an_argument_is_named_once(self, argnums):
+        def f(x, y):
+            return (x * y).sum()
+
+        with pytest.raises(GradientArgumentError, match="an argument of f twice; name each once"):
+            grad(f, argnums)(X, X)
+
+    @pytest.mark.parametrize("mode", [ml.GRAPH_MODE, ml.PYNATIVE_MODE])
+    def test_argnums_may_be_a_list(self, mode):
+        with ml.context(mode=mode):
+            dx, dy = grad(lambda x, y: (x * x * y).sum(), [0, 1])(X, X)
+        assert (dx.tolist(), dy.tolist()) == ([2.0, 8.0], [1.0, 4.0])
+
     def test_the_value_must_be_one_float(self):
         with pytest.raises(GradientArgumentError, match=r"float32\[2\]; reduce it \(.sum\(\)\)"):
             grad(lambda x: x * x)(X)

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 import miniml as ml
-from miniml import Primitive, PrimitiveWithCheck, infer_rule, kernel
+from miniml import Primitive, kernel
 from miniml.abstract import Abstract
 from miniml.bprop import bprop_getters
-from miniml.errors import ConstInputError, DeclarationError, ShapeError
+from miniml.errors import ConstInputError, DeclarationError
 from miniml.infer import infer
 
 SEEN = {}
@@ -145,6 +145,38 @@ class TestInferValue:
     def test_its_result_has_the_dtype_of_the_rules(self):
         assert InfInvert()(np.array([1, 0], np.int32)).dtype == ml.int32
 
+    @pytest.mark.parametrize("run", [lambda f: f, ml.jit])
+    def test_its_result_has_the_shapes_of_the_rules(self, run):
+        class InfLonger(Primitive):
+            def infer_shape(self, x):
+                return x
+
+            def infer_dtype(self, x):
+                return x
+
+            def infer_value(self, x):
+                return np.zeros(3)
+
+        class InfFewer(InfLonger):
+            outputs = ("a", "b")
+
+            def infer_shape(self, x):
+                return x, x
+
+            def infer_dtype(self, x):
+                return x, x
+
+            def infer_value(self, x):
+                return (x,)
+
+        one = ml.Tensor(1.0)
+        with pytest.raises(DeclarationError, match=r"gave float64\[3\]; its rules say float32\[\]"):
+            run(lambda: InfLonger()(one))()
+        with pytest.raises(
+            DeclarationError, match=r"\[\]; its rules say float32\[\], float32\[\];"
+        ):
+            run(lambda: InfFewer()(one))()
+
 
 class InfMinMax(Primitive):
     """The least and the largest element."""
@@ -248,60 +280,3 @@ class TestRules:
 
         with pytest.raises(DeclarationError, match="InfBadDtype infer_dtype returned"):
             InfBadDtype()(1.0)
-
-
-class TestPrimitiveWithCheck:
-    def test_it_validates_and_its_output_is_like_input_0(self):
-        class InfChecked(PrimitiveWithCheck):
-            def check_shape(self, x, y):
-                if x != y:
-                    raise ShapeError(f"InfChecked wants equal shapes; got {x} and {y}")
-
-            def check_dtype(self, x, y):
-                pass
-
-        @kernel("InfChecked", "cpu", "ff->f")
-        def checked(x, y, *, out):
-            np.add(x, y, out=out)
-
-        assert InfChecked()(ml.Tensor([1.0]), ml.Tensor([2.0])).tolist() == [3.0]
-        assert InfChecked().input_names == ("x", "y")
-        with pytest.raises(ShapeError, match="InfChecked wants equal shapes"):
-            InfChecked()(ml.Tensor([1.0]), ml.Tensor([2.0, 3.0]))
-
-    def test_an_infer_rule_says_otherwise(self):
-        class InfRuled(PrimitiveWithCheck):
-            def check_shape(self, x):
-                pass
-
-        @infer_rule("InfRuled")
-        def ruled(x):
-            return Abstract((x.size,), ml.int64)
-
-        @kernel("InfRuled", "cpu", "f->l")
-        def count(x, *, out):
-            out[...] = np.arange(x.size)
-
-        assert InfRuled()(ml.Tensor([[1.0, 2.0], [3.0, 4.0]])).tolist() == [0, 1, 2, 3]
-
-
-class TestDynamicOutputs:
-    def test_eager_only(self):
-        class InfNonZero(Primitive):
-            dynamic_outputs = True
-            differentiable = False
-
-            def infer_shape(self, x):
-                raise AssertionError("a dynamic shape is not inferred")
-
-            def infer_dtype(self, x):
-                return ml.int64
-
-        @kernel("InfNonZero", "cpu", "f->l")
-        def non_zero(x):
-            return np.flatnonzero(x)
-
-        x = ml.Tensor([0.0, 1.0, 2.0])
-        assert InfNonZero()(x).tolist() == [1, 2]
-        with pytest.raises(ml.errors.GraphError, match="InfNonZero gives shapes that depend on"):
-            ml.jit(InfNonZero())(x)

@@ -73,6 +73,14 @@ class TestNesting:
         product = compiled(lambda x: hvp(lambda x: (x * x * x).sum(), x, np.ones(3)))(x)
         np.testing.assert_allclose(product.asnumpy(), 6 * x)
 
+    def test_jvp_passes_integer_outputs_by(self, compiled):
+        def f(x):
+            return {"best": ops.topk(x * x, 1), "none": None}
+
+        out, tangent = compiled(lambda x, v: jvp(f, (x,), (v,)))(X, np.ones(2, np.float32))
+        assert [t.tolist() for t in out["best"]] == [[4.0], [1]]
+        assert (tangent["best"][0].tolist(), tangent["best"][1]) == ([-4.0], None)
+
     def test_a_pullback_can_be_pulled_again(self):
         _, pull = vjp(lambda x: x * x, X)
         assert [pull(np.ones(2))[0].tolist() for _ in range(2)] == [[2.0, -4.0]] * 2
@@ -116,11 +124,22 @@ class TestGradOperation:
         near(dy, [[1.52, 2.82, 2.14], [1.1, 2.05, 1.55], [0.9, 1.55, 1.25]])
         near(GradOperation(sens_param=True)(net)(A["x"], A["y"], np.float32(1), SENS), dx.asnumpy())
 
+    def test_sens_has_the_outputs_shape_and_takes_its_dtype(self, compiled):
+        derive = compiled(GradOperation(sens_param=True)(lambda x: x * X))
+        for sens in (np.array([1, 2]), np.array([1.0, 2.0]), ml.Tensor([1, 2])):
+            assert derive(X, sens).tolist() == [1.0, -4.0]
+        with pytest.raises(ShapeError, match=r"sens of shape \(1,\) for an output of shape \(2,\)"):
+            derive(X, np.ones(1, np.float32))
+        with pytest.raises(GradientArgumentError, match="got no arguments; the last one is"):
+            GradOperation(sens_param=True)(net)()
+
     def test_weights(self, compiled):
         z = ml.Parameter(np.array(1.0, np.float32), name="z")
         derive = GradOperation(get_by_list=True)(lambda x, y: net(x, y, z), [z])
         (dz,) = compiled(derive)(A["x"], A["y"])
         near(dz, 21.536)
+        alone = GradOperation(get_by_list=True)(lambda x, y: net(x, y, z), z)
+        near(compiled(alone)(A["x"], A["y"])[0], 21.536)
 
     def test_inputs_and_weights(self, compiled):
         x = np.array([[0.1, 0.6, 1.2], [0.5, 1.3, 0.1]], np.float32)
