@@ -29,7 +29,10 @@ def arguments(
     names = primitive.input_names
     if names is not None and len(args) != len(names):
         wanted = ", ".join(names) or "none"
-        raise ArityError(f"{primitive.name} takes {len(names)} inputs ({wanted}); got {len(args)}")
+        inputs = "input" if len(names) == 1 else "inputs"
+        raise ArityError(
+            f"{primitive.name} takes {len(names)} {inputs} ({wanted}); got {len(args)}"
+        )
     consts = {name: constant(primitive, name, args[i]) for i, name in primitive._const}
     taken = {i for i, _ in primitive._const}
     given = [a for i, a in enumerate(args) if i not in taken] if taken else args

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from .errors import BpropNotFoundError, DuplicateError
-from .primitive import Primitive
+from .primitive import Primitive, primitives
 from .trace import Guarded
 
 Bprop = Callable[..., tuple[Any, ...]]
@@ -38,7 +38,7 @@ class BpropGetters:
 
         def file(getter: G) -> G:
             table: dict[Any, Getter] = self._by_name if isinstance(key, str) else self._by_class
-            other = table.get(key)
+            other = table.get(key) or self._of_class(key)
             if other is not None and _author(other) != _author(getter):
                 code = other.__code__
                 name = key if isinstance(key, str) else key.name
@@ -51,6 +51,11 @@ class BpropGetters:
             return getter
 
         return file
+
+    def _of_class(self, key: type[Primitive] | str) -> Getter | None:
+        """The getter of the class called `key`: it would go before one filed by name."""
+        named = primitives.get(key) if isinstance(key, str) else None
+        return None if named is None else self._by_class.get(named)
 
     def unregister(self, key: type[Primitive] | str) -> None:
         """Take a getter back; nothing happens if there is none."""

@@ -31,6 +31,27 @@ _UFUNCS = {
     np.isnan: "isnan", np.isinf: "isinf", np.isfinite: "isfinite", np.matmul: "matmul",
 }  # fmt: skip
 
+# What PyTorch's users look for, and what it is called here.
+_HERE = {
+    "numpy": "t.asnumpy()",
+    "backward": "miniml.grad.grad(f)(x)",
+    "grad": "miniml.grad.grad(f)(x)",
+    "requires_grad": "miniml.grad.grad(f)(x), which says by argnums what to differentiate",
+    "detach": "ops.stop_gradient(t)",
+    "view": "t.reshape(...)",
+    "permute": "t.transpose(...)",
+    "unsqueeze": "ops.expand_dims(t, axis)",
+    "dim": "t.ndim",
+    "numel": "t.size",
+    "clone": "not needed: tensors never change",
+    "float": "t.astype(ml.float32)",
+    "double": "t.astype(ml.float64)",
+    "int": "t.astype(ml.int32)",
+    "long": "t.astype(ml.int64)",
+    "cuda": "t.to('cuda')",
+    "cpu": "t.to('cpu')",
+}
+
 
 class Operators:
     """What `+`, `[]`, `.sum()` and NumPy's functions mean on a tensor."""
@@ -67,6 +88,14 @@ class Operators:
             return type(value)(map(seen, value)) if type(value) in (list, tuple) else value
 
         return func(*map(seen, args), **{k: seen(v) for k, v in kwargs.items()})
+
+    if not TYPE_CHECKING:  # it would hide misspelt names from the checker
+
+        def __getattr__(self, name: str) -> Any:
+            here = _HERE.get(name) or (f"ops.{name}(t)" if name in ops.__dict__ else "")
+            told = f"; in miniml: {here}" if here and not name.startswith("_") else ""
+            text = f"{type(self).__name__} has no attribute {name!r}{told}"
+            raise AttributeError(text, name=name, obj=self)
 
     # fmt: off
     def __add__(self, other: Any) -> Any: return ops.add(self, other)

@@ -212,6 +212,11 @@ def _input_names(cls: type[Primitive]) -> tuple[str, ...] | None:
             f"{cls.name} defines no infer_shape; say what shape comes out: "
             "def infer_shape(self, x): return x"
         )
+    if not hasattr(cls, "infer_dtype") and not issubclass(cls, PrimitiveWithCheck):
+        raise DeclarationError(
+            f"{cls.name} defines no infer_dtype; say what dtype comes out: "
+            "def infer_dtype(self, x): return x"
+        )
     parameters = list(inspect.signature(rule).parameters.values())[1:]
     if any(p.kind is p.VAR_POSITIONAL for p in parameters):
         return None

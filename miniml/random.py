@@ -6,6 +6,7 @@ import os
 
 import numpy as np
 
+from .errors import DTypeError
 from .tensor import Parameter, Tensor
 
 
@@ -22,8 +23,14 @@ class Generator:
 
     def manual_seed(self, seed: int) -> Generator:
         """Start the stream of `seed` (any int, taken modulo 2**64) at its beginning."""
-        self.state.set_data(np.array([seed % 2**64, 0], np.uint64))
+        if not isinstance(seed, (int, np.integer)):
+            raise DTypeError(f"a seed is an int; got {seed!r} of type {type(seed).__name__}")
+        self.state.set_data(np.array([int(seed) % 2**64, 0], np.uint64))
         return self
+
+    def __repr__(self) -> str:
+        key, offset = self.state.tolist()
+        return f"Generator(key={key}, offset={offset})"
 
     def reserve(self, blocks: int) -> Tensor:
         """The state before a draw of `blocks` blocks, which are taken from the stream."""

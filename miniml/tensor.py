@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -181,11 +181,12 @@ class Parameter(Tensor):
     """
 
     __slots__ = ("name", "requires_grad", "_buffer")
+    UNNAMED: ClassVar[str] = "parameter"
 
     def __init__(
         self,
         data: Any,
-        name: str = "parameter",
+        name: str = UNNAMED,
         requires_grad: bool = True,
         device: str | None = None,
     ):

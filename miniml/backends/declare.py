@@ -81,6 +81,26 @@ def _check_function(entry: KernelEntry, body: Any, spec: OpSpec) -> None:
         )
 
 
+def check_fills(entry: KernelEntry) -> None:
+    """DeclarationError where a function kernel has no `out` to fill."""
+    body: Any = entry.body
+    keywords = _keywords(body) if inspect.isfunction(body) else None
+    if keywords is not None and "out" not in keywords[0]:
+        raise DeclarationError(
+            f"{entry.name} kernel {body.__name__!r} does not take out; a kernel fills the array "
+            "out= and returns nothing, as in np.multiply(x, x, out=out)"
+        )
+
+
+def refuse_returned(entry: KernelEntry, returned: object, out: Any) -> None:
+    """DeclarationError where a kernel returned an array that is not `out`, which stays unfilled."""
+    if isinstance(returned, np.ndarray) and not any(np.may_share_memory(returned, o) for o in out):
+        raise DeclarationError(
+            f"{entry.name} kernel {getattr(entry.body, '__name__', entry.body)!r} returned an "
+            "array; a kernel fills the array out= and returns nothing, as in out[...] = result"
+        )
+
+
 @lru_cache(maxsize=512)
 def _keywords(body: Any) -> tuple[frozenset[str], frozenset[str]] | None:
     """Names a function takes by keyword, and those it cannot do without; None if any will do."""

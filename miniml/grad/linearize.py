@@ -77,6 +77,7 @@ def linearize(
         result: Any = trace.record(fn, traced)
         out, aux = _split(fn, result) if has_aux else (result, None)
         leaves, out_spec = optree.tree_flatten(out, none_is_leaf=True)
+        _refuse_left(fn, trace, leaves)
         targets = tuple(_target(trace, leaf) for leaf in leaves)
         values = out_spec.unflatten([_value(trace, leaf) for leaf in leaves])
         kept = None if aux is None else optree.tree_map(trace.value, aux, none_is_leaf=True)
@@ -131,6 +132,16 @@ def _split(fn: Any, result: Any) -> tuple[Any, Any]:
             f"{_name(fn)} returned {type(result).__name__}; has_aux=True wants a pair (value, aux)"
         )
     return result
+
+
+def _refuse_left(fn: Any, trace: RecordTrace, leaves: Sequence[Any]) -> None:
+    """A Python number that was made from one taken out of a tensor has lost its gradient."""
+    for leaf in leaves:
+        if trace.numbers_left and isinstance(leaf, (int, float, np.generic)):
+            raise GradientArgumentError(
+                f"{_name(fn)} returned the {type(leaf).__name__} {leaf!r} after float(), int() or "
+                "item() of a tensor, which leaves the gradient behind; return a Tensor"
+            )
 
 
 def _target(trace: RecordTrace, leaf: Any) -> Var | None:

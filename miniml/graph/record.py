@@ -25,6 +25,7 @@ class RecordTrace:
 
     def __init__(self, parent: Trace):
         self.parent, self.ended = parent, False
+        self.numbers_left = False  # as Python floats or ints, which carry no gradient
         self.nodes: list[Node] = []
         self.values: dict[Var, Any] = {}
         self.versions: dict[int, TracedTensor] = {}

@@ -54,6 +54,7 @@ class TracedTensor(Tensor):
         live(self)
         if wanted in ("repr", "bool", "int", "float", "item()", "index", "format"):
             if self.value is not None:
+                self.trace.numbers_left |= wanted in ("int", "float", "item()")
                 return self.value._host(wanted)  # type: ignore[no-any-return]
         elif self.value is not None:
             raise TracedValueError(
@@ -95,6 +96,8 @@ class GraphTrace:
     parameters become captures (extra inputs); None for a whole function, where parameters become
     state and outer traced tensors cannot occur.
     """
+
+    numbers_left = False  # it has no values to give away
 
     def __init__(self, device: str, outer: Any = None):
         self.device, self.outer, self.ended = device, outer, False

@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import numpy as np
 
-from ..errors import AttributeRefusedError, MinimlError, ShapeError
+from ..errors import ArityError, AttributeRefusedError, MinimlError, ShapeError
 from ..location import point_at, user_location
 from ..settings import device_name
 from ..tensor import Parameter, Tensor
 from ..trace import Guarded, current_trace
+
+# What PyTorch's users look for, and what it is called here.
+_HERE = {
+    "parameters": "get_parameters(), or trainable_params() for an optimizer",
+    "named_parameters": "parameters_dict()",
+    "state_dict": "parameters_dict(), or ml.save_checkpoint(net, path)",
+    "load_state_dict": "ml.load_checkpoint(path, net)",
+    "forward": "define construct, and call the cell itself",
+    "train": "set_train()",
+    "eval": "set_train(False)",
+    "zero_grad": "gradients are results of a call, so there is nothing to clear",
+    "modules": "cells()",
+    "cuda": "to('cuda')",
+    "cpu": "to('cpu')",
+}
 
 
 class Cell(Guarded):
@@ -57,6 +72,13 @@ class Cell(Guarded):
             super().__setattr__(name, value)
             self._changed(structure=name != "training")
 
+    if not TYPE_CHECKING:  # it would hide misspelt names from the checker
+
+        def __getattr__(self, name: str) -> Any:
+            told = f"; in miniml: {_HERE[name]}" if name in _HERE else ""
+            text = f"{type(self).__name__} has no attribute {name!r}{told}"
+            raise AttributeError(text, name=name, obj=self)
+
     def __delattr__(self, name: str) -> None:
         super().__delattr__(name)
         self._changed(structure=True)
@@ -93,6 +115,12 @@ class Cell(Guarded):
                     value.name = prefix + name
                     found[value.name] = value
         return found
+
+    def _name_parameters(self, prefix: str) -> None:
+        """Name those that nobody has named yet, for the text of graphs."""
+        for name, value in self.__dict__.items():
+            if isinstance(value, Parameter) and value.name == Parameter.UNNAMED:
+                value.name = prefix + name
 
     def get_parameters(self) -> list[Parameter]:
         """Every parameter, running statistics included, in the order of `parameters_dict`."""
@@ -151,8 +179,9 @@ class _Entry:
     def __call__(self, *args: Any) -> Any:
         note = getattr(current_trace(), "guard", None)
         if note is not None:
-            for cell in self.cell.cells():  # not only those called: construct may read any
+            for prefix, cell in self.cell._walk("", set()):  # any that construct may read
                 note(cell, cell.signature)
+                cell._name_parameters(prefix)
         return self.cell.construct(*args)
 
     @property
@@ -162,6 +191,11 @@ class _Entry:
 
 def shape_of(x: Any) -> tuple[int, ...]:
     """The shape of what a layer was given: a tensor, an array or nested lists."""
+    if isinstance(x, (list, tuple)) and any(isinstance(part, Tensor) for part in x):
+        raise ArityError(
+            f"a layer got a {type(x).__name__} of {len(x)} where it takes one tensor; pass them "
+            "one by one, as in step(x, labels), or put them together with ops.stack"
+        )
     return x.shape if isinstance(x, Tensor) else np.shape(x)
 
 

@@ -16,8 +16,8 @@ class _Ordered:
         """Add a cell at the end; returns the container."""
         if not isinstance(cell, Cell):
             raise AttributeRefusedError(
-                f"{type(self).__name__} holds cells; got {type(cell).__name__} {cell!r}; make it a "
-                "Cell with a construct"
+                f"{type(self).__name__} holds cells; got {cell!r} of type {type(cell).__name__}; "
+                + _instead(cell)
             )
         setattr(self, str(len(self)), cell)
         return self
@@ -30,6 +30,15 @@ class _Ordered:
 
     def __getitem__(self, index: int) -> Cell:
         return list(self)[index]
+
+
+def _instead(given: object) -> str:
+    """What would do in place of something that is no cell."""
+    if isinstance(given, type):
+        return f"make one: {given.__name__}(...)"
+    if isinstance(given, (list, tuple)):
+        return "give its cells one by one, as *cells"
+    return "use a layer, such as nn.ReLU(), or a Cell of your own"
 
 
 class Sequential(_Ordered, Cell):

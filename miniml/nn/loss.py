@@ -17,7 +17,7 @@ class CrossEntropyLoss(Cell):
     def construct(self, logits: Any, labels: Any) -> Any:
         came, given = shape_of(logits), shape_of(labels)
         if len(came) != 2:
-            refuse_shape(self, came, "logits of shape (N, classes)")
+            refuse_shape(self, came, "logits of shape (N, classes) first, then labels")
         if given != came[:1]:
             refuse_shape(self, given, f"labels of shape {came[:1]}, one integer for each row")
         return ops.cross_entropy(logits, labels)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from typing import Any, ClassVar
 
 import numpy as np
@@ -98,7 +99,9 @@ def normal_axes(name: str, axis: Axes, ndim: int) -> tuple[int, ...]:
 def normal_axis(name: str, axis: int, ndim: int) -> int:
     """One axis as a number >= 0; ShapeError when a tensor of rank ndim has no such axis."""
     if type(axis) is not int:
-        raise ShapeError(f"{name} got axis {axis!r}; an axis is an int, from {-ndim} to {ndim - 1}")
+        raise ShapeError(
+            f"{name} got axis {reprlib.repr(axis)}; an axis is an int, from {-ndim} to {ndim - 1}"
+        )
     if not -ndim <= axis < ndim:
         has = f"its axes are {-ndim} to {ndim - 1}" if ndim else "a tensor of shape () has none"
         raise ShapeError(f"{name} got axis {axis} of a tensor of rank {ndim}; {has}")

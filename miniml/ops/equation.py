@@ -40,7 +40,9 @@ def parse(equation: str, shapes: tuple[Shape, ...]) -> Equation:
         if not _WELL_FORMED.fullmatch(term):
             raise _refusal(equation, f"has the term {term!r}; a term is letters and one '...'")
     if len(terms) != len(shapes):
-        raise _refusal(equation, f"has {len(terms)} terms; got {len(shapes)} operands; give equal")
+        raise _refusal(
+            equation, f"has {len(terms)} terms; got {len(shapes)} operands; give one for each"
+        )
     unused = [c for c in reversed(ascii_letters) if c not in text]
     ranks = [len(s) - len(t.replace("...", "")) for t, s in zip(terms, shapes, strict=True)]
     dots = max([r for t, r in zip(terms, ranks, strict=True) if "..." in t], default=0)

@@ -152,6 +152,8 @@ def sliced_shape(name: str, x: Shape, begin: Shape, end: Shape, strides: Shape) 
 
 def concat(xs: Any, axis: int = 0) -> Any:
     """The tensors `xs` one behind the other along `axis`, promoted to one dtype."""
+    if hasattr(axis, "shape"):
+        raise ArityError("Concat takes its tensors in one list; write ops.concat([x, y], axis=0)")
     return Concat(freeze(axis, "Concat", "axis"))(*xs)
 
 

@@ -134,7 +134,7 @@ def filled_shape(name: str, x: Shape, shape: Shape) -> Shape:
     if unknown or known != size:
         raise ShapeError(
             f"{name} cannot arrange the {size} elements of shape {x} as {shape}; "
-            + ("an extent must follow from the others" if unknown else f"{shape} holds {known}")
+            + (f"no extent follows for -1 beside {known}" if unknown else f"{shape} holds {known}")
         )
     return shape
 

@@ -130,6 +130,11 @@ def in_range(owner: str, name: str, value: float, low: float, high: float) -> fl
 
 
 def _checked(owner: str, params: Iterable[Parameter]) -> tuple[Parameter, ...]:
+    if not isinstance(params, Iterable):
+        raise GradientArgumentError(
+            f"{owner} got {type(params).__name__} for its parameters; give it "
+            "net.trainable_params()"
+        )
     given = tuple(params)
     if not given:
         raise GradientArgumentError(

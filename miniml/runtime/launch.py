@@ -11,6 +11,7 @@ import numpy as np
 
 from ..abstract import Abstract
 from ..backends import registry
+from ..backends.declare import check_fills, refuse_returned
 from ..backends.device import Array
 from ..backends.kernel import Kernel, KernelEntry, KernelNode
 from ..backends.registry import Selection
@@ -70,6 +71,8 @@ def prepare(
     instance = body() if isinstance(body, type) and issubclass(body, Kernel) else None
     if instance is not None:
         instance.prepare(node)
+    elif selection.entry.view is None:
+        check_fills(selection.entry)
     function = _bound(selection.entry, node)
     return Prepared(selection, node, outputs, instance, primitive._single, function)
 
@@ -100,18 +103,23 @@ def _filling(prepared: Prepared, dtypes: tuple[DType, ...]) -> Launcher:
     shapes = tuple(o.shape for o in prepared.outputs)
     fill = prepared.function
     instance = prepared.instance
+    entry = prepared.entry
 
     def empty(arrays: Arrays) -> Arrays:
         return tuple(map(np.empty, shapes, dtypes))
 
     def one(arrays: Arrays) -> Arrays:
         out = np.empty(shapes[0], dtypes[0])
-        fill(*arrays, out=out)
+        returned = fill(*arrays, out=out)
+        if returned is not None and returned is not out:
+            refuse_returned(entry, returned, (out,))
         return (out,)
 
     def several(arrays: Arrays) -> Arrays:
         outs = tuple(map(np.empty, shapes, dtypes))
-        fill(*arrays, out=outs)
+        returned = fill(*arrays, out=outs)
+        if returned is not None and returned is not outs:
+            refuse_returned(entry, returned, outs)
         return outs
 
     def owned(arrays: Arrays) -> Arrays:

@@ -84,7 +84,8 @@ def _entries(obj: Any) -> dict[str, Tensor]:
         return dict(obj.parameters_dict())
     if not isinstance(obj, Mapping):
         raise CheckpointError(
-            f"a checkpoint holds a Cell, an Optimizer or a dict of them; got {type(obj).__name__}"
+            f"a checkpoint holds a Cell, an Optimizer or a dict of them; got {type(obj).__name__}; "
+            "the calls are save_checkpoint(obj, path) and load_checkpoint(path, obj)"
         )
     found: dict[str, Tensor] = {}
     for key, value in obj.items():
@@ -119,7 +120,7 @@ def _misfits(name: str, value: Tensor, arrays: dict[str, Array]) -> list[str]:
     if name not in arrays:
         return [f"{name} ({wanted}) is missing"]
     came = _type(arrays[name].shape, arrays[name].dtype)
-    return [] if came == wanted else [f"{name} is {came}, not {wanted}"]
+    return [] if came == wanted else [f"{name} is {came} in the file, {wanted} here"]
 
 
 def _type(shape: tuple[int, ...], dtype: DType) -> str:

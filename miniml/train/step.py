@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from ..errors import NonFiniteError
+from ..errors import MinimlError, NonFiniteError
 from ..grad import value_and_grad
+from ..nn import Cell
 from ..optim import Optimizer
 from ..runtime.jit import jit
 from ..settings import context, current
@@ -31,6 +32,7 @@ class _Step:
     """One training step of a net; equal to no other, so it has a cache of programs of its own."""
 
     def __init__(self, net: Loss, loss_fn: Loss, optimizer: Optimizer):
+        _check(net, loss_fn, optimizer)
         self.net, self.loss_fn, self.optimizer = net, loss_fn, optimizer
         self._gradient = value_and_grad(self._forward, argnums=None, weights=optimizer.params)
         self._program = jit(self.train_step)
@@ -52,6 +54,23 @@ class _Step:
 
     def _forward(self, x: Any, *labels: Any) -> Any:
         return self.loss_fn(self.net(x), *labels)
+
+
+def _check(net: object, loss_fn: object, optimizer: object) -> None:
+    """MinimlError for arguments in another order, or an optimizer that never touches the net."""
+    if not isinstance(optimizer, Optimizer) or not callable(loss_fn):
+        raise MinimlError(
+            f"train_step got {type(net).__name__}, {type(loss_fn).__name__} and "
+            f"{type(optimizer).__name__}; it takes a net, a loss function and an Optimizer"
+        )
+    cells = [c for c in (net, loss_fn) if isinstance(c, Cell)]
+    own = {id(p) for cell in cells for p in cell.trainable_params()}
+    if isinstance(net, Cell) and own and not any(id(p) in own for p in optimizer.params):
+        raise MinimlError(
+            f"train_step got {type(optimizer).__name__} for {len(optimizer.params)} parameters, "
+            f"none of which {type(net).__name__} has; make it with net.trainable_params(), "
+            "after net.to(device)"
+        )
 
 
 def locate_nonfinite(

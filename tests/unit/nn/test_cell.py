@@ -87,7 +87,7 @@ def test_sequential_is_a_list_of_cells():
     assert net.append(nn.Dense(2, 1)) is net
     assert [type(c).__name__ for c in net] == ["Dense", "ReLU", "Dense"]
     assert net(X).shape == (2, 1)
-    with pytest.raises(AttributeRefusedError, match="got function"):
+    with pytest.raises(AttributeRefusedError, match="of type function; use a layer"):
         net.append(lambda x: x)
 
 

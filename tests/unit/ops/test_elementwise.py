@@ -113,6 +113,9 @@ def test_promote_names_inputs_that_exist():
             def infer_shape(self, x, y):
                 return x
 
+            def infer_dtype(self, x, y):
+                return x
+
 
 @pytest.mark.parametrize(("dtype", "unit"), [(ml.float16, 2.0**-10), (ml.bfloat16, 2.0**-7)])
 def test_narrow_floats_are_rounded_once(dtype, unit):

@@ -168,7 +168,8 @@ def test_a_nan_is_located_and_nothing_is_changed():
     assert "the line to be named" in "".join(found.__notes__)
     same = zip(net.get_parameters(), before, strict=True)
     assert all(np.array_equal(p.asnumpy(), b) for p, b in same)
-    fine = ml.train_step(small_net(), nn.CrossEntropyLoss(), opt)
+    net = small_net()
+    fine = ml.train_step(net, nn.CrossEntropyLoss(), optim.SGD(net.trainable_params(), lr=0.1))
     assert locate_nonfinite(fine, [(X, LABELS)]) is None
 
 

@@ -1,0 +1,161 @@
+"""What people new to miniml do wrong, and what they are told."""
+
+import numpy as np
+import pytest
+
+import miniml as ml
+from miniml import Primitive, kernel, nn, ops, optim
+from miniml.errors import (
+    ArityError,
+    AttributeRefusedError,
+    CheckpointError,
+    DeclarationError,
+    DTypeError,
+    DuplicateError,
+    GradientArgumentError,
+    MinimlError,
+    ShapeError,
+)
+from miniml.grad import bprop_getters, grad, vjp
+
+X = np.ones((2, 3), np.float32)
+LABELS = np.array([0, 1])
+
+
+def sgd(net):
+    return optim.SGD(net.trainable_params(), lr=0.1)
+
+
+@pytest.mark.parametrize(
+    ("mistake", "error", "told"),
+    [
+        (lambda: ops.concat(X, X), ArityError, r"in one list; write ops.concat\(\[x, y\]"),
+        (lambda: ops.sum(X, np.ones((9, 9))), ShapeError, r"axis \(1.0.*\.\.\.\); an axis is"),
+        (lambda: ops.reshape(X, (4, -1)), ShapeError, "no extent follows for -1 beside 4"),
+        (lambda: ops.relu(X, X), ArityError, r"ReLU takes 1 input \(x\); got 2"),
+        (lambda: ops.einsum("ij,jk->ik", X), ShapeError, "got 1 operands; give one for each"),
+        (lambda: nn.Sequential([nn.ReLU()]), AttributeRefusedError, r"one by one, as \*cells"),
+        (lambda: nn.Sequential(nn.ReLU), AttributeRefusedError, r"make one: ReLU\(\.\.\.\)"),
+        (lambda: nn.Sequential(ops.relu), AttributeRefusedError, r"use a layer, such as nn.ReLU"),
+        (lambda: nn.CrossEntropyLoss()(LABELS, X), ShapeError, "logits .* first, then labels"),
+        (lambda: optim.SGD(nn.Dense(2, 3), lr=0.1), GradientArgumentError, "got Dense for its par"),
+        (lambda: ml.set_context(mode="GRAPH_MODE"), MinimlError, "use ml.GRAPH_MODE or"),
+        (lambda: ml.manual_seed("7"), DTypeError, "a seed is an int; got '7' of type str"),
+        (lambda: ml.load_checkpoint(nn.ReLU(), "x"), CheckpointError, r"load_checkpoint\(path, ob"),
+    ],
+)  # fmt: skip
+def test_the_message_says_what_would_do(mistake, error, told):
+    with pytest.raises(error, match=told):
+        mistake()
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "told"),
+    [
+        (nn.Dense(2, 3), "parameters", r"trainable_params\(\)"),
+        (nn.Dense(2, 3), "forward", "construct"),
+        (ml.Tensor(X), "numpy", r"asnumpy\(\)"),
+        (ml.Tensor(X), "backward", r"grad\(f\)\(x\)"),
+        (ml.Tensor(X), "softmax", r"ops\.softmax\(t\)"),
+        (ml.Tensor(X), "nonsense", "no attribute 'nonsense'$"),
+        (nn.Dense(2, 3), "nonsense", "no attribute 'nonsense'$"),
+    ],
+)
+def test_names_from_elsewhere_lead_to_those_here(owner, name, told):
+    with pytest.raises(AttributeError, match=told):
+        getattr(owner, name)
+
+
+@pytest.mark.parametrize("leave", [float, lambda t: t.item(), lambda t: 2 * int(t)])
+def test_a_number_taken_out_of_a_gradient_is_not_its_result(leave):
+    with pytest.raises(GradientArgumentError, match="leaves the gradient behind"):
+        grad(lambda x: leave(ops.sum(x)))(X)
+    with pytest.raises(GradientArgumentError, match="leaves the gradient behind"):
+        vjp(lambda x: (x, leave(ops.sum(x))), X)
+
+
+def test_a_number_that_only_decides_may_be_taken_out():
+    def hinge(x):
+        return ops.sum(x) if float(ops.sum(x)) > 0 else 0.0
+
+    assert np.array_equal(grad(hinge)(X).asnumpy(), X)
+    assert np.array_equal(grad(lambda x: 1.0)(X).asnumpy(), 0 * X)
+
+
+def twice():
+    class TwiceHere(Primitive):
+        def infer_shape(self, x):
+            return x
+
+        def infer_dtype(self, x):
+            return x
+
+    return TwiceHere()
+
+
+def test_a_kernel_without_out_is_refused():
+    op = twice()
+
+    @kernel("TwiceHere", "cpu", "f->f", provider="no out")
+    def takes_no_out(x):
+        return x + x
+
+    with (
+        pytest.raises(DeclarationError, match="'takes_no_out' does not take out; a kernel fills"),
+        ml.context(providers=("no out",)),
+    ):
+        op(X)
+
+
+def test_a_kernel_that_returns_its_result_is_refused():
+    op = twice()
+
+    @kernel("TwiceHere", "cpu", "f->f", provider="returns")
+    def returns_it(x, *, out):
+        return x + x
+
+    with (
+        pytest.raises(DeclarationError, match="'returns_it' returned an array; a kernel fills"),
+        ml.context(providers=("returns",)),
+    ):
+        op(X)
+
+
+def test_a_primitive_without_dtype_rule_is_refused_where_it_is_defined():
+    with pytest.raises(DeclarationError, match="NoDType defines no infer_dtype; say what"):
+
+        class NoDType(Primitive):
+            def infer_shape(self, x):
+                return x
+
+
+def test_a_gradient_filed_by_name_for_a_class_that_has_one_is_refused():
+    with pytest.raises(DuplicateError, match="Exp has a bprop already, get_bprop_exp at"):
+
+        @bprop_getters.register("Exp")
+        def another(self):
+            return lambda x, out, dout: (dout,)
+
+
+def test_train_step_refuses_arguments_in_another_order():
+    net = nn.Dense(3, 2)
+    with pytest.raises(MinimlError, match="got Dense, SGD and CrossEntropyLoss; it takes a net"):
+        ml.train_step(net, sgd(net), nn.CrossEntropyLoss())
+
+
+def test_train_step_refuses_the_optimizer_of_another_net():
+    with pytest.raises(MinimlError, match="none of which Dense has; make it with"):
+        ml.train_step(nn.Dense(3, 2), nn.CrossEntropyLoss(), sgd(nn.Dense(3, 2)))
+
+
+def test_a_batch_given_as_one_tuple_is_refused():
+    net = nn.Dense(3, 2)
+    step = ml.train_step(net, nn.CrossEntropyLoss(), sgd(net))
+    with pytest.raises(ArityError, match=r"a tuple of 2 where it takes one tensor; pass them"):
+        step((X, LABELS))
+
+
+def test_a_graph_names_the_parameters_of_a_net_that_nobody_asked_for():
+    text = str(ml.trace(nn.Sequential(nn.Dense(3, 4), nn.Dense(4, 2)), X))
+    assert "state %0.weight: float32[3,4]" in text
+    assert "state %1.bias: float32[2]" in text
