@@ -70,7 +70,7 @@ def any_axis(self: Primitive, x: Any) -> Any:
 
 
 def last_axis(x, *, axis, out):
-    np.add.reduce(x, axis=x.ndim - 1, out=out)
+    np.einsum("...i->...", x, out=out)
 
 
 def only_one_shape(self: Primitive, x: Any) -> Any:
@@ -132,21 +132,21 @@ kernel("MemoryOrderSlope", "cpu", "ff->f", "dd->d")(in_memory_order)
 HELPERS: dict[Any, Primitive] = {clobbers: ClobberingSlope(), in_memory_order: MemoryOrderSlope()}
 
 RULES = (
-    Planted("ShapeOfSquares", TOTAL, "rule|shape|kernel", body={"infer_shape": last_of_square}),
-    Planted("ShapeUpToRankTwo", TOTAL, "rule|shape|kernel", body={"infer_shape": rank_two_only}),
-    Planted("ShapeOneTooLong", WAVE, "rule|shape|kernel", body={"infer_shape": one_more}),
-    Planted("ShapeOfFractions", WAVE, "rule|shape|draw", "tuple of ints",
+    Planted("ShapeOfSquares", TOTAL, "rules|kernels run|refusals", body={"infer_shape": last_of_square}),
+    Planted("ShapeUpToRankTwo", TOTAL, "rules|kernels run|refusals", body={"infer_shape": rank_two_only}),
+    Planted("ShapeOneTooLong", WAVE, "rules|kernels run|refusals", body={"infer_shape": one_more}),
+    Planted("ShapeOfFractions", WAVE, "rule|refusals", "tuple of ints",
         body={"infer_shape": fraction}),
-    Planted("AcceptsAnyShapes", PRODUCT, "rule|refus|kernel", body={"infer_shape": unchecked}),
-    Planted("AcceptsZeroD", TOTAL, "rule|refus|kernel", body={"infer_shape": any_axis},
+    Planted("AcceptsAnyShapes", PRODUCT, "refusals|kernels run", body={"infer_shape": unchecked}),
+    Planted("AcceptsZeroD", TOTAL, "refusals|kernels run", body={"infer_shape": any_axis},
         fn=last_axis, letters="fd"),
-    Planted("DTypeAlwaysFloat32", WAVE, "rule|dtype|kernel", body={"infer_dtype": always_float32}),
-    Planted("OneOutputForTwo", WAVE, "rule|shape|draw", body={"outputs": ("a", "b")},
+    Planted("DTypeAlwaysFloat32", WAVE, "rules|kernels run", body={"infer_dtype": always_float32}),
+    Planted("OneOutputForTwo", WAVE, "rules|refusals|draws", body={"outputs": ("a", "b")},
         outs="{0}{0}"),
-    Planted("WantsOneShape", WAVE, "draw", "OpInfo", body={"infer_shape": only_one_shape},
+    Planted("WantsOneShape", WAVE, "draws", "OpInfo", body={"infer_shape": only_one_shape},
         severity="any"),
-    Planted("WrongKnownValue", WAVE, "value", body={"infer_value": off_by_one_value}),
-    Planted("NotRowByRow", WAVE, "batch|vmap", fn=centred, bprop="none",
+    Planted("WrongKnownValue", WAVE, "infer_value", body={"infer_value": off_by_one_value}),
+    Planted("NotRowByRow", WAVE, "batching", fn=centred, bprop="none",
         body={"differentiable": False}, row={"batch_axes": (0,), "reference": None}),
 )  # fmt: skip
 
@@ -157,7 +157,7 @@ GRADIENTS = (
         bprop=rule(lambda x, y, dout: (dout * y, -dout * x))),
     Planted("SwappedGradients", PRODUCT, "gradient", "swap",
         bprop=rule(lambda x, y, dout: (dout * x, dout * y))),
-    Planted("IgnoresDout", PRODUCT, "gradient|bprop|linear",
+    Planted("IgnoresDout", PRODUCT, "gradient|bprop",
         bprop=rule(lambda x, y, dout: (y + 0.0 * dout, dout * x))),
     Planted("MissesAGradient", PRODUCT, "gradient",
         bprop=rule(lambda x, y, dout: (dout * y, None))),
@@ -167,7 +167,7 @@ GRADIENTS = (
         bprop=rule(lambda x, y, dout: (ops.sum(dout * y), dout * x))),
     Planted("GradientOfAnotherDType", PRODUCT, "bprop|gradient", "float64",
         bprop=rule(lambda x, y, dout: (ops.cast(dout * y, "float64"), dout * x))),
-    Planted("WrongInOrderTwo", PRODUCT, "second|gradient",
+    Planted("WrongInOrderTwo", PRODUCT, "gradient",
         bprop=rule(lambda x, y, dout: (dout * ops.stop_gradient(y), dout * x))),
     Planted("WrongInFloat32", PRODUCT, "gradient", "float32",
         bprop=worse_in("float32", 1.01)),
@@ -175,23 +175,23 @@ GRADIENTS = (
         bprop=worse_in("float16", 1.1)),
     Planted("WrongInRankThree", PRODUCT, "gradient",
         bprop=rule(lambda x, y, dout: (dout * y * (1.0 if len(x.shape) < 3 else 0.5), dout * x))),
-    Planted("NotLinear", PRODUCT, "gradient|linear",
+    Planted("NotLinear", PRODUCT, "gradient",
         bprop=rule(lambda x, y, dout: (dout * ops.abs(dout) * y, dout * x))),
     Planted("NoGradientAtAll", WAVE, "gradient|bprop", bprop="none"),
     Planted("SpreadsAlongAnotherAxis", TOTAL, "gradient", bprop=bprop_of(along_another)),
     Planted("ForgetsAlpha", SCALE, "gradient", bprop=bprop_of(lambda self, x, out, dout: (dout,))),
-    Planted("GradientWritesSavedInput", WAVE, "memory|saved|gradient", bprop=by_helper(clobbers),
+    Planted("GradientWritesSavedInput", WAVE, "memory|cotangents", bprop=by_helper(clobbers),
         letters="fd"),
-    Planted("GradientReadsMemoryOrder", WAVE, "layout|gradient", bprop=by_helper(in_memory_order),
+    Planted("GradientReadsMemoryOrder", WAVE, "cotangents", bprop=by_helper(in_memory_order),
         letters="fd"),
 )  # fmt: skip
 
 ATTRIBUTES = (
-    Planted("EqualWhateverItsAttribute", SCALE, "attribute",
+    Planted("EqualWhateverItsAttribute", SCALE, "attributes",
         body={"__eq__": lambda s, o: type(s) is type(o), "__hash__": lambda s: 1}),
-    Planted("LosesItsAttributeInPickle", SCALE, "attribute", "pickl",
+    Planted("LosesItsAttributeInPickle", SCALE, "attributes", "pickl",
         body={"__reduce__": rebuild_without}),
-    Planted("Unhashable", SCALE, "attribute", "hash", body={"__hash__": None}),
+    Planted("Unhashable", SCALE, "attributes", "hash", body={"__hash__": None}),
 )  # fmt: skip
 
 DEFINITIONS = RULES + GRADIENTS + ATTRIBUTES

@@ -199,7 +199,7 @@ def scale_samples(rng, dtype):
 
 
 SCALE = Subject(
-    {"__annotations__": {"alpha": float}, "alpha": 2.5, "infer_shape": same, "infer_dtype": floats},
+    {"__annotations__": {"alpha": float}, "alpha": 1.0, "infer_shape": same, "infer_dtype": floats},
     times,
     bprop_of(lambda self, x, out, dout: (dout * self.alpha,)),
     lambda x, alpha: x * alpha,
