@@ -10,12 +10,13 @@ import numpy as np
 from ...abstract import Abstract
 from ...bprop import bprop_getters
 from ...dtype import float64, is_float
-from ...errors import MinimlError
+from ...errors import BpropNotFoundError, MinimlError
 from ...tensor import Tensor
 from ..calls import Array, Arrays, Call
 from ..gradcheck import gradcheck
 from ..slope import Slope
 from ..tolerance import mismatch, unit_roundoff
+from .checks_kernels import alike_where_not_finite
 from .session import Problem
 from .values import LAYOUTS
 
@@ -65,6 +66,8 @@ def bprop(call: Call) -> Iterator[Problem]:
     )
     try:
         gradients = bprop_getters.get(primitive)(*args)
+    except BpropNotFoundError:
+        return  # a bprop that refuses, and says what to do instead
     except Exception as error:
         yield Problem(
             "raises",
@@ -115,7 +118,10 @@ def _returned(call: Call, gradients: Any) -> Iterator[Problem]:
 def gradient(call: Call) -> Iterator[Problem]:
     """Of order 1 and 2 in float64, and in narrower dtypes of order 1: what differences give."""
     order = 2 if Slope(call).dtypes() == {float64} else 1
-    report = gradcheck(call.primitive, *call.args(), order=order, raise_error=False)
+    try:
+        report = gradcheck(call.primitive, *call.args(), order=order, raise_error=False)
+    except BpropNotFoundError:
+        return
     for finding in report.findings:
         if finding.verdict != "wrong":
             continue
@@ -201,7 +207,7 @@ def _difference(call: Call, came: Arrays, right: Arrays) -> str | None:
     for i, (a, b) in enumerate(zip(came, right)):
         finite = np.abs(np.nan_to_num(b.astype(float64), posinf=0.0, neginf=0.0))
         scale = 16 * unit_roundoff(b.dtype) * float(finite.max(initial=0.0))
-        wrong = mismatch(a, b, call.terms, scale)
+        wrong = mismatch(a, alike_where_not_finite(a, b), call.terms, scale)
         if wrong is not None:
             return f"{i} {wrong}"
     return None

@@ -21,6 +21,8 @@ from .session import Problem
 from .values import LAYOUTS
 
 _NUDGES = 3
+_ROUNDINGS = 8  # of the size of inputs and outputs: not worth a finding
+_LOSS = 256  # roundings up to which an error may come from terms that cancel
 
 
 class Expected:
@@ -106,19 +108,40 @@ def _against(call: Call, expected: Expected, name: str, outs: Arrays) -> Iterato
         else (0.0,) * len(exact)
     )
     for i, (out, right, moved) in enumerate(zip(outs, exact, spreads)):
+        right = _where_too_large(out, right)
         wrong = mismatch(out, right, call.terms, moved)
         if wrong is None or (not expected.given and _jumps(expected, i, out, moved)):
             continue
-        rough = _rough(call, out, right)
-        ulps = _ulps(out, right)
+        degree = _degree(call, out, right)
+        if degree == "rounding":
+            continue
         yield Problem(
-            f"inaccurate {i}" if rough else f"wrong {i}",
-            f"{call}: output {i} of the kernel {name} {wrong} ({expected.source}){ulps}",
+            f"{degree} {i}",
+            f"{call}: output {i} of the kernel {name} {wrong} ({expected.source})"
+            f"{_ulps(out, right)}",
             "rewrite the formula so that terms do not cancel, or compute it in a wider dtype"
-            if rough
+            if degree == "inaccurate"
             else "correct the kernel for this dtype (or the reference, should that be wrong)",
-            "warning" if rough else "fault",
+            "warning" if degree == "inaccurate" else "fault",
         )
+
+
+def _where_too_large(out: Array, right: Array) -> Array:
+    """The exact result; where no number of the dtype is as large, whatever non-finite came."""
+    if not is_float(out.dtype) or out.shape != right.shape:
+        return right
+    limits = ml_dtypes.finfo(out.dtype)  # type: ignore[no-untyped-call]
+    numbers = out.astype(float64)
+    beyond = (np.abs(right) > 0.98 * float(limits.max)) & ~np.isfinite(numbers)
+    return np.where(beyond, numbers, right)
+
+
+def alike_where_not_finite(out: Array, right: Array) -> Array:
+    """`right`, with what came where neither is finite: inf and NaN follow the order of sums."""
+    if not is_float(out.dtype) or out.shape != right.shape:
+        return right
+    neither = ~np.isfinite(out.astype(float64)) & ~np.isfinite(right.astype(float64))
+    return np.where(neither, out, right).astype(right.dtype)
 
 
 def _floats(call: Call) -> set[DType]:
@@ -156,16 +179,32 @@ def _jumps(expected: Expected, i: int, out: Array, moved: Array | float) -> bool
     return False
 
 
-def _rough(call: Call, out: Array, right: Array) -> bool:
-    """True for a loss of accuracy, as by cancelling, rather than another number."""
+def _degree(call: Call, out: Array, right: Array) -> str:
+    """How wrong: by a "rounding" of numbers of this size, "inaccurate" (terms cancel), "wrong"."""
     if not is_float(out.dtype) or out.shape != right.shape:
-        return False
+        return "wrong"
     with np.errstate(all="ignore"):
         off = np.abs(out.astype(float64) - right)
-    if not np.isfinite(off[np.isfinite(right)]).all():
+    off = np.where(np.isnan(out.astype(float64)) & np.isnan(right), 0.0, off)
+    if not np.isfinite(off).all():
+        return "wrong"
+    u = unit_roundoff(out.dtype)
+    local = np.abs(np.where(np.isfinite(right), right, 0.0))
+    for a in call.arrays:
+        if is_float(a.dtype) and _spans(a, out):
+            local = np.maximum(local, np.abs(a.astype(float64)))
+    if bool((off <= _ROUNDINGS * u * local).all()):
+        return "rounding"
+    loose = min(_LOSS * u, np.sqrt(u)) * _scale(call, right)
+    return "inaccurate" if float(off.max()) <= loose else "wrong"
+
+
+def _spans(a: Array, out: Array) -> bool:
+    """True where each element of the output belongs to one of the input, as in broadcasting."""
+    try:
+        return np.broadcast_shapes(a.shape, out.shape) == out.shape
+    except ValueError:
         return False
-    worst = np.max(off, where=np.isfinite(off), initial=0.0)
-    return bool(worst <= np.sqrt(unit_roundoff(out.dtype)) * _scale(call, right))
 
 
 def _scale(call: Call, right: Array) -> float:
@@ -213,6 +252,7 @@ def layouts(call: Call) -> Iterator[Problem]:
             for i, (out, right) in enumerate(zip(came, wanted)):
                 scale = _scale(call, right) if is_float(right.dtype) else 0.0
                 u = unit_roundoff(out.dtype) if is_float(out.dtype) else 0.0
+                right = alike_where_not_finite(out, right)
                 wrong = mismatch(out, right, call.terms, scale * u)
                 if wrong is not None:
                     yield Problem(

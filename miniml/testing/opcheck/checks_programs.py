@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from ...bprop import bprop_getters
 from ...dtype import is_float
+from ...errors import BpropNotFoundError
 from ...graph.function import trace
 from ...graph.passes import pipeline
 from ...graph.passes.rewrite import everywhere
@@ -19,6 +21,7 @@ from ...tensor import Tensor
 from ..calls import Arrays, Call, as_tuple
 from ..slope import Slope
 from ..tolerance import mismatch, unit_roundoff
+from .checks_kernels import alike_where_not_finite
 from .launches import launch, launched
 from .session import Problem
 
@@ -51,7 +54,8 @@ def graph(call: Call) -> Iterator[Problem]:
     if slope.xs and _differentiable(call):
         douts = slope.cotangents(np.random.default_rng(0))
         given = [Tensor(a) for a in (*slope.xs, *douts)]
-        yield from _compiled(call, "the gradient", slope.pulled, given)
+        with suppress(BpropNotFoundError):  # a bprop that refuses, and says what to do instead
+            yield from _compiled(call, "the gradient", slope.pulled, given)
 
 
 def _specialized(call: Call) -> Iterator[Problem]:
@@ -125,7 +129,7 @@ def difference(call: Call, came: Arrays, right: Arrays) -> str | None:
             numbers = np.abs(b.astype(np.float64))
             largest = float(np.max(numbers, where=np.isfinite(numbers), initial=0.0))
             scale = unit_roundoff(b.dtype) * largest
-        wrong = mismatch(a, b, call.terms, scale)
+        wrong = mismatch(a, alike_where_not_finite(a, b), call.terms, scale)
         if wrong is not None:
             return f"output {i} {wrong}"
     return None

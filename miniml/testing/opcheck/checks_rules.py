@@ -25,6 +25,7 @@ def rules(call: Call) -> Iterator[Problem]:
         return
     said = [(o.shape, o.dtype) for o in call.inferred]
     yield from _pure(call)
+    yield from _declared(call)
     yield from _signature(call)
     for entry in call.entries() if launched(call) else ():
         error = failure(entry, call)
@@ -47,6 +48,23 @@ def rules(call: Call) -> Iterator[Problem]:
                 f"{call}: the rules say {_typed(said)}; the reference has shapes {shapes}",
                 "correct infer_shape (or the reference)",
             )
+
+
+def _declared(call: Call) -> Iterator[Problem]:
+    """For inputs of nearly this type too, the rules return shapes and dtypes (or refuse)."""
+    for _, arrays in _spoilt(call):
+        other = call.on(arrays)
+        try:
+            _ = other.inferred
+        except DeclarationError as error:
+            yield Problem(
+                "declaration",
+                f"for inputs {_types(other)}: {_first_line(error)}",
+                "return a tuple of ints from infer_shape and a dtype from infer_dtype, one per "
+                "output",
+            )
+        except Exception:  # refused: `refusals` looks at how
+            continue
 
 
 def _signature(call: Call) -> Iterator[Problem]:
@@ -102,14 +120,6 @@ def _bad(call: Call, what: str, arrays: tuple[Array, ...]) -> Iterator[Problem]:
                 "warning",
                 other,
             )
-    except DeclarationError as error:
-        yield Problem(
-            "declaration",
-            f"for inputs {_types(other)}: {_first_line(error)}",
-            "correct the rule",
-            "fault",
-            other,
-        )
     except Exception:  # refused: as it should be
         return
     else:

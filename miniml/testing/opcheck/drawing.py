@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -13,7 +14,7 @@ from ...backends import registry
 from ...dtype import DType, float32, float64, is_float
 from ...errors import MinimlError
 from ...primitive import Primitive
-from ..calls import Call, call_of, dtypes_of
+from ..calls import Array, Call, call_of, dtypes_of
 from ..opinfo import OpInfo
 from .shapes import Pattern, Shapes, accepts, extents, survey, symbols, why_refused
 from .values import KINDS, SMOOTH, draw
@@ -52,8 +53,42 @@ def drawn(primitive: Primitive, seed: int | None, keep: Callable[[Call], bool]) 
     """Calls of a primitive that its rules accept and `keep` does not turn away, simple ones first.
 
     Shapes come from what the shape rule accepts, dtypes from the kernel table, numbers from
-    `values`. seed: None draws the same calls every time.
+    `values`; some of the shapes are then taken with every dtype and every kind of number. seed:
+    None draws the same calls every time.
     """
+    found = _random(primitive, seed, keep)
+    return found + list(_completed(primitive, found, seed or 0, keep))
+
+
+def _completed(
+    primitive: Primitive, found: list[Call], seed: int, keep: Callable[[Call], bool]
+) -> Iterator[Call]:
+    """Calls in every dtype, for floats with every kind of number."""
+    small = [c for c in found if c.arrays and all(1 <= a.size <= 64 for a in c.arrays)]
+    several = [c for c in small if any(a.size > 1 for a in c.arrays)] or small
+    for number, dtypes in enumerate(signatures(primitive)):
+        shaped = [c for c in several if len(c.arrays) == len(dtypes)]
+        floats = any(map(is_float, dtypes))
+        for k, kind in enumerate(KINDS if floats else ("ordinary", "huge")) if shaped else ():
+            like = shaped[(number * len(KINDS) + k) % len(shaped)]
+            shapes = tuple(a.shape for a in like.arrays)
+            arrays = _numbers(kind, shapes, dtypes, seed + 97 * number + 7 * k)
+            call = Call(primitive, arrays, smooth=kind in SMOOTH)
+            if accepts(primitive, shapes, dtypes) and keep(call):
+                yield call
+
+
+def _numbers(kind: str, shapes: Shapes, dtypes: Dtypes, seed: int) -> tuple[Array, ...]:
+    """Arrays of one kind; of the kinds at the ends of a dtype's range only one of them is."""
+    floats = any(map(is_float, dtypes))
+    extreme = kind in ("tiny", "huge") and floats
+    return tuple(
+        draw("ordinary" if extreme and i != seed % len(shapes) else kind, s, d, seed + i, floats)
+        for i, (s, d) in enumerate(zip(shapes, dtypes))
+    )
+
+
+def _random(primitive: Primitive, seed: int | None, keep: Callable[[Call], bool]) -> list[Call]:
     import hypothesis
     from hypothesis import strategies as st
 
@@ -62,7 +97,7 @@ def drawn(primitive: Primitive, seed: int | None, keep: Callable[[Call], bool]) 
     usable = [d for d in table if surveys.get(_like(d, surveys))]
     if primitive.const_inputs or not usable:
         return []
-    examples = min(50 + 10 * len(usable), 150) if usable[0] else 1
+    examples = min(40 + 6 * len(usable), 100) if usable[0] else 1
     found: list[Call] = []
 
     def body(data: Any) -> None:
@@ -73,11 +108,8 @@ def drawn(primitive: Primitive, seed: int | None, keep: Callable[[Call], bool]) 
         chosen = data.draw(st.integers(0, 2**20))
         if shapes is None:
             return
-        floats = any(map(is_float, dtypes))
-        arrays = [
-            draw(kind, s, d, chosen + i, floats) for i, (s, d) in enumerate(zip(shapes, dtypes))
-        ]
-        call = Call(primitive, tuple(arrays), smooth=kind in SMOOTH)
+        arrays = _numbers(kind, shapes, dtypes, chosen)
+        call = Call(primitive, arrays, smooth=kind in SMOOTH)
         if max((o.size for o in call.inferred), default=0) <= _LARGEST and keep(call):
             found.append(call)
 
@@ -154,9 +186,18 @@ def sampled(primitive: Primitive, info: OpInfo, seed: int | None) -> Iterator[Ca
             if sample.attrs:
                 made, given = type(primitive)(**sample.attrs), dict(sample.attrs)
             try:
-                yield call_of(made, sample, info, given)
+                call = call_of(made, sample, info, given)
+                _ = call.inferred
             except MinimlError:
                 continue
+            yield call
+
+
+def informed(call: Call, info: OpInfo) -> Call:
+    """A drawn call, with the OpInfo's reference where any input is in its domain."""
+    if info.domain is not None or (call.arrays and call.dtypes[0] not in dtypes_of(info)):
+        return call
+    return replace(call, info=info, given=_differing(call.primitive), smooth=False)
 
 
 def _differing(primitive: Primitive) -> dict[str, Any]:

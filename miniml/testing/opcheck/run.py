@@ -12,7 +12,7 @@ from ...errors import ArityError, MinimlError
 from ...primitive import Primitive
 from ..calls import Call, call_of
 from ..opinfo import OpInfo, Sample
-from .drawing import ENOUGH, drawn, sampled, signatures, why_none
+from .drawing import ENOUGH, drawn, informed, sampled, signatures, why_none
 from .launches import failure, launched, refused_by_value
 from .report import Finding, OpCheckError, OpReport, in_order
 from .reproduce import program
@@ -104,8 +104,10 @@ def _one(primitive: Primitive, info: OpInfo | None, inputs: tuple[Any, ...]) -> 
 
 def _calls(primitive: Primitive, info: OpInfo | None, seed: int | None) -> list[Call]:
     """Samples, smaller ones first, then drawn calls."""
-    given = list(sampled(primitive, info, seed)) if info is not None else []
-    return given + drawn(primitive, seed, lambda call: not refused_by_value(call))
+    found = drawn(primitive, seed, lambda call: not refused_by_value(call))
+    if info is None:
+        return found
+    return [*sampled(primitive, info, seed), *(informed(call, info) for call in found)]
 
 
 def _runs(call: Call) -> bool:

@@ -59,8 +59,8 @@ REST = (
     Check("batching", batching, 40, batched),
     Check("graph", graph, 8, compilable),
     Check("bprop", bprop, 24, _graded_once),
-    Check("cotangents", cotangents, 16, _pulled, trusted=True),
+    Check("gradient cotangents", cotangents, 16, _pulled, trusted=True),
     Check("gradient", gradient, 16, _smooth, trusted=True),
-    Check("narrow gradient", gradient, 12, _smooth_narrow, trusted=True),
+    Check("gradient in narrow dtypes", gradient, 12, _smooth_narrow, trusted=True),
 )
 CHECKS = tuple(check.name for check in (*FIRST, *REST))

@@ -27,6 +27,11 @@ def draw(kind: str, shape: Shape, dtype: DType, seed: int, beside_floats: bool) 
         return np.asarray(rng.integers(0, 2, shape)).astype(bool)
     if is_float(dtype):
         return np.asarray(_FLOATS[kind](rng, shape, dtype)).astype(dtype)
+    if kind == "huge" and not beside_floats:
+        half = 2 ** (4 * dtype.itemsize - 1)  # products still fit
+        return np.asarray(rng.integers(0 if dtype.kind == "u" else -half, half, shape)).astype(
+            dtype
+        )
     top = 2 if beside_floats else 4
     low = 0 if beside_floats or dtype.kind == "u" else 1 if kind == "positive" else -3
     return np.asarray(rng.integers(low, top, shape)).astype(dtype)
