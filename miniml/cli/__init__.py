@@ -17,7 +17,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if argv is None else argv)
     if given[:1] == ["bench"]:  # its options are its own
         return _bench(given[1:])
-    options = _parser().parse_args(given)
+    parser = _parser()
+    if not given:
+        parser.print_help(sys.stderr)
+        return 2
+    options = parser.parse_args(given)
     try:
         return int(options.run(options))
     except NonFiniteError as error:
@@ -84,16 +88,20 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _count(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{value} is no number of epochs; give 1 or more")
-    return value
+    return _whole(text, "number of epochs", 1)
 
 
 def _seed(text: str) -> int:
-    value = int(text)
-    if value < 0:
-        raise argparse.ArgumentTypeError(f"{value} is no seed; give 0 or more")
+    return _whole(text, "seed", 0)
+
+
+def _whole(text: str, what: str, least: int) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        value = least - 1
+    if value < least:
+        raise argparse.ArgumentTypeError(f"{text!r} is no {what}; give a whole number from {least}")
     return value
 
 

@@ -97,6 +97,7 @@ def _gradient(primitive: type[Primitive]) -> str:
 
 def _kernels(name: str) -> Iterator[str]:
     """One block per function: its signatures, then its source."""
+    shown: set[str] = set()  # a function that also runs through a wrapper is printed once
     for device in ("cpu", "cuda"):
         groups: dict[int, list[KernelEntry]] = {}
         for entry in registry.table.get((name, device), ()):
@@ -106,7 +107,10 @@ def _kernels(name: str) -> Iterator[str]:
             signatures = " ".join(str(e.signature) for e in entries)
             needs = f", requires {' '.join(first.requires)}" if first.requires else ""
             yield f"{device}, from {first.provider!r}{needs}: {signatures}"
-            yield textwrap.indent(_body(first), "    ")
+            body = _body(first)
+            head, _, source = body.partition("\n")
+            yield textwrap.indent(head if source in shown else body, "    ")
+            shown.add(source)
 
 
 def _body(entry: KernelEntry) -> str:
@@ -116,9 +120,11 @@ def _body(entry: KernelEntry) -> str:
         return f"C expression: {entry.body.text}"
     if isinstance(entry.body, RawSource):
         return f"CUDA C, filed at {_near(entry.where)}\n{entry.body.source}"
-    wrapper = entry.body.__qualname__.partition(".<locals>")[0]
-    through = f"through {wrapper}: " if hasattr(entry.body, "__wrapped__") else ""
-    return through + _source(entry.body)
+    if not hasattr(entry.body, "__wrapped__"):
+        return _source(entry.body)
+    code: Any = getattr(entry.body, "__code__", None)  # __qualname__ is that of what is wrapped
+    wrapper = code.co_qualname.partition(".<locals>")[0] if code else type(entry.body).__name__
+    return f"through {wrapper}: {_source(entry.body)}"
 
 
 def _tests(class_name: str) -> Iterator[str]:

@@ -81,7 +81,14 @@ def test_an_absent_device_is_one_sentence_and_exit_code_2(folder):
 
 
 @pytest.mark.parametrize(
-    "options", [["--device", "abacus"], ["--epochs", "0"], ["--seed", "-1"], ["--mode", "fast"]]
+    "options",
+    [
+        ["--device", "abacus"],
+        ["--epochs", "0"],
+        ["--seed", "-1"],
+        ["--mode", "fast"],
+        ["--epochs", "x"],
+    ],
 )
 def test_other_bad_options_are_refused_too(folder, capsys, options):
     try:
@@ -91,6 +98,13 @@ def test_other_bad_options_are_refused_too(folder, capsys, options):
     assert code == 2
     assert capsys.readouterr().err
     assert not list(folder.iterdir())
+
+
+def test_without_a_command_it_lists_them(capsys):
+    assert cli.main([]) == 2
+    shown = capsys.readouterr().err
+    for command in ("demo", "doctor", "show", "summary", "bench"):
+        assert f"\n    {command} " in shown
 
 
 def test_a_run_that_goes_wrong_stops_and_names_the_operation(folder, capsys):

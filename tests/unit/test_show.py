@@ -36,3 +36,9 @@ def test_class_and_function_names_are_one(name):
 def test_an_unknown_name_gets_suggestions():
     with pytest.raises(MinimlError, match=r"no primitive is called 'soft_max2'; near it: "):
         find("soft_max2")
+
+
+def test_a_kernel_that_also_runs_through_a_wrapper_is_printed_once():
+    text = describe(LeakyReLU)
+    assert text.count("def leaky_relu(") == 1
+    assert "through in_float32: miniml/backends/cpu/activation.py:" in text
