@@ -59,6 +59,11 @@ def file_spec(spec: OpSpec) -> None:
         raise
 
 
+def forget_spec(name: str) -> None:
+    """Take a primitive's spec back, because the primitive is being defined again."""
+    specs.pop(name, None)
+
+
 def kernel(
     name: str,
     device: str,

@@ -165,6 +165,31 @@ def test_a_new_kernel_is_taken_up() -> None:
     assert float(quick(ones(1))) == 2
 
 
+def test_a_primitive_defined_again_is_taken_up() -> None:
+    def define(factor: int) -> Any:
+        class Again(ml.Primitive):
+            """x, whose shape rule pretends that it is longer."""
+
+            def infer_shape(self, x: Any) -> Any:
+                return (x[0] * factor,)
+
+            def infer_dtype(self, x: Any) -> Any:
+                return x
+
+        return Again
+
+    made = [define(1)]
+    ml.kernel("Again", "cpu", "f->f")(lambda x, *, out: out.fill(1))
+
+    def fn(x: Any) -> Any:
+        return made[0]()(x)
+
+    quick = ml.jit(fn)
+    assert quick(ones(2)).shape == (2,)
+    made[0] = define(3)
+    assert quick(ones(2)).shape == (6,)
+
+
 def test_a_new_gradient_rule_and_a_new_pass_are_taken_up() -> None:
     class Thrice(ml.Primitive):
         """3 x."""
