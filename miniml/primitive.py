@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 
 from . import attributes
 from .attributes import EMPTY, Field
-from .backends.registry import OpSpec, file_spec, forget_spec
+from .backends.registry import OpSpec, file_spec
 from .errors import (
     AttributeRefusedError,
     DeclarationError,
@@ -77,7 +77,7 @@ class Primitive:
         cls._classic = getattr(cls.__init__, "_miniml_classic", False)
         cls._infers_value = hasattr(cls, "infer_value")
         _claim_name(cls)
-        file_spec(_spec(cls))
+        file_spec(_spec(cls), redefined=cls.name in primitives)
         primitives[cls.name] = cls
 
     def __init__(self, *args: Any, **kwargs: Any):
@@ -250,10 +250,7 @@ def _promoted_positions(cls: type[Primitive]) -> tuple[int, ...] | None:
 
 def _claim_name(cls: type[Primitive]) -> None:
     other = primitives.get(cls.name)
-    if other is None:
-        return
-    if _identity(other) == _identity(cls):
-        forget_spec(cls.name)  # its rules may have changed: what was compiled from it is stale
+    if other is None or _identity(other) == _identity(cls):
         return
     raise DuplicateError(
         f"primitive name {cls.name!r} is taken by {other.__module__}.{other.__qualname__}, defined "

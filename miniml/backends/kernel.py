@@ -26,8 +26,10 @@ class KernelNode:
 class Kernel:
     """Base of kernels that prepare once per shape and may own workspace.
 
-    The life: `prepare(node)`, then any number of `launch`, `resize(node)` when shapes change,
-    `release()` at the end. Attributes are in `node.attrs`.
+    The life: `prepare(node)`, then any number of `launch`, `resize(node)` should an owner give it
+    another shape, `release()` at the end. Attributes are in `node.attrs`. The runtime makes an
+    instance for each shape, and releases it when the program or the eager cache that holds it is
+    dropped.
     """
 
     def prepare(self, node: KernelNode) -> None:

@@ -9,9 +9,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ..dtype import DType, bfloat16, float32, float64, letter
+from ..dtype import DType, letter
 from ..errors import DeclarationError, DuplicateError, KernelNotFoundError
 from . import declare
+from .fitting import format_fits, supported, widenings
+from .fitting import machine_features as machine_features
 from .kernel import Body, Expression, KernelEntry, KernelNode, Launch, RawSource
 from .signature import KernelAttr, Signature, parse
 
@@ -40,14 +42,22 @@ table: dict[tuple[str, str], list[KernelEntry]] = {}
 version = 0
 
 
-def file_spec(spec: OpSpec) -> None:
-    """File what a primitive is called and what it takes; kernels filed earlier are checked now."""
+def file_spec(spec: OpSpec, redefined: bool = False) -> None:
+    """File what a primitive is called and what it takes; kernels filed earlier are checked now.
+
+    redefined: the class took the place of an earlier definition of itself (a notebook cell run
+    again), so what was compiled from that one is stale, and kernels that fitted only that one are
+    dropped instead of refusing the new one.
+    """
     global version
     previous = specs.get(spec.name)
-    if previous == spec:
+    if previous == spec and not redefined:
         return
     version += 1
     specs[spec.name] = spec
+    if redefined:
+        _drop_misfits(spec)
+        return
     try:
         for (name, _), entries in table.items():
             for entry in entries if name == spec.name else ():
@@ -59,9 +69,18 @@ def file_spec(spec: OpSpec) -> None:
         raise
 
 
-def forget_spec(name: str) -> None:
-    """Take a primitive's spec back, because the primitive is being defined again."""
-    specs.pop(name, None)
+def _drop_misfits(spec: OpSpec) -> None:
+    for (name, _), entries in table.items():
+        if name == spec.name:
+            entries[:] = [e for e in entries if _fits_spec(e, spec)]
+
+
+def _fits_spec(entry: KernelEntry, spec: OpSpec) -> bool:
+    try:
+        declare.check(entry, spec)
+    except DeclarationError:
+        return False
+    return True
 
 
 def kernel(
@@ -95,10 +114,13 @@ def kernel(
     if not signatures:
         raise DeclarationError(f"kernel for {name} has no signature; add one, such as 'f->f'")
     parsed = [parse(s) for s in signatures]
-    where = _caller()
+    module, where = _caller()
 
     def register(body: B) -> B:
-        owner = f"{getattr(body, '__module__', '')}.{getattr(body, '__qualname__', '')}"
+        if isinstance(body, (Expression, RawSource)):
+            owner = module
+        else:
+            owner = f"{getattr(body, '__module__', '')}.{getattr(body, '__qualname__', '')}"
         for signature in parsed:
             entry = KernelEntry(
                 name, device, signature, provider, body, requires, priority, inplace, view,
@@ -141,11 +163,13 @@ def raw_kernel(
     kernel(name, "cuda", *signatures, provider=provider)(RawSource(source, entry, launch, macros))
 
 
-def _caller() -> str:
+def _caller() -> tuple[str, str]:
+    """The module that files a kernel, and the place in it."""
     frame = sys._getframe(2)
     if frame.f_globals.get("__name__") == __name__:
         frame = frame.f_back or frame
-    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+    module = frame.f_globals.get("__name__", "")
+    return module, f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
 def _file(entry: KernelEntry) -> None:
@@ -170,9 +194,15 @@ def _file(entry: KernelEntry) -> None:
 
 
 def _same_author(a: KernelEntry, b: KernelEntry) -> bool:
-    """A notebook cell run twice files the same thing from the same place: that replaces it."""
-    if isinstance(a.body, (Expression, RawSource)) or isinstance(b.body, (Expression, RawSource)):
-        return a.where == b.where
+    """A notebook cell run twice files the same thing from the same place: that replaces it.
+
+    Text has no name of its own: it is the same on the same line, and where one module has two
+    files, which are two runs of a cell.
+    """
+    texts = [isinstance(e.body, (Expression, RawSource)) for e in (a, b)]
+    if any(texts):
+        two_files = a.where.rpartition(":")[0] != b.where.rpartition(":")[0]
+        return all(texts) and (a.where == b.where or (a.owner == b.owner and two_files))
     return a.owner == b.owner and "." in a.owner and not isinstance(a.body, np.ufunc)
 
 
@@ -199,11 +229,12 @@ def select(
     layout, "NCHW"); machine features the kernel requires; exact input (and, where given, output)
     dtypes; providers as the context ranks them; priority. If no kernel takes the inputs exactly,
     the first lossless widening of all inputs to one dtype. KernelNotFoundError lists what exists
-    and what came.
+    and what came, or names a provider that has filed nothing at all.
     """
     home = "cuda" if device.startswith("cuda") else "cpu"
+    _known_providers(name, providers)
     filed = table.get((name, home), ())
-    entries = [e for e in filed if supported(e) and _format_fits(e, formats)]
+    entries = [e for e in filed if supported(e) and format_fits(e, formats)]
     exact = _best(entries, dtypes, outputs, providers)
     if exact is not None:
         return Selection(exact, None, f"exact dtypes, provider {exact.provider!r}")
@@ -214,7 +245,7 @@ def select(
             f"{', '.join(d.name for d in dtypes)}; the kernel {other.describe()} gives "
             f"{other.signature}; make the rule and the signature agree"
         )
-    for wide in _widenings(dtypes):
+    for wide in widenings(dtypes):
         found = _best(entries, (wide,) * len(dtypes), None, providers)
         if found is not None:
             came = "".join(map(letter, dtypes))
@@ -222,23 +253,17 @@ def select(
     raise KernelNotFoundError(_not_found(name, device, home, dtypes))
 
 
-def _format_fits(entry: KernelEntry, formats: tuple[str | None, ...]) -> bool:
-    """True when every input is in the memory format the kernel asks for, if it asks for one."""
-    for i, wanted in enumerate(entry.signature.input_formats):
-        came = (formats[i] if i < len(formats) else None) or "NCHW"
-        if wanted not in (None, "DefaultFormat", came):
-            return False
-    return True
-
-
-def supported(entry: KernelEntry) -> bool:
-    """True when this machine has every feature the kernel requires."""
-    return all(machine_features().get(f.upper(), False) for f in entry.requires)
-
-
-def machine_features() -> dict[str, bool]:
-    """CPU features by NumPy's names (AVX2, AVX512F, NEON, ...), True where present."""
-    return dict(np._core._multiarray_umath.__cpu_features__)  # type: ignore[attr-defined]
+def _known_providers(name: str, providers: tuple[str, ...]) -> None:
+    """KernelNotFoundError for a provider that has filed no kernel for anything."""
+    if not providers:
+        return
+    known = {BUILTIN, *(e.provider for entries in table.values() for e in entries)}
+    unknown = [p for p in providers if p not in known]
+    if unknown:
+        raise KernelNotFoundError(
+            f"{name} got providers={providers!r}, but {unknown[0]!r} has filed no kernel; those "
+            f"that have are {', '.join(sorted(known))}"
+        )
 
 
 def _best(
@@ -257,24 +282,6 @@ def _best(
         return place, -e.priority
 
     return min((e for e in entries if fits(e)), key=rank, default=None)
-
-
-_WIDER = "bhilefd"
-
-
-def _widenings(dtypes: tuple[DType, ...]) -> list[DType]:
-    """Dtypes that hold every value of every input, the narrowest first."""
-    if not dtypes:
-        return []
-    return [w for w in map(np.dtype, _WIDER) if all(_lossless(d, w) for d in dtypes)]
-
-
-def _lossless(a: DType, b: DType) -> bool:
-    if a == bfloat16:
-        return b in (float32, float64)
-    if b.kind == "f" and (a.kind == "b" or (a.itemsize == 8 and a.kind in "iu")):
-        return False  # NumPy calls int64 -> float64 safe; it loses bits above 2**53
-    return bool(np.can_cast(a, b, "safe"))
 
 
 def _not_found(name: str, device: str, home: str, dtypes: tuple[DType, ...]) -> str:

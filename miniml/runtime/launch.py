@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
+from weakref import finalize
 
 import numpy as np
 
@@ -23,9 +24,10 @@ Arrays = tuple[Array, ...]
 Launcher = Callable[[Arrays], Arrays]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Prepared:
-    """A kernel bound to one call's shapes, dtypes and attributes.
+    """A kernel bound to one call's shapes, dtypes and attributes; a class kernel's `release` is
+    called when nothing uses this any more.
 
     single: the primitive has one output, so a function kernel gets `out` bare, not as a tuple.
     function: the function kernel with its attributes bound, or specialised for the node.
@@ -74,7 +76,10 @@ def prepare(
     elif selection.entry.view is None:
         check_fills(selection.entry)
     function = _bound(selection.entry, node)
-    return Prepared(selection, node, outputs, instance, primitive._single, function)
+    prepared = Prepared(selection, node, outputs, instance, primitive._single, function)
+    if instance is not None:
+        finalize(prepared, instance.release)
+    return prepared
 
 
 def _bound(entry: KernelEntry, node: KernelNode) -> Callable[..., Any]:
@@ -102,7 +107,6 @@ def _filling(prepared: Prepared, dtypes: tuple[DType, ...]) -> Launcher:
     """Fresh outputs of these dtypes, filled by the kernel."""
     shapes = tuple(o.shape for o in prepared.outputs)
     fill = prepared.function
-    instance = prepared.instance
     entry = prepared.entry
 
     def empty(arrays: Arrays) -> Arrays:
@@ -123,6 +127,7 @@ def _filling(prepared: Prepared, dtypes: tuple[DType, ...]) -> Launcher:
         return outs
 
     def owned(arrays: Arrays) -> Arrays:
+        instance = prepared.instance  # by way of what keeps it from being released
         assert instance is not None
         outs = tuple(map(np.empty, shapes, dtypes))
         scratch = tuple(np.empty(w.shape, w.dtype) for w in instance.workspace())
@@ -131,7 +136,7 @@ def _filling(prepared: Prepared, dtypes: tuple[DType, ...]) -> Launcher:
 
     if prepared.empty:
         return empty
-    return owned if instance is not None else one if prepared.single else several
+    return owned if prepared.instance is not None else one if prepared.single else several
 
 
 def _widened(prepared: Prepared, cast: DType) -> Launcher:

@@ -1,5 +1,7 @@
 """Kernels: signatures, duplicates, what is checked when they are filed, and their calls."""
 
+import gc
+
 import numpy as np
 import pytest
 
@@ -190,6 +192,30 @@ class TestCalls:
         assert life[0] == ("prepare", "KerClass", (1,), {"scale": 3.0})
         assert [step for step, *_ in life] == ["prepare", "launch", "launch"]
         assert life[1] == ("launch", None)
+
+    def test_a_class_kernel_is_released_when_nothing_can_launch_it_any_more(self):
+        life = []
+
+        @kernel("KerFreed", "cpu", "f->f")
+        class Freed(Kernel):
+            def launch(self, inputs, workspace, outputs, stream):
+                outputs[0][...] = inputs[0]
+
+            def release(self):
+                life.append(self.node.inputs[0].shape)
+
+        op = primitive("KerFreed")()
+        compiled = ml.jit(op)
+        compiled(ml.Tensor([1.0])), compiled(ml.Tensor(1.0)), op(ml.Tensor([1.0, 2.0]))
+        gc.collect()
+        assert life == []
+        del compiled
+        gc.collect()
+        assert sorted(life) == [(), (1,)]
+        kernel("KerFreed", "cpu", "d->d")(Freed)  # drops what was prepared with other kernels
+        op(ml.Tensor([1.0]))
+        gc.collect()
+        assert life[2:] == [(2,)]
 
 
 SOURCE = 'extern "C" __global__ void row_sum(const T* x, T* out, long n) { /* ... */ }'

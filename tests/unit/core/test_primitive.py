@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 import miniml as ml
-from miniml import Primitive, PrimitiveWithInfer, kernel, prim_attr_register
-from miniml.bprop import bprop_getters
+from miniml import Primitive, PrimitiveWithInfer, prim_attr_register
 from miniml.errors import (
     ArityError,
     AttributeRefusedError,
@@ -289,32 +288,6 @@ class TestNames:
 
         assert primitives["CoreGlobal"] is CoreLocal
         assert repr(CoreLocal()) == "CoreGlobal()"
-
-    def test_the_same_cell_run_twice_replaces(self):
-        def cell(factor):
-            class CoreCell(Primitive):
-                def infer_shape(self, x):
-                    return x
-
-                def infer_dtype(self, x):
-                    return x
-
-            @bprop_getters.register(CoreCell)
-            def get_bprop(self):
-                return lambda x, out, dout: (dout * factor,)
-
-            @kernel("CoreCell", "cpu", "f->f")
-            def core_cell(x, *, out):
-                np.multiply(x, factor, out=out)
-
-            return CoreCell
-
-        first = cell(2.0)
-        assert first()(ml.Tensor(3.0)).item() == 6.0
-        second = cell(5.0)
-        assert primitives["CoreCell"] is second
-        assert second()(ml.Tensor(3.0)).item() == 15.0
-        assert ml.grad.grad(second())(3.0).item() == 5.0
 
     def test_no_inference_is_refused_at_definition(self):
         with pytest.raises(DeclarationError, match="CoreNone defines no infer_shape"):

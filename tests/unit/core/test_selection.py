@@ -5,7 +5,7 @@ import pytest
 
 import miniml as ml
 from miniml import elementwise_kernel, kernel
-from miniml.backends import registry
+from miniml.backends import fitting, registry
 from miniml.dtype import ALL, FLOATS, INTEGERS
 from miniml.errors import DeclarationError, KernelNotFoundError
 from tests.unit.core.kernels import constant, primitive
@@ -28,11 +28,18 @@ class TestSelection:
             assert op(x).item() == 1.0
         assert op(x).item() == 0.0
 
-    def test_an_unknown_provider_is_passed_over(self):
+    def test_a_provider_without_this_kernel_is_passed_over_and_an_unknown_one_refused(self):
         op = primitive()()
         kernel("KerOne", "cpu", "f->f")(constant(1))
-        with ml.context(providers=("nobody",)):
+        kernel("KerOther", "cpu", "f->f", provider="mine")(constant(2))
+        with ml.context(providers=("mine", "miniml")):
             assert op(ml.Tensor(0.0)).item() == 1.0
+        for run in (op, ml.jit(op)):
+            with (
+                ml.context(providers=("mine", "nobody")),
+                pytest.raises(KernelNotFoundError, match="'nobody' has filed no kernel"),
+            ):
+                run(ml.Tensor(0.0))
 
     def test_machine_features_then_priority(self):
         op = primitive()()
@@ -81,7 +88,7 @@ class TestSelection:
     @pytest.mark.parametrize("source", ALL)
     @pytest.mark.parametrize("target", ALL)
     def test_widening_loses_nothing(self, source, target):
-        if not registry._lossless(source, target):
+        if not fitting._lossless(source, target):
             return
         low, high = _ends(source)
         for value in (low, high):

@@ -43,7 +43,7 @@ def test_recompilations_say_why() -> None:
     quick(ones(2), 2)
     quick(ones(3), 2)
     quick(ones(3), 2.0)
-    with ml.context(providers=("mine",)):
+    with ml.context(providers=("miniml",)):
         quick(ones(3), 2.0)
     why = quick.recompilations
     assert why[0] == "first call"
