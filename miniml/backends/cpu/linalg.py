@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,8 @@ from .filing import INT, LOW, WIDE, file, in_float32, same
 def matmul(x: Array, y: Array, *, transpose_x: bool, transpose_y: bool, out: Array) -> None:
     if y.ndim == 2 and x.ndim > 2 and not transpose_x and x.flags.c_contiguous:
         # One product instead of one per batch entry.
-        x, out = x.reshape(-1, x.shape[-1]), out.reshape(-1, out.shape[-1])
+        rows = prod(x.shape[:-1])  # not -1: NumPy cannot tell it beside an extent of 0
+        x, out = x.reshape(rows, x.shape[-1]), out.reshape(rows, out.shape[-1])
     np.matmul(x.mT if transpose_x else x, y.mT if transpose_y else y, out=out)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -36,8 +37,9 @@ def _factors(x: Any, y: Any, dout: Any, turned_x: bool, turned_y: bool) -> tuple
         dx = product(dout, y, False, not turned_y)
     if len(y.shape) == 2 and len(x.shape) > 2 and not turned_x:
         # y serves the whole batch: one product over all rows instead of a sum of products.
-        x = ops.reshape(x, (-1, x.shape[-1]))
-        dout = ops.reshape(dout, (x.shape[0], dout.shape[-1]))
+        rows = prod(x.shape[:-1])
+        x = ops.reshape(x, (rows, x.shape[-1]))
+        dout = ops.reshape(dout, (rows, dout.shape[-1]))
     if turned_y:
         dy = product(dout, x, True, turned_x)
     else:

@@ -128,3 +128,13 @@ def test_refusals_say_what_came():
         ml.Tensor([1.0]) @ 2.0
     with pytest.raises(ShapeError, match="Einsum equation 'i-j' has the term 'i-j'"):
         ops.einsum("i-j", np.ones(2))
+
+
+@pytest.mark.parametrize(
+    "shapes", [((0, 0, 0), (0,)), ((2, 3, 0), (0, 4)), ((0, 2, 0), (0, 4)), ((2, 0, 3), (3, 4))]
+)
+def test_empty_stacks_have_products_and_gradients(shapes):
+    x, y = map(np.ones, shapes)
+    out, pull = vjp(ops.matmul, x, y)
+    assert np.array_equal(out.asnumpy(), np.matmul(x, y))
+    assert [g.shape for g in pull(ops.ones_like(out))] == list(shapes)
