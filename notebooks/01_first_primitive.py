@@ -13,7 +13,7 @@
 #
 # A primitive is one operation. What it *is* - its attributes, the shape and dtype of its result -
 # is a class; its gradient and its kernels are functions that are registered for it. This notebook
-# defines three of them, uses them in a network, and differentiates through them.
+# defines four of them, uses them in networks, and differentiates through them.
 
 # %%
 import numpy as np
@@ -30,8 +30,6 @@ from miniml import (
     prim_attr_register,
 )
 from miniml.grad import GradOperation, bprop_getters, grad
-
-ml.manual_seed(0)
 
 # %% [markdown]
 # ## Snake: an activation for periodic data
@@ -93,6 +91,7 @@ class SnakeLayer(nn.Cell):
         return self.snake(x)
 
 
+ml.manual_seed(0)  # equal seeds give equal weights
 net = nn.Sequential(nn.Dense(1, 32), SnakeLayer(2.0), nn.Dense(32, 1))
 step = ml.train_step(net, nn.MSELoss(), optim.Adam(net.trainable_params(), lr=0.01))
 points = np.linspace(-3, 3, 64, dtype=np.float32)[:, None]
@@ -102,7 +101,7 @@ print(f"mean squared error: {losses[0]:.3f} at first, {losses[-1]:.5f} after {le
 # %% [markdown]
 # ## The classic spelling: a transpose whose permutation is an input
 #
-# In MindSpore's spelling, attributes are the arguments of an `__init__` under
+# Those who come from MindSpore may keep its spelling: attributes are the arguments of an `__init__` under
 # `@prim_attr_register`, and kernels declare their types with `KernelAttr`. `perm` is an input
 # that must be known when the call is made - a *const input* - so the kernel gets it by keyword and
 # `KernelAttr` does not count it.
