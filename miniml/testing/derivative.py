@@ -7,7 +7,7 @@ with a pole or a kink nearby does not blur the others.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -79,7 +79,7 @@ class Line:
     def slopes(self) -> Slopes:
         """The derivatives at 0 that the values so far support.
 
-        Components that never changed by a bit have derivative 0 without error.
+        Components that never changed by a bit have derivative 0, to their rounding.
         """
         order = np.argsort(self.steps)[::-1]
         h = np.array(self.steps)[order]
@@ -92,39 +92,52 @@ class Line:
         down = np.array([self.below[k][columns] for k in order])
         with np.errstate(all="ignore"):
             found = _slopes(h, up, down, y0, 2 * self.unit[columns] * np.abs(y0))
-        return _spread(found, columns, self.origin.size)
+        still = 2 * self.unit * np.abs(self.origin) / h[0]
+        return _spread(found, columns, np.where(np.isfinite(still), still, 0.0))
 
 
 def _slopes(h: Array, up: Array, down: Array, y0: Array, floor: Array) -> Slopes:
     rows = (up - down) / (2 * h[:, None])
     rough = extrapolate(h, rows, floor, 2, ROUNDING)
-    placed = np.where(np.isfinite(rough.value), EPS * np.abs(rough.value), 0.0)
-    noise = np.maximum(floor + placed, 2 * _residual(h, rows, rough))
-    central = _doubted(h, rows, extrapolate(h, rows, noise, 2, ROUNDING))
+    least = floor + np.where(np.isfinite(rough.value), EPS * np.abs(rough.value), 0.0)
+    noise, structured = _noise(h, rows, rough, least)
+    central = extrapolate(h, rows, noise, 2, ROUNDING)
+    doubt = np.where(structured | _finer(h, rows, central, least), np.inf, 0.0)
+    central = replace(central, truncation=central.truncation + doubt)
     right = extrapolate(h, (up - y0) / h[:, None], noise, 1, ONE_SIDED)
     left = extrapolate(h, (y0 - down) / h[:, None], noise, 1, ONE_SIDED)
     return Slopes(central, right, left, noise)
 
 
-def _residual(h: Array, rows: Array, rough: Estimate) -> Array:
-    """The noise of y that shows at steps below the best one: there the derivative is known."""
-    sharp = _next_column(h, _next_column(h, rows, 1, 2), 2, 2)
-    steps = h[2:, None]
-    seen = steps * np.abs(sharp - rough.value)
-    seen = np.where(np.isfinite(seen) & (steps < rough.step), seen, 0.0)
-    return np.asarray(seen.max(axis=0, initial=0.0))
+def _noise(h: Array, rows: Array, rough: Estimate, least: Array) -> tuple[Array, Array]:
+    """The noise of y, from the steps below the best one, where the derivative is known.
 
-
-def _doubted(h: Array, rows: Array, found: Estimate) -> Estimate:
-    """The estimate, in doubt where the two smallest steps agree on another slope.
-
-    Noise makes them disagree with one another as much as with the estimate; a structure that is
-    finer than the steps does not.
+    There y is off by h |quotient - derivative|. Noise is as large at one step as at another;
+    where it fades with h it is no noise but structure that the best step was too large to see
+    (second result: such an estimate is worth nothing).
     """
-    away = np.minimum(np.abs(rows[-1] - found.value), np.abs(rows[-2] - found.value))
-    finer = (np.abs(rows[-1] - rows[-2]) < 0.3 * away) & (away > found.truncation)
-    doubt = np.where(finer & np.isfinite(away), 2 * away + found.rounding, 0.0)
-    return Estimate(found.value, found.truncation + doubt, found.rounding, found.step)
+    steps, column = h[:, None], rows
+    seen = steps * np.abs(rows - rough.value)
+    for c in range(1, min(COLUMNS, len(h) - 1) + 1):
+        column = _next_column(h, column, c, 2)
+        seen[c:] = np.fmin(seen[c:], steps[c:] * np.abs(column - rough.value))
+    seen = np.where(np.isfinite(seen) & (steps < rough.step), seen, 0.0)
+    largest = seen.max(axis=0, initial=0.0)
+    lowest = np.where(steps <= 4 * h[-1], seen, 0.0).max(axis=0, initial=0.0)
+    structured = (lowest < largest / 8) & (largest > 32 * least)
+    return np.maximum(least, 2 * largest), structured
+
+
+def _finer(h: Array, rows: Array, found: Estimate, least: Array) -> Array:
+    """True where the smallest steps agree with one another, but not with the estimate.
+
+    Noise would make them disagree with one another as much.
+    """
+    last = rows[-3:]
+    away = np.abs(last - found.value).min(axis=0)
+    among = last.max(axis=0) - last.min(axis=0)
+    seen = away > np.maximum(found.truncation + found.rounding, 8 * least / h[-1])
+    return np.asarray((among < 0.3 * away) & seen)
 
 
 def extrapolate(h: Array, rows: Array, noise: Array, power: int, blur: float) -> Estimate:
@@ -167,26 +180,29 @@ def _next_column(h: Array, previous: Array, c: int, power: int) -> Array:
     return np.asarray(previous[1:] + (previous[1:] - previous[:-1]) / ratio)
 
 
-def _spread(found: Slopes, columns: Array, m: int) -> Slopes:
+def _spread(found: Slopes, columns: Array, still: Array) -> Slopes:
+    """The slopes of all components: those of `columns`, and 0 +- still of the others."""
+    zeros = np.zeros(still.size)
+
     def wide(e: Estimate) -> Estimate:
-        parts = [np.zeros(m) for _ in range(4)]
+        parts = [zeros.copy(), zeros.copy(), still.copy(), zeros.copy()]
         for part, value in zip(parts, (e.value, e.truncation, e.rounding, e.step), strict=True):
             part[columns] = value
         return Estimate(*parts)
 
-    noise = np.zeros(m)
+    noise = zeros.copy()
     noise[columns] = found.noise
     return Slopes(wide(found.central), wide(found.right), wide(found.left), noise)
 
 
 FIRST, HALVINGS, ROWS = 0.1, 6, 26
-SENTINELS = (50.0, 3000.0)
+SENTINELS = (50.0, 1300.0, 2000.0, 3000.0)
 
 
 def climb(line: Line, first: float, done: Callable[[Slopes], bool]) -> Slopes:
     """Measure from step `first` down, halving it, until `done` or no smaller step can help.
 
-    Two far smaller steps are measured at once: they show noise and structure that the larger
+    Some far smaller steps are measured at once: they show noise and structure that the larger
     ones miss.
     """
     count = HALVINGS
@@ -235,7 +251,7 @@ def converged(origin: Array) -> Callable[[Slopes], bool]:
             sharp = (central.error <= 1e-9 * np.abs(central.value)) | (
                 central.error <= 1e-12 * size
             )
-            blurred = np.isfinite(central.error) & (central.rounding >= central.truncation)
+            blurred = central.rounding >= central.truncation
         return bool(np.all(sharp | blurred | slopes.kink))
 
     return done

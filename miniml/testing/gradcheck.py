@@ -102,10 +102,15 @@ def _checked(
 ) -> GradReport:
     report = GradReport(problem.name, strict=strict)
     rng = np.random.default_rng(seed)
-    point = problem.point
+    point, fixed = problem.point, set[int]()
     for order in range(1, highest + 1):
         subject = _subject(problem.maps(order, point), point, report)
-        _check_order(subject, order, rng, report)
+        if fixed:
+            report.notes.append(
+                f"order {order}: {len(fixed)} elements without a derivative of order {order - 1} "
+                "are held fixed"
+            )
+        fixed |= _check_order(subject, order, rng, report, fixed)
         report.forward_calls += subject.forward_calls
         if report.wrong or order == highest:
             break
@@ -138,19 +143,16 @@ def _subject(map_: Map, point: Arrays, report: GradReport) -> Subject:
 
 
 def _check_order(
-    subject: Subject, order: int, rng: np.random.Generator, report: GradReport
-) -> None:
+    subject: Subject, order: int, rng: np.random.Generator, report: GradReport, fixed: set[int]
+) -> set[int]:
+    """Judge one order; returns the elements that have no derivative, or none that was found."""
     search = Search(subject, order, rng)
     try:
         gradient, faults = check_linearity(subject, order, rng)
         if order == 1:
             report.gradients = subject_arrays(subject, gradient)
-        members = np.flatnonzero(np.isfinite(subject.x))
-        seen = probe(subject, members, rng)
-        search.examine(seen)
-        _file_check(report, order, "a random direction, steps like the numbers", seen)
-        if not any(f.verdict == WRONG for f in search.found):
-            _second(search, order, report)
+        members = np.setdiff1d(np.flatnonzero(np.isfinite(subject.x)), sorted(fixed))
+        _directions(search, members, report)
         if faults and not any(f.verdict == WRONG for f in search.found):
             search.found += faults
     except WrongGradientForm as error:
@@ -164,25 +166,24 @@ def _check_order(
         )  # fmt: skip
     report.findings += search.found
     report.judged += len(search.judged)
+    report.notes += search.notes
+    return set(range(subject.x.size)) - search.judged | search.kinks
 
 
-def _second(search: Search, order: int, report: GradReport) -> None:
-    """Another direction, with equal steps in each array: small elements count as large ones do."""
-    if not search.judged:
-        return
-    members = np.array(sorted(search.judged))
-    kinks = {f.index for f in search.found}
-    if kinks:
-        members = np.array(
-            [m for m in members if search.leaf_of(int(m)).index(int(m)) not in kinks]
-        )
-    if not members.size:
-        return
-    seen = probe(search.subject, members, search.rng, uniform=True)
-    if seen.agrees:
-        _file_check(report, order, "a random direction, equal steps", seen)
+def _directions(search: Search, members: Array, report: GradReport) -> None:
+    """Two random directions: one with steps like the numbers, one with equal steps in each array.
+
+    One of them that is clean judges all members, if the other agrees.
+    """
+    both = [probe(search.subject, members, search.rng, uniform) for uniform in (False, True)]
+    for seen, what in zip(both, ("steps like the numbers", "equal steps"), strict=True):
+        if seen.agrees and seen.sharp:
+            _file_check(report, search.order, f"a random direction, {what}", seen)
+    wrong = [seen for seen in both if not seen.agrees]
+    if wrong or not any(seen.clean for seen in both):
+        search.examine(wrong[0] if wrong else both[0])
     else:
-        search.examine(seen, uniform=True)
+        search.judged.update(members.tolist())
 
 
 def _file_check(report: GradReport, order: int, what: str, seen: Probe) -> None:

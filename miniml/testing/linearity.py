@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from .gradreport import WRONG, Finding
-from .probe import random_signs
+from .probe import random_signs, sizes_of
 from .subject import Subject
 from .tolerance import unit_roundoff
 
@@ -21,7 +21,8 @@ def check_linearity(
 ) -> tuple[Array, list[Finding]]:
     """The gradient for a random cotangent v, and what is not linear.
 
-    pull(2v + w) = 2 pull(v) + pull(w) up to rounding, which is measured by moving v by a unit;
+    pull(2v + w) = 2 pull(v) + pull(w) up to rounding: of the result, of the outputs (whose terms
+    may cancel in it), and what moving v by a unit does;
     pull(0) = 0 exactly. One finding per argument, at its worst element.
     """
     m = subject.y.size
@@ -32,6 +33,8 @@ def check_linearity(
     ]
     unit = max(units)
     near = subject.pull(v * (1 + 2 * unit * rng.choice([-1.0, 1.0], size=m)))
+    sizes = sizes_of(subject, uniform=False)
+    natural = float(np.sum(np.abs(subject.y), where=np.isfinite(subject.y)))
     found = []
     with np.errstate(invalid="ignore", over="ignore"):
         wanted = 2 * pv + pw
@@ -43,8 +46,8 @@ def check_linearity(
         part = leaf.part
         size = max(_largest(g[part]) for g in (pv, pw, both))
         spread = _largest(wiggle[part])
-        bar = ROUNDINGS * unit * size + 16 * spread
         position = leaf.start + _worst(error[part])
+        bar = ROUNDINGS * unit * (size + natural / sizes[position]) + 16 * spread
         off = none[part]
         if np.any(np.isfinite(off) & (off != 0)):
             k = leaf.start + _worst(np.abs(off))

@@ -24,7 +24,8 @@ class Probe:
 
     analytic: <g, u> with g = pull(v). The numeric side is the interval from `low` to `high`,
     a point unless an output has a kink, give or take `bar`. parts: g * u, element by element.
-    lost: outputs without a derivative there. blurred: the bar is too wide to judge anything.
+    without: the outputs that have no derivative there, kinks included; lost: how many, without
+    kinks, and how many parts are not finite. blurred: the bar is too wide to judge anything.
     """
 
     members: Array
@@ -38,6 +39,8 @@ class Probe:
     parts: Array
     lost: int
     blurred: bool
+    uniform: bool
+    without: Array
 
     @property
     def numeric(self) -> float:
@@ -58,6 +61,11 @@ class Probe:
     def sharp(self) -> bool:
         """Every output has a derivative, or one on each side, and the bar is narrow."""
         return not self.lost and not self.blurred
+
+    @property
+    def hopeless(self) -> bool:
+        """Not sharp for a reason that smaller parts are unlikely to cure."""
+        return self.blurred or 4 * self.lost > max(3, np.count_nonzero(self.slopes.noise))
 
     @property
     def clean(self) -> bool:
@@ -111,7 +119,7 @@ def probe(
     line = Line(lambda t: subject(subject.x + t * u), subject.y, subject.unit)
     slopes = climb(line, first * rng.uniform(0.7, 1.0), converged(subject.y))
     v = random_signs(rng, subject.y.size) * _weights(subject, slopes)
-    found = _compare(subject, members, u, v, slopes)
+    found = _compare(subject, members, u, v, slopes, uniform)
     if found.agrees or found.kinked:
         return found
     return _widened(subject, found, rng)
@@ -133,7 +141,9 @@ def _weights(subject: Subject, slopes: Slopes) -> Array:
         return np.where(usable, np.maximum(least / width, 1e-100), 0.0)
 
 
-def _compare(subject: Subject, members: Array, u: Array, v: Array, slopes: Slopes) -> Probe:
+def _compare(
+    subject: Subject, members: Array, u: Array, v: Array, slopes: Slopes, uniform: bool
+) -> Probe:
     used = v != 0
     w = v[used]
     central, right, left = (
@@ -157,11 +167,14 @@ def _compare(subject: Subject, members: Array, u: Array, v: Array, slopes: Slope
     analytic = math.fsum(parts) if finite.all() or np.isfinite(parts).all() else math.nan
     typical = float(np.sqrt(np.sum(finite**2)))
     size = float(np.sum(np.abs(w * np.where(np.isfinite(subject.y), subject.y, 0.0)[used])))
-    unseen = typical <= 4 * EPS * size and bar <= 1e-9 * size
+    unseen = typical <= 16 * EPS * size and bar <= 1e-9 * size
     blurred = not (bar <= SHARP * max(typical, high - low) or unseen or bar == 0)
-    lost = int(np.sum(~used & _meant(subject, slopes)))
-    lost += int(np.sum(~np.isfinite(parts))) + _unresolved(subject, slopes, used)
-    return Probe(members, u, v, slopes, analytic, low, high, bar, parts, lost, blurred)
+    vague = (~used & _meant(subject, slopes)) | _unresolved(subject, slopes, used)
+    lost = int(np.sum(vague)) + int(np.sum(~np.isfinite(parts)))
+    without = vague | slopes.kink
+    return Probe(
+        members, u, v, slopes, analytic, low, high, bar, parts, lost, blurred, uniform, without
+    )
 
 
 def _meant(subject: Subject, slopes: Slopes) -> Array:
@@ -169,25 +182,35 @@ def _meant(subject: Subject, slopes: Slopes) -> Array:
     return np.asarray(np.isfinite(subject.y) & ~np.isfinite(slopes.central.error))
 
 
-def _unresolved(subject: Subject, slopes: Slopes, used: Array) -> int:
+def _unresolved(subject: Subject, slopes: Slopes, used: Array) -> Array:
     error, value = slopes.central.error, np.abs(slopes.central.value)
     with np.errstate(invalid="ignore"):
         vague = (error > SHARP * value) & (error > 1e4 * subject.unit * np.abs(subject.y))
         typical = float(np.median(value[used])) if used.any() else 0.0
         vague &= (error > 1e-6 * typical) & ~slopes.kink & used
-    return int(np.sum(vague))
+    return np.asarray(vague)
 
 
 def _widened(subject: Subject, found: Probe, rng: np.random.Generator) -> Probe:
-    """The probe with a bar that also holds the rounding of an ill-conditioned pull-back."""
+    """The probe with a bar that also holds the rounding of an ill-conditioned pull-back.
+
+    It is what the gradient changes by when the point moves by a unit in the last place; first the
+    whole point, or only the members where that takes the rest across a kink.
+    """
+    typical = float(np.sqrt(np.sum(found.parts**2)))
+    moved = _wiggle(subject, found, rng, np.flatnonzero(np.isfinite(subject.x)))
+    if not moved <= 0.01 * typical:
+        moved = _wiggle(subject, found, rng, found.members)
+    bar = found.bar + 8 * moved
+    return replace(found, bar=bar, blurred=found.blurred or bar > SHARP * typical)
+
+
+def _wiggle(subject: Subject, found: Probe, rng: np.random.Generator, which: Array) -> float:
     moved = 0.0
     for _ in range(2):
         x = subject.x.copy()
-        x[found.members] *= 1 + 2 * EPS * rng.choice([-1.0, 1.0], size=found.members.size)
+        x[which] *= 1 + 2 * EPS * rng.choice([-1.0, 1.0], size=which.size)
         near = subject.pulled(subject.linearize_at(x), found.v)[found.members]
         change = float(np.sum(near * found.u[found.members])) - found.analytic
         moved = max(moved, abs(change)) if math.isfinite(change) else moved
-    bar = found.bar + 8 * moved
-    typical = float(np.sqrt(np.sum(found.parts**2)))
-    blurred = found.blurred or bar > SHARP * typical
-    return replace(found, bar=bar, blurred=blurred)
+    return moved

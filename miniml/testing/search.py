@@ -14,8 +14,8 @@ from .subject import Leaf, Subject
 
 Array = np.ndarray[Any, Any]
 
-MOST = 8
-CALLS = 6000
+MOST, MANY = 8, 32
+CALLS = 1500, 6000  # to spend on what agrees, and on what does not
 FINER = 3e-3, 1e-5
 
 
@@ -29,31 +29,84 @@ class Search:
     found: list[Finding] = field(default_factory=list)
     judged: set[int] = field(default_factory=set)
     suspects: list[int] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    kinks: set[int] = field(default_factory=set)
 
     def leaf_of(self, position: int) -> Leaf:
         """The argument that an element belongs to."""
         return next(f for f in self.subject.leaves if f.start <= position < f.start + f.size)
 
-    def examine(self, seen: Probe, uniform: bool = False, blurs: int = 0) -> None:
-        """Judge all members of a probe: at once if it is clean, else half by half."""
+    def examine(self, seen: Probe, blurs: int = 0) -> None:
+        """Judge all members of a probe: at once if it is clean, else part by part."""
         members = seen.members
+        if seen.agrees and not seen.clean:
+            seen = self.again(seen)
         if seen.clean:
             self.judged.update(members.tolist())
         elif members.size == 1:
             self._element(int(members[0]), seen)
-        elif self._full() or (blurs > 2 and seen.agrees and not seen.kinked):
+        elif self._full(seen) or (blurs > 2 and seen.agrees and not seen.kinked):
             self._whole(seen)
-        else:
-            blurs += seen.agrees and not seen.kinked
+        elif not self._separated(seen):
+            blurs += seen.hopeless and seen.agrees and not seen.kinked
             before = len(self.found)
             for half in self._halves(members):
-                self.examine(probe(self.subject, half, self.rng, uniform), uniform, blurs)
+                self.examine(probe(self.subject, half, self.rng, seen.uniform), blurs)
             if len(self.found) == before and not seen.agrees:
-                self._joint(seen, uniform)
+                self._joint(seen)
 
-    def _full(self) -> bool:
+    def again(self, seen: Probe) -> Probe:
+        """The same members with steps of the other kind, if that is clean or tells of a fault."""
+        other = probe(self.subject, seen.members, self.rng, not seen.uniform)
+        return other if other.clean or not other.agrees else seen
+
+    def _full(self, seen: Probe) -> bool:
         wrong = sum(f.verdict == WRONG for f in self.found)
-        return wrong >= MOST or self.subject.forward_calls > CALLS
+        return wrong >= MOST or self.subject.forward_calls > (CALLS[0] if seen.agrees else CALLS[1])
+
+    def _separated(self, seen: Probe) -> bool:
+        """Judge one by one the elements behind outputs without a derivative, and then the rest.
+
+        False if some such output depends on several elements, or there is none.
+        """
+        sources = sources_of(self.subject, seen)
+        if sources is None:
+            return False
+        broken = ~np.isfinite(seen.parts)
+        apart = np.union1d(sources[sources >= 0], seen.members[broken]).astype(np.int64)
+        if not apart.size or apart.size == seen.members.size == 1:
+            return False
+        valid = set(self._valid_kinks(seen, sources).tolist())
+        shown = [i for i in apart.tolist() if i in valid]
+        for count, i in enumerate(apart.tolist()):
+            if i in valid and count >= MANY:
+                continue
+            if i not in valid and self._full(seen):
+                break
+            self._element(i, probe(self.subject, np.array([i]), self.rng))
+        self.judged.update(shown)
+        self.kinks.update(shown)
+        if len(shown) > MANY:
+            self.notes.append(f"{len(shown)} elements lie on kinks; {MANY} of them are listed")
+        rest = np.setdiff1d(seen.members, apart)
+        if rest.size:
+            self.examine(probe(self.subject, rest, self.rng, seen.uniform))
+        return True
+
+    def _valid_kinks(self, seen: Probe, sources: Array) -> Array:
+        """Of the elements with a kink, those whose gradient lies between the one-sided slopes."""
+        kinks = np.flatnonzero(seen.slopes.kink & (sources >= 0))
+        v = np.zeros(sources.size)
+        v[kinks] = random_signs(self.rng, kinks.size)
+        given = self.subject.pull(v) * seen.u
+        right, left = seen.slopes.right, seen.slopes.left
+        sides = np.sort(np.stack([v * right.value, v * left.value])[:, kinks], axis=0)
+        error = (np.abs(v) * (right.error + left.error))[kinks]
+        low, high = np.zeros(given.size), np.zeros(given.size)
+        np.add.at(low, sources[kinks], sides[0] - error)
+        np.add.at(high, sources[kinks], sides[1] + error)
+        found = np.unique(sources[kinks])
+        return found[(low[found] <= given[found]) & (given[found] <= high[found])]
 
     def _halves(self, members: Array) -> tuple[Array, Array]:
         middle = members.size // 2
@@ -63,9 +116,9 @@ class Search:
         cut = int(min(cuts, key=lambda c: abs(int(c) - middle))) if cuts else middle
         return members[:cut], members[cut:]
 
-    def _joint(self, seen: Probe, uniform: bool) -> None:
+    def _joint(self, seen: Probe) -> None:
         """Every part is right, the whole was not: once more, then say so."""
-        again = probe(self.subject, seen.members, self.rng, uniform)
+        again = probe(self.subject, seen.members, self.rng, seen.uniform)
         if again.agrees:
             return
         self._whole(again, "each part agrees, all together do not: f is not differentiable here")
@@ -121,6 +174,7 @@ class Search:
             self._file(WRONG, leaf, index, sharp[-1], self._wrong_by(sharp[-1]))
         elif sharp and sharp[0].kinked:
             self.judged.add(position)
+            self.kinks.add(position)
             self._file(KINK, leaf, index, sharp[0], "a valid subgradient")
         elif broken(tries):
             self._file(NEAR_KINK, leaf, index, tries[-1], "slopes change within the smallest step")
@@ -131,6 +185,29 @@ class Search:
         if seen.kinked:
             return "outside the one-sided slopes"
         return ""
+
+
+def sources_of(subject: Subject, seen: Probe) -> Array | None:
+    """For each output without a derivative, the one member it depends on; -1 for the others.
+
+    None if one of them depends on several. Bit by bit of the members' numbers: half of them moves
+    at a time, and shows in the outputs.
+    """
+    bad = seen.without
+    moved = [np.zeros(bad.size, bool), np.zeros(bad.size, bool)]
+    number = np.zeros(bad.size, np.int64)
+    count = seen.members.size
+    for bit in range(max(count - 1, 1).bit_length()):
+        ones = (np.arange(count) >> bit & 1).astype(bool)
+        for value, half in ((0, seen.members[~ones]), (1, seen.members[ones])):
+            u = np.zeros(subject.x.shape)
+            u[half] = seen.u[half]
+            y = subject(subject.x + 0.07 * u)
+            moved[value] = (y != subject.y) & bad
+        if (moved[0] & moved[1]).any() or (bad & ~moved[0] & ~moved[1]).any():
+            return None
+        number += moved[1].astype(np.int64) << bit
+    return np.where(bad, seen.members[np.minimum(number, count - 1)], -1)
 
 
 def broken(tries: list[Probe]) -> bool:
