@@ -1,7 +1,7 @@
 """`python -m benchmarks`: run every measurement and print its result beside the aim."""
 
 from benchmarks import compile as once
-from benchmarks import peers, train_step
+from benchmarks import checkers, peers, train_step
 from benchmarks.measure import machine
 
 
@@ -30,6 +30,8 @@ def main() -> None:
         f"import numpy {theirs * 1e3:.0f} ms, import miniml {ours * 1e3:.0f} ms, "
         f"ratio {ratio:.2f}; {verdict(ratio, 2.5)}"
     )
+    if checkers.others():
+        checkers.run()
 
 
 if __name__ == "__main__":

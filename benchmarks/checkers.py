@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -11,7 +10,7 @@ import numpy as np
 
 from benchmarks import peer_opcheck
 from benchmarks.measure import machine
-from benchmarks.peer_gradcheck import Checker, ask, checkers, versions
+from benchmarks.peer_gradcheck import SYSTEMS, Checker, ask, checkers, present, versions
 from tests.faults.gradients import CONTRACTS, FACTORS, KINDS, PLACES
 from tests.faults.rows import Pair, WrongPair
 from tests.faults.shaped import SHAPED
@@ -24,8 +23,8 @@ SINGLES = 200
 WRONG = {
     "a factor": FACTORS,
     "one place": PLACES,
-    "a kind of mistake": KINDS,
-    "layout, contract, memory": CONTRACTS,
+    "a mistake of a kind": KINDS,
+    "layout, form or memory": CONTRACTS,
 }
 
 
@@ -88,24 +87,27 @@ def milliseconds(checker: Checker) -> float:
     return 1e3 * median(s.seconds for s in said if s is not None)
 
 
+def column(checker: Checker) -> list[str]:
+    """The numbers of one checker, one for each row of the table."""
+    cells = [str(count(checker, rows)) for rows in WRONG.values()]
+    named = count(checker, [r for r in PLACES if r.index is not None])
+    alone = count(checker, singles())
+    cells += [f"{named.named} of {named.tried}", str(alone), f"{alone.named} of {alone.tried}"]
+    cells += [str(count(checker, rows)) for rows in correct().values()]
+    return [*cells, f"{milliseconds(checker):.1f}"]
+
+
 def table() -> str:
-    """The table, as Markdown."""
-    right, one = correct(), singles()
-    placed = [r for r in PLACES if r.index is not None]
-    head = ["checker", *(f"wrong: {name}" for name in WRONG), "element named"]
-    head += [f"one element by 1 %, {SINGLES} draws", *(f"alarms: {name}" for name in right), "ms"]
-    lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
-    for checker in checkers():
-        cells = [checker.name, *(str(count(checker, rows)) for rows in WRONG.values())]
-        named = count(checker, placed)
-        cells.append(f"{named.named} of {named.tried}")
-        alone = count(checker, one)
-        cells.append(f"{alone.found} ({alone.named} named)")
-        cells += [str(count(checker, rows)) for rows in right.values()]
-        cells.append(f"{milliseconds(checker):.1f}")
-        lines.append("| " + " | ".join(cells) + " |")
-        print(lines[-1], flush=True)
-    return "\n".join(lines)
+    """The table, as Markdown: a row for each measurement, a column for each checker."""
+    names = [f"wrong by {name}: found" for name in WRONG]
+    names += ["the element named", "one element in 2 to 500 wrong by 1 %: found", "and named"]
+    names += [f"correct, {name}: alarms" for name in correct()]
+    names.append("milliseconds for a small correct function, median")
+    every = checkers()
+    rows = zip(names, *map(column, every), strict=True)
+    head = ["", *(checker.name for checker in every)]
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def text() -> str:
@@ -123,15 +125,21 @@ def store(new: str) -> None:
     DOCUMENT.write_text(f"{before}{BEGIN}\n\n{new}\n\n{END}{after}", "utf-8")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--write", action="store_true", help=f"store the tables in {DOCUMENT.name}")
-    write = parser.parse_args().write
+def others() -> bool:
+    """True where a checker to compare with is installed."""
+    return any(map(present, SYSTEMS))
+
+
+def run() -> None:
+    """Print the tables, and store them where every system is installed, so that none is lost."""
     found = text()
     print(found)
-    if write:
+    if all(map(present, SYSTEMS)):
         store(found)
+        print(f"stored in {DOCUMENT.name}")
+    else:
+        print(f"not stored: that takes {', '.join(SYSTEMS)}")
 
 
 if __name__ == "__main__":
-    main()
+    run()

@@ -17,6 +17,7 @@ from miniml.testing import gradcheck_vjp
 from tests.faults.rows import Arrays, Pair, WrongPair
 
 LARGEST_JACOBIAN = 4_000_000
+SYSTEMS = ("torch", "jax", "autograd")
 
 
 class Said(NamedTuple):
@@ -200,4 +201,4 @@ def checkers() -> list[Checker]:
 
 def versions() -> str:
     """The systems that are installed, with their versions."""
-    return ", ".join(f"{p} {version(p)}" for p in ("torch", "jax", "autograd") if present(p))
+    return ", ".join(f"{p} {version(p)}" for p in SYSTEMS if present(p))

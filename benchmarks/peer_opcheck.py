@@ -126,5 +126,4 @@ def table() -> str:
         tried = [s for s in said if s is not None]
         own = [ours_says(row) for row in rows]
         lines.append(f"| {name} | {sum(tried)} of {len(tried)} | {sum(own)} of {len(own)} |")
-        print(lines[-1], flush=True)
     return "\n".join(lines)
