@@ -1,7 +1,7 @@
 """`python -m benchmarks`: run every measurement and print its result beside the aim."""
 
-from benchmarks import compile as once
 from benchmarks import checkers, peers, train_step
+from benchmarks import compile as once
 from benchmarks.measure import machine
 
 
