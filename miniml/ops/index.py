@@ -108,8 +108,8 @@ class TakeAlongAxis(Primitive):
 class PutAlongAxisAdd(Primitive):
     """Zeros with `extent` entries along `axis`, to which updates are added where indices say.
 
-    The transpose of TakeAlongAxis: indices broadcast to the shape of updates, and positions named
-    more than once get the sum.
+    The transpose of TakeAlongAxis: indices broadcast to the shape of updates except along `axis`,
+    where there is one for each, and positions named more than once get the sum.
     """
 
     axis: int
@@ -117,10 +117,11 @@ class PutAlongAxisAdd(Primitive):
 
     def infer_shape(self, updates: Shape, indices: Shape) -> Shape:
         axis = normal_axis("PutAlongAxisAdd", self.axis, len(updates))
-        if len(indices) != len(updates) or not broadcasts_to(indices, updates):
+        alike = len(indices) == len(updates) and indices[axis] == updates[axis]
+        if not alike or not broadcasts_to(indices, updates):
             raise ShapeError(
                 f"PutAlongAxisAdd got updates of shape {updates} and indices of shape {indices}; "
-                "indices must have that rank and broadcast to it"
+                f"indices must have that rank, broadcast to it and be as long along axis {axis}"
             )
         return (*updates[:axis], self.extent, *updates[axis + 1 :])
 
@@ -163,6 +164,12 @@ class Scatter(Primitive):
     index: tuple[Any, ...]
 
     def infer_shape(self, x: Shape, value: Shape, *indices: Shape) -> Shape:
+        named = sum(item == "tensor" for item in self.index)
+        if named != len(indices):
+            raise ShapeError(
+                f"Scatter got {len(indices)} index tensors; its index {self.index} has places for "
+                f"{named}"
+            )
         wanted = analyse("Scatter", self.index, x).region(indices)
         if not broadcasts_to(value, wanted):
             raise ShapeError(

@@ -203,6 +203,8 @@ ROWS = (
     OpInfo(ops.PutAlongAxisAdd, puttings, reference=put_along_axis_add,
            refused=(
                Refusal((X, I64), "must have that rank", {"axis": 1, "extent": 2}, ShapeError),
+               Refusal((X, I64[:1, None]), "as long along axis 1", {"axis": 1, "extent": 2},
+                       ShapeError),
                Refusal((X[:, :2], I64[None] + 2), "index 3 for axis 1 of extent 3",
                        {"axis": 1, "extent": 3}, OutOfRangeError),
            )),
@@ -221,6 +223,8 @@ ROWS = (
                        {"index": ("tensor",)}, OutOfRangeError),
                Refusal((X, X[0]), "index 2 for axis 0 of extent 2", {"index": (2,)},
                        OutOfRangeError),
+               Refusal((X, X[0], I64), "1 index tensors; its index .* has places for 0",
+                       {"index": (0,)}, ShapeError),
                Refusal((X, X[0]), "3 indices for a tensor of shape", {"index": (0, 0, 0)},
                        ShapeError),
                Refusal((X, X[0]), "'...' 2 times", {"index": (..., ...)}, ShapeError),

@@ -139,7 +139,8 @@ ROWS = (
         Refusal((np.ones((2, 0)), FIRST), "C at least 1", error=ShapeError),
         Refusal((LOGITS.astype(int), FIRST), "float tensor; got int64", error=DTypeError),
     )),
-    OpInfo(ops.CrossEntropyGrad, cross_entropy_grad_samples, reference=cross_entropy_grad, refused=(
+    OpInfo(ops.CrossEntropyGrad, cross_entropy_grad_samples, reference=cross_entropy_grad,
+           domain="0 <= labels < C", refused=(
         Refusal((LOGITS, FIRST, np.ones(2)), r"the loss has shape \(\)", error=ShapeError),
         Refusal((LOGITS, FIRST, np.ones((), np.float32)), "of float64 and dloss of float32",
                 error=DTypeError),
