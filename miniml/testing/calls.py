@@ -43,6 +43,11 @@ class Call:
     smooth: bool = True
 
     @property
+    def sample(self) -> bool:
+        """True for a sample of an OpInfo, False for a drawn call."""
+        return self.info is not None and self.smooth
+
+    @property
     def attrs(self) -> dict[str, Any]:
         """What kernels get by keyword."""
         return {**self.primitive.attributes, **self.consts}

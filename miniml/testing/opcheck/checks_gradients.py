@@ -154,7 +154,7 @@ def cotangents(call: Call) -> Iterator[Problem]:
         wanted = right if name != "broadcast" else _pull(slope, slope.xs, _dense(given))
         strided = tuple(map(lay, slope.xs)) if name != "broadcast" else slope.xs
         for what, xs in (("cotangents", slope.xs), ("cotangents and inputs", strided)):
-            wrong = _difference(call, _pull(slope, xs, given), wanted)
+            wrong = _difference(slope, _pull(slope, xs, given), wanted, given)
             if wrong is not None:
                 yield Problem(
                     "strided",
@@ -203,14 +203,19 @@ def _unchanged(slope: Slope, douts: Arrays) -> Iterator[Problem]:
             )
 
 
-def _difference(call: Call, came: Arrays, right: Arrays) -> str | None:
+def _difference(slope: Slope, came: Arrays, right: Arrays, douts: Arrays) -> str | None:
+    largest = max((_largest(a) for a in (*slope.xs, *douts, *right)), default=0.0)
     for i, (a, b) in enumerate(zip(came, right)):
-        finite = np.abs(np.nan_to_num(b.astype(float64), posinf=0.0, neginf=0.0))
-        scale = 16 * unit_roundoff(b.dtype) * float(finite.max(initial=0.0))
-        wrong = mismatch(a, alike_where_not_finite(a, b), call.terms, scale)
+        scale = 16 * unit_roundoff(b.dtype) * largest
+        wrong = mismatch(a, alike_where_not_finite(a, b), slope.call.terms, scale)
         if wrong is not None:
             return f"{i} {wrong}"
     return None
+
+
+def _largest(array: Array) -> float:
+    numbers = np.abs(array.astype(float64))
+    return float(np.max(numbers, where=np.isfinite(numbers), initial=0.0))
 
 
 def _first_line(error: Exception) -> str:

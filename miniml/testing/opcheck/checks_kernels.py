@@ -108,6 +108,7 @@ def _against(call: Call, expected: Expected, name: str, outs: Arrays) -> Iterato
         else (0.0,) * len(exact)
     )
     for i, (out, right, moved) in enumerate(zip(outs, exact, spreads)):
+        yield from _small(call, name, i, out, right)
         right = _where_too_large(out, right)
         wrong = mismatch(out, right, call.terms, moved)
         if wrong is None or (not expected.given and _jumps(expected, i, out, moved)):
@@ -124,6 +125,30 @@ def _against(call: Call, expected: Expected, name: str, outs: Arrays) -> Iterato
             else "correct the kernel for this dtype (or the reference, should that be wrong)",
             "warning" if degree == "inaccurate" else "fault",
         )
+
+
+def _small(call: Call, name: str, i: int, out: Array, right: Array) -> Iterator[Problem]:
+    """Numbers next to zero are kept, and zeros have their sign."""
+    if not is_float(out.dtype) or out.shape != right.shape:
+        return
+    limits = ml_dtypes.finfo(out.dtype)  # type: ignore[no-untyped-call]
+    size, zero = np.abs(right), out == 0
+    kept = 2 * float(limits.smallest_subnormal)
+    flushed = zero & (size >= kept) & (size < float(limits.tiny))
+    signless = zero & (right == 0) & (np.signbit(out) != np.signbit(right))
+    for lost, kind, what in (
+        (flushed, "denormals", "is 0 where numbers below the smallest normal one are right"),
+        (signless, "sign of zero", "has zeros of the other sign"),
+    ):
+        if lost.any():
+            index = tuple(int(n) for n in np.argwhere(lost)[0])
+            yield Problem(
+                f"{kind} {i}",
+                f"{call}: output {i} of the kernel {name} {what}: at {list(index)} it is "
+                f"{out[index]!s}, should be {right[index]!s}",
+                "compute it without a detour that loses them",
+                "fault" if kind == "denormals" else "warning",
+            )
 
 
 def _where_too_large(out: Array, right: Array) -> Array:
@@ -193,7 +218,8 @@ def _degree(call: Call, out: Array, right: Array) -> str:
     for a in call.arrays:
         if is_float(a.dtype) and _spans(a, out):
             local = np.maximum(local, np.abs(a.astype(float64)))
-    if bool((off <= _ROUNDINGS * u * local).all()):
+    small = (off <= _ROUNDINGS * u * local) & (off <= np.sqrt(u) * np.abs(right))
+    if np.all(small | (off == 0)):
         return "rounding"
     loose = min(_LOSS * u, np.sqrt(u)) * _scale(call, right)
     return "inaccurate" if float(off.max()) <= loose else "wrong"
@@ -202,7 +228,7 @@ def _degree(call: Call, out: Array, right: Array) -> str:
 def _spans(a: Array, out: Array) -> bool:
     """True where each element of the output belongs to one of the input, as in broadcasting."""
     try:
-        return np.broadcast_shapes(a.shape, out.shape) == out.shape
+        return bool(np.broadcast_shapes(a.shape, out.shape) == out.shape)
     except ValueError:
         return False
 

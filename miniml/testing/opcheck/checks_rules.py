@@ -90,7 +90,7 @@ def _unfilled(call: Call, entry: KernelEntry, error: Exception) -> Iterator[Prob
             f"{call}: infer_shape says {said}, but {told}; it does fill an output of shape {shape}",
             f"correct infer_shape: for {_shapes(call)} it must give {shape}",
         )
-    elif call.info is not None:
+    elif call.sample:
         yield Problem(
             "sample", f"{call}, a sample of the OpInfo: {told}", "correct the kernel, or the sample"
         )
@@ -100,7 +100,7 @@ def refusals(call: Call) -> Iterator[Problem]:
     """What the kernels cannot do is refused by the rules."""
     if not unusual(call):
         yield from _accepted(call, "wrong extents", call)
-    if call.info is None or not call.consts:
+    if not call.consts:
         for what, arrays in _spoilt(call):
             yield from _bad(call, what, arrays)
 
@@ -133,7 +133,7 @@ def _accepted(call: Call, what: str, valid: Call) -> Iterator[Problem]:
         error = failure(entry, call)
         if error is None or other_shape(entry, call) is not None or refused_by_value(call):
             continue
-        if call is valid and call.info is not None:
+        if call is valid and call.sample:
             return
         yield Problem(
             "kernel refuses",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from math import prod
@@ -11,6 +12,7 @@ import numpy as np
 
 from ...attributes import EMPTY, key
 from ...backends import registry
+from ...backends.fitting import supported
 from ...dtype import DType, float32, float64, is_float
 from ...errors import MinimlError
 from ...primitive import Primitive
@@ -31,7 +33,7 @@ def signatures(primitive: Primitive) -> list[Dtypes]:
     """The dtypes of inputs that CPU kernels take, the widest floats first."""
     found: dict[Dtypes, None] = {}
     for entry in registry.table.get((primitive.name, "cpu"), ()):
-        if not registry.supported(entry):
+        if not supported(entry):
             continue
         s = entry.signature
         counts = (2, 1, 3) if s.repeats_input else (len(s.inputs),)
@@ -178,7 +180,7 @@ def sampled(primitive: Primitive, info: OpInfo, seed: int | None) -> Iterator[Ca
     A sample without attributes is one of the primitive itself, one with attributes of the
     primitive that has these. Samples that the rules refuse are left out.
     """
-    own = _differing(primitive)
+    own = _told(primitive, info)
     for number, dtype in enumerate(dtypes_of(info)):
         rng = np.random.default_rng([seed or 0, number])
         for sample in info.samples(rng, dtype):
@@ -197,16 +199,22 @@ def informed(call: Call, info: OpInfo) -> Call:
     """A drawn call, with the OpInfo's reference where any input is in its domain."""
     if info.domain is not None or (call.arrays and call.dtypes[0] not in dtypes_of(info)):
         return call
-    return replace(call, info=info, given=_differing(call.primitive), smooth=False)
+    return replace(call, info=info, given=_told(call.primitive, info), smooth=False)
 
 
-def _differing(primitive: Primitive) -> dict[str, Any]:
-    """The attributes that are not at their defaults: what a reference has to be told."""
+def _told(primitive: Primitive, info: OpInfo) -> dict[str, Any]:
+    """The attributes that a reference is told: those it names, and all that are not defaults."""
+    try:
+        named = set(inspect.signature(info.reference or _told).parameters)
+    except (TypeError, ValueError):  # a ufunc
+        named = set()
     defaults = {f.name: f.default for f in type(primitive)._fields}
     return {
         name: value
         for name, value in primitive.attributes.items()
-        if defaults.get(name, EMPTY) is EMPTY or key(defaults[name]) != key(value)
+        if name in named
+        or defaults.get(name, EMPTY) is EMPTY
+        or key(defaults[name]) != key(value)
     }
 
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...backends import registry
+from ...backends.fitting import supported
 from ...errors import ArityError, MinimlError
 from ...primitive import Primitive
 from ..calls import Call, call_of
@@ -176,7 +177,7 @@ def _notes(
         kernels = ", ".join(f"{e.device} {e.describe()}" for e in absent)
         notes.append(f"not checked, because their device is absent: {kernels}")
     lacking = [
-        e for e in registry.table.get((primitive.name, "cpu"), ()) if not registry.supported(e)
+        e for e in registry.table.get((primitive.name, "cpu"), ()) if not supported(e)
     ]
     if lacking:
         notes.append(f"not checked on this machine: {', '.join(e.describe() for e in lacking)}")

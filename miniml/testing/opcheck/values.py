@@ -62,10 +62,11 @@ def _zeros(rng: np.random.Generator, shape: Shape, dtype: DType) -> Array:
 
 
 def _tiny(rng: np.random.Generator, shape: Shape, dtype: DType) -> Array:
+    """Numbers below the smallest normal one, that one, the smallest of all, and 0."""
     limits = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
-    smallest = float(limits.smallest_subnormal)
-    few = [smallest, -smallest, float(limits.tiny), 0.0, 0.5]
-    return np.asarray(rng.choice(few, size=shape))
+    below = rng.choice([-1.0, 1.0], shape) * rng.uniform(0.05, 0.9, shape) * float(limits.tiny)
+    few = [float(limits.tiny), float(limits.smallest_subnormal), 0.0]
+    return np.asarray(np.where(rng.random(shape) < 0.7, below, rng.choice(few, shape)))
 
 
 def _large(rng: np.random.Generator, shape: Shape, dtype: DType) -> Array:
