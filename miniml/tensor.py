@@ -8,9 +8,10 @@ import numpy as np
 
 from .backends.device import get_device
 from .dtype import DType, as_dtype, canonical, float32, int64
-from .errors import DeviceError, DTypeError, ImmutableError, ShapeError
+from .errors import DeviceError, DTypeError, GraphError, ImmutableError, ShapeError
 from .operators import Operators
 from .settings import current, device_name
+from .trace import computes_at_once, current_trace, is_tracing
 
 Array = np.ndarray[Any, Any]
 
@@ -198,8 +199,21 @@ class Parameter(Tensor):
         self._data = self._buffer.view()
         self._data.setflags(write=False)
 
+    def _host(self, wanted: str) -> Array:
+        """The data, where they are known: a graph reads a parameter anew each time it runs."""
+        traced = current_trace().stand_in(self) if is_tracing() and wanted != "repr" else None
+        return super()._host(wanted) if traced is None else traced._host(wanted)  # type: ignore[no-any-return]
+
     def set_data(self, value: Any) -> None:
-        """Overwrite the data; shape and dtype must be equal, else ShapeError or DTypeError."""
+        """Overwrite the data; shape and dtype must be equal, else ShapeError or DTypeError.
+
+        While a graph is traced it is refused, because it would not happen when the graph runs.
+        """
+        if not computes_at_once():
+            raise GraphError(
+                f"Parameter {self.name!r} refuses set_data while a graph is traced, since it would "
+                "happen once and not at each call; use ops.assign"
+            )
         array = value._host("set_data") if isinstance(value, Tensor) else host_array(value, None)
         if array.shape != self.shape:
             raise ShapeError(

@@ -31,6 +31,9 @@ class Trace(Protocol):
         """The graph of a branch or loop body, the live outer values it captured (its last inputs),
         and how many random blocks it draws; they are not reserved yet."""
 
+    def stand_in(self, parameter: Any) -> Any:
+        """The tensor that a parameter is inside this trace; None where it is just itself."""
+
     def reserve(self, blocks: int) -> tuple[Any, int]:
         """Random state to draw from: a (key, offset) tensor, and how many blocks to skip."""
 
@@ -73,6 +76,14 @@ def eager_trace() -> Trace:
 def current_trace() -> Trace:
     """The innermost trace of this thread or task."""
     return _current.get() or eager_trace()
+
+
+def computes_at_once() -> bool:
+    """True where every call is computed as it is made: eagerly, a gradient's recording included."""
+    trace: Any = _current.get()
+    while getattr(trace, "parent", None) is not None:
+        trace = trace.parent
+    return trace is None or trace is _eager
 
 
 def is_tracing() -> bool:

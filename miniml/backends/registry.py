@@ -12,8 +12,9 @@ import numpy as np
 from ..dtype import DType, letter
 from ..errors import DeclarationError, DuplicateError, KernelNotFoundError
 from . import declare
-from .fitting import format_fits, supported, widenings
+from .fitting import format_fits, widenings
 from .fitting import machine_features as machine_features
+from .fitting import supported as supported
 from .kernel import Body, Expression, KernelEntry, KernelNode, Launch, RawSource
 from .signature import KernelAttr, Signature, parse
 

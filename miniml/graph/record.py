@@ -95,6 +95,10 @@ class RecordTrace:
     ) -> tuple[Graph, list[Any], int]:
         return trace_body(self, fn, operands)
 
+    def stand_in(self, parameter: Any) -> Any:
+        traced = self.versions.get(id(parameter))
+        return self.parent.stand_in(parameter) if traced is None else traced
+
     def reserve(self, blocks: int) -> tuple[Any, int]:
         return self.parent.reserve(blocks)
 

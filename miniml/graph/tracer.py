@@ -55,7 +55,8 @@ class TracedTensor(Tensor):
         if wanted in ("repr", "bool", "int", "float", "item()", "index", "format"):
             if self.value is not None:
                 self.trace.numbers_left |= wanted in ("int", "float", "item()")
-                return self.value._host(wanted)  # type: ignore[no-any-return]
+                with use_trace(self.trace.parent):  # there it has its value
+                    return self.value._host(wanted)  # type: ignore[no-any-return]
         elif self.value is not None:
             raise TracedValueError(
                 f"{wanted} on a tensor under a gradient would lose the gradient; "
@@ -213,6 +214,9 @@ class GraphTrace:
     ) -> tuple[Graph, list[Any], int]:
         return trace_body(self, fn, operands)
 
+    def stand_in(self, parameter: Any) -> Any:
+        return self.lift(parameter)
+
     def reserve(self, blocks: int) -> tuple[Any, int]:
         # A body draws from where the trace around it stands; who traces it reserves the blocks.
         state, start = (
@@ -247,7 +251,8 @@ def known_value(
 
     DeclarationError where it gives other shapes or another number than the rules.
     """
-    values = interleave(primitive, [t._host("infer_value") for t in tensors], consts)
+    arrays = [Tensor._host(t, "infer_value") for t in tensors]  # parameters too: calls are eager
+    values = interleave(primitive, arrays, consts)
     result = primitive.infer_value(*values)
     if result is None:
         return None

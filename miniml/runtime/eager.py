@@ -137,6 +137,9 @@ class EagerTrace:
     ) -> tuple[Graph, list[Any], int]:
         raise GraphError("the eager trace runs branches and loops at once; it traces no graph")
 
+    def stand_in(self, parameter: Any) -> None:
+        return None
+
     def reserve(self, blocks: int) -> tuple[Any, int]:
         return random.default_generator.reserve(blocks), 0
 
