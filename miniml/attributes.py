@@ -41,7 +41,8 @@ def freeze(value: Any, owner: str, name: str) -> Any:
             return value
     raise AttributeRefusedError(
         f"{owner} refuses attribute {name}={value!r} of type {type(value).__name__}; attributes "
-        "are numbers, strings, dtypes, None, Graphs and tuples of these; tensors are inputs"
+        "are numbers, strings, dtypes, None, Graphs and tuples of these, and tensors are inputs; "
+        "give a Python value"
     )
 
 
@@ -119,7 +120,8 @@ def bind_fields(
     unknown = sorted(set(given) - {f.name for f in fields})
     if unknown:
         raise AttributeRefusedError(
-            f"{owner} has no attribute {', '.join(unknown)}; its attributes are {known}"
+            f"{owner} has no attribute {', '.join(unknown)}; its attributes are {known}; "
+            "one is declared by an annotation in the class, as in alpha: float = 1.0"
         )
     missing = [f.name for f in fields if f.name not in given and f.default is EMPTY]
     if missing:

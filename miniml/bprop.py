@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from .errors import BpropNotFoundError, DuplicateError
+from .errors import BpropNotFoundError, DeclarationError, DuplicateError
 from .primitive import Primitive, primitives
 from .trace import Guarded
 
@@ -34,9 +35,13 @@ class BpropGetters:
         DuplicateError when another function has the place.
         """
         if not isinstance(key, (type, str)):
-            raise DuplicateError(f"bprop_getters.register takes a class or a name, not {key!r}")
+            raise DeclarationError(
+                f"bprop_getters.register takes a primitive's class or name; got {key!r}; write "
+                "@bprop_getters.register(Class) above the getter"
+            )
 
         def file(getter: G) -> G:
+            _check_getter(getter)
             table: dict[Any, Getter] = self._by_name if isinstance(key, str) else self._by_class
             other = table.get(key) or self._of_class(key)
             if other is not None and _author(other) != _author(getter):
@@ -96,6 +101,18 @@ class BpropGetters:
                 "stop_gradient around its inputs"
             )
         return getter(primitive)
+
+
+def _check_getter(getter: Getter) -> None:
+    """DeclarationError for a getter that does not take the primitive alone, as a bprop does not."""
+    taken = inspect.signature(getter)
+    try:
+        taken.bind(None)
+    except TypeError:
+        raise DeclarationError(
+            f"{_author(getter)[1]}{taken} is no getter of a bprop, which takes the primitive and "
+            "returns the bprop: def get_bprop(self): return lambda x, out, dout: (dx,)"
+        ) from None
 
 
 def _author(fn: Any) -> tuple[str, str]:

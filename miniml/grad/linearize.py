@@ -96,7 +96,7 @@ def _refuse_twice(fn: Any, args: Sequence[Any], argnums: Sequence[int]) -> None:
 def _float_leaves(fn: Any, args: Sequence[Any], argnum: int) -> tuple[list[Tensor], Any]:
     if not -len(args) <= argnum < len(args):
         raise GradientArgumentError(
-            f"argnums {argnum} names no argument: {_name(fn)} was called with {len(args)}"
+            f"argnums {argnum} names no argument: {_name(fn)} was called with {len(args)} of them"
         )
     leaves, spec = optree.tree_flatten(args[argnum], none_is_leaf=True)
     tensors = []

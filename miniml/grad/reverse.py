@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from typing import Any
 
 from .. import ops
 from ..abstract import Abstract
-from ..bprop import bprop_getters
+from ..bprop import Bprop, bprop_getters
 from ..dtype import is_float
 from ..errors import BpropError
 from ..graph.ir import Graph, Node, Var, interleave
 from ..location import pinned, point_at
+from ..primitive import Primitive
 from ..tensor import Tensor
 from ..trace import current_trace
 
@@ -48,7 +50,11 @@ def _pull(node: Node, values: dict[Var, Any], cotangents: dict[Var, Any]) -> lis
     inputs = interleave(primitive, [values[v] for v in node.inputs], dict(node.consts))
     out = primitive.unwrap(tuple(values[v] for v in node.outputs))
     dout = primitive.unwrap(Cotangents(node.outputs, cotangents))
-    gradients = bprop(*inputs, out, dout)
+    try:
+        gradients: Any = bprop(*inputs, out, dout)
+    except TypeError:
+        _check_arguments(primitive, bprop, len(inputs))
+        raise
     if not isinstance(gradients, tuple):
         raise BpropError(
             f"{primitive.name} bprop returned {_what(gradients)}; return a tuple with one gradient "
@@ -65,6 +71,18 @@ def _pull(node: Node, values: dict[Var, Any], cotangents: dict[Var, Any]) -> lis
         _fitted(node, i, gradient, var.abstract)
         for i, (gradient, var) in enumerate(zip(passed, node.inputs, strict=True))
     ]
+
+
+def _check_arguments(primitive: Primitive, bprop: Bprop, count: int) -> None:
+    """BpropError for a bprop that does not take the inputs, out and dout."""
+    taken = inspect.signature(bprop)
+    try:
+        taken.bind(*range(count + 2))
+    except TypeError:
+        named = primitive.input_names or [f"x{i}" for i in range(count)]
+        raise BpropError(
+            f"{primitive.name} bprop takes {taken}; it gets ({', '.join(named)}, out, dout)"
+        ) from None
 
 
 class Cotangents(tuple[Any, ...]):

@@ -127,6 +127,11 @@ def jvp(fn: Function, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[
     >>> jvp(lambda x: x * x, (3.0,), (1.0,))[1]
     Tensor(6., shape=(), dtype=float32)
     """
+    if not (isinstance(primals, (tuple, list)) and isinstance(tangents, (tuple, list))):
+        raise GradientArgumentError(
+            f"jvp got {type(primals).__name__} and {type(tangents).__name__} for primals and "
+            "tangents; each is a tuple with one entry for each argument, as in jvp(f, (x,), (t,))"
+        )
     if len(primals) != len(tangents):
         raise GradientArgumentError(
             f"jvp got {len(primals)} primals and {len(tangents)} tangents; give one for each"
@@ -212,7 +217,12 @@ def hvp(fn: Function, xs: Any, vs: Any) -> Any:
 def _numbers(argnums: ArgNums) -> tuple[int, ...]:
     if argnums is None:
         return ()
-    return (argnums,) if isinstance(argnums, int) else tuple(argnums)
+    given = tuple(argnums) if isinstance(argnums, (tuple, list)) else (argnums,)
+    if not all(isinstance(n, int) for n in given):
+        raise GradientArgumentError(
+            f"argnums is {argnums!r}; it is an int, or a tuple of them: the positions of arguments"
+        )
+    return given
 
 
 def _scalar(fn: Function, out: Any) -> Tensor:

@@ -26,6 +26,7 @@ from .replay import replay
 _INSTEAD = {
     "bool": "use ops.select or ops.where for a choice by element, ops.cond for a branch, "
     "ops.while_loop for a loop",
+    "set_data": "use ops.assign(parameter, value)",
     "index": "pass a Python int, or a Tensor to ops.gather",
 }
 

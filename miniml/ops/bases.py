@@ -85,18 +85,18 @@ def broadcast(name: str, *shapes: Shape) -> Shape:
         ) from None
 
 
-def normal_axes(name: str, axis: Axes, ndim: int) -> tuple[int, ...]:
+def normal_axes(name: str, axis: Axes, ndim: int, of: str = "a tensor") -> tuple[int, ...]:
     """The axes as sorted numbers >= 0, all for None; ShapeError for one that is not there."""
     if axis is None:
         return tuple(range(ndim))
     given = axis if isinstance(axis, tuple) else (axis,)
-    axes = tuple(sorted(normal_axis(name, a, ndim) for a in given))
+    axes = tuple(sorted(normal_axis(name, a, ndim, of) for a in given))
     if len(set(axes)) != len(axes):
         raise ShapeError(f"{name} got axis {axis}, which names one axis twice; name each once")
     return axes
 
 
-def normal_axis(name: str, axis: int, ndim: int) -> int:
+def normal_axis(name: str, axis: int, ndim: int, of: str = "a tensor") -> int:
     """One axis as a number >= 0; ShapeError when a tensor of rank ndim has no such axis."""
     if type(axis) is not int:
         raise ShapeError(
@@ -104,7 +104,7 @@ def normal_axis(name: str, axis: int, ndim: int) -> int:
         )
     if not -ndim <= axis < ndim:
         has = f"its axes are {-ndim} to {ndim - 1}" if ndim else "a tensor of shape () has none"
-        raise ShapeError(f"{name} got axis {axis} of a tensor of rank {ndim}; {has}")
+        raise ShapeError(f"{name} got axis {axis} of {of} of rank {ndim}; {has}")
     return axis % ndim
 
 

@@ -83,7 +83,7 @@ class ExpandDims(Rearrangement):
 
     def infer_shape(self, x: Shape) -> Shape:
         count = len(self.axis) if isinstance(self.axis, tuple) else 1
-        axes = normal_axes(self.name, self.axis, len(x) + count)
+        axes = normal_axes(self.name, self.axis, len(x) + count, of="a result")
         rest = iter(x)
         return tuple(1 if i in axes else next(rest) for i in range(len(x) + count))
 

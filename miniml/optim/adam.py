@@ -9,6 +9,7 @@ import numpy as np
 
 from .. import ops
 from ..dtype import float64
+from ..errors import MinimlError
 from ..tensor import Parameter, Tensor
 from .optimizer import Optimizer, in_dtype, in_range, wide
 
@@ -30,6 +31,8 @@ class Adam(Optimizer):
         weight_decay: float = 0.0,
     ):
         super().__init__(params, lr)
+        if np.shape(betas) != (2,):
+            raise MinimlError(f"Adam got betas={betas!r}; it wants two numbers, as (0.9, 0.999)")
         self.betas = (
             in_range("Adam", "betas[0]", betas[0], 0.0, 1.0),
             in_range("Adam", "betas[1]", betas[1], 0.0, 1.0),

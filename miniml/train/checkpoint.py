@@ -26,6 +26,8 @@ def save_checkpoint(obj: Any, path: PathLike) -> None:
     file as it was. Raises CheckpointError for an object that holds nothing of the kind.
     """
     target = Path(path)
+    if not target.parent.is_dir():
+        raise CheckpointError(f"{path} cannot be saved: there is no folder {target.parent}")
     arrays = {name: value.asnumpy() for name, value in _entries(obj).items()}
     from safetensors import numpy as safetensors
 
@@ -95,8 +97,8 @@ def _entries(obj: Any) -> dict[str, Tensor]:
             found.update((f"{key}.{n}", p) for n, p in value.parameters_dict().items())
         else:
             raise CheckpointError(
-                f"a checkpoint cannot hold entry {key!r}, a {type(value).__name__}; give a Cell, "
-                "an Optimizer, a Parameter or a Tensor"
+                f"a checkpoint cannot hold entry {key!r} of type {type(value).__name__}; give a "
+                "Cell, an Optimizer, a Parameter or a Tensor"
             )
     return found
 

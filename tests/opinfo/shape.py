@@ -93,7 +93,7 @@ ROWS = (
         ops.ExpandDims,
         along(((), 0), ((4,), -1), ((4,), 0), ((0, 3), 1), ((2, 3, 5), (0, -2)), ((4,), ())),
         np.expand_dims,
-        refused=(refused("axis 3 of a tensor of rank 3", axis=3), refused("twice", axis=(0, -4))),
+        refused=(refused("axis 3 of a result of rank 3", axis=3), refused("twice", axis=(0, -4))),
     ),
     OpInfo(
         ops.Squeeze,

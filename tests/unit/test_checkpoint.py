@@ -132,7 +132,7 @@ def test_an_absent_file_and_a_strange_object_are_named(tmp_path):
         load_checkpoint(tmp_path / "nothing.safetensors", small_net(1))
     with pytest.raises(CheckpointError, match="got int"):
         save_checkpoint(3, tmp_path / "x")
-    with pytest.raises(CheckpointError, match="entry 'epoch', a int"):
+    with pytest.raises(CheckpointError, match="entry 'epoch' of type int"):
         save_checkpoint({"epoch": 3}, tmp_path / "x")
     assert not list(tmp_path.iterdir())
 

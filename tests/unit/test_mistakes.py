@@ -8,6 +8,7 @@ from miniml import Primitive, kernel, nn, ops, optim
 from miniml.errors import (
     ArityError,
     AttributeRefusedError,
+    BpropError,
     CheckpointError,
     DeclarationError,
     DTypeError,
@@ -16,7 +17,7 @@ from miniml.errors import (
     MinimlError,
     ShapeError,
 )
-from miniml.grad import bprop_getters, grad, vjp
+from miniml.grad import bprop_getters, grad, jvp, vjp
 
 X = np.ones((2, 3), np.float32)
 LABELS = np.array([0, 1])
@@ -41,6 +42,14 @@ def sgd(net):
         (lambda: optim.SGD(nn.Dense(2, 3), lr=0.1), GradientArgumentError, "got Dense for its par"),
         (lambda: ml.set_context(mode="GRAPH_MODE"), MinimlError, "use ml.GRAPH_MODE or"),
         (lambda: ml.manual_seed("7"), DTypeError, "a seed is an int; got '7' of type str"),
+        (lambda: ops.expand_dims(X, 5), ShapeError, "got axis 5 of a result of rank 3; its axes"),
+        (lambda: jvp(ops.exp, X, X), GradientArgumentError, r"got ndarray .* as in jvp\(f, \(x,\)"),
+        (lambda: grad(ops.exp, argnums="x")(X), GradientArgumentError, "argnums is 'x'; it is an"),
+        (grad(ops.exp), GradientArgumentError, "Exp was called with 0 of them"),
+        (lambda: optim.Adam([ml.Parameter(X)], betas=(0.9,)), MinimlError, r"got betas=\(0.9,\)"),
+        (lambda: ops.LeakyReLU(a=1), AttributeRefusedError, "declared by an annotation in the cl"),
+        (lambda: ml.jit(ops.sum)(X, X[0]), AttributeRefusedError, "inputs; give a Python value"),
+        (lambda: ml.save_checkpoint(nn.ReLU(), "no/such/x"), CheckpointError, "there is no folder"),
         (lambda: ml.load_checkpoint(nn.ReLU(), "x"), CheckpointError, r"load_checkpoint\(path, ob"),
     ],
 )  # fmt: skip
@@ -135,6 +144,40 @@ def test_a_gradient_filed_by_name_for_a_class_that_has_one_is_refused():
         @bprop_getters.register("Exp")
         def another(self):
             return lambda x, out, dout: (dout,)
+
+
+def test_a_bprop_in_place_of_its_getter_is_refused():
+    with pytest.raises(DeclarationError, match=r"bprop\(x, out, dout\) is no getter of a bprop"):
+
+        @bprop_getters.register("NoSuchHere")
+        def bprop(x, out, dout):
+            return (dout,)
+
+
+def test_the_decorator_wants_a_class_or_a_name():
+    with pytest.raises(DeclarationError, match=r"write @bprop_getters.register\(Class\)"):
+
+        @bprop_getters.register
+        def getter(self):
+            return None
+
+
+def test_a_bprop_that_takes_other_arguments_is_told_what_it_gets():
+    op = twice()
+
+    @bprop_getters.register(type(op))
+    def getter(self):
+        return lambda x, dout: (dout,)
+
+    @kernel("TwiceHere", "cpu", "f->f", provider="right")
+    def fills(x, *, out):
+        np.add(x, x, out=out)
+
+    with (
+        pytest.raises(BpropError, match=r"bprop takes \(x, dout\); it gets \(x, out, dout\)"),
+        ml.context(providers=("right",)),
+    ):
+        grad(lambda x: ops.sum(op(x)))(X)
 
 
 def test_train_step_refuses_arguments_in_another_order():
