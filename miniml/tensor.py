@@ -202,7 +202,7 @@ class Parameter(Tensor):
     def _host(self, wanted: str) -> Array:
         """The data, where they are known: a graph reads a parameter anew each time it runs."""
         traced = current_trace().stand_in(self) if is_tracing() and wanted != "repr" else None
-        return super()._host(wanted) if traced is None else traced._host(wanted)  # type: ignore[no-any-return]
+        return super()._host(wanted) if traced is None else traced._host(wanted)
 
     def set_data(self, value: Any) -> None:
         """Overwrite the data; shape and dtype must be equal, else ShapeError or DTypeError.

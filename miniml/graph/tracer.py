@@ -40,7 +40,7 @@ class TracedTensor(Tensor):
 
     __slots__ = ("var", "trace", "value")
 
-    def __init__(self, var: Var, trace: GraphTrace | Any, device: str, value: Any = None):
+    def __init__(self, var: Var, trace: Any, device: str, value: Any = None):
         self.var, self.trace, self._device, self.value = var, trace, device, value
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from types import MethodType
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary, ref
 
@@ -117,6 +118,10 @@ class Jit:
             types = [(a.shape, a.dtype) for a in arrays]
             self._latest = _Latest(settings, registry.version, types, compiled)
         return compiled.run(arrays)
+
+    def __get__(self, owner: object, kind: type | None = None) -> Any:
+        """On an instance, a bound method: the object is the first argument, a static one."""
+        return self if owner is None else MethodType(self, owner)
 
     def compiled(self, *args: Any) -> Compiled:
         """The compiled version that a call with these arguments uses; compiled now if need be."""

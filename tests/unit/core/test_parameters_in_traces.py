@@ -86,9 +86,7 @@ def test_set_data_and_seeds_are_refused_while_a_graph_is_traced(w):
         return x
 
     for fn in (change, seed):
-        with pytest.raises(
-            GraphError, match=r"refuses set_data while a graph is traced, .* ops.assign"
-        ):
+        with pytest.raises(GraphError, match="refuses set_data while a graph is traced"):
             ml.jit(fn)(1.0)
     assert w.tolist() == [1.0, 2.0]
     ml.grad.grad(change)(1.0)

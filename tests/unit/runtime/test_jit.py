@@ -291,3 +291,19 @@ def test_threads_in_contexts_of_their_own_get_kernels_of_their_own() -> None:
     for t in threads:
         t.join()
     assert wrong == []
+
+
+def test_a_method_may_be_jitted() -> None:
+    class Scaled:
+        def __init__(self, factor: float):
+            self.factor = factor
+
+        @ml.jit
+        def of(self, x: ml.Tensor) -> ml.Tensor:
+            return x * self.factor
+
+    two, three = Scaled(2.0), Scaled(3.0)
+    x = ml.Tensor(5.0)
+    assert [s.of(x).item() for s in (two, three, two)] == [10.0, 15.0, 10.0]
+    assert Scaled.of(two, x).item() == 10.0
+    assert len(Scaled.of.recompilations) == 2
