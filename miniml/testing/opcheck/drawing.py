@@ -212,9 +212,7 @@ def _told(primitive: Primitive, info: OpInfo) -> dict[str, Any]:
     return {
         name: value
         for name, value in primitive.attributes.items()
-        if name in named
-        or defaults.get(name, EMPTY) is EMPTY
-        or key(defaults[name]) != key(value)
+        if name in named or defaults.get(name, EMPTY) is EMPTY or key(defaults[name]) != key(value)
     }
 
 

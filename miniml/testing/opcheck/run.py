@@ -7,8 +7,11 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from ...backends import registry
 from ...backends.fitting import supported
+from ...dtype import float64
 from ...errors import ArityError, MinimlError
 from ...primitive import Primitive
 from ..calls import Call, call_of
@@ -46,7 +49,7 @@ def opcheck(
     `raise_error` is true.
     """
     start = time.monotonic()
-    subject = _instance(primitive)
+    subject = _instance(primitive, info)
     session = Session(start + (BUDGET if budget is None else budget))
     wanted = CHECKS if checks is None else _known(checks)
     calls = [_one(subject, info, inputs)] if inputs is not None else _calls(subject, info, seed)
@@ -78,13 +81,15 @@ def assert_op(
     opcheck(primitive, info, budget, seed=seed)
 
 
-def _instance(primitive: Primitive | type[Primitive]) -> Primitive:
+def _instance(primitive: Primitive | type[Primitive], info: OpInfo | None) -> Primitive:
+    """The primitive; of a class the one of the first sample, or the one with its defaults."""
     if isinstance(primitive, Primitive):
         return primitive
     if not inspect.isclass(primitive):
         raise ArityError(f"opcheck takes a Primitive; got {primitive!r}; give one, as Snake(0.5)")
+    sample = next(iter(info.samples(np.random.default_rng(0), float64)), None) if info else None
     try:
-        return primitive()
+        return primitive(**(sample.attrs if sample is not None else {}))
     except MinimlError as error:
         raise ArityError(
             f"opcheck takes a Primitive with its attributes; {primitive.__name__}() is refused: "
@@ -176,9 +181,7 @@ def _notes(
     if absent:
         kernels = ", ".join(f"{e.device} {e.describe()}" for e in absent)
         notes.append(f"not checked, because their device is absent: {kernels}")
-    lacking = [
-        e for e in registry.table.get((primitive.name, "cpu"), ()) if not supported(e)
-    ]
+    lacking = [e for e in registry.table.get((primitive.name, "cpu"), ()) if not supported(e)]
     if lacking:
         notes.append(f"not checked on this machine: {', '.join(e.describe() for e in lacking)}")
     if session.unfinished:
