@@ -173,17 +173,17 @@ def _check_order(
 def _directions(search: Search, members: Array, report: GradReport) -> None:
     """Two random directions: one with steps like the numbers, one with equal steps in each array.
 
-    One of them that is clean judges all members, if the other agrees.
+    If they agree, and each output has a derivative in one of them, all members are judged.
     """
     both = [probe(search.subject, members, search.rng, uniform) for uniform in (False, True)]
     for seen, what in zip(both, ("steps like the numbers", "equal steps"), strict=True):
         if seen.agrees and seen.sharp:
             _file_check(report, search.order, f"a random direction, {what}", seen)
-    wrong = [seen for seen in both if not seen.agrees]
-    if wrong or not any(seen.clean for seen in both):
-        search.examine(wrong[0] if wrong else both[0])
-    else:
+    seen = both[0].joined(both[1])
+    if seen.clean:
         search.judged.update(members.tolist())
+    else:
+        search.examine(seen)
 
 
 def _file_check(report: GradReport, order: int, what: str, seen: Probe) -> None:

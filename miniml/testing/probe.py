@@ -50,7 +50,7 @@ class Probe:
     @property
     def kinked(self) -> bool:
         """An output has a kink at the point, in this direction."""
-        return bool(self.slopes.kink.any())
+        return bool((self.slopes.kink & self.without).any())
 
     @property
     def agrees(self) -> bool:
@@ -71,6 +71,19 @@ class Probe:
     def clean(self) -> bool:
         """Correct, smooth and sharp: all members are judged."""
         return self.agrees and self.sharp and not self.kinked
+
+    def joined(self, other: Probe) -> Probe:
+        """What both say of the same members: an output need be sharp in one of them only.
+
+        The derivative of every output is then compared in one random direction at least.
+        """
+        if not (self.agrees and other.agrees):
+            return other if self.agrees else self
+        if self.blurred or other.blurred:
+            return other if self.blurred else self
+        without = self.without & other.without
+        lost = int(np.sum(without & ~self.slopes.kink)) + int(np.sum(~np.isfinite(self.parts)))
+        return replace(self, without=without, lost=lost)
 
     @property
     def resolution(self) -> float:
@@ -167,7 +180,7 @@ def _compare(
     analytic = math.fsum(parts) if finite.all() or np.isfinite(parts).all() else math.nan
     typical = float(np.sqrt(np.sum(finite**2)))
     size = float(np.sum(np.abs(w * np.where(np.isfinite(subject.y), subject.y, 0.0)[used])))
-    unseen = typical <= 16 * EPS * size and bar <= 1e-9 * size
+    unseen = typical <= bar <= 1e-12 * size
     blurred = not (bar <= SHARP * max(typical, high - low) or unseen or bar == 0)
     vague = (~used & _meant(subject, slopes)) | _unresolved(subject, slopes, used)
     lost = int(np.sum(vague)) + int(np.sum(~np.isfinite(parts)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,13 +40,13 @@ class Search:
     def examine(self, seen: Probe, blurs: int = 0) -> None:
         """Judge all members of a probe: at once if it is clean, else part by part."""
         members = seen.members
-        if seen.agrees and not seen.clean:
-            seen = self.again(seen)
+        if members.size == 1:
+            self._element(int(members[0]), seen)
+            return
+        seen = self._repeated(seen)
         if seen.clean:
             self.judged.update(members.tolist())
-        elif members.size == 1:
-            self._element(int(members[0]), seen)
-        elif self._full(seen) or (blurs > 2 and seen.agrees and not seen.kinked):
+        elif self._full(seen) or (blurs > 1 and seen.agrees and not seen.kinked):
             self._whole(seen)
         elif not self._separated(seen):
             blurs += seen.hopeless and seen.agrees and not seen.kinked
@@ -55,14 +56,21 @@ class Search:
             if len(self.found) == before and not seen.agrees:
                 self._joint(seen)
 
-    def again(self, seen: Probe) -> Probe:
-        """The same members with steps of the other kind, if that is clean or tells of a fault."""
-        other = probe(self.subject, seen.members, self.rng, not seen.uniform)
-        return other if other.clean or not other.agrees else seen
+    def _repeated(self, seen: Probe) -> Probe:
+        """Joined with other directions, with steps of either kind, as long as that helps."""
+        for uniform in (not seen.uniform, seen.uniform):
+            if seen.clean or not seen.agrees or self._full(seen):
+                break
+            before = int(seen.without.sum())
+            seen = seen.joined(probe(self.subject, seen.members, self.rng, uniform))
+            if int(seen.without.sum()) > before // 2 and not seen.blurred:
+                break
+        return seen
 
     def _full(self, seen: Probe) -> bool:
         wrong = sum(f.verdict == WRONG for f in self.found)
-        return wrong >= MOST or self.subject.forward_calls > (CALLS[0] if seen.agrees else CALLS[1])
+        limit = CALLS[1] if seen.sharp and not seen.agrees else CALLS[0]
+        return wrong >= MOST or self.subject.forward_calls > limit
 
     def _separated(self, seen: Probe) -> bool:
         """Judge one by one the elements behind outputs without a derivative, and then the rest.
@@ -78,12 +86,15 @@ class Search:
             return False
         valid = set(self._valid_kinks(seen, sources).tolist())
         shown = [i for i in apart.tolist() if i in valid]
-        for count, i in enumerate(apart.tolist()):
-            if i in valid and count >= MANY:
-                continue
-            if i not in valid and self._full(seen):
-                break
+        for i in shown[:MANY]:
             self._element(i, probe(self.subject, np.array([i]), self.rng))
+        vague = np.setdiff1d(apart, shown)
+        if vague.size > seen.members.size // 2:
+            for i in vague[: MOST + 1].tolist():
+                self._element(i, probe(self.subject, np.array([i]), self.rng))
+            vague = vague[MOST + 1 :]
+        if vague.size:
+            self.examine(probe(self.subject, vague, self.rng, not seen.uniform), 1)
         self.judged.update(shown)
         self.kinks.update(shown)
         if len(shown) > MANY:
@@ -160,19 +171,20 @@ class Search:
         leaf = self.leaf_of(position)
         only = np.array([position])
         tries = [seen]
-        settings = [(False, FIRST), (True, FIRST), *((False, f) for f in FINER)]
-        for uniform, first in settings:
-            tries.append(probe(self.subject, only, self.rng, uniform, first))
+        for uniform, first in ((True, FIRST), *((False, f) for f in FINER), (False, FIRST)):
             if tries[-1].clean:
                 self.judged.add(position)
                 return
+            if len(tries) > 1 and all(t.sharp and t.kinked and t.agrees for t in tries):
+                break
+            tries.append(probe(self.subject, only, self.rng, uniform, first))
         sharp = [t for t in tries if t.sharp]
         index = leaf.index(position)
-        if sharp and all(not t.agrees for t in sharp):
+        if len(sharp) > 1 and consistent(sharp) and not any(t.agrees for t in sharp):
             self.judged.add(position)
             self.suspects.append(position)
-            self._file(WRONG, leaf, index, sharp[-1], self._wrong_by(sharp[-1]))
-        elif sharp and sharp[0].kinked:
+            self._file(WRONG, leaf, index, sharp[0], self._wrong_by(sharp[0]))
+        elif sharp and sharp[0].kinked and any(t.agrees for t in sharp):
             self.judged.add(position)
             self.kinks.add(position)
             self._file(KINK, leaf, index, sharp[0], "a valid subgradient")
@@ -208,6 +220,20 @@ def sources_of(subject: Subject, seen: Probe) -> Array | None:
             return None
         number += moved[1].astype(np.int64) << bit
     return np.where(bad, seen.members[np.minimum(number, count - 1)], -1)
+
+
+def consistent(sharp: list[Probe]) -> bool:
+    """Whether probes of one element found the same derivative of every output, to their errors."""
+    for one, other in itertools.pairwise(sharp):
+        if one.kinked or other.kinked:
+            continue
+        a, b = one.slopes.central, other.slopes.central
+        ratio = float(other.u[other.members[0]] / one.u[one.members[0]])
+        with np.errstate(invalid="ignore"):
+            apart = np.abs(a.value * ratio - b.value) > 2 * (a.error * abs(ratio) + b.error)
+        if (apart & ~one.without & ~other.without).any():
+            return False
+    return True
 
 
 def broken(tries: list[Probe]) -> bool:
