@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import DeclarationError
-from .kernel import Expression, Kernel, KernelEntry, RawSource
+from .kernel import Expression, KernelEntry, RawSource
 
 if TYPE_CHECKING:
     from .registry import OpSpec
@@ -134,8 +134,3 @@ def check_raw(name: str, entry: str, source: str, launch: object) -> None:
         )
     if not callable(launch):
         raise DeclarationError(f"{name} launch must be a function from node to Launch")
-
-
-def is_class_kernel(body: object) -> bool:
-    """True for Kernel classes, False for function kernels."""
-    return isinstance(body, type) and issubclass(body, Kernel)

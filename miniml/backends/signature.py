@@ -39,10 +39,6 @@ class Signature:
         """True when outputs of exactly these dtypes come out."""
         return _fits(_expand(self.outputs, self.repeats_output, len(dtypes)), dtypes)
 
-    def expand_inputs(self, count: int) -> tuple[DType, ...]:
-        """The input dtypes for a call with `count` inputs."""
-        return _known(_expand(self.inputs, self.repeats_input, count))
-
     def expand_outputs(self, count: int) -> tuple[DType, ...]:
         """The output dtypes for a call with `count` outputs."""
         return _known(_expand(self.outputs, self.repeats_output, count))

@@ -38,7 +38,21 @@ def _parser() -> argparse.ArgumentParser:
         description="miniml: define a primitive with a gradient, check it, train with it.",
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    train = commands.add_parser("demo", help="train a small network on handwritten digits")
+    _add_demo(commands.add_parser("demo", help="train a small network on handwritten digits"))
+    commands.add_parser(
+        "doctor", help="versions, BLAS, compiler, GPU: what is on, what is missing, how to get it"
+    ).set_defaults(run=lambda o: doctor.run())
+    one = commands.add_parser("show", help="one primitive: definition, gradient, kernels, tests")
+    one.add_argument("name", help="such as Add, leaky_relu or conv2d")
+    one.set_defaults(run=lambda o: show.run(o.name))
+    commands.add_parser("summary", help="the demo's network and its parameters").set_defaults(
+        run=lambda o: summary.run(demo.network())
+    )
+    commands.add_parser("bench", help="the benchmarks of a checkout (as python -m benchmarks)")
+    return parser
+
+
+def _add_demo(train: argparse.ArgumentParser) -> None:
     defaults = demo.Demo()
     train.add_argument(
         "--device",
@@ -74,17 +88,6 @@ def _parser() -> argparse.ArgumentParser:
     train.set_defaults(
         run=lambda o: demo.run(demo.Demo(o.device, o.epochs, o.seed, o.mode, o.lr)),
     )
-    commands.add_parser(
-        "doctor", help="versions, BLAS, compiler, GPU: what is on, what is missing, how to get it"
-    ).set_defaults(run=lambda o: doctor.run())
-    one = commands.add_parser("show", help="one primitive: definition, gradient, kernels, tests")
-    one.add_argument("name", help="such as Add, leaky_relu or conv2d")
-    one.set_defaults(run=lambda o: show.run(o.name))
-    commands.add_parser("summary", help="the demo's network and its parameters").set_defaults(
-        run=lambda o: summary.run(demo.network())
-    )
-    commands.add_parser("bench", help="the benchmarks of a checkout (as python -m benchmarks)")
-    return parser
 
 
 def _count(text: str) -> int:

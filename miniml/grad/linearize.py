@@ -14,7 +14,7 @@ from ..dtype import is_float
 from ..errors import GradientArgumentError
 from ..graph.ir import Var
 from ..graph.record import RecordTrace
-from ..graph.tracer import TracedTensor
+from ..graph.traced import TracedTensor
 from ..tensor import Parameter, Tensor
 from ..trace import current_trace
 from .reverse import backward

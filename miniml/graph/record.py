@@ -13,7 +13,8 @@ from ..tensor import Parameter, Tensor
 from ..trace import Trace, use_trace
 from .ir import Graph, Node, Var, interleave
 from .replay import replay
-from .tracer import TracedTensor, live, trace_body
+from .traced import TracedTensor, live
+from .tracer import trace_body
 
 
 class RecordTrace:

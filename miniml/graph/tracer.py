@@ -10,9 +10,7 @@ import numpy as np
 from .. import random
 from ..abstract import Abstract
 from ..arguments import arguments
-from ..backends.device import Array
-from ..dtype import DType
-from ..errors import DeclarationError, GraphError, TracedValueError, TraceEndedError
+from ..errors import DeclarationError, GraphError, TraceEndedError
 from ..infer import infer
 from ..location import point_at, user_location
 from ..ops.control import Assign
@@ -22,73 +20,7 @@ from ..tensor import Parameter, Tensor
 from ..trace import use_trace
 from .ir import Graph, Node, Var, interleave
 from .replay import replay
-
-_INSTEAD = {
-    "bool": "use ops.select or ops.where for a choice by element, ops.cond for a branch, "
-    "ops.while_loop for a loop",
-    "set_data": "use ops.assign(parameter, value)",
-    "index": "pass a Python int, or a Tensor to ops.gather",
-}
-
-
-class TracedTensor(Tensor):
-    """A tensor inside a trace: typed, and without data of its own.
-
-    `value` is what stands for it one trace further out, where that is known: the real tensor
-    when a gradient is recorded eagerly.
-    """
-
-    __slots__ = ("var", "trace", "value")
-
-    def __init__(self, var: Var, trace: Any, device: str, value: Any = None):
-        self.var, self.trace, self._device, self.value = var, trace, device, value
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.var.abstract.shape
-
-    @property
-    def dtype(self) -> DType:
-        return self.var.abstract.dtype
-
-    def _host(self, wanted: str) -> Array:
-        live(self)
-        if wanted in ("repr", "bool", "int", "float", "item()", "index", "format"):
-            if self.value is not None:
-                self.trace.numbers_left |= wanted in ("int", "float", "item()")
-                with use_trace(self.trace.parent):  # there it has its value
-                    return self.value._host(wanted)  # type: ignore[no-any-return]
-        elif self.value is not None:
-            raise TracedValueError(
-                f"{wanted} on a tensor under a gradient would lose the gradient; "
-                "use ops functions on it, or stop_gradient(t) to leave on purpose"
-            )
-        what = f"{self.dtype.name}{list(self.shape)}"
-        instead = _INSTEAD.get(wanted, "return it from the traced function, or use ops functions")
-        raise TracedValueError(
-            f"{wanted} on a traced tensor {what}: its value is not known while the graph is "
-            f"traced; {instead}"
-        )
-
-    def __repr__(self) -> str:
-        if self.value is not None and not self.trace.ended:
-            return f"Traced({self.value!r})"
-        return f"Traced({self.dtype.name}{list(self.shape)})"
-
-    def to(self, device: str) -> Tensor:
-        raise TracedValueError(f"a traced tensor stays on {self._device}; move the inputs instead")
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        raise TracedValueError("a traced tensor cannot be pickled; return it from the function")
-
-
-def live(tensor: TracedTensor) -> None:
-    """TraceEndedError when the trace that made the tensor is over."""
-    if tensor.trace.ended:
-        raise TraceEndedError(
-            f"a traced tensor {tensor.dtype.name}{list(tensor.shape)} outlived its trace; return "
-            "it from the traced function instead of storing it outside"
-        )
+from .traced import TracedTensor, live
 
 
 class GraphTrace:
@@ -98,8 +30,6 @@ class GraphTrace:
     parameters become captures (extra inputs); None for a whole function, where parameters become
     state and outer traced tensors cannot occur.
     """
-
-    numbers_left = False  # it has no values to give away
 
     def __init__(self, device: str, outer: Any = None):
         self.device, self.outer, self.ended = device, outer, False

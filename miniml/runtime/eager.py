@@ -17,7 +17,8 @@ from ..backends.device import Array, get_device
 from ..errors import DeclarationError, GraphError, NonFiniteError
 from ..graph.ir import Graph, interleave
 from ..graph.replay import replay
-from ..graph.tracer import TracedTensor, known_value, live
+from ..graph.traced import TracedTensor, live
+from ..graph.tracer import known_value
 from ..infer import infer
 from ..location import point_at, user_location
 from ..primitive import Primitive

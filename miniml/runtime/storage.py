@@ -9,6 +9,7 @@ from typing import Literal
 from ..abstract import Abstract
 from ..graph.ir import Graph, Node, Var
 from ..tensor import Parameter
+from .direct import direct_targets
 from .launch import Prepared
 from .planner import Lifetime, Plan, plan
 from .schedule import Schedule
@@ -58,7 +59,7 @@ def lay_out(graph: Graph, prepared: Mapping[Node, Prepared], order: Schedule) ->
         layout.storage[var] = held[id(parameter)]
         layout.whole.add(var)
     reads = _last_reads(graph, prepared, order)
-    targets = _direct_targets(order, prepared, held)
+    targets = direct_targets(order, prepared, held)
     for step, node in enumerate(order.order):
         _place(layout, node, step, prepared[node], reads, targets)
     _keep_alive(layout, graph, order)
@@ -82,73 +83,6 @@ def _last_reads(graph: Graph, prepared: Mapping[Node, Prepared], order: Schedule
             until = through if i == view else step
             last[var] = max(last.get(var, step), until)
     return last
-
-
-def _direct_targets(
-    order: Schedule, prepared: Mapping[Node, Prepared], held: dict[int, Storage]
-) -> dict[Var, Storage]:
-    """Vars that may be computed straight into a parameter's buffer.
-
-    Such a Var is made by one of the last updates, is what the parameter finally holds, and
-    nothing that runs later, nor any copy at the end, reads the parameter's old value.
-    """
-    made = {v: n for n in order.updates for v in n.outputs}
-    root = view_roots(order, prepared)
-    position = {n: i for i, n in enumerate(order.updates)}
-    readers: dict[Var, list[Node]] = {}
-    for node in order.updates:
-        for var in node.inputs if prepared[node].entry.view is None else ():
-            readers.setdefault(root.get(var, var), []).append(node)
-    copied = {root.get(v, v) for _, v in order.writes}
-    values = assigned_values(order, prepared)
-    targets: dict[Var, Storage] = {}
-    for (parameter, var), before in zip(order.writes, _old_versions(order), strict=True):
-        value = values.get(var, var)
-        maker = made.get(value)
-        if maker is None or value in targets or before in copied:
-            continue
-        if prepared[maker].entry.view is not None:
-            continue  # its elements stand elsewhere in another order
-        late = [n for n in readers.get(before, ()) if position[n] >= position[maker]]
-        if all(n is maker and _exact(n, before, root, prepared[n]) for n in late):
-            targets[value] = held[id(parameter)]
-    return targets
-
-
-def assigned_values(order: Schedule, prepared: Mapping[Node, Prepared]) -> dict[Var, Var]:
-    """For every version of a parameter that an Assign made, the value it was given."""
-    values: dict[Var, Var] = {}
-    for node in order.order:
-        view = prepared[node].entry.view
-        if node.primitive.effect == "state" and view is not None:
-            values[node.outputs[0]] = values.get(node.inputs[view], node.inputs[view])
-    return values
-
-
-def view_roots(order: Schedule, prepared: Mapping[Node, Prepared]) -> dict[Var, Var]:
-    """For every view, the Var whose memory it finally looks at."""
-    root: dict[Var, Var] = {}
-    for node in order.order:
-        view = prepared[node].entry.view
-        if view is not None:
-            root[node.outputs[0]] = root.get(node.inputs[view], node.inputs[view])
-    return root
-
-
-def _old_versions(order: Schedule) -> list[Var]:
-    """For each write, the Var that was the parameter's value when the program began."""
-    first: dict[Var, Var] = {}
-    for node in order.order:
-        if node.primitive.effect == "state" and node.inputs:
-            first[node.outputs[0]] = first.get(node.inputs[0], node.inputs[0])
-    return [first[var] for _, var in order.writes]
-
-
-def _exact(node: Node, var: Var, root: Mapping[Var, Var], prepared: Prepared) -> bool:
-    """True when the node reads `var` itself, no view of it, and only where its kernel may
-    overwrite it."""
-    places = [i for i, v in enumerate(node.inputs) if root.get(v, v) is var]
-    return all(node.inputs[i] is var and i in prepared.entry.inplace for i in places)
 
 
 def _place(
