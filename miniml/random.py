@@ -8,6 +8,7 @@ import numpy as np
 
 from .errors import DTypeError
 from .tensor import Parameter, Tensor
+from .undo import before_write
 
 
 class Generator:
@@ -35,6 +36,7 @@ class Generator:
     def reserve(self, blocks: int) -> Tensor:
         """The state before a draw of `blocks` blocks, which are taken from the stream."""
         before = Tensor(self.state.asnumpy())
+        before_write(self.state)
         self.state._buffer[1] += np.uint64(blocks)
         return before
 

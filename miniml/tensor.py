@@ -12,6 +12,7 @@ from .errors import DeviceError, DTypeError, GraphError, ImmutableError, ShapeEr
 from .operators import Operators
 from .settings import current, device_name
 from .trace import computes_at_once, current_trace, is_tracing
+from .undo import before_write
 
 Array = np.ndarray[Any, Any]
 
@@ -226,6 +227,7 @@ class Parameter(Tensor):
             raise DTypeError(
                 f"Parameter {self.name!r} has dtype {self.dtype}; got {array.dtype}; cast it first"
             )
+        before_write(self)
         np.copyto(self._buffer, array)
 
     def __reduce__(self) -> tuple[Any, ...]:

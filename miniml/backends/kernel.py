@@ -109,6 +109,7 @@ class KernelEntry:
     specialize: Callable[[KernelNode], Callable[..., Any]] | None = None
     owner: str = ""
     where: str = ""
+    filed_by: str = ""
     place: tuple[object, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -116,6 +117,11 @@ class KernelEntry:
         dtypes = (s.inputs, s.outputs, s.repeats_input, s.repeats_output, s.input_formats)
         # What two rows must not share: computed once, because filing compares it often.
         object.__setattr__(self, "place", (dtypes, self.provider, self.requires))
+
+    @property
+    def built_in(self) -> bool:
+        """True for the library's own kernels, which keep every promise made to others."""
+        return self.filed_by.startswith("miniml.")
 
     def describe(self) -> str:
         """Signature and provider, as `explain` and error messages show them."""

@@ -125,7 +125,7 @@ def kernel(
         for signature in parsed:
             entry = KernelEntry(
                 name, device, signature, provider, body, requires, priority, inplace, view,
-                strided, specialize, owner, where,
+                strided, specialize, owner, where, module,
             )  # fmt: skip
             _file(entry)
         return body

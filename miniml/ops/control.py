@@ -7,7 +7,7 @@ from typing import Any
 
 from ..abstract import Shape
 from ..dtype import DType, bool_
-from ..errors import DTypeError, GraphError, ShapeError
+from ..errors import DTypeError, GraphError, ImmutableError, ShapeError
 from ..primitive import Primitive
 from ..trace import current_trace
 from .bodies import (
@@ -65,7 +65,20 @@ class StopGradient(Primitive):
         return x
 
 
-assign = Assign()
+def assign(parameter: Any, value: Any) -> Any:
+    """Make `value` the parameter's data, for everything that reads it later; gives the value.
+
+    Shapes and dtypes must be equal: a parameter keeps both. ImmutableError for a tensor that is
+    no Parameter.
+    """
+    if not hasattr(parameter, "set_data"):
+        raise ImmutableError(
+            f"Assign got {type(parameter).__name__} to assign to, which never changes; give a "
+            "Parameter"
+        )
+    return Assign()(parameter, value)
+
+
 stop_gradient = StopGradient()
 
 

@@ -38,6 +38,8 @@ class Program:
         self.prepared: dict[Node, Prepared] = {n: self._prepare(n) for n in self.graph.nodes}
         self.schedule: Schedule = schedule(self.graph, self.prepared)
         self.layout: Layout = lay_out(self.graph, self.prepared, self.schedule)
+        # Built-in kernels write to no input; others shall not be able to.
+        self._guarded = not all(p.entry.built_in for p in self.prepared.values())
         self._lock = Lock() if self.schedule.writes else None
         self._idle: list[Instance] = [self._instance()]
 
@@ -76,6 +78,8 @@ class Program:
             return self._run(arrays)
 
     def _run(self, arrays: tuple[Array, ...]) -> list[Array]:
+        if self._guarded:
+            arrays = tuple(map(_read_only, arrays))
         try:
             instance = self._idle.pop()
         except IndexError:
@@ -97,3 +101,10 @@ class Program:
                 if node is not None:
                     point_at(error, node.where, f"{node.primitive.name} was called")
             trace = trace.tb_next
+
+
+def _read_only(array: Array) -> Array:
+    if array.flags.writeable:
+        array = array.view()
+        array.flags.writeable = False
+    return array

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ..backends.registry import BUILTIN
 from ..graph.ir import Graph, Node, Var
 from ..tensor import Parameter
 from .launch import Prepared
@@ -66,4 +65,4 @@ def _late(graph: Graph, prepared: Mapping[Node, Prepared]) -> set[Node]:
 def _cannot_fail(prepared: Prepared) -> bool:
     """Views are resolved ahead of time; built-in kernels that may run in place are plain ufuncs."""
     entry = prepared.entry
-    return entry.provider == BUILTIN and (entry.view is not None or bool(entry.inplace))
+    return entry.built_in and (entry.view is not None or bool(entry.inplace))

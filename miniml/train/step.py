@@ -12,7 +12,7 @@ from ..optim import Optimizer
 from ..runtime.jit import jit
 from ..settings import context, current
 from ..tensor import Tensor
-from .snapshot import Snapshot
+from ..undo import logged
 
 Loss = Callable[..., Any]
 
@@ -40,12 +40,12 @@ class _Step:
     def __call__(self, x: Any, *labels: Any) -> Tensor:
         if current().jit:
             return self._program(x, *labels)
-        before = Snapshot(self.net, self.loss_fn, self.optimizer, params=self.optimizer.params)
-        try:
-            return self.train_step(x, *labels)
-        except BaseException:
-            before.restore()
-            raise
+        with logged() as before:
+            try:
+                return self.train_step(x, *labels)
+            except BaseException:
+                before.restore()
+                raise
 
     def train_step(self, x: Any, *labels: Any) -> Tensor:
         loss, gradients = self._gradient(x, *labels)
@@ -82,15 +82,12 @@ def locate_nonfinite(
     stops at the first; None if there is none. The error names the primitive, the ranges of its
     inputs and the user's line. Parameters and random stream are as before afterwards.
     """
-    owners = [getattr(step, name, None) for name in ("net", "loss_fn", "optimizer")]
-    params = owners[2].params if isinstance(owners[2], Optimizer) else ()
-    before = Snapshot(*owners, params=params)
-    try:
-        with context(jit=False, check_nan=True):
+    with logged() as before, context(jit=False, check_nan=True):
+        try:
             for batch in batches:
                 step(*batch)
-    except NonFiniteError as error:
-        return error
-    finally:
-        before.restore()
+        except NonFiniteError as error:
+            return error
+        finally:
+            before.restore()
     return None

@@ -264,3 +264,9 @@ def test_a_missing_kernel_inside_a_branch_is_found_when_compiling():
 
     with pytest.raises(KernelNotFoundError, match="Nowhere has no kernel"):
         ml.jit(lambda p, x: ops.cond(p, lambda: Nowhere()(x), lambda: x))(NO, X)
+
+
+@pytest.mark.parametrize("run", [lambda f: f, ml.jit], ids=["eager", "jit"])
+def test_only_parameters_are_assigned_to(run):
+    with pytest.raises(ml.errors.ImmutableError, match=r"Assign got \w+ to assign to, which never"):
+        run(lambda x: ops.assign(x, x * 2.0))(ml.Tensor([1.0]))

@@ -181,3 +181,45 @@ def test_shapes_and_dtypes_that_do_not_fit_are_refused_by_the_layer():
         step(X[:, :3], LABELS)
     with pytest.raises(ml.errors.DTypeError, match="CrossEntropy needs labels of an integer"):
         step(X, LABELS.astype(np.float32))
+
+
+@pytest.mark.parametrize("jit", [True, False])
+def test_a_step_that_raises_undoes_what_functions_around_the_net_changed(jit):
+    calls, norm, dense = ml.Parameter(np.float32(0)), nn.BatchNorm2d(2), nn.Dense(2, 5)
+
+    def net(x):
+        ops.assign(calls, calls + 1.0)
+        return dense(ops.mean(norm(x), (2, 3)))
+
+    step = ml.train_step(net, nn.CrossEntropyLoss(), optim.SGD(dense.trainable_params(), lr=0.1))
+    x, good = np.ones((3, 2, 2, 2), np.float32), np.array([0, 1, 2])
+    with ml.context(jit=jit):
+        step(x, good)
+        before = [p.tolist() for p in (calls, *norm.get_parameters(), *dense.get_parameters())]
+        with pytest.raises(ml.errors.OutOfRangeError):
+            step(x, np.array([0, 1, 9]))
+        after = [p.tolist() for p in (calls, *norm.get_parameters(), *dense.get_parameters())]
+    assert after == before
+
+
+@pytest.mark.parametrize("dtype", [ml.bfloat16, ml.float16])
+@pytest.mark.parametrize("jit", [True, False])
+def test_a_net_of_two_byte_floats_learns(dtype, jit):
+    class Low(nn.Cell):
+        def __init__(self):
+            rng = np.random.default_rng(1)
+            self.w1 = ml.Parameter(ml.Tensor(rng.normal(size=(4, 16)) * 0.5, dtype=dtype))
+            self.w2 = ml.Parameter(ml.Tensor(rng.normal(size=(16, 2)) * 0.3, dtype=dtype))
+
+        def construct(self, x):
+            return ops.relu(x @ self.w1) @ self.w2
+
+    points = np.random.default_rng(0).normal(size=(64, 4))
+    labels = (points[:, 0] + points[:, 1] > 0).astype(np.int64)
+    net = Low()
+    step = ml.train_step(net, nn.CrossEntropyLoss(), optim.Adam(net.trainable_params(), lr=0.05))
+    with ml.context(jit=jit):
+        losses = [step(ml.Tensor(points, dtype=dtype), labels).item() for _ in range(40)]
+    assert losses[0] > 0.5
+    assert losses[-1] < 0.1
+    assert net.w1.dtype == dtype

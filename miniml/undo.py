@@ -1,0 +1,52 @@
+"""What parameters held before a block of code first wrote to them, so that it can be undone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+
+class Log:
+    """Old values of the parameters that were written to, whoever holds them."""
+
+    def __init__(self) -> None:
+        self._old: dict[int, tuple[Any, Any]] = {}
+
+    def note(self, parameter: Any) -> None:
+        """Keep the value that the parameter has now, unless an older one is kept."""
+        if id(parameter) not in self._old:
+            self._old[id(parameter)] = parameter, parameter._data.copy()
+
+    def restore(self) -> None:
+        """Give every parameter noted its old value."""
+        for parameter, value in self._old.values():
+            parameter.set_data(value)
+
+    def add_to(self, outer: Log) -> None:
+        """What is old here is old for a block around, unless that one knows an older value."""
+        outer._old = self._old | outer._old
+
+
+_log: ContextVar[Log | None] = ContextVar("miniml_undo_log", default=None)
+
+
+@contextmanager
+def logged() -> Iterator[Log]:
+    """Inside the block every write of a parameter that is not a compiled program's is noted."""
+    log, outer = Log(), _log.get()
+    token = _log.set(log)
+    try:
+        yield log
+    finally:
+        _log.reset(token)
+        if outer is not None:
+            log.add_to(outer)
+
+
+def before_write(parameter: Any) -> None:
+    """To be called before a parameter's data change."""
+    log = _log.get()
+    if log is not None:
+        log.note(parameter)

@@ -1,0 +1,81 @@
+"""Kernels of users' own inside programs: they may fail anywhere, and write to `out` only."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import miniml as ml
+from miniml import Primitive, kernel, ops
+
+ARMED = [False]
+
+
+class RunMove(Primitive):
+    """A parameter moved by d; its kernel writes in place, and raises when it is armed."""
+
+    effect = "state"
+    differentiable = False
+
+    def infer_shape(self, parameter: Any, d: Any) -> Any:
+        return parameter
+
+    def infer_dtype(self, parameter: Any, d: Any) -> Any:
+        return parameter
+
+
+@kernel("RunMove", "cpu", "ff->f", inplace=(0,))
+def move(parameter: Any, d: Any, *, out: Any) -> None:
+    np.add(parameter, d, out=out)
+    if ARMED[0]:
+        raise ValueError("armed")
+
+
+def test_an_update_in_place_that_is_not_built_in_is_staged() -> None:
+    p, q = ml.Parameter([1.0, 1.0]), ml.Parameter([2.0, 2.0])
+
+    def step(d: Any) -> Any:
+        ops.assign(p, p + d)
+        RunMove()(q, d)
+        return ops.sum(p)
+
+    run = ml.jit(step)
+    d = ml.Tensor([1.0, 2.0])
+    run(d)
+    ARMED[0] = True
+    try:
+        with pytest.raises(ValueError, match="armed") as caught:
+            run(d)
+    finally:
+        ARMED[0] = False
+    assert "RunMove()(q, d)" in caught.value.__notes__[0]
+    assert (p.tolist(), q.tolist()) == ([2.0, 3.0], [3.0, 4.0])
+    run(d)
+    assert (p.tolist(), q.tolist()) == ([3.0, 5.0], [4.0, 6.0])
+
+
+class RunGreedy(Primitive):
+    def infer_shape(self, x: Any) -> Any:
+        return x
+
+    def infer_dtype(self, x: Any) -> Any:
+        return x
+
+
+@kernel("RunGreedy", "cpu", "f->f")
+def greedy(x: Any, *, out: Any) -> None:
+    x[...] = 0.0
+    out[...] = x
+
+
+@pytest.mark.parametrize("run", [lambda f: f, ml.jit], ids=["eager", "jit"])
+@pytest.mark.parametrize("wrap", [ml.Tensor, ml.Parameter, np.asarray])
+def test_what_a_kernel_gets_is_read_only(run: Any, wrap: Any) -> None:
+    x = wrap(np.ones(3, np.float32))
+    with pytest.raises(ValueError, match="read-only"):
+        run(RunGreedy())(x)
+    with pytest.raises(ValueError, match="read-only"):
+        run(lambda x: ops.cond(ops.sum(x) > 0.0, lambda: RunGreedy()(x), lambda: x))(x)
+    assert np.asarray(x).tolist() == [1.0, 1.0, 1.0]
