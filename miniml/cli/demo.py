@@ -154,8 +154,8 @@ def _diverged(loss: float, epoch: int, step: int, found: NonFiniteError | None) 
         f"training stopped: the loss is {loss} in epoch {epoch + 1}, step {step}; {where}; "
         "a smaller --lr may help"
     )
-    for note in getattr(found, "__notes__", ()):
-        error.add_note(note)
+    if found is not None:
+        error.__notes__ = list(found.__notes__)
     return error
 
 

@@ -126,8 +126,7 @@ def _check(name: str, before: Graph, after: Graph) -> None:
                 raise GraphError(f"graph {after.name!r} has other {what} than before")
     except GraphError as error:
         broken = GraphError(f"pass {name!r} broke a rule of graphs: {error}")
-        for note in getattr(error, "__notes__", ()):
-            broken.add_note(note)
+        broken.__notes__ = list(error.__notes__)  # of the node, not of who runs the passes
         raise broken from error
 
 
