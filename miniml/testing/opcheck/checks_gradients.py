@@ -14,6 +14,7 @@ from ...errors import BpropNotFoundError, MinimlError
 from ...tensor import Tensor
 from ..calls import Array, Arrays, Call
 from ..gradcheck import gradcheck
+from ..gradreport import Finding
 from ..slope import Slope
 from ..tolerance import mismatch, unit_roundoff
 from .checks_kernels import alike_where_not_finite
@@ -126,14 +127,21 @@ def gradient(call: Call) -> Iterator[Problem]:
         if finding.verdict != "wrong":
             continue
         yield Problem(
-            f"wrong, argument {finding.argnum}",
-            f"{call}: the gradient is wrong. {_indented(finding)}",
+            f"order {finding.order}, argument {finding.argnum}",
+            f"{call}: {_said(finding)}",
             "correct the bprop; gradcheck on this call says more",
         )
 
 
-def _indented(finding: Any) -> str:
-    return str(finding).strip().replace("\n", "\n    ")
+def _said(finding: Finding) -> str:
+    """A finding of gradcheck as a sentence."""
+    which = finding.argument or f"argument {finding.argnum}{finding.path}"
+    order = "the gradient" if finding.order == 1 else f"the derivative of order {finding.order}"
+    place = "" if finding.index is None else f" at {list(finding.index)}"
+    return (
+        f"{order} by {which}{place} is {finding.analytic:.9g}; differences give "
+        f"{finding.numeric:.9g} +- {finding.error_bar:.1g}: {finding.diagnosis or 'it is wrong'}"
+    )
 
 
 def cotangents(call: Call) -> Iterator[Problem]:

@@ -22,10 +22,11 @@ from .report import Finding, OpCheckError, OpReport, in_order
 from .reproduce import program
 from .session import Check, Problem, Session, problems
 from .shrink import smallest
-from .suite import CHECKS, FIRST, REST
+from .suite import CHECKS, FIRST, REST, SETTLING
 
 BUDGET = 8.0
-_SHRINKING = 1.0  # seconds for one finding
+_SHRINKING = 4.0  # seconds for all findings
+_SHRINKING_ONE = 0.8
 
 
 def opcheck(
@@ -57,12 +58,13 @@ def opcheck(
     for check in FIRST:
         if check.name in wanted:
             session.run(check, calls)
-    if ("attributes", "hash") not in session.found:
-        sound = [c for c in calls if _runs(c)]
-        trusted = [c for c in sound if c.info is not None] if info is not None else sound
-        for check in REST:
-            if check.name in wanted:
-                session.run(check, trusted if check.trusted else sound)
+    sound = [c for c in calls if _runs(c)]
+    for check in REST:
+        if check.name in wanted and (_hashable(subject) or check.name == "attributes"):
+            trusted = [c for c in sound if c.info is not None] if info is not None else sound
+            session.run(check, trusted if check.trusted else sound)
+            if check.name in SETTLING and session.has(check.name):
+                sound = [c for c in sound if not problems(check, c)]
     findings = in_order([*lacking, *_findings(session, subject)])
     notes = _notes(subject, info, calls, session)
     report = OpReport(repr(subject), findings, session.counts, notes, time.monotonic() - start)
@@ -116,6 +118,11 @@ def _calls(primitive: Primitive, info: OpInfo | None, seed: int | None) -> list[
     return [*sampled(primitive, info, seed), *(informed(call, info) for call in found)]
 
 
+def _hashable(primitive: Primitive) -> bool:
+    """False for a primitive that nothing can run, because launchers are kept by primitive."""
+    return getattr(type(primitive), "__hash__", None) is not None
+
+
 def _runs(call: Call) -> bool:
     return not launched(call) or not any(failure(e, call) for e in call.entries())
 
@@ -145,14 +152,18 @@ def _lacking(primitive: Primitive, calls: list[Call], info: OpInfo | None) -> li
 def _findings(session: Session, primitive: Primitive) -> list[Finding]:
     known = {check.name: check for check in (*FIRST, *REST)}
     found = []
+    end = time.monotonic() + _SHRINKING
     for (name, kind), (problem, call) in session.found.items():
-        small, shown = _shrunk(known[name], kind, problem, call)
+        until = min(end, time.monotonic() + _SHRINKING_ONE)
+        small, shown = _shrunk(known[name], kind, problem, call, until)
         text = program(name, shown, primitive)
         found.append(Finding(name, small.severity, small.message, small.advice, text))
     return found
 
 
-def _shrunk(check: Check, kind: str, problem: Problem, call: Call) -> tuple[Problem, Call]:
+def _shrunk(
+    check: Check, kind: str, problem: Problem, call: Call, until: float
+) -> tuple[Problem, Call]:
     """The problem in its smallest call, and that call."""
 
     def of(candidate: Call) -> Problem | None:
@@ -161,7 +172,7 @@ def _shrunk(check: Check, kind: str, problem: Problem, call: Call) -> tuple[Prob
     start = problem.call or call
     if of(start) is None:
         start = call  # the problem shows only beside the call that led to it
-    small = smallest(start, lambda c: of(c) is not None, time.monotonic() + _SHRINKING)
+    small = smallest(start, lambda c: of(c) is not None, until)
     return of(small) or problem, small
 
 

@@ -31,6 +31,7 @@ class Check:
 
     wants: the calls it is made for. Of those with fewer it sees all kinds of ranks and dtypes.
     trusted: where there is an OpInfo, only its samples, because others may leave the domain.
+    enough: after how many calls with problems it stops.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Check:
     limit: int = 80
     wants: Callable[[Call], bool] = lambda call: True
     trusted: bool = False
+    enough: int = 1000
 
 
 @dataclass
@@ -52,12 +54,17 @@ class Session:
     def run(self, check: Check, calls: Sequence[Call]) -> None:
         """Let a check see calls until it has seen enough or time is up."""
         chosen = spread([c for c in calls if check.wants(c)])[: check.limit]
+        failed = 0
         for call in chosen:
+            if failed == check.enough:
+                return
             if self.late():
                 self.unfinished.append(check.name)
                 return
             self.counts[check.name] = self.counts.get(check.name, 0) + 1
-            for problem in problems(check, call):
+            seen = problems(check, call)
+            failed += bool(seen)
+            for problem in seen:
                 self.note(check.name, problem, call)
 
     def note(self, name: str, problem: Problem, call: Call) -> None:
@@ -67,6 +74,10 @@ class Session:
         known = self.found.get(key)
         if known is None or size(shown) < size(known[0].call or known[1]):
             self.found[key] = problem, call
+
+    def has(self, name: str) -> bool:
+        """True when a check has found something."""
+        return any(check == name for check, _ in self.found)
 
     def late(self) -> bool:
         """True when the budget is used up."""

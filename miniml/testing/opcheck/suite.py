@@ -44,23 +44,26 @@ def _known(call: Call) -> bool:
 
 # These see every call that the rules accept; the others only those that every kernel can run.
 FIRST = (
-    Check("attributes", attributes, 6),
     Check("rules", rules, 200),
     Check("refusals", refusals, 40),
     Check("kernels run", kernels_run, 200, unusual),
 )
+# Causes before what follows from them.
 REST = (
-    Check("kernels", kernels, 200, trusted=True),
-    Check("layouts", layouts, 60),
     Check("memory", memory, 80),
     Check("repeat", repeat, 80),
+    Check("kernels", kernels, 200, trusted=True),
+    Check("layouts", layouts, 60),
     Check("special", special, 24, _floats, trusted=True),
     Check("infer_value", infer_value, 40, _known),
     Check("batching", batching, 40, batched),
+    Check("attributes", attributes, 6),
     Check("graph", graph, 8, compilable),
     Check("bprop", bprop, 24, _graded_once),
     Check("gradient cotangents", cotangents, 16, _pulled, trusted=True),
-    Check("gradient", gradient, 16, _smooth, trusted=True),
-    Check("gradient in narrow dtypes", gradient, 12, _smooth_narrow, trusted=True),
+    Check("gradient", gradient, 16, _smooth, trusted=True, enough=2),
+    Check("gradient in narrow dtypes", gradient, 12, _smooth_narrow, trusted=True, enough=2),
 )
+# A call with a problem of these has no outputs that later checks could look at.
+SETTLING = ("memory", "repeat")
 CHECKS = tuple(check.name for check in (*FIRST, *REST))

@@ -1,0 +1,141 @@
+"""opcheck as it is called: its report, its options, what it passes and what it says it skipped."""
+
+import pickle
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+import miniml as ml
+from miniml import ops
+from miniml.errors import ArityError
+from miniml.testing import OpCheckError, OpInfo, Sample, assert_op, opcheck
+from miniml.testing.opcheck import CHECKS
+from tests.opinfo import ROWS
+
+from .planting import plant
+
+
+def test_a_correct_primitive_passes_without_being_given_anything():
+    with plant() as snake:
+        report = opcheck(snake)
+    assert report.ok
+    assert not report.findings
+    for name in set(CHECKS) - {"infer_value", "batching"}:
+        assert report.calls[name] > 0, name
+    assert "own float64 kernel" in str(report)
+
+
+def test_kernels_of_absent_devices_are_named():
+    with plant() as snake:
+        ml.elementwise_kernel(
+            snake.name, "x + sin(alpha * x) * sin(alpha * x) / alpha", "f->f", "d->d"
+        )
+        report = opcheck(snake, checks=["rules"])
+    assert any("not checked" in n and "cuda d->d" in n for n in report.notes)
+
+
+def test_it_raises_with_the_report_unless_told_not_to():
+    with plant(fn=lambda x, *, alpha, out: None) as faulty:
+        with pytest.raises(OpCheckError, match="memory") as caught:
+            opcheck(faulty)
+        with pytest.raises(AssertionError):
+            assert_op(faulty)
+        report = opcheck(faulty, raise_error=False)
+    assert not caught.value.report.ok
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+    first = report.findings[0]
+    assert (first.check, first.severity) == ("memory", "fault")
+    assert first.message in str(report)
+    assert first.advice in str(report)
+    assert "opcheck(" in first.example
+
+
+def test_faults_come_before_warnings():
+    def forgets_nan(x, *, alpha, out):
+        np.copyto(out, np.where(x == x, x, 1))  # a warning: nothing says that a NaN should come
+
+    with plant(fn=forgets_nan, bprop=lambda self: lambda x, out, dout: (3.0 * dout,)) as faulty:
+        report = opcheck(faulty, raise_error=False)
+    severities = [f.severity for f in report.findings]
+    assert severities == sorted(severities)
+    assert {"fault", "warning"} == set(severities)
+    assert [f.check for f in report.warnings] == ["special"]
+
+
+def test_the_same_is_drawn_unless_a_seed_says_otherwise():
+    seen = []
+
+    def noting(x, *, alpha, out):
+        seen[-1] += (x.shape, x.tobytes())
+        np.copyto(out, x)
+
+    with plant(fn=noting) as snake:
+        for seed in (None, None, 1, 1, 2):
+            seen.append(())
+            opcheck(snake, seed=seed, checks=["rules"], raise_error=False)
+    assert seen[0] == seen[1]
+    assert seen[2] == seen[3]
+    assert len(set(seen)) == 3
+
+
+def test_a_budget_ends_it_and_says_where():
+    def slow(x, *, alpha, out):
+        time.sleep(0.01)
+        np.copyto(out, x)
+
+    with plant(fn=slow) as snake:
+        start = time.monotonic()
+        report = opcheck(snake, budget=0.5, raise_error=False)
+        assert time.monotonic() - start < 4.0
+    assert any("budget was used up in" in n for n in report.notes)
+
+
+def test_one_call_can_be_checked_alone():
+    report = opcheck(ops.Exp(), inputs=(np.array([0.5]),), checks=("kernels", "gradient"))
+    assert report.calls == {"kernels": 1, "gradient": 1}
+
+
+def test_what_is_no_primitive_or_no_check_is_refused_by_name():
+    with pytest.raises(ArityError, match="takes a Primitive; got"):
+        opcheck(np.exp)
+    with pytest.raises(ArityError, match="knows no checks"):
+        opcheck(ops.Exp(), checks=["speed"])
+    with pytest.raises(ArityError, match="PutAlongAxisAdd"):
+        opcheck(ops.PutAlongAxisAdd)
+
+
+def test_a_class_stands_for_its_defaults():
+    assert opcheck(ops.Exp, checks=["rules"]).subject == "Exp()"
+
+
+def test_without_guessable_inputs_it_asks_for_an_opinfo():
+    def only(self, x):
+        if x != (13, 7):
+            raise ml.errors.ShapeError(f"{self.name} takes (13, 7); got {x}; reshape it")
+        return x
+
+    with plant(infer_shape=only) as picky:
+        report = opcheck(picky, raise_error=False)
+        assert [f.check for f in report.findings] == ["draws"]
+        assert "cannot draw inputs" in report.findings[0].message
+        assert "takes (13, 7)" in report.findings[0].message
+        assert "OpInfo" in report.findings[0].advice
+        info = OpInfo(type(picky), lambda rng, dtype: [Sample((np.ones((13, 7), dtype),))])
+        assert opcheck(picky, info).calls["kernels"] == 2
+
+
+@pytest.mark.parametrize("row", [r for r in ROWS if r.primitive is ops.Gather])
+def test_an_opinfo_gives_samples_and_a_reference(row):
+    report = opcheck(ops.Gather(1), row)
+    assert "compared with the OpInfo's reference" in str(report)
+
+
+def test_neither_miniml_nor_miniml_testing_imports_hypothesis():
+    program = (
+        "import sys, miniml; assert 'miniml.testing' not in sys.modules\n"
+        "import miniml.testing; assert 'hypothesis' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
