@@ -11,6 +11,7 @@ from miniml import kernel, ops
 from miniml.bprop import bprop_getters
 from miniml.dtype import float32
 from miniml.errors import ShapeError
+from miniml.ops.bases import normal_axis
 from miniml.primitive import Primitive
 
 from .planted import (
@@ -39,8 +40,8 @@ def worse_in(dtype: str, factor: float) -> Any:
 
 def last_of_square(self: Primitive, x: Any) -> Any:
     """Right where both extents are equal, as in the sample that the author tried."""
-    axis = self.axis % len(x) if x else 0
-    return x[:axis] + x[axis + 1 :] if len(x) != 2 else (x[axis],)
+    axis = normal_axis(self.name, self.axis, len(x))
+    return (x[axis],) if len(x) == 2 else (*x[:axis], *x[axis + 1 :])
 
 
 def rank_two_only(self: Primitive, x: Any) -> Any:
@@ -132,8 +133,10 @@ kernel("MemoryOrderSlope", "cpu", "ff->f", "dd->d")(in_memory_order)
 HELPERS: dict[Any, Primitive] = {clobbers: ClobberingSlope(), in_memory_order: MemoryOrderSlope()}
 
 RULES = (
-    Planted("ShapeOfSquares", TOTAL, "rules|kernels run|refusals", body={"infer_shape": last_of_square}),
-    Planted("ShapeUpToRankTwo", TOTAL, "rules|kernels run|refusals", body={"infer_shape": rank_two_only}),
+    Planted("ShapeOfSquares", TOTAL, "rules|kernels run|refusals",
+        body={"infer_shape": last_of_square}),
+    Planted("ShapeUpToRankTwo", TOTAL, "rules|kernels run|refusals",
+        body={"infer_shape": rank_two_only}),
     Planted("ShapeOneTooLong", WAVE, "rules|kernels run|refusals", body={"infer_shape": one_more}),
     Planted("ShapeOfFractions", WAVE, "rule|refusals", "tuple of ints",
         body={"infer_shape": fraction}),
@@ -169,10 +172,8 @@ GRADIENTS = (
         bprop=rule(lambda x, y, dout: (ops.cast(dout * y, "float64"), dout * x))),
     Planted("WrongInOrderTwo", PRODUCT, "gradient",
         bprop=rule(lambda x, y, dout: (dout * ops.stop_gradient(y), dout * x))),
-    Planted("WrongInFloat32", PRODUCT, "gradient", "float32",
-        bprop=worse_in("float32", 1.01)),
-    Planted("WrongInFloat16", PRODUCT, "gradient", "float16",
-        bprop=worse_in("float16", 1.1)),
+    Planted("WrongInFloat32", PRODUCT, "gradient", "float32", bprop=worse_in("float32", 1.01)),
+    Planted("WrongInFloat16", PRODUCT, "gradient", "float16", bprop=worse_in("float16", 1.1)),
     Planted("WrongInRankThree", PRODUCT, "gradient",
         bprop=rule(lambda x, y, dout: (dout * y * (1.0 if len(x.shape) < 3 else 0.5), dout * x))),
     Planted("NotLinear", PRODUCT, "gradient",
