@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .. import ops
 from ..backends.device import Array
 from ..dtype import DType
 from ..errors import TracedValueError, TraceEndedError
@@ -52,10 +53,9 @@ class TracedTensor(Tensor):
                 "use ops functions on it, or stop_gradient(t) to leave on purpose"
             )
         what = f"{self.dtype.name}{list(self.shape)}"
-        instead = _INSTEAD.get(wanted, "return it from the traced function, or use ops functions")
         raise TracedValueError(
             f"{wanted} on a traced tensor {what}: its value is not known while the graph is "
-            f"traced; {instead}"
+            f"traced; {_instead(wanted)}"
         )
 
     def __repr__(self) -> str:
@@ -68,6 +68,14 @@ class TracedTensor(Tensor):
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise TracedValueError("a traced tensor cannot be pickled; return it from the function")
+
+
+def _instead(wanted: str) -> str:
+    """What would do in place of a value."""
+    name = wanted.removeprefix("np.")
+    if name != wanted and hasattr(ops, name):
+        return f"use ops.{name}"
+    return _INSTEAD.get(wanted, "return it from the traced function, or use ops functions")
 
 
 def live(tensor: TracedTensor) -> None:

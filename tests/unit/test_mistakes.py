@@ -16,6 +16,7 @@ from miniml.errors import (
     GradientArgumentError,
     MinimlError,
     ShapeError,
+    TracedValueError,
 )
 from miniml.grad import bprop_getters, grad, jvp, vjp
 
@@ -49,6 +50,7 @@ def sgd(net):
         (lambda: optim.Adam([ml.Parameter(X)], betas=(0.9,)), MinimlError, r"got betas=\(0.9,\)"),
         (lambda: ops.LeakyReLU(a=1), AttributeRefusedError, "declared by an annotation in the cl"),
         (lambda: ml.jit(ops.sum)(X, X[0]), AttributeRefusedError, "inputs; give a Python value"),
+        (lambda: ml.jit(np.sum)(X), TracedValueError, r"np\.sum on a traced .*; use ops\.sum"),
         (lambda: ml.save_checkpoint(nn.ReLU(), "no/such/x"), CheckpointError, "there is no folder"),
         (lambda: ml.load_checkpoint(nn.ReLU(), "x"), CheckpointError, r"load_checkpoint\(path, ob"),
     ],
