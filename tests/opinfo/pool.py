@@ -148,7 +148,8 @@ POOLING = (
 ROWS = (
     OpInfo(ops.MaxPool2D, max_samples, reference=max_pool2d, batch_axes=(0,), refused=POOLING,
            domain="no two pixels equal"),
-    OpInfo(ops.MaxPool2DGrad, grad_samples, reference=max_pool2d_grad, batch_axes=(0, 0), refused=(
+    OpInfo(ops.MaxPool2DGrad, grad_samples, reference=max_pool2d_grad, batch_axes=(0, 0),
+           domain="indices of MaxPool2D", refused=(
         Refusal((DOUT, PLACES[:1]), r"indices of shape \(1, 3, 2, 2\)", {"input_shape": (4, 5)},
                 ShapeError),
         Refusal((DOUT, PLACES.astype(float)), "indices of float64", {"input_shape": (4, 5)},
@@ -156,7 +157,7 @@ ROWS = (
         Refusal((DOUT, PLACES), r"input_shape=\(0, 5\)", {"input_shape": (0, 5)}, ShapeError),
     )),
     OpInfo(ops.MaxPool2DGather, gather_samples, reference=max_pool2d_gather, batch_axes=(0, 0),
-           nan="handled", refused=(
+           nan="handled", domain="indices of MaxPool2D", refused=(
         Refusal((X, PLACES[:1]), r"x of shape.*indices of shape \(1, 3, 2, 2\)", error=ShapeError),
         Refusal((X, PLACES.astype(np.int32)), "indices of int32", error=DTypeError),
     )),

@@ -17,7 +17,7 @@ _OF_FLOATS = {
     "Sinh": np.sinh, "Cosh": np.cosh, "Tanh": np.tanh, "Asinh": np.arcsinh, "Acosh": np.arccosh,
     "Atanh": np.arctanh,
 }  # fmt: skip
-_OF_NUMBERS = {"Neg": np.negative, "Sign": np.sign, "Square": np.square}
+_OF_NUMBERS = {"Neg": np.negative, "Square": np.square}
 _ROUNDING = {"Floor": np.floor, "Ceil": np.ceil, "Round": np.rint, "Trunc": np.trunc}
 _OF_ANY_TWO = {"Add": np.add, "Mul": np.multiply, "Maximum": np.maximum, "Minimum": np.minimum}
 _OF_TWO_NUMBERS = {"Sub": np.subtract, "FloorDiv": np.floor_divide, "Mod": np.remainder}
@@ -25,6 +25,8 @@ _OF_TWO_FLOATS = {"Div": np.true_divide, "Atan2": np.arctan2, "Pow": np.power}
 
 file_ufuncs(_OF_FLOATS, *same(1, FLOAT), inplace=(0,))
 file_ufuncs(_OF_NUMBERS, *same(1, NUMBER), inplace=(0,))
+file_ufuncs({"Sign": np.sign}, *same(1, INT + "efd"), inplace=(0,))
+file("Sign", in_float32(np.sign), *same(1, "E"), inplace=(0,))  # ml_dtypes' keeps -0
 file_ufuncs(_ROUNDING, *same(1, FLOAT), inplace=(0,))
 file_ufuncs({"Abs": np.absolute}, *same(1, ANY), inplace=(0,))
 file_ufuncs(_OF_ANY_TWO, *same(2, ANY), inplace=(0, 1))

@@ -31,7 +31,7 @@ def squeeze(x: Array, *, axis: Any) -> Array:
 
 
 def flip(x: Array, *, axis: Any) -> Array:
-    return np.flip(x, axis)
+    return np.flip(x, axis) if x.ndim else x  # of a 0-d array NumPy makes a scalar
 
 
 file_view("Reshape", reshape)
