@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,8 +18,9 @@ from ..primitive import Primitive
 from ..runtime.jit import jit
 from ..settings import GRAPH_MODE, context, current
 from ..tensor import Tensor
-from .gradreport import WRONG, Check, Finding, GradientError, GradReport
+from .gradreport import UNKNOWN, WRONG, Check, Finding, GradientError, GradReport
 from .linearity import check_linearity
+from .narrow import check_narrow
 from .probe import Probe, probe
 from .search import Search
 from .subject import (
@@ -102,24 +105,43 @@ def _checked(
 ) -> GradReport:
     report = GradReport(problem.name, strict=strict)
     rng = np.random.default_rng(seed)
+    with np.errstate(all="ignore"):
+        _check_orders(problem, highest, rng, report)
+    report.sort()
+    if raise_error and not report.ok:
+        raise GradientError(report)
+    return report
+
+
+def _check_orders(
+    problem: _Problem, highest: int, rng: np.random.Generator, report: GradReport
+) -> None:
     point, fixed = problem.point, set[int]()
     for order in range(1, highest + 1):
-        subject = _subject(problem.maps(order, point), point, report)
+        map_ = problem.maps(order, point)
+        subject = _subject(map_, point, report)
         if fixed:
             report.notes.append(
                 f"order {order}: {len(fixed)} elements without a derivative of order {order - 1} "
                 "are held fixed"
             )
         fixed |= _check_order(subject, order, rng, report, fixed)
+        if subject.raised:
+            report.notes.append(f"the function raises near the point: {subject.raised}")
+        if not report.wrong and all(f.dtype == float64 for f in subject.leaves):
+            check_narrow(map_, subject, tuple(a.dtype for a in point), order, rng, report)
         report.forward_calls += subject.forward_calls
         if report.wrong or order == highest:
             break
-        douts = [_cotangent(rng, shape, dtype) for shape, dtype in subject.shapes]
+        own = subject.shapes if subject.dtypes == tuple(a.dtype for a in point) else None
+        shapes = own or _own_shapes(map_, point)
+        douts = [_cotangent(rng, shape, dtype) for shape, dtype in shapes]
         point = [*point, *douts]
-    report.sort()
-    if raise_error and not report.ok:
-        raise GradientError(report)
-    return report
+
+
+def _own_shapes(map_: Map, point: Arrays) -> Sequence[tuple[tuple[int, ...], DType]]:
+    """Shapes and dtypes of the outputs in the dtypes that the function was given."""
+    return at_point(map_, point, tuple(a.dtype for a in point)).shapes
 
 
 def _cotangent(rng: np.random.Generator, shape: tuple[int, ...], dtype: DType) -> Array:
@@ -147,14 +169,16 @@ def _check_order(
 ) -> set[int]:
     """Judge one order; returns the elements that have no derivative, or none that was found."""
     search = Search(subject, order, rng)
+    if subject.unlike:
+        search.found.append(_unlike(subject, order))
     try:
         gradient, faults = check_linearity(subject, order, rng)
         if order == 1:
             report.gradients = subject_arrays(subject, gradient)
         members = np.setdiff1d(np.flatnonzero(np.isfinite(subject.x)), sorted(fixed))
         _directions(search, members, report)
-        if faults and not any(f.verdict == WRONG for f in search.found):
-            search.found += faults
+        search.diagnose()
+        search.found = _with_faults(search.found, faults)
     except WrongGradientForm as error:
         leaf = subject.leaves[error.leaf] if error.leaf >= 0 else None
         nan = float("nan")
@@ -168,6 +192,25 @@ def _check_order(
     report.judged += len(search.judged)
     report.notes += search.notes
     return set(range(subject.x.size)) - search.judged | search.kinks
+
+
+def _unlike(subject: Subject, order: int) -> Finding:
+    what = "function" if order == 1 else f"pull-back of order {order - 1}"
+    said = f"the {what} is not repeatable: two equal calls differ by up to {subject.unlike:.2g}"
+    nan = float("nan")
+    return Finding(UNKNOWN, order, None, "", None, nan, nan, nan, said, "outputs")
+
+
+def _with_faults(found: list[Finding], faults: list[Finding]) -> list[Finding]:
+    """Findings with what is known without differences: it names the fault of its argument."""
+    said = {f.argument: f.diagnosis for f in faults}
+    named = {f.argument for f in found if f.verdict == WRONG}
+    merged = [
+        replace(f, diagnosis=said[f.argument])
+        if f.verdict == WRONG and f.argument in said else f
+        for f in found
+    ]  # fmt: skip
+    return merged + [f for f in faults if f.argument not in named]
 
 
 def _directions(search: Search, members: Array, report: GradReport) -> None:
@@ -220,19 +263,23 @@ def _of_miniml(
         result = fn(*spec.unflatten(filled))
         return tuple(floats_of(name, optree.tree_leaves(result, none_is_leaf=True)))
 
+    counts: list[int] = []
+
     def maps(order: int, at: Arrays) -> Map:
-        function, count, labels = outputs, len(places), list(names)
-        for k in range(1, order):
-            function, labels = _pulled(function, count), [*labels, *_dout_names(at, count, k)]
-            count = len(at)
-        return _map(name, function, tuple(labels[: len(at)]), devices)
+        del counts[order - 1 :]
+        counts.append(len(at))
+        function, labels = outputs, list(names)
+        for k, (before, after) in enumerate(itertools.pairwise(counts), 1):
+            function = _pulled(function, before)
+            labels += _dout_names(after - before, k)
+        return _map(name, function, tuple(labels), devices)
 
     return _Problem(name, point, maps)
 
 
-def _dout_names(at: Arrays, count: int, order: int) -> list[tuple[int | None, str, str]]:
+def _dout_names(count: int, order: int) -> list[tuple[int | None, str, str]]:
     marks = "" if order == 1 else f" of order {order}"
-    return [(None, f"dout{i}", f"cotangent {i}{marks}") for i in range(len(at) - count)]
+    return [(None, f"dout{i}", f"cotangent {i}{marks}") for i in range(count)]
 
 
 def _pulled(function: Function, count: int) -> Function:
@@ -267,9 +314,15 @@ def _map(
         if backward is not None:
             return lambda douts: list(backward(*xs, *map(Tensor, douts)))
         _, pull = vjp(function, *xs)
-        return lambda douts: list(pull(tuple(map(Tensor, douts))))
+        return lambda douts: list(pull(tuple(map(_tensor, douts))))
 
     return Map(name, run, linearize, names)
+
+
+def _tensor(array: Array) -> Tensor:
+    """A Tensor of a cotangent; on the CPU with the strides that it has."""
+    on_cpu = current().device_target == "cpu" and not array.flags.c_contiguous
+    return Tensor.wrap(array.view(), "cpu") if on_cpu else Tensor(array)
 
 
 def _of_numpy(f: Function, backward: Function, args: Sequence[Any]) -> _Problem:
@@ -301,7 +354,10 @@ def _of_numpy(f: Function, backward: Function, args: Sequence[Any]) -> _Problem:
 
         def pull(douts: Arrays) -> list[Any]:
             dout = _like_output(out, douts)
+            kept = [a.tobytes() for a in arrays]
             result = backward(*given, out, dout) if wants_out else backward(*given, dout)
+            if any(a.tobytes() != k for a, k in zip(arrays, kept, strict=True)):
+                raise WrongGradientForm(-1, "the vjp writes into an argument of the function")
             result = result if isinstance(result, (tuple, list)) else (result,)
             if len(result) not in (len(args), len(places)):
                 raise WrongGradientForm(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from .gradreport import WRONG, Finding
 from .probe import random_signs, sizes_of
-from .subject import Subject
+from .subject import Leaf, Subject
 from .tolerance import unit_roundoff
 
 Array = np.ndarray[Any, Any]
@@ -32,6 +33,7 @@ def check_linearity(
         unit_roundoff(f.dtype) for f in subject.leaves
     ]
     unit = max(units)
+    twice, odd = subject.pull(v), _odd_layout(subject, rng, unit)
     near = subject.pull(v * (1 + 2 * unit * rng.choice([-1.0, 1.0], size=m)))
     sizes = sizes_of(subject, uniform=False)
     natural = float(np.sum(np.abs(subject.y), where=np.isfinite(subject.y)))
@@ -53,6 +55,11 @@ def check_linearity(
             k = leaf.start + _worst(np.abs(off))
             said = "not 0 for dout = 0: a term lacks its factor dout"
             found.append(_finding(subject, order, k, leaf, none[k], 0.0, 0.0, said))
+        elif _differ(twice[part], pv[part], bar / 8):
+            said = "not repeatable: two equal calls of the pull-back differ"
+            found.append(_at(subject, order, leaf, twice, pv, bar, said))
+        elif odd and _differ(odd[1][part], odd[0][part], bar):
+            found.append(_at(subject, order, leaf, odd[1], odd[0], bar, odd[2]))
         elif np.isfinite(error[position]) and error[position] > bar:
             said = _said(pv[part], pw[part], both[part])
             found.append(
@@ -61,6 +68,55 @@ def check_linearity(
                 )
             )
     return pv, found
+
+
+def _odd_layout(
+    subject: Subject, rng: np.random.Generator, unit: float
+) -> tuple[Array, Array, str] | None:
+    """(dense, laid out otherwise, what to say) of pull-backs that differ in a cotangent's strides.
+
+    Of a strided cotangent, and of a broadcast one with stride 0; the first that differs.
+    """
+    shapes = [s for s, _ in subject.shapes]
+    dense = [random_signs(rng, math.prod(s)).reshape(s) for s in shapes]
+    even = [np.full(s, 1.25) for s in shapes]
+    for plain, form, said in (
+        (dense, _strided, "wrong for a strided, not contiguous cotangent"),
+        (even, _broadcast, "wrong for a broadcast cotangent, of stride 0"),
+    ):
+        wanted = subject.pull(np.concatenate([d.reshape(-1) for d in plain]))
+        came = subject.pull_arrays([form(d) for d in plain])
+        with np.errstate(invalid="ignore"):
+            if (np.abs(came - wanted) > max(1e-6, ROUNDINGS * unit) * _largest(wanted)).any():
+                return wanted, came, said
+    return None
+
+
+def _strided(a: Array) -> Array:
+    if not a.ndim:
+        return a
+    large = np.zeros([2 * n for n in a.shape[::-1]]).T
+    view = large[tuple(slice(None, None, 2) for _ in a.shape)]
+    view[...] = a
+    return view
+
+
+def _broadcast(a: Array) -> Array:
+    return np.broadcast_to(a.reshape(-1)[:1].reshape(()), a.shape) if a.size else a
+
+
+def _differ(came: Array, wanted: Array, bar: float) -> bool:
+    with np.errstate(invalid="ignore"):
+        return bool((np.abs(came - wanted) > bar).any())
+
+
+def _at(
+    subject: Subject, order: int, leaf: Leaf, came: Array, wanted: Array, bar: float, said: str
+) -> Finding:
+    """A finding at the element of an argument where two gradients differ most."""
+    with np.errstate(invalid="ignore"):
+        k = leaf.start + _worst(np.abs(came[leaf.part] - wanted[leaf.part]))
+    return _finding(subject, order, k, leaf, came[k], wanted[k], bar, said)
 
 
 def _said(pv: Array, pw: Array, both: Array) -> str:
@@ -78,7 +134,7 @@ def _worst(error: Array) -> int:
 
 
 def _finding(
-    subject: Subject, order: int, position: int, leaf: Any, analytic: float, numeric: float,
+    subject: Subject, order: int, position: int, leaf: Leaf, analytic: float, numeric: float,
     bar: float, said: str,
 ) -> Finding:  # fmt: skip
     return Finding(

@@ -25,7 +25,7 @@ class Probe:
     analytic: <g, u> with g = pull(v). The numeric side is the interval from `low` to `high`,
     a point unless an output has a kink, give or take `bar`. parts: g * u, element by element.
     without: the outputs that have no derivative there, kinks included; lost: how many, without
-    kinks, and how many parts are not finite. blurred: the bar is too wide to judge anything.
+    kinks. blurred: the bar is too wide to judge anything.
     """
 
     members: Array
@@ -63,6 +63,11 @@ class Probe:
         return not self.lost and not self.blurred
 
     @property
+    def finite(self) -> bool:
+        """The gradient of every member is a number."""
+        return bool(np.isfinite(self.parts).all())
+
+    @property
     def hopeless(self) -> bool:
         """Not sharp for a reason that smaller parts are unlikely to cure."""
         return self.blurred or 4 * self.lost > max(3, np.count_nonzero(self.slopes.noise))
@@ -82,7 +87,7 @@ class Probe:
         if self.blurred or other.blurred:
             return other if self.blurred else self
         without = self.without & other.without
-        lost = int(np.sum(without & ~self.slopes.kink)) + int(np.sum(~np.isfinite(self.parts)))
+        lost = int(np.sum(without & ~self.slopes.kink))
         return replace(self, without=without, lost=lost)
 
     @property
@@ -96,7 +101,8 @@ def sizes_of(subject: Subject, uniform: bool) -> Array:
     """How far each element is moved for a step of 1.
 
     Its own size (so that a step never crosses 0), or with `uniform` the typical size in its
-    array; of numbers above 1 the square root; 1 in an array of zeros.
+    array; of numbers above 1 the square root, or a thousandth; 1 in an array of
+    zeros.
     """
     sizes = np.ones(subject.x.shape)
     for leaf in subject.leaves:
@@ -107,7 +113,7 @@ def sizes_of(subject: Subject, uniform: bool) -> Array:
         )
         own = np.where(part > 0, part, typical)
         sizes[leaf.part] = typical if uniform else np.maximum(own, 1e-8 * typical)
-    return np.minimum(sizes, np.sqrt(sizes))
+    return np.minimum(sizes, np.maximum(np.sqrt(sizes), 1e-3 * sizes))
 
 
 def random_signs(rng: np.random.Generator, n: int) -> Array:
@@ -121,19 +127,27 @@ def probe(
     rng: np.random.Generator,
     uniform: bool = False,
     first: float = FIRST,
+    along: tuple[Array, Array] | None = None,
 ) -> Probe:
     """Compare in a random direction in which only `members` (positions in x) move.
 
     The cotangent weighs each output by the inverse of its own numeric error, so that no output
-    is hidden by the rounding of a larger one.
+    is hidden by the rounding of a larger one. along: a direction and a cotangent to use instead;
+    of the direction the members' part.
     """
     u = np.zeros(subject.x.shape)
-    u[members] = random_signs(rng, members.size) * sizes_of(subject, uniform)[members]
+    if along is None:
+        u[members] = random_signs(rng, members.size) * sizes_of(subject, uniform)[members]
+    else:
+        u[members] = along[0][members]
     line = Line(lambda t: subject(subject.x + t * u), subject.y, subject.unit)
     slopes = climb(line, first * rng.uniform(0.7, 1.0), converged(subject.y))
-    v = random_signs(rng, subject.y.size) * _weights(subject, slopes)
+    if along is None:
+        v = random_signs(rng, subject.y.size) * _weights(subject, slopes)
+    else:
+        v = np.where(np.isfinite(slopes.central.error), along[1], 0.0)
     found = _compare(subject, members, u, v, slopes, uniform)
-    if found.agrees or found.kinked:
+    if found.agrees or found.kinked or along is not None:
         return found
     return _widened(subject, found, rng)
 
@@ -181,9 +195,10 @@ def _compare(
     typical = float(np.sqrt(np.sum(finite**2)))
     size = float(np.sum(np.abs(w * np.where(np.isfinite(subject.y), subject.y, 0.0)[used])))
     unseen = typical <= bar <= 1e-12 * size
-    blurred = not (bar <= SHARP * max(typical, high - low) or unseen or bar == 0)
+    largest = max(typical, high - low, abs(low), abs(high))
+    blurred = not (bar <= SHARP * largest or unseen or bar == 0)
     vague = (~used & _meant(subject, slopes)) | _unresolved(subject, slopes, used)
-    lost = int(np.sum(vague)) + int(np.sum(~np.isfinite(parts)))
+    lost = int(np.sum(vague))
     without = vague | slopes.kink
     return Probe(
         members, u, v, slopes, analytic, low, high, bar, parts, lost, blurred, uniform, without
@@ -215,7 +230,9 @@ def _widened(subject: Subject, found: Probe, rng: np.random.Generator) -> Probe:
     if not moved <= 0.01 * typical:
         moved = _wiggle(subject, found, rng, found.members)
     bar = found.bar + 8 * moved
-    return replace(found, bar=bar, blurred=found.blurred or bar > SHARP * typical)
+    return replace(
+        found, bar=bar, blurred=found.blurred or bar > SHARP * max(typical, abs(found.numeric))
+    )
 
 
 def _wiggle(subject: Subject, found: Probe, rng: np.random.Generator, which: Array) -> float:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from .derivative import FIRST
+from .diagnosis import diagnose, rounded, same_as_other
 from .gradreport import KINK, NEAR_KINK, UNKNOWN, WRONG, Finding
 from .probe import Probe, probe, random_signs
 from .subject import Leaf, Subject
@@ -48,6 +49,8 @@ class Search:
             self.judged.update(members.tolist())
         elif self._full(seen) or (blurs > 1 and seen.agrees and not seen.kinked):
             self._whole(seen)
+        elif seen.sharp and not seen.kinked and not seen.agrees and seen.finite:
+            self._descend(seen)
         elif not self._separated(seen):
             blurs += seen.hopeless and seen.agrees and not seen.kinked
             before = len(self.found)
@@ -55,6 +58,31 @@ class Search:
                 self.examine(probe(self.subject, half, self.rng, seen.uniform), blurs)
             if len(self.found) == before and not seen.agrees:
                 self._joint(seen)
+
+    def _descend(self, seen: Probe) -> None:
+        """Go down to the wrong elements of a smooth, sharp probe: one new direction a level.
+
+        The derivative along the left half is measured, along the right half it is the rest.
+        """
+        gap = seen.analytic - seen.numeric
+        stack, before = [(seen.members, seen.parts, gap, seen.bar)], len(self.found)
+        while stack and not self._full(seen):
+            members, parts, gap, bar = stack.pop()
+            if members.size == 1:
+                self._element(int(members[0]), probe(self.subject, members, self.rng))
+                continue
+            left, right = self._halves(members)
+            n = left.size
+            part = probe(self.subject, left, self.rng, along=(seen.u, seen.v))
+            gaps = part.analytic - part.numeric, 0.0
+            gaps = gaps[0], gap - gaps[0]
+            bars = part.bar, part.bar + bar
+            if abs(gaps[1]) > bars[1]:
+                stack.append((right, parts[n:], gaps[1], bars[1]))
+            if not abs(gaps[0]) <= bars[0]:
+                stack.append((left, parts[:n], gaps[0], bars[0]))
+        if not any(f.verdict == WRONG for f in self.found[before:]):
+            self._joint(seen)
 
     def _repeated(self, seen: Probe) -> Probe:
         """Joined with other directions, with steps of either kind, as long as that helps."""
@@ -132,7 +160,9 @@ class Search:
         again = probe(self.subject, seen.members, self.rng, seen.uniform)
         if again.agrees:
             return
-        self._whole(again, "each part agrees, all together do not: f is not differentiable here")
+        self._whole(
+            again, "every part agrees, all together do not: too noisy, or not differentiable"
+        )
 
     def _whole(self, seen: Probe, why: str = "") -> None:
         leaf = self.leaf_of(int(seen.members[0]))
@@ -183,7 +213,8 @@ class Search:
         if len(sharp) > 1 and consistent(sharp) and not any(t.agrees for t in sharp):
             self.judged.add(position)
             self.suspects.append(position)
-            self._file(WRONG, leaf, index, sharp[0], self._wrong_by(sharp[0]))
+            outside = "outside the one-sided slopes" if sharp[0].kinked else ""
+            self._file(WRONG, leaf, index, sharp[0], outside)
         elif sharp and sharp[0].kinked and any(t.agrees for t in sharp):
             self.judged.add(position)
             self.kinks.add(position)
@@ -193,10 +224,36 @@ class Search:
         else:
             self._file(UNKNOWN, leaf, index, tries[-1], self._why(tries[-1]))
 
-    def _wrong_by(self, seen: Probe) -> str:
-        if seen.kinked:
-            return "outside the one-sided slopes"
+    def diagnose(self) -> None:
+        """Say of each wrong argument what kind of fault it looks like."""
+        wrong = {self.leaf_of(i) for i in self.suspects}
+        said = {}
+        for leaf in self.subject.leaves:
+            if leaf not in wrong:
+                continue
+            members = np.arange(leaf.part.start, leaf.part.stop)
+            probes = [probe(self.subject, members, self.rng) for _ in range(2)]
+            text = ""
+            if all(p.sharp for p in probes):
+                text = diagnose(self.subject, leaf, probes)
+            mine = [f for f in self.found if f.verdict == WRONG and f.argument == leaf.argument]
+            text = text or rounded([(f.analytic, f.numeric) for f in mine])
+            said[leaf.argument] = text or same_as_other(self.subject, leaf, probes[0].v)
+        for k, f in enumerate(self.found):
+            if f.verdict == WRONG:
+                both = (said.get(f.argument) or by(f), f.diagnosis)
+                self.found[k] = replace(f, diagnosis="; ".join(t for t in both if t))
+
+
+def by(f: Finding) -> str:
+    """How far one element is off, where the argument as a whole shows no pattern."""
+    if not np.isfinite(f.analytic):
+        return "not finite, where differences give a number"
+    if f.analytic == 0:
+        return "zero, but the function depends on this element"
+    if f.numeric == 0 or np.isfinite(f.left):
         return ""
+    return f"{f.analytic / f.numeric:.6g} times what it should be"
 
 
 def sources_of(subject: Subject, seen: Probe) -> Array | None:

@@ -74,7 +74,7 @@ class Subject:
     """A Map at a point, in long vectors. `dtypes`: what the function is called with.
 
     forward_calls counts calls of the function, linearizations included. raised: the last error
-    the function raised away from the point.
+    the function raised away from the point. unlike: how far two equal calls differ.
     """
 
     map: Map
@@ -84,6 +84,7 @@ class Subject:
     x: Array = field(default_factory=lambda: np.zeros(0))
     y: Array = field(default_factory=lambda: np.zeros(0))
     unit: Array = field(default_factory=lambda: np.zeros(0))
+    unlike: float = 0.0
     shapes: tuple[tuple[tuple[int, ...], DType], ...] = ()
     forward_calls: int = 0
     raised: str = ""
@@ -101,6 +102,9 @@ class Subject:
         outs = self._run(self.x)
         self.shapes = tuple((o.shape, o.dtype) for o in outs)
         self.y = _joined(outs)
+        with np.errstate(invalid="ignore"):
+            apart = np.abs(_joined(self._run(self.x)) - self.y)
+        self.unlike = float(np.max(apart, where=np.isfinite(apart), initial=0.0))
         units = [np.full(o.size, unit_roundoff(o.dtype)) for o in outs]
         self.unit = np.concatenate(units) if units else np.zeros(0)
 
@@ -158,9 +162,19 @@ class Subject:
         with _same_random_state(), np.errstate(all="ignore"):
             return self.map.linearize(self.arrays(x))
 
+    def pull_arrays(self, douts: Arrays) -> Array:
+        """The gradient for cotangents in the outputs' shapes, with the strides that they have."""
+        if self._pull is None:
+            self._pull = self.linearize_at(self.x)
+        kinds = [dtype for _, dtype in self.shapes]
+        given = [d if d.dtype == k else d.astype(k) for d, k in zip(douts, kinds, strict=True)]
+        return self._pulled(self._pull, given)
+
     def pulled(self, pull: Pull, v: Array) -> Array:
-        """What a pull-back gives for a long cotangent; WrongGradientForm for a wrong shape."""
-        douts = self.cut(v)
+        """What a pull-back gives for a long cotangent; WrongGradientForm for a wrong form."""
+        return self._pulled(pull, self.cut(v))
+
+    def _pulled(self, pull: Pull, douts: Arrays) -> Array:
         kept = [d.tobytes() for d in douts]
         with _same_random_state(), np.errstate(all="ignore"):
             try:
@@ -177,6 +191,10 @@ class Subject:
             return np.zeros(leaf.shape)
         array = np.asarray(gradient)
         if array.shape == leaf.shape:
+            if array.dtype != leaf.dtype:
+                raise WrongGradientForm(
+                    i, f"the gradient has dtype {array.dtype.name}, its input {leaf.dtype.name}"
+                )
             return array
         said = f"the gradient has shape {array.shape}, the {leaf.argument} has {leaf.shape}"
         if array.ndim >= len(leaf.shape) and _broadcasts(leaf.shape, array.shape):

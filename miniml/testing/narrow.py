@@ -1,0 +1,100 @@
+"""A backward pass in a narrow dtype against the one in float64, element by element."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..dtype import DType, float64
+from .gradreport import WRONG, Check, Finding, GradReport
+from .probe import random_signs
+from .subject import Map, Subject, WrongGradientForm, at_point
+from .tolerance import allowed, spread_of, unit_roundoff
+
+Array = np.ndarray[Any, Any]
+
+
+def check_narrow(
+    map_: Map, wide: Subject, own: tuple[DType, ...], order: int, rng: np.random.Generator,
+    report: GradReport,
+) -> None:  # fmt: skip
+    """Run the pull-back in the dtypes that the function was given, and compare all its elements.
+
+    An element may be off by what roundings of its dtype explain: some units of itself, of the
+    largest element of its argument, and what moving the inputs and dout by a unit does.
+    """
+    if all(d == float64 for d in own):
+        return
+    try:
+        subject = at_point(map_, [wide.x[f.part].reshape(f.shape) for f in wide.leaves], own)
+        if [s for s, _ in subject.shapes] != [s for s, _ in wide.shapes]:
+            return
+        v = _held(subject, random_signs(rng, subject.y.size))
+        came = subject.pull(v)
+    except WrongGradientForm as error:
+        leaf = wide.leaves[max(error.leaf, 0)]
+        nan = float("nan")
+        report.findings.append(
+            Finding(
+                WRONG, order, leaf.argnum, leaf.path, None, nan, nan, nan,
+                f"in {_names(own)}: {error}", leaf.argument,
+            )
+        )  # fmt: skip
+        return
+    right = wide.pull(v)
+
+    def exact(x: Array, dout: Array) -> tuple[Array, ...]:
+        return (wide.pulled(wide.linearize_at(x), dout),)
+
+    narrowest = max(own, key=unit_roundoff)
+    (spread,) = spread_of(exact, (wide.x, v), narrowest, rng)
+    report.forward_calls += subject.forward_calls
+    for leaf in wide.leaves:
+        if leaf.size:
+            part, dtype = leaf.part, own[wide.leaves.index(leaf)]
+            size = float(np.max(np.abs(right[part]), where=np.isfinite(right[part]), initial=0.0))
+            size = max(size, float(np.abs(v).max(initial=0.0)) if order > 1 else 0.0)
+            blur = spread[part] + 2 * unit_roundoff(narrowest) * size
+            bar = allowed(right[part], dtype, subject.y.size + subject.x.size, blur)
+            _compare(leaf, came[part], right[part], bar, dtype, order, report)
+
+
+def _held(subject: Subject, v: Array) -> Array:
+    """A cotangent rounded to what the outputs' dtypes hold, so that both sides get the same."""
+    return np.concatenate([d.reshape(-1).astype(np.float64) for d in subject.cut(v)])
+
+
+def _names(dtypes: tuple[DType, ...]) -> str:
+    return ", ".join(sorted({d.name for d in dtypes}))
+
+
+def _compare(
+    leaf: Any, came: Array, right: Array, bar: Array, dtype: DType, order: int, report: GradReport
+) -> None:
+    with np.errstate(invalid="ignore"):
+        off = np.abs(came - right)
+        limit = np.abs(right) > 0.98 * float(
+            np.finfo(np.float32).max if dtype != "float16" else 65504
+        )
+        wrong = ~(off <= bar) & np.isfinite(right) & ~limit
+    worst = int(np.argmax(np.where(wrong, np.nan_to_num(off / (bar + 1e-300), nan=np.inf), -1.0)))
+    if not wrong.any():
+        relative = float(np.median(bar / np.maximum(np.abs(right), 1e-300)))
+        what = f"{leaf.argument}, {dtype.name} backward against float64, worst of {came.size}"
+        k = int(np.argmax(np.nan_to_num(off / (bar + 1e-300), nan=0.0)))
+        report.checks.append(
+            Check(order, what, float(came[k]), float(right[k]), float(bar[k]), relative)
+        )
+        return
+    many = int(wrong.sum())
+    ratio = came[wrong] / np.where(right[wrong] == 0, np.nan, right[wrong])
+    said = f"wrong in {dtype.name} only, in {many} of {came.size} elements"
+    if many > 1 and np.nanmax(ratio) - np.nanmin(ratio) < 0.05 * abs(np.nanmedian(ratio)):
+        said += f"; a constant factor {np.nanmedian(ratio):.4g}"
+    report.findings.append(
+        Finding(
+            WRONG, order, leaf.argnum, leaf.path, leaf.index(leaf.start + worst),
+            float(came[worst]), float(right[worst]), float(bar[worst]), said, leaf.argument,
+        )
+    )  # fmt: skip
