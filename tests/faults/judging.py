@@ -51,7 +51,7 @@ def judge_gradient(row: WrongPair | WrongFunction, check: Callable[[], Any]) -> 
         named &= any(f.argnum == row.argnum for f in wrong)
     if row.index is not None:
         named &= any(f.index == row.index for f in wrong)
-    return Judgement(bool(wrong) and not report.ok, named, text)
+    return Judgement(not report.ok, named, text)
 
 
 def judge_pair(row: WrongPair, seed: int = 0) -> Judgement:
