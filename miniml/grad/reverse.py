@@ -74,7 +74,12 @@ def _pull(node: Node, values: dict[Var, Any], cotangents: dict[Var, Any]) -> lis
 
 
 def _check_arguments(primitive: Primitive, bprop: Bprop, count: int) -> None:
-    """BpropError for a bprop that does not take the inputs, out and dout."""
+    """BpropError for a bprop that does not take the inputs, out and dout, or is no function."""
+    if not callable(bprop):
+        raise BpropError(
+            f"{primitive.name} has a getter that returned {_what(bprop)}; it returns the bprop: "
+            "def get_bprop(self): return lambda x, out, dout: (dx,)"
+        )
     taken = inspect.signature(bprop)
     try:
         taken.bind(*range(count + 2))

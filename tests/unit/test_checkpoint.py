@@ -195,3 +195,27 @@ def test_an_interrupted_load_changes_nothing(tmp_path, monkeypatch):
 def test_bfloat16_is_stored_as_such(tmp_path):
     save_checkpoint({"w": ml.Parameter(np.ones(3, bfloat16))}, tmp_path / "x")
     assert b'"BF16"' in (tmp_path / "x").read_bytes()
+
+
+@pytest.mark.parametrize("jit", [True, False])
+def test_training_goes_on_bit_by_bit(tmp_path, jit):
+    x = np.random.default_rng(0).normal(size=(16, 4)).astype(np.float32)
+    labels = np.arange(16) % 3
+    stream = ml.random.default_generator.state
+
+    def start(seed):
+        ml.manual_seed(seed)
+        net = nn.Sequential(nn.Dense(4, 8), nn.Dropout(0.5), nn.ReLU(), nn.Dense(8, 3))
+        opt = optim.Adam(net.trainable_params(), lr=0.01)
+        step = ml.train_step(net, nn.CrossEntropyLoss(), opt)
+        return {"net": net, "opt": opt, "stream": stream}, step
+
+    with ml.context(jit=jit):
+        kept, step = start(1)
+        [step(x, labels) for _ in range(2)]
+        save_checkpoint(kept, tmp_path / "x")
+        wanted = [step(x, labels).item() for _ in range(3)], values(kept["net"])
+        fresh, again = start(2)
+        load_checkpoint(tmp_path / "x", fresh)
+        assert [again(x, labels).item() for _ in range(3)] == wanted[0]
+        assert same(values(fresh["net"]), wanted[1])

@@ -104,6 +104,11 @@ class TestRules:
         assert str(caught.value).startswith("GradTwice bprop returned")
         assert "return GradTwice()(x).sum()" in "".join(caught.value.__notes__)
 
+    def test_a_getter_returns_a_function(self, bprop_of):
+        bprop_of((1.0,))
+        with pytest.raises(BpropError, match="a getter that returned tuple; it returns the bprop"):
+            grad(total_twice)(X)
+
     def test_none_is_no_gradient(self, bprop_of):
         bprop_of(lambda x, out, dout: (None,))
         assert grad(total_twice)(X).tolist() == [0.0, 0.0]
