@@ -77,6 +77,7 @@ def value_and_grad(
     def derived(*args: Any) -> Any:
         return current_trace().call(gradient, args)
 
+    derived.__name__ = gradient.__name__  # errors name it
     return derived
 
 
@@ -96,6 +97,7 @@ def grad(fn: Function, argnums: ArgNums = 0, has_aux: bool = False) -> Function:
         value, gradients = both(*args)
         return (gradients, value[1]) if has_aux else gradients
 
+    derived.__name__ = both.__name__
     return derived
 
 
@@ -156,7 +158,8 @@ def jvp(fn: Function, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[
 def jacobian(fn: Function, argnums: int = 0) -> Function:
     """The function that returns d fn / d argument, of shape out.shape + argument.shape.
 
-    One pull-back per element of the output, which is one float tensor.
+    One pull-back per element of the output. Where the output or the argument is a tree, the result
+    has the output's structure, with the argument's structure in each place.
 
     >>> jacobian(lambda x: x * x)(np.array([1.0, 2.0])).tolist()
     [[2.0, 0.0], [0.0, 4.0]]
@@ -164,20 +167,33 @@ def jacobian(fn: Function, argnums: int = 0) -> Function:
 
     def derive(*args: Any) -> Any:
         found = linearize(fn, args, (argnums,))
-        out = found.out
-        if not isinstance(out, Tensor) or not is_float(out.dtype):
-            raise GradientArgumentError("jacobian needs a function that returns one float tensor")
-        basis = np.eye(out.size, dtype=out.dtype).reshape(out.size, *out.shape)
-        rows = [found.pull([Tensor(row)])[0][0] for row in basis]
-        shape = (*out.shape, *np.shape(args[argnums]))
-        if not rows:
-            return ops.zeros(shape, out.dtype)
-        return ops.reshape(ops.stack(rows), shape)
+        outs = found.out_spec.flatten_up_to(found.out)
+        if not all(isinstance(o, Tensor) and is_float(o.dtype) for o in outs):
+            raise GradientArgumentError("jacobian needs a function that returns float tensors")
+        return found.out_spec.unflatten([_jacobian_of(found, i, o) for i, o in enumerate(outs)])
 
     def derived(*args: Any) -> Any:
         return current_trace().call(derive, args)
 
     return derived
+
+
+def _jacobian_of(found: Linearized, place: int, out: Tensor) -> Any:
+    """The derivative of one leaf of the output, in the structure of the argument."""
+    variables, spec = found.wrt[0]
+    douts: list[Any] = [None] * len(found.targets)
+    rows = []
+    for row in np.eye(out.size, dtype=out.dtype).reshape(out.size, *out.shape):
+        douts[place] = Tensor(row)
+        rows.append(spec.flatten_up_to(found.pull(douts)[0][0]))
+    blocks = []
+    for i, var in enumerate(variables):
+        shape = (*out.shape, *var.abstract.shape)
+        if rows:
+            blocks.append(ops.reshape(ops.stack([row[i] for row in rows]), shape))
+        else:
+            blocks.append(ops.zeros(shape, var.abstract.dtype))
+    return spec.unflatten(blocks)
 
 
 def hessian(fn: Function, argnums: int = 0) -> Function:
@@ -192,7 +208,7 @@ def hessian(fn: Function, argnums: int = 0) -> Function:
 def hvp(fn: Function, xs: Any, vs: Any) -> Any:
     """The Hessian of a scalar fn at xs times vs, without forming the Hessian.
 
-    xs, vs: one array each, or tuples of as many as fn has arguments; the result likewise.
+    xs, vs: one array or tree each, or tuples of as many as fn has arguments; the result likewise.
 
     >>> hvp(lambda x: ops.sum(x * x * x), np.array([1.0, 2.0]), np.array([1.0, 0.0])).tolist()
     [6.0, 0.0]
@@ -202,9 +218,9 @@ def hvp(fn: Function, xs: Any, vs: Any) -> Any:
 
     def slope(*args: Any) -> Any:
         gradients = grad(fn, tuple(range(len(args))))(*args)
-        terms = [
-            ops.sum(g * _tensor_like(g, v)) for g, v in zip(gradients, directions, strict=True)
-        ]
+        leaves, spec = optree.tree_flatten(gradients)
+        along = _flattened(spec, directions, "hvp got vs")
+        terms = [ops.sum(g * _tensor_like(g, v)) for g, v in zip(leaves, along, strict=True)]
         total = terms[0]
         for term in terms[1:]:
             total = total + term
@@ -238,11 +254,16 @@ def _scalar(fn: Function, out: Any) -> Tensor:
 def _cotangents(found: Linearized, dout: Any) -> list[Any]:
     """The leaves of dout, checked against the output's."""
     outs = found.out_spec.flatten_up_to(found.out)
-    try:
-        given = found.out_spec.flatten_up_to(dout)
-    except ValueError as error:
-        raise ShapeError(f"pull got a dout of another structure than the output: {error}") from None
+    given = _flattened(found.out_spec, dout, "pull got a dout")
     return [None if d is None else _tensor_like(o, d) for o, d in zip(outs, given, strict=True)]
+
+
+def _flattened(spec: Any, tree: Any, what: str) -> list[Any]:
+    """The leaves of a tree that has the structure `spec`; ShapeError where it has another."""
+    try:
+        return list(spec.flatten_up_to(tree))
+    except ValueError as error:
+        raise ShapeError(f"{what} of another structure than it belongs to: {error}") from None
 
 
 def _tensor_like(like: Any, value: Any) -> Any:

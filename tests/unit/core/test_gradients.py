@@ -180,6 +180,8 @@ class TestArguments:
             grad(f, 1)(X, np.array([1, 2]))
         with pytest.raises(GradientArgumentError, match="argument 1 of f holds int 3"):
             grad(f, 1)(X, 3)
+        with pytest.raises(GradientArgumentError, match=r"argument 1 of grad\(f\) holds int 3"):
+            grad(grad(f), 1)(X, 3)
         with pytest.raises(GradientArgumentError, match="argnums 2 names no argument: f"):
             grad(f, 2)(X, 3)
 

@@ -6,7 +6,7 @@ import pytest
 import miniml as ml
 from miniml import ops
 from miniml.errors import GradientArgumentError, ShapeError
-from miniml.grad import GradOperation, grad, hvp, jacobian, jvp, stop_gradient, vjp
+from miniml.grad import GradOperation, grad, hessian, hvp, jacobian, jvp, stop_gradient, vjp
 
 X = np.array([1.0, -2.0], np.float32)
 
@@ -80,6 +80,29 @@ class TestNesting:
         out, tangent = compiled(lambda x, v: jvp(f, (x,), (v,)))(X, np.ones(2, np.float32))
         assert [t.tolist() for t in out["best"]] == [[4.0], [1]]
         assert (tangent["best"][0].tolist(), tangent["best"][1]) == ([-4.0], None)
+
+    def test_trees_through_jacobian_hessian_and_hvp(self, compiled):
+        x, y = np.array([2.0, 3.0], np.float32), np.float32(5.0)
+
+        def f(p):
+            return {"scaled": p[0] * p[1], "sum": p[0].sum()}
+
+        found = compiled(jacobian(f))((x, y))
+        assert found["scaled"][0].tolist() == [[5.0, 0.0], [0.0, 5.0]]
+        assert found["scaled"][1].tolist() == [2.0, 3.0]
+        assert [b.tolist() for b in found["sum"]] == [[1.0, 1.0], 0.0]
+
+        def g(p):
+            return (p["a"] * p["a"] * p["b"]).sum()
+
+        p, v = {"a": x, "b": y}, {"a": np.ones(2, np.float32), "b": np.float32(1.0)}
+        second = compiled(hessian(g))(p)
+        assert second["a"]["a"].tolist() == [[10.0, 0.0], [0.0, 10.0]]
+        assert second["b"]["a"].tolist() == second["a"]["b"].tolist() == [4.0, 6.0]
+        product = compiled(lambda p, v: hvp(g, p, v))(p, v)
+        assert (product["a"].tolist(), product["b"].item()) == ([14.0, 16.0], 10.0)
+        with pytest.raises(ShapeError, match="hvp got vs of another structure"):
+            hvp(g, p, {"a": x})
 
     def test_a_pullback_can_be_pulled_again(self):
         _, pull = vjp(lambda x: x * x, X)
