@@ -113,7 +113,7 @@ def _noise(h: Array, rows: Array, rough: Estimate, least: Array) -> tuple[Array,
     """The noise of y, from the steps below the best one, where the derivative is known.
 
     There y is off by h |quotient - derivative|. Noise is as large at one step as at another;
-    where it fades with h it is no noise but structure that the best step was too large to see
+    where it fades or grows with h it is no noise but structure that the best step was too large to see
     (second result: such an estimate is worth nothing).
     """
     steps, column = h[:, None], rows
@@ -124,7 +124,9 @@ def _noise(h: Array, rows: Array, rough: Estimate, least: Array) -> tuple[Array,
     seen = np.where(np.isfinite(seen) & (steps < rough.step), seen, 0.0)
     largest = seen.max(axis=0, initial=0.0)
     lowest = np.where(steps <= 4 * h[-1], seen, 0.0).max(axis=0, initial=0.0)
-    structured = (lowest < largest / 8) & (largest > 32 * least)
+    between = np.where(steps > 4 * h[-1], seen, 0.0)
+    growing = (lowest > 8 * between.max(axis=0, initial=0.0)) & ((between > 0).sum(axis=0) > 1)
+    structured = ((lowest < largest / 8) | growing) & (largest > 32 * least)
     return np.maximum(least, 2 * largest), structured
 
 

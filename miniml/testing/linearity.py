@@ -49,15 +49,16 @@ def check_linearity(
         size = max(_largest(g[part]) for g in (pv, pw, both))
         spread = _largest(wiggle[part])
         position = leaf.start + _worst(error[part])
-        bar = ROUNDINGS * unit * (size + natural / sizes[position]) + 16 * spread
+        rounding = ROUNDINGS * unit * (size + natural / sizes[position])
+        bar = rounding + 16 * spread
         off = none[part]
         if np.any(np.isfinite(off) & (off != 0)):
             k = leaf.start + _worst(np.abs(off))
             said = "not 0 for dout = 0: a term lacks its factor dout"
             found.append(_finding(subject, order, k, leaf, none[k], 0.0, 0.0, said))
-        elif _differ(twice[part], pv[part], bar / 8):
+        elif _differ(twice[part], pv[part], rounding):
             said = "not repeatable: two equal calls of the pull-back differ"
-            found.append(_at(subject, order, leaf, twice, pv, bar, said))
+            found.append(_at(subject, order, leaf, twice, pv, rounding, said))
         elif odd and _differ(odd[1][part], odd[0][part], bar):
             found.append(_at(subject, order, leaf, odd[1], odd[0], bar, odd[2]))
         elif np.isfinite(error[position]) and error[position] > bar:

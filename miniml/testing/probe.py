@@ -111,8 +111,7 @@ def sizes_of(subject: Subject, uniform: bool) -> Array:
         typical = (
             float(np.sqrt(np.mean((known / known.max()) ** 2)) * known.max()) if known.size else 1.0
         )
-        own = np.where(part > 0, part, typical)
-        sizes[leaf.part] = typical if uniform else np.maximum(own, 1e-8 * typical)
+        sizes[leaf.part] = typical if uniform else np.where(part > 0, part, typical)
     return np.minimum(sizes, np.maximum(np.sqrt(sizes), 1e-3 * sizes))
 
 
