@@ -1,4 +1,4 @@
-"""The README's Python blocks run as they stand, section by section."""
+"""The Python blocks of the README and of the guides run as they stand, section by section."""
 
 import ast
 import os
@@ -11,30 +11,36 @@ from typing import NamedTuple
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-README = ROOT / "README.md"
+DOCUMENTS = tuple(ROOT / name for name in ("README.md", "docs/checking.md"))
 NOT_RUN = re.compile(r"<!--\s*not run:(.*?)-->")
+NUMBER = re.compile(r"-?(\d+(\.\d*)?|\.\d+)(e[-+]?\d+)?")
 
 
 class Block(NamedTuple):
-    """One fenced Python block: its section, the line its code starts on, and why it is not run."""
+    """One fenced block: its section, the line it starts on, its language, and the marks above it.
+
+    not_run: why a Python block is not run. A text block marked `<!-- output -->` is what its
+    section prints at that point.
+    """
 
     section: str
     line: int
     code: str
     not_run: str | None
+    language: str = "python"
 
 
-def python_blocks(text: str) -> list[Block]:
-    """The ```python blocks of a Markdown text. Headings of level 1 and 2 begin a section."""
+def fenced_blocks(text: str) -> list[Block]:
+    """The Python blocks and outputs of a Markdown text; headings of level 1 and 2 make sections."""
     blocks, section, above = [], "start", ""
     fence, start, code = None, 0, []
     for number, line in enumerate(text.splitlines(), 1):
         if fence is not None:
             if line.strip() == "```":
-                if fence == "python":
-                    mark = NOT_RUN.search(above)
+                mark = NOT_RUN.search(above)
+                if fence == "python" or (fence == "text" and "<!-- output -->" in above):
                     reason = mark[1].strip() if mark else None
-                    blocks.append(Block(section, start, "\n".join(code) + "\n", reason))
+                    blocks.append(Block(section, start, "\n".join(code) + "\n", reason, fence))
                 fence, above = None, ""
             else:
                 code.append(line)
@@ -48,6 +54,11 @@ def python_blocks(text: str) -> list[Block]:
     return blocks
 
 
+def python_blocks(text: str) -> list[Block]:
+    """The ```python blocks of a Markdown text."""
+    return [block for block in fenced_blocks(text) if block.language == "python"]
+
+
 def script(blocks: list[Block]) -> str:
     """One program of several blocks, every line of it on the line it has in the README."""
     lines: list[str] = []
@@ -57,15 +68,27 @@ def script(blocks: list[Block]) -> str:
     return "\n".join(lines) + "\n"
 
 
-BLOCKS = python_blocks(README.read_text("utf-8")) if README.exists() else []
-SECTIONS = list(dict.fromkeys(block.section for block in BLOCKS if block.not_run is None))
+BLOCKS = {path.name: fenced_blocks(path.read_text("utf-8")) for path in DOCUMENTS}
+SECTIONS = [
+    (name, section)
+    for name, blocks in BLOCKS.items()
+    for section in dict.fromkeys(
+        b.section for b in blocks if b.language == "python" and b.not_run is None
+    )
+]
 
 
-@pytest.mark.parametrize("section", SECTIONS)
-def test_section_runs(section, tmp_path):
+def words(text: str) -> list[str]:
+    """A text without its numbers, which machines may differ in, and without its spacing."""
+    return re.sub(r"#(, ?#)*", "#", NUMBER.sub("#", text)).split()
+
+
+@pytest.mark.parametrize(("document", "section"), SECTIONS)
+def test_section_runs(document, section, tmp_path):
     """A process of its own: a section may define primitives, whose names are global."""
-    path = tmp_path / "README.py"
-    path.write_text(script([b for b in BLOCKS if b.section == section and b.not_run is None]))
+    blocks = [b for b in BLOCKS[document] if b.section == section and b.not_run is None]
+    path = tmp_path / f"{Path(document).stem}.py"
+    path.write_text(script([b for b in blocks if b.language == "python"]))
     run = subprocess.run(
         [sys.executable, "-W", "error", str(path)],
         cwd=tmp_path,
@@ -73,18 +96,30 @@ def test_section_runs(section, tmp_path):
         capture_output=True,
         text=True,
     )
-    assert run.returncode == 0, f"README.md, section {section!r}:\n{run.stderr}"
+    assert run.returncode == 0, f"{document}, section {section!r}:\n{run.stderr}"
+    shown = [word for b in blocks if b.language == "text" for word in words(b.code)]
+    if shown:
+        assert words(run.stdout) == shown, f"{document}, section {section!r} prints:\n{run.stdout}"
 
 
-def test_blocks_that_are_not_run_are_python_and_say_why():
-    for block in BLOCKS:
+@pytest.mark.parametrize("document", BLOCKS)
+def test_blocks_that_are_not_run_are_python_and_say_why(document):
+    for block in BLOCKS[document]:
         if block.not_run is not None:
-            ast.parse(block.code, f"README.md, the block on line {block.line}")
+            ast.parse(block.code, f"{document}, the block on line {block.line}")
             assert block.not_run
 
 
-def test_readme_has_something_to_run():
-    assert SECTIONS, "README.md has no Python block that runs"
+@pytest.mark.parametrize("document", BLOCKS)
+def test_document_has_something_to_run(document):
+    assert document in {name for name, _ in SECTIONS}, f"{document} has no Python block that runs"
+
+
+def test_outputs_are_compared_without_their_numbers():
+    text = "```python\nprint(1.5)\n```\n<!-- output -->\n```text\n2.5\n```\n```text\nother\n```\n"
+    code, output = fenced_blocks(text)
+    assert (code.language, output.language) == ("python", "text")
+    assert words(output.code) == words("1.25e-3") == ["#"]
 
 
 def test_blocks_keep_their_lines_and_reasons():
