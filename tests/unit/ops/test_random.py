@@ -1,5 +1,8 @@
 """Random draws as functions of a seed: repeatable, equal in both modes, and of the right law."""
 
+import sys
+from threading import Thread
+
 import numpy as np
 import pytest
 
@@ -9,7 +12,7 @@ from miniml.backends.cpu import philox
 from miniml.errors import AttributeRefusedError, DTypeError, ShapeError
 from miniml.grad import grad, vjp
 from miniml.ops.random import block_count
-from miniml.random import default_generator
+from miniml.random import Generator, default_generator
 
 
 def offset():
@@ -122,3 +125,20 @@ def test_a_draw_that_nothing_uses_leaves_the_others_as_they_are():
     (eager, end), (compiled, other) = seeded(both, x), seeded(ml.jit(both), x)
     assert end == other
     np.testing.assert_array_equal(eager, compiled)
+
+
+def test_threads_draw_different_numbers():
+    generator, drawn = Generator(5), []
+
+    def draw():
+        drawn.extend(int(generator.reserve(1).asnumpy()[1]) for _ in range(300))
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [Thread(target=draw) for _ in range(4)]
+        [t.start() for t in threads]
+        [t.join() for t in threads]
+    finally:
+        sys.setswitchinterval(interval)
+    assert sorted(drawn) == list(range(1200))
