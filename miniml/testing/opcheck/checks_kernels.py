@@ -229,9 +229,8 @@ def _degree(call: Call, out: Array, right: Array) -> str:
     for a in call.arrays:
         if is_float(a.dtype) and _spans(a, out):
             local = np.maximum(local, np.abs(a.astype(float64)))
-    small = (off <= _ROUNDINGS * u * local) & (off <= np.sqrt(u) * np.abs(right))
     scale = _scale(call, right)
-    if np.all(small | (off <= _BLUR * scale)):
+    if np.all(off <= np.maximum(_ROUNDINGS * u * local, _BLUR * scale)):
         return "rounding"
     loose = min(_LOSS * u, np.sqrt(u)) * scale
     return "inaccurate" if float(off.max()) <= loose else "wrong"

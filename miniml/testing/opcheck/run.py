@@ -65,6 +65,7 @@ def opcheck(
             session.run(check, trusted if check.trusted else sound)
             if check.name in SETTLING and session.has(check.name):
                 sound = [c for c in sound if not problems(check, c)]
+    lacking += _nothing(subject, session)
     findings = in_order([*lacking, *_findings(session, subject)])
     notes = _notes(subject, info, calls, session)
     report = OpReport(repr(subject), findings, session.counts, notes, time.monotonic() - start)
@@ -144,6 +145,21 @@ def _lacking(primitive: Primitive, calls: list[Call], info: OpInfo | None) -> li
             f"{primitive!r}: cannot draw inputs: {len(calls)} valid calls were found, fewer than "
             f"{ENOUGH}; {why}",
             advice,
+            program(None, None, primitive),
+        )
+    ]
+
+
+def _nothing(primitive: Primitive, session: Session) -> list[Finding]:
+    """The finding that the budget ended before anything was checked."""
+    if session.counts or not session.unfinished:
+        return []
+    return [
+        Finding(
+            "budget",
+            "fault",
+            f"{primitive!r}: nothing was checked before the budget was used up",
+            "give more seconds: opcheck(op, budget=10)",
             program(None, None, primitive),
         )
     ]

@@ -1,0 +1,41 @@
+"""opcheck of the library's own primitives, with their rows."""
+
+import pytest
+
+from miniml.testing import opcheck
+from tests.opinfo import ROWS
+
+# Warnings that are meant, by primitive and check.
+MEANT: dict[tuple[str, str], str] = {}
+FEW = {
+    "Add",
+    "Cast",
+    "Exp",
+    "Flip",
+    "Gather",
+    "MatMul",
+    "ReLU",
+    "Softmax",
+    "Sum",
+    "TopK",
+    "Uniform",
+}
+
+
+def checked(row, **options):
+    report = opcheck(row.primitive, row, raise_error=False, **options)
+    meant = [f for f in report.findings if (row.primitive.name, f.check) in MEANT]
+    assert len(meant) == len(report.findings), str(report)
+
+
+@pytest.mark.parametrize("row", [r for r in ROWS if r.primitive.name in FEW],
+                         ids=lambda r: r.primitive.name)  # fmt: skip
+def test_a_few_quickly(row):
+    checked(row, budget=2.0)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("seed", [None, 1, 2])
+@pytest.mark.parametrize("row", ROWS, ids=lambda r: r.primitive.name)
+def test_all(row, seed):
+    checked(row, budget=30.0, seed=seed)

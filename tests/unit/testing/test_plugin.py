@@ -1,0 +1,58 @@
+"""pytest --miniml-opcheck: one test per primitive, without loading miniml otherwise."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+SNAKES = Path(__file__).with_name("snakes.py")
+
+
+def pytest_on(*args, cwd):
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "_miniml_pytest", "-q", "-rA", *args],
+        cwd=cwd, capture_output=True, text=True,
+    )  # fmt: skip
+
+
+def test_a_file_has_one_test_per_primitive(tmp_path):
+    (tmp_path / "test_other.py").write_text("def test_other(): pass\n")
+    ran = pytest_on("--miniml-opcheck", str(SNAKES), cwd=tmp_path)
+    assert ran.returncode == 1, ran.stdout + ran.stderr
+    assert "1 failed, 1 passed" in ran.stdout
+    assert "writes into input 0" in ran.stdout
+    assert "Traceback" not in ran.stdout
+
+
+def test_it_stands_beside_tests_that_are_asked_for(tmp_path):
+    other = tmp_path / "test_other.py"
+    other.write_text("def test_other(): pass\n")
+    ran = pytest_on(
+        str(other), "--miniml-opcheck", "miniml.ops.activation", "-k", "other or Erfc",
+        cwd=tmp_path,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "2 passed" in ran.stdout
+
+
+def test_the_budget_is_passed_on(tmp_path):
+    ran = pytest_on(
+        "--miniml-opcheck", str(SNAKES), "--miniml-opcheck-budget", "0", "-k", "Snake", cwd=tmp_path
+    )
+    assert ran.returncode == 1, ran.stdout + ran.stderr
+    assert "nothing was checked before the budget was used up" in ran.stdout
+
+
+def test_what_cannot_be_found_is_said(tmp_path):
+    missing = pytest_on("--miniml-opcheck", "nowhere.py", cwd=tmp_path)
+    assert "nowhere.py: there is no such file" in missing.stdout + missing.stderr
+    without = pytest_on("--miniml-opcheck", "miniml.dtype", cwd=tmp_path)
+    assert "it defines no primitive" in without.stdout + without.stderr
+    assert missing.returncode == without.returncode == 4
+
+
+def test_pytest_does_not_load_miniml_unless_asked(tmp_path):
+    (tmp_path / "test_it.py").write_text(
+        "import sys\ndef test_it(): assert 'miniml' not in sys.modules\n"
+    )
+    ran = pytest_on("test_it.py", cwd=tmp_path)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
