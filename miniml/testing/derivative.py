@@ -124,8 +124,11 @@ def _noise(h: Array, rows: Array, rough: Estimate, least: Array) -> tuple[Array,
     seen = np.where(np.isfinite(seen) & (steps < rough.step), seen, 0.0)
     largest = seen.max(axis=0, initial=0.0)
     lowest = np.where(steps <= 4 * h[-1], seen, 0.0).max(axis=0, initial=0.0)
-    between = np.where(steps > 4 * h[-1], seen, 0.0)
-    growing = (lowest > 8 * between.max(axis=0, initial=0.0)) & ((between > 0).sum(axis=0) > 1)
+    above = np.where((steps > 4 * h[-1]) & (seen > 0), seen, np.nan)
+    above.sort(axis=0)  # NaN last
+    count = np.isfinite(above).sum(axis=0)
+    typical = above[np.maximum(count - 1, 0) // 2, np.arange(count.size)]
+    growing = (count > 1) & (lowest > 12 * typical)
     structured = ((lowest < largest / 8) | growing) & (largest > 32 * least)
     return np.maximum(least, 2 * largest), structured
 
