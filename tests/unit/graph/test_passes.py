@@ -400,7 +400,7 @@ class TestTogether:
     def test_a_gradient_is_as_short_as_one_written_by_hand(self):
         square = ml.grad.grad(lambda x: ops.sum(x * x * 2.0))
         assert str(run_passes(ml.trace(square, X), verified=True)) == shown("""
-            derived(%0: float32[2,3]):
+            graph(%0: float32[2,3]):
               %1: float32[2,3] = Mul() 2.0, %0
               %2: float32[2,3] = Add() %1, %1
               return %2
