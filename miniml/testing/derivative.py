@@ -17,7 +17,7 @@ Array = np.ndarray[Any, Any]
 EPS = float(np.finfo(np.float64).eps)
 COLUMNS = 6
 TRUNCATION, ROUNDING, ONE_SIDED = 2.0, 4.0, 12.0
-WITNESSES = 2
+WITNESSES, ENOUGH = 2, 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +43,11 @@ class Slopes:
     right: Estimate
     left: Estimate
     noise: Array
+
+    @property
+    def estimates(self) -> tuple[Estimate, Estimate, Estimate]:
+        """All three."""
+        return self.central, self.right, self.left
 
     @property
     def kink(self) -> Array:
@@ -97,24 +102,43 @@ class Line:
 
 
 def _slopes(h: Array, up: Array, down: Array, y0: Array, floor: Array) -> Slopes:
+    """Of the components whose largest steps saw too little, again without those steps."""
     rows = (up - down) / (2 * h[:, None])
     rough = extrapolate(h, rows, floor, 2, ROUNDING)
     least = floor + np.where(np.isfinite(rough.value), EPS * np.abs(rough.value), 0.0)
     noise, structured = _noise(h, rows, rough, least)
     central = extrapolate(h, rows, noise, 2, ROUNDING)
-    doubt = np.where(structured | _finer(h, rows, central, least), np.inf, 0.0)
-    central = replace(central, truncation=central.truncation + doubt)
-    right = extrapolate(h, (up - y0) / h[:, None], noise, 1, ONE_SIDED)
-    left = extrapolate(h, (y0 - down) / h[:, None], noise, 1, ONE_SIDED)
-    return Slopes(central, right, left, noise)
+    structured |= _finer(h, rows, central, least)
+    doubt = np.where(structured, np.inf, 0.0)
+    found = Slopes(
+        replace(central, truncation=central.truncation + doubt),
+        extrapolate(h, (up - y0) / h[:, None], noise, 1, ONE_SIDED),
+        extrapolate(h, (y0 - down) / h[:, None], noise, 1, ONE_SIDED),
+        noise,
+    )
+    smaller = h <= h[0] / 4
+    again = np.flatnonzero(structured & ~found.kink)
+    if smaller.sum() < ENOUGH or not again.size:
+        return found
+    part = (h[smaller], up[smaller][:, again], down[smaller][:, again], y0[again], floor[again])
+    return _merged(found, _slopes(*part), again)
+
+
+def _merged(found: Slopes, part: Slopes, columns: Array) -> Slopes:
+    """Slopes with those of some components put in place."""
+    for old, new in zip(found.estimates, part.estimates, strict=True):
+        for name in ("value", "truncation", "rounding", "step"):
+            getattr(old, name)[columns] = getattr(new, name)
+    found.noise[columns] = part.noise
+    return found
 
 
 def _noise(h: Array, rows: Array, rough: Estimate, least: Array) -> tuple[Array, Array]:
     """The noise of y, from the steps below the best one, where the derivative is known.
 
     There y is off by h |quotient - derivative|. Noise is as large at one step as at another;
-    where it fades or grows with h it is no noise but structure that the best step was too large to see
-    (second result: such an estimate is worth nothing).
+    what fades or grows with h is no noise but structure that the best step was too large to
+    see (second result: such an estimate is worth nothing).
     """
     steps, column = h[:, None], rows
     seen = steps * np.abs(rows - rough.value)
@@ -188,16 +212,8 @@ def _next_column(h: Array, previous: Array, c: int, power: int) -> Array:
 def _spread(found: Slopes, columns: Array, still: Array) -> Slopes:
     """The slopes of all components: those of `columns`, and 0 +- still of the others."""
     zeros = np.zeros(still.size)
-
-    def wide(e: Estimate) -> Estimate:
-        parts = [zeros.copy(), zeros.copy(), still.copy(), zeros.copy()]
-        for part, value in zip(parts, (e.value, e.truncation, e.rounding, e.step), strict=True):
-            part[columns] = value
-        return Estimate(*parts)
-
-    noise = zeros.copy()
-    noise[columns] = found.noise
-    return Slopes(wide(found.central), wide(found.right), wide(found.left), noise)
+    whole = [Estimate(zeros.copy(), zeros.copy(), still.copy(), zeros.copy()) for _ in range(3)]
+    return _merged(Slopes(*whole, zeros), found, columns)
 
 
 FIRST, HALVINGS, ROWS = 0.1, 6, 26
