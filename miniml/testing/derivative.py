@@ -37,12 +37,16 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Slopes:
-    """What differences say of y at 0: the derivative, both one-sided ones, and y's noise."""
+    """What differences say of y at 0: the derivative, both one-sided ones, and y's noise.
+
+    bent: the difference between the two sides is there at the smallest steps, too.
+    """
 
     central: Estimate
     right: Estimate
     left: Estimate
     noise: Array
+    bent: Array
 
     @property
     def estimates(self) -> tuple[Estimate, Estimate, Estimate]:
@@ -56,7 +60,7 @@ class Slopes:
             jump = np.abs(self.right.value - self.left.value)
             blur = self.right.error + self.left.error
             size = np.abs(self.right.value) + np.abs(self.left.value)
-            return np.asarray((jump > 8 * blur) & (jump > 1e-6 * size))
+            return np.asarray((jump > 8 * blur) & (jump > 1e-6 * size) & self.bent)
 
 
 @dataclass(slots=True)
@@ -110,12 +114,11 @@ def _slopes(h: Array, up: Array, down: Array, y0: Array, floor: Array) -> Slopes
     central = extrapolate(h, rows, noise, 2, ROUNDING)
     structured |= _finer(h, rows, central, least)
     doubt = np.where(structured, np.inf, 0.0)
-    found = Slopes(
-        replace(central, truncation=central.truncation + doubt),
-        extrapolate(h, (up - y0) / h[:, None], noise, 1, ONE_SIDED),
-        extrapolate(h, (y0 - down) / h[:, None], noise, 1, ONE_SIDED),
-        noise,
-    )
+    right = extrapolate(h, (up - y0) / h[:, None], noise, 1, ONE_SIDED)
+    left = extrapolate(h, (y0 - down) / h[:, None], noise, 1, ONE_SIDED)
+    bent = _bent(h, (up + down - 2 * y0) / h[:, None], right.value - left.value, noise)
+    central = replace(central, truncation=central.truncation + doubt)
+    found = Slopes(central, right, left, noise, bent)
     smaller = h <= h[0] / 4
     again = np.flatnonzero(structured & ~found.kink)
     if smaller.sum() < ENOUGH or not again.size:
@@ -124,12 +127,20 @@ def _slopes(h: Array, up: Array, down: Array, y0: Array, floor: Array) -> Slopes
     return _merged(found, _slopes(*part), again)
 
 
+def _bent(h: Array, bends: Array, jump: Array, noise: Array) -> Array:
+    """True where the sides differ by half the jump at the smallest step that could show it."""
+    telling = noise < np.abs(jump) * h[:, None] / 8
+    last = len(h) - 1 - np.argmax(telling[::-1], axis=0)
+    there = np.abs(bends[last, np.arange(last.size)]) > 0.5 * np.abs(jump)
+    return np.asarray(there & telling.any(axis=0))
+
+
 def _merged(found: Slopes, part: Slopes, columns: Array) -> Slopes:
     """Slopes with those of some components put in place."""
     for old, new in zip(found.estimates, part.estimates, strict=True):
         for name in ("value", "truncation", "rounding", "step"):
             getattr(old, name)[columns] = getattr(new, name)
-    found.noise[columns] = part.noise
+    found.noise[columns], found.bent[columns] = part.noise, part.bent
     return found
 
 
@@ -212,8 +223,12 @@ def _next_column(h: Array, previous: Array, c: int, power: int) -> Array:
 def _spread(found: Slopes, columns: Array, still: Array) -> Slopes:
     """The slopes of all components: those of `columns`, and 0 +- still of the others."""
     zeros = np.zeros(still.size)
-    whole = [Estimate(zeros.copy(), zeros.copy(), still.copy(), zeros.copy()) for _ in range(3)]
-    return _merged(Slopes(*whole, zeros), found, columns)
+
+    def at_rest() -> Estimate:
+        return Estimate(zeros.copy(), zeros.copy(), still.copy(), zeros.copy())
+
+    whole = Slopes(at_rest(), at_rest(), at_rest(), zeros, np.zeros(still.size, bool))
+    return _merged(whole, found, columns)
 
 
 FIRST, HALVINGS, ROWS = 0.1, 6, 26

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -91,23 +92,28 @@ def factor_text(value: float, subject: Subject, leaf: Leaf) -> str:
 def _changes(leaf: Leaf) -> Iterator[tuple[str, Change]]:
     """Faults that are undone by moving elements of the gradient."""
     shape = leaf.shape
-    for i in range(len(shape)):
-        for j in range(i + 1, len(shape)):
-            if shape[i] == shape[j]:
-                yield (
-                    f"transposed: axes {i} and {j} are exchanged",
-                    lambda g, i=i, j=j: g.swapaxes(i, j),
-                )
+    for i, j in itertools.combinations(range(len(shape)), 2):
+        if shape[i] == shape[j]:
+            yield f"transposed: axes {i} and {j} are exchanged", _swap(i, j)
     if len(shape) == 2 and shape[0] != shape[1]:
         yield "transposed: its elements are in column order", lambda g: g.reshape(shape[::-1]).T
     for axis, extent in enumerate(shape):
-        for by in {1, -1, 2, -2} if extent > 2 else {1}:
-            yield (
-                f"shifted by {by} along axis {axis}",
-                lambda g, by=by, axis=axis: np.roll(g, -by, axis),
-            )
+        for by in (1, -1, 2, -2) if extent > 2 else (1,):
+            yield f"shifted by {by} along axis {axis}", _roll(-by, axis)
         if extent > 1:
-            yield f"reversed along axis {axis}", lambda g, axis=axis: np.flip(g, axis)
+            yield f"reversed along axis {axis}", _flip(axis)
+
+
+def _swap(i: int, j: int) -> Change:
+    return lambda g: g.swapaxes(i, j)
+
+
+def _roll(by: int, axis: int) -> Change:
+    return lambda g: np.roll(g, by, axis)
+
+
+def _flip(axis: int) -> Change:
+    return lambda g: np.flip(g, axis)
 
 
 def _unsummed(subject: Subject, leaf: Leaf, v: Array, gradient: Array) -> str:

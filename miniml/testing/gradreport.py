@@ -106,7 +106,7 @@ class GradReport:
         if self.findings:
             lines += ["", *_table(_HEAD, [_row(f) for f in self.findings])]
         if self.checks and not self.wrong:
-            rows = [
+            rows: list[tuple[str, ...]] = [
                 (str(c.order), c.what, f"{c.analytic:.10g}", _interval(c.numeric, c.error_bar),
                  f"{c.resolution:.1g}")
                 for c in self.checks

@@ -70,7 +70,7 @@ class Probe:
     @property
     def hopeless(self) -> bool:
         """Not sharp for a reason that smaller parts are unlikely to cure."""
-        return self.blurred or 4 * self.lost > max(3, np.count_nonzero(self.slopes.noise))
+        return self.blurred or 4 * self.lost > max(3, int(np.sum(self.slopes.noise > 0)))
 
     @property
     def clean(self) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 
 from .derivative import FIRST
 from .diagnosis import diagnose, rounded, same_as_other
+from .element import Numbers, broken, by, consistent, sources_of
 from .gradreport import KINK, NEAR_KINK, UNKNOWN, WRONG, Finding
 from .probe import Probe, probe, random_signs
 from .subject import Leaf, Subject
@@ -19,6 +19,7 @@ Array = np.ndarray[Any, Any]
 MOST, MANY = 8, 32
 CALLS = 1500, 6000  # to spend on what agrees, and on what does not
 FINER = 3e-3, 1e-5
+VALID = "a valid subgradient"
 
 
 @dataclass(slots=True)
@@ -114,8 +115,7 @@ class Search:
             return False
         valid = set(self._valid_kinks(seen, sources).tolist())
         shown = [i for i in apart.tolist() if i in valid]
-        for i in shown[:MANY]:
-            self._element(i, probe(self.subject, np.array([i]), self.rng))
+        self._file_kinks(seen, sources, shown[:MANY])
         vague = np.setdiff1d(apart, shown)
         if vague.size > seen.members.size // 2:
             for i in vague[: MOST + 1].tolist():
@@ -132,6 +132,26 @@ class Search:
             self.examine(probe(self.subject, rest, self.rng, seen.uniform))
         return True
 
+    def _file_kinks(self, seen: Probe, sources: Array, positions: list[int]) -> None:
+        kinks = seen.slopes.kink & (sources >= 0)
+        gradient = self.subject.pull(kinks.astype(np.float64))
+        for i in positions:
+            mine, leaf = kinks & (sources == i), self.leaf_of(i)
+            right, left = (
+                float(np.sum(e.value[mine])) / float(seen.u[i])
+                for e in (seen.slopes.right, seen.slopes.left)
+            )
+            if seen.u[i] < 0:
+                right, left = left, right
+            bar = float(np.sum(seen.slopes.right.error[mine])) / abs(float(seen.u[i]))
+            self.found.append(
+                Finding(
+                    KINK, self.order, leaf.argnum, leaf.path, leaf.index(i), float(gradient[i]),
+                    (left + right) / 2, abs(right - left) / 2 + bar, VALID, leaf.argument,
+                    left, right,
+                )
+            )  # fmt: skip
+
     def _valid_kinks(self, seen: Probe, sources: Array) -> Array:
         """Of the elements with a kink, those whose gradient lies between the one-sided slopes."""
         kinks = np.flatnonzero(seen.slopes.kink & (sources >= 0))
@@ -145,7 +165,8 @@ class Search:
         np.add.at(low, sources[kinks], sides[0] - error)
         np.add.at(high, sources[kinks], sides[1] + error)
         found = np.unique(sources[kinks])
-        return found[(low[found] <= given[found]) & (given[found] <= high[found])]
+        valid = (low[found] <= given[found]) & (given[found] <= high[found])
+        return np.asarray(found[valid])
 
     def _halves(self, members: Array) -> tuple[Array, Array]:
         middle = members.size // 2
@@ -218,7 +239,7 @@ class Search:
         elif sharp and sharp[0].kinked and any(t.agrees for t in sharp):
             self.judged.add(position)
             self.kinks.add(position)
-            self._file(KINK, leaf, index, sharp[0], "a valid subgradient")
+            self._file(KINK, leaf, index, sharp[0], VALID)
         elif broken(tries):
             self._file(NEAR_KINK, leaf, index, tries[-1], "slopes change within the smallest step")
         else:
@@ -243,109 +264,3 @@ class Search:
             if f.verdict == WRONG:
                 both = (said.get(f.argument) or by(f), f.diagnosis)
                 self.found[k] = replace(f, diagnosis="; ".join(t for t in both if t))
-
-
-def by(f: Finding) -> str:
-    """How far one element is off, where the argument as a whole shows no pattern."""
-    if not np.isfinite(f.analytic):
-        return "not finite, where differences give a number"
-    if f.analytic == 0:
-        return "zero, but the function depends on this element"
-    if f.numeric == 0 or np.isfinite(f.left):
-        return ""
-    return f"{f.analytic / f.numeric:.6g} times what it should be"
-
-
-def sources_of(subject: Subject, seen: Probe) -> Array | None:
-    """For each output without a derivative, the one member it depends on; -1 for the others.
-
-    None if one of them depends on several. Bit by bit of the members' numbers: half of them moves
-    at a time, and shows in the outputs.
-    """
-    bad = seen.without
-    moved = [np.zeros(bad.size, bool), np.zeros(bad.size, bool)]
-    number = np.zeros(bad.size, np.int64)
-    count = seen.members.size
-    for bit in range(max(count - 1, 1).bit_length()):
-        ones = (np.arange(count) >> bit & 1).astype(bool)
-        for value, half in ((0, seen.members[~ones]), (1, seen.members[ones])):
-            u = np.zeros(subject.x.shape)
-            u[half] = seen.u[half]
-            y = subject(subject.x + 0.07 * u)
-            moved[value] = (y != subject.y) & bad
-        if (moved[0] & moved[1]).any() or (bad & ~moved[0] & ~moved[1]).any():
-            return None
-        number += moved[1].astype(np.int64) << bit
-    return np.where(bad, seen.members[np.minimum(number, count - 1)], -1)
-
-
-def consistent(sharp: list[Probe]) -> bool:
-    """Whether probes of one element found the same derivative of every output, to their errors."""
-    for one, other in itertools.pairwise(sharp):
-        if one.kinked or other.kinked:
-            continue
-        a, b = one.slopes.central, other.slopes.central
-        ratio = float(other.u[other.members[0]] / one.u[one.members[0]])
-        with np.errstate(invalid="ignore"):
-            apart = np.abs(a.value * ratio - b.value) > 2 * (a.error * abs(ratio) + b.error)
-        if (apart & ~one.without & ~other.without).any():
-            return False
-    return True
-
-
-def broken(tries: list[Probe]) -> bool:
-    """Whether one-sided slopes were seen to differ, though not sharply."""
-    with np.errstate(invalid="ignore"):
-        for seen in tries:
-            right, left = seen.slopes.right, seen.slopes.left
-            jump = np.abs(right.value - left.value)
-            if (jump > 2 * (right.rounding + left.rounding) + 0.1 * np.abs(right.value)).any():
-                return True
-    return False
-
-
-@dataclass(frozen=True, slots=True)
-class Numbers:
-    """A probe's result as a person reads it: per unit of the element, for a plain cotangent."""
-
-    analytic: float
-    numeric: float
-    bar: float
-    left: float
-    right: float
-
-    @staticmethod
-    def of(subject: Subject, seen: Probe, rng: np.random.Generator) -> Numbers:
-        """For a cotangent of ones if the disagreement shows there, else for another."""
-        plain = np.isfinite(seen.slopes.central.error) | seen.slopes.kink
-        tries = [plain.astype(np.float64), plain * random_signs(rng, plain.size)]
-        found = [Numbers._for(subject, seen, v) for v in tries]
-        for numbers in found:
-            if seen.agrees or abs(numbers.analytic - numbers.numeric) > numbers.bar:
-                return numbers
-        return Numbers._for(subject, seen, seen.v)
-
-    @staticmethod
-    def _for(subject: Subject, seen: Probe, v: Array) -> Numbers:
-        unit = float(seen.u[seen.members[0]]) if seen.members.size == 1 else 1.0
-        slopes = seen.slopes
-
-        def along(values: Array) -> float:
-            used = v != 0
-            return float(np.sum(v[used] * values[used])) / unit
-
-        direction = seen.u[seen.members] / unit
-        analytic = float(np.sum(subject.pull(v)[seen.members] * direction))
-        right, left = along(slopes.right.value), along(slopes.left.value)
-        if unit < 0:
-            right, left = left, right
-        if seen.kinked:
-            middle, half = (right + left) / 2, abs(right - left) / 2
-        else:
-            middle, half = along(slopes.central.value), 0.0
-        error = slopes.right.error + slopes.left.error if seen.kinked else slopes.central.error
-        used = v != 0
-        bar = float(np.sum(np.abs(v[used]) * error[used])) / abs(unit)
-        if not seen.kinked:
-            right = left = float("nan")
-        return Numbers(analytic, middle, bar + half, left, right)

@@ -19,6 +19,7 @@ from .tolerance import unit_roundoff
 Array = np.ndarray[Any, Any]
 Arrays = list[Array]
 Pull = Callable[[Arrays], list[Any]]
+Name = tuple[int | None, str, str]
 
 
 class WrongGradientForm(Exception):
@@ -66,7 +67,7 @@ class Map:
     name: str
     run: Callable[[Arrays], Arrays]
     linearize: Callable[[Arrays], Pull]
-    names: tuple[tuple[int | None, str, str], ...]
+    names: tuple[Name, ...]
 
 
 @dataclass(slots=True)

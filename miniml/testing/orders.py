@@ -1,0 +1,147 @@
+"""One order of derivatives after the other: what is compared, and what is made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from ..dtype import DType, float64
+from ..errors import DTypeError, KernelNotFoundError
+from .gradreport import UNKNOWN, WRONG, Check, Finding, GradReport
+from .linearity import check_linearity
+from .narrow import check_narrow
+from .probe import Probe, probe
+from .problem import Problem
+from .search import Search
+from .subject import Array, Arrays, Map, Subject, WrongGradientForm, at_point
+
+
+def check_orders(
+    problem: Problem, highest: int, rng: np.random.Generator, report: GradReport
+) -> None:
+    """Check the derivatives of each order up to `highest`, or to the first that is wrong."""
+    point, fixed = problem.point, set[int]()
+    for order in range(1, highest + 1):
+        map_ = problem.maps(order, point)
+        subject = _subject(map_, point, report)
+        if fixed:
+            report.notes.append(
+                f"order {order}: {len(fixed)} elements without a derivative of order {order - 1} "
+                "are held fixed"
+            )
+        fixed |= _check_order(subject, order, rng, report, fixed)
+        if subject.raised:
+            report.notes.append(f"the function raises near the point: {subject.raised}")
+        if not report.wrong and all(f.dtype == float64 for f in subject.leaves):
+            check_narrow(map_, subject, tuple(a.dtype for a in point), order, rng, report)
+        report.forward_calls += subject.forward_calls
+        if report.wrong or order == highest:
+            break
+        own = subject.shapes if subject.dtypes == tuple(a.dtype for a in point) else None
+        shapes = own or _own_shapes(map_, point)
+        douts = [_cotangent(rng, shape, dtype) for shape, dtype in shapes]
+        point = [*point, *douts]
+
+
+def _own_shapes(map_: Map, point: Arrays) -> Sequence[tuple[tuple[int, ...], DType]]:
+    """Shapes and dtypes of the outputs in the dtypes that the function was given."""
+    return at_point(map_, point, tuple(a.dtype for a in point)).shapes
+
+
+def _cotangent(rng: np.random.Generator, shape: tuple[int, ...], dtype: DType) -> Array:
+    signs = rng.choice([-1.0, 1.0], size=shape)
+    return np.asarray(signs * rng.uniform(0.5, 1.5, size=shape)).astype(dtype)
+
+
+def _subject(map_: Map, point: Arrays, report: GradReport) -> Subject:
+    """In float64 if the function runs there, else in the dtypes it was given."""
+    own = tuple(a.dtype for a in point)
+    if all(d == float64 for d in own):
+        return at_point(map_, point, own)
+    try:
+        return at_point(map_, point, tuple(float64 for _ in own))
+    except (DTypeError, KernelNotFoundError) as error:
+        report.notes.append(
+            f"the numeric side ran in {', '.join(sorted({d.name for d in own}))}: there is no "
+            f"float64 kernel ({str(error).splitlines()[0]})"
+        )
+        return at_point(map_, point, own)
+
+
+def _check_order(
+    subject: Subject, order: int, rng: np.random.Generator, report: GradReport, fixed: set[int]
+) -> set[int]:
+    """Judge one order; returns the elements that have no derivative, or none that was found."""
+    search = Search(subject, order, rng)
+    if subject.unlike:
+        search.found.append(_unlike(subject, order))
+    try:
+        gradient, faults = check_linearity(subject, order, rng)
+        if order == 1:
+            report.gradients = subject_arrays(subject, gradient)
+        members = np.setdiff1d(np.flatnonzero(np.isfinite(subject.x)), sorted(fixed))
+        _directions(search, members, report)
+        search.diagnose()
+        search.found = _with_faults(search.found, faults)
+    except WrongGradientForm as error:
+        search.found.append(_misformed(subject, order, error))
+    report.findings += search.found
+    report.judged += len(search.judged)
+    report.notes += search.notes
+    return set(range(subject.x.size)) - search.judged | search.kinks
+
+
+def _misformed(subject: Subject, order: int, error: WrongGradientForm) -> Finding:
+    nan = float("nan")
+    if error.leaf < 0:
+        return Finding(WRONG, order, None, "", None, nan, nan, nan, str(error), "gradient")
+    leaf = subject.leaves[error.leaf]
+    return Finding(
+        WRONG, order, leaf.argnum, leaf.path, None, nan, nan, nan, str(error), leaf.argument
+    )
+
+
+def _unlike(subject: Subject, order: int) -> Finding:
+    what = "function" if order == 1 else f"pull-back of order {order - 1}"
+    said = f"the {what} is not repeatable: two equal calls differ by up to {subject.unlike:.2g}"
+    nan = float("nan")
+    return Finding(UNKNOWN, order, None, "", None, nan, nan, nan, said, "outputs")
+
+
+def _with_faults(found: list[Finding], faults: list[Finding]) -> list[Finding]:
+    """Findings with what is known without differences: it names the fault of its argument."""
+    said = {f.argument: f.diagnosis for f in faults}
+    named = {f.argument for f in found if f.verdict == WRONG}
+    merged = [
+        replace(f, diagnosis=said[f.argument])
+        if f.verdict == WRONG and f.argument in said else f
+        for f in found
+    ]  # fmt: skip
+    return merged + [f for f in faults if f.argument not in named]
+
+
+def _directions(search: Search, members: Array, report: GradReport) -> None:
+    """Two random directions: one with steps like the numbers, one with equal steps in each array.
+
+    If they agree, and each output has a derivative in one of them, all members are judged.
+    """
+    both = [probe(search.subject, members, search.rng, uniform) for uniform in (False, True)]
+    for seen, what in zip(both, ("steps like the numbers", "equal steps"), strict=True):
+        if seen.agrees and seen.sharp:
+            _file_check(report, search.order, f"a random direction, {what}", seen)
+    seen = both[0].joined(both[1])
+    if seen.clean:
+        search.judged.update(members.tolist())
+    else:
+        search.examine(seen)
+
+
+def _file_check(report: GradReport, order: int, what: str, seen: Probe) -> None:
+    report.checks.append(Check(order, what, seen.analytic, seen.numeric, seen.bar, seen.resolution))
+
+
+def subject_arrays(subject: Subject, x: Array) -> Arrays:
+    """A long float64 vector as arrays of the arguments' shapes."""
+    return [x[f.part].reshape(f.shape).copy() for f in subject.leaves]

@@ -1,0 +1,221 @@
+"""From a function and its arguments to Maps: which leaves are differentiated, and how it runs."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import optree
+
+from ..dtype import DType, float64
+from ..errors import GradientArgumentError
+from ..grad.transforms import vjp
+from ..primitive import Primitive
+from ..runtime.jit import jit
+from ..settings import GRAPH_MODE, current
+from ..tensor import Tensor
+from .subject import (
+    Array,
+    Arrays,
+    Map,
+    Name,
+    Pull,
+    WrongGradientForm,
+    floats_of,
+    is_float_leaf,
+    shown_leaf,
+)
+
+Function = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A function's float arguments, and the Map of each order.
+
+    maps(order, point): point holds the arguments and, from order 2 on, the cotangents of the
+    orders before, in which the pull-back of the order before is a function, too.
+    """
+
+    name: str
+    point: Arrays
+    maps: Callable[[int, Arrays], Map]
+
+
+def of_miniml(fn: Function, args: Sequence[Any], argnums: int | tuple[int, ...] | None) -> Problem:
+    name = _name(fn)
+    tree: Any = tuple(args)
+    leaves, spec = optree.tree_flatten(tree, none_is_leaf=True)
+    paths = spec.paths()
+    chosen = _chosen(fn, len(args), argnums)
+    places = [i for i, leaf in enumerate(leaves) if paths[i][0] in chosen and is_float_leaf(leaf)]
+    point = [np.array(leaves[i], dtype=_dtype_of(leaves[i])) for i in places]
+    if not sum(a.size for a in point):
+        shown = ", ".join(shown_leaf(leaf) for leaf in leaves) or "no arguments"
+        raise GradientArgumentError(
+            f"gradcheck of {name} has nothing to differentiate: it got {shown}; give at least one "
+            "non-empty array or Tensor of floats"
+        )
+    devices = [leaves[i].device if isinstance(leaves[i], Tensor) else None for i in places]
+    names = tuple(_leaf_name(paths[i]) for i in places)
+
+    def outputs(*xs: Any) -> tuple[Any, ...]:
+        filled = list(leaves)
+        for i, x in zip(places, xs, strict=True):
+            filled[i] = x
+        result = fn(*spec.unflatten(filled))
+        return tuple(floats_of(name, optree.tree_leaves(result, none_is_leaf=True)))
+
+    counts: list[int] = []
+
+    def maps(order: int, at: Arrays) -> Map:
+        del counts[order - 1 :]
+        counts.append(len(at))
+        function, labels = outputs, list[Name](names)
+        for k, (before, after) in enumerate(itertools.pairwise(counts), 1):
+            function = _pulled(function, before)
+            labels += _dout_names(after - before, k)
+        return _map(name, function, tuple(labels), devices)
+
+    return Problem(name, point, maps)
+
+
+def _dout_names(count: int, order: int) -> list[Name]:
+    marks = "" if order == 1 else f" of order {order}"
+    return [(None, f"dout{i}", f"cotangent {i}{marks}") for i in range(count)]
+
+
+def _pulled(function: Function, count: int) -> Function:
+    """(x..., dout...) -> dx...: what the next order differentiates."""
+
+    def pulled(*xs: Any) -> tuple[Any, ...]:
+        _, pull = vjp(function, *xs[:count])
+        return tuple(pull(tuple(xs[count:])))
+
+    return pulled
+
+
+def _map(
+    name: str,
+    function: Function,
+    names: tuple[Name, ...],
+    devices: Sequence[str | None],
+) -> Map:
+    compiled = current().mode == GRAPH_MODE
+    run_it = jit(function) if compiled else function
+    backward = jit(_pulled(function, len(names))) if compiled else None
+    where = [*devices, *([None] * (len(names) - len(devices)))]
+
+    def tensors(arrays: Arrays) -> list[Tensor]:
+        return [Tensor(a, device=d) for a, d in zip(arrays, where, strict=True)]
+
+    def run(arrays: Arrays) -> Arrays:
+        return [np.asarray(o) for o in run_it(*tensors(arrays))]
+
+    def linearize(arrays: Arrays) -> Pull:
+        xs = tensors(arrays)
+        if backward is not None:
+            return lambda douts: list(backward(*xs, *map(Tensor, douts)))
+        _, pull = vjp(function, *xs)
+        return lambda douts: list(pull(tuple(map(_tensor, douts))))
+
+    return Map(name, run, linearize, names)
+
+
+def _tensor(array: Array) -> Tensor:
+    """A Tensor of a cotangent; on the CPU with the strides that it has."""
+    on_cpu = current().device_target == "cpu" and not array.flags.c_contiguous
+    return Tensor.wrap(array.view(), "cpu") if on_cpu else Tensor(array)
+
+
+def of_numpy(f: Function, backward: Function, args: Sequence[Any]) -> Problem:
+    name = _name(f)
+    places = [i for i, a in enumerate(args) if is_float_leaf(a)]
+    point = [np.array(args[i], dtype=_dtype_of(args[i])) for i in places]
+    if not sum(a.size for a in point):
+        shown = ", ".join(map(shown_leaf, args)) or "no arguments"
+        raise GradientArgumentError(
+            f"gradcheck_vjp of {name} has nothing to differentiate: it got {shown}; give at least "
+            "one non-empty array of floats"
+        )
+    wants_out = _wants_out(backward, len(args))
+
+    def filled(arrays: Arrays) -> list[Any]:
+        given = list(args)
+        for i, a in zip(places, arrays, strict=True):
+            given[i] = a
+        return given
+
+    def run(arrays: Arrays) -> Arrays:
+        out = f(*filled(arrays))
+        found = floats_of(name, out if isinstance(out, (tuple, list)) else [out])
+        return [np.asarray(o) for o in found]
+
+    def linearize(arrays: Arrays) -> Pull:
+        given = filled(arrays)
+        out = f(*given)
+
+        def pull(douts: Arrays) -> list[Any]:
+            dout = _like_output(out, douts)
+            kept = [a.tobytes() for a in arrays]
+            result = backward(*given, out, dout) if wants_out else backward(*given, dout)
+            if any(a.tobytes() != k for a, k in zip(arrays, kept, strict=True)):
+                raise WrongGradientForm(-1, "the vjp writes into an argument of the function")
+            result = result if isinstance(result, (tuple, list)) else (result,)
+            if len(result) not in (len(args), len(places)):
+                raise WrongGradientForm(
+                    -1, f"the vjp returns {len(result)} gradients for {len(args)} arguments"
+                )
+            return [result[i] for i in places] if len(result) == len(args) else list(result)
+
+        return pull
+
+    names = tuple((i, "", f"argument {i}") for i in places)
+    return Problem(name, point, lambda order, at: Map(name, run, linearize, names))
+
+
+def _like_output(out: Any, douts: Arrays) -> Any:
+    """Cotangents in the form of the output, None for outputs that are no floats."""
+    if not isinstance(out, (tuple, list)):
+        return douts[0]
+    left = iter(douts)
+    return tuple(next(left) if is_float_leaf(o) else None for o in out)
+
+
+def _wants_out(backward: Function, count: int) -> bool:
+    try:
+        parameters = inspect.signature(backward).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    required = [
+        p for p in parameters
+        if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+    ]  # fmt: skip
+    return len(required) == count + 2
+
+
+def _chosen(fn: Function, count: int, argnums: int | tuple[int, ...] | None) -> set[int]:
+    const = {i for i, _ in fn._const} if isinstance(fn, Primitive) else set()
+    if argnums is None:
+        return set(range(count)) - const
+    numbers = (argnums,) if isinstance(argnums, int) else argnums
+    return {n % count for n in numbers}
+
+
+def _dtype_of(leaf: Any) -> DType:
+    return float64 if isinstance(leaf, float) and not isinstance(leaf, np.generic) else leaf.dtype
+
+
+def _leaf_name(path: tuple[Any, ...]) -> Name:
+    inner = "".join(f"[{p!r}]" for p in path[1:])
+    return path[0], inner, f"argument {path[0]}{inner}"
+
+
+def _name(fn: Any) -> str:
+    if isinstance(fn, Primitive):
+        return repr(fn)
+    return getattr(fn, "__name__", None) or type(fn).__name__
