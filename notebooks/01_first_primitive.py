@@ -101,10 +101,10 @@ print(f"mean squared error: {losses[0]:.3f} at first, {losses[-1]:.5f} after {le
 # %% [markdown]
 # ## The classic spelling: a transpose whose permutation is an input
 #
-# Those who come from MindSpore may keep its spelling: attributes are the arguments of an `__init__` under
-# `@prim_attr_register`, and kernels declare their types with `KernelAttr`. `perm` is an input
-# that must be known when the call is made - a *const input* - so the kernel gets it by keyword and
-# `KernelAttr` does not count it.
+# Those who come from MindSpore may keep its spelling: attributes are the arguments of an
+# `__init__` under `@prim_attr_register`, and kernels declare their types with `KernelAttr`.
+# `perm` is an input that must be known when the call is made - a *const input* - so the kernel
+# gets it by keyword and `KernelAttr` does not count it.
 
 
 # %%
