@@ -41,8 +41,8 @@ def sources_of(subject: Subject, seen: Probe) -> Array | None:
         for value, half in ((0, seen.members[~ones]), (1, seen.members[ones])):
             u = np.zeros(subject.x.shape)
             u[half] = seen.u[half]
-            y = subject(subject.x + 0.07 * u)
-            moved[value] = (y != subject.y) & bad
+            sides = [subject(subject.x + t * u) for t in (0.07, -0.07)]
+            moved[value] = ((sides[0] != subject.y) | (sides[1] != subject.y)) & bad
         if (moved[0] & moved[1]).any() or (bad & ~moved[0] & ~moved[1]).any():
             return None
         number += moved[1].astype(np.int64) << bit
