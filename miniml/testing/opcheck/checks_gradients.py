@@ -17,7 +17,7 @@ from ..gradcheck import gradcheck
 from ..gradreport import Finding
 from ..slope import Slope
 from ..tolerance import mismatch, unit_roundoff
-from .checks_kernels import alike_where_not_finite
+from .accuracy import alike_where_not_finite
 from .session import Problem
 from .values import LAYOUTS
 

@@ -16,14 +16,12 @@ from ...graph.ir import interleave
 from ...infer import infer
 from ..calls import Array, Arrays, Call, reference, wide
 from ..tolerance import mismatch, spread_of, unit_roundoff
+from .accuracy import alike_where_not_finite, degree, scale_of, ulps, where_too_large
 from .launches import launch, launched
 from .session import Problem
 from .values import LAYOUTS
 
 _NUDGES = 3
-_ROUNDINGS = 8  # of the size of inputs and outputs: not worth a finding
-_BLUR = 64 * 2.0**-53  # what the float64 side itself may be off, of the largest number
-_LOSS = 256  # roundings up to which an error may come from terms that cancel
 
 
 class Expected:
@@ -120,21 +118,21 @@ def _against(call: Call, expected: Expected, name: str, outs: Arrays) -> Iterato
     )
     for i, (out, right, moved) in enumerate(zip(outs, exact, spreads)):
         yield from _small(call, name, i, out, right)
-        right = _where_too_large(out, right)
+        right = where_too_large(out, right)
         wrong = mismatch(out, right, call.terms, moved)
         if wrong is None or (not expected.given and _jumps(expected, i, out, moved)):
             continue
-        degree = _degree(call, out, right)
-        if degree == "rounding":
+        how = degree(call, out, right)
+        if how == "rounding":
             continue
         yield Problem(
-            f"{degree} {i}",
+            f"{how} {i}",
             f"{call}: output {i} of the kernel {name} {wrong} ({expected.source})"
-            f"{_ulps(out, right)}",
+            f"{ulps(out, right)}",
             "rewrite the formula so that terms do not cancel, or compute it in a wider dtype"
-            if degree == "inaccurate"
+            if how == "inaccurate"
             else "correct the kernel for this dtype (or the reference, should that be wrong)",
-            "warning" if degree == "inaccurate" else "fault",
+            "warning" if how == "inaccurate" else "fault",
         )
 
 
@@ -162,24 +160,6 @@ def _small(call: Call, name: str, i: int, out: Array, right: Array) -> Iterator[
             )
 
 
-def _where_too_large(out: Array, right: Array) -> Array:
-    """The exact result; where no number of the dtype is as large, whatever non-finite came."""
-    if not is_float(out.dtype) or out.shape != right.shape:
-        return right
-    limits = ml_dtypes.finfo(out.dtype)  # type: ignore[no-untyped-call]
-    numbers = out.astype(float64)
-    beyond = (np.abs(right) > 0.98 * float(limits.max)) & ~np.isfinite(numbers)
-    return np.where(beyond, numbers, right)
-
-
-def alike_where_not_finite(out: Array, right: Array) -> Array:
-    """`right`, with what came where neither is finite: inf and NaN follow the order of sums."""
-    if not is_float(out.dtype) or out.shape != right.shape:
-        return right
-    neither = ~np.isfinite(out.astype(float64)) & ~np.isfinite(right.astype(float64))
-    return np.where(neither, out, right).astype(right.dtype)
-
-
 def _floats(call: Call) -> set[DType]:
     found = [*call.dtypes, *(o.dtype for o in call.inferred)]
     return {d for d in found if is_float(d)}
@@ -187,13 +167,15 @@ def _floats(call: Call) -> set[DType]:
 
 def _between(call: Call, name: str, outs: Arrays, other: str, others: Arrays) -> Iterator[Problem]:
     for i, (out, right) in enumerate(zip(outs, others)):
-        scale = _scale(call, right) * (unit_roundoff(right.dtype) if is_float(right.dtype) else 0.0)
+        scale = scale_of(call, right) * (
+            unit_roundoff(right.dtype) if is_float(right.dtype) else 0.0
+        )
         wrong = mismatch(out, right, call.terms, 4 * scale)
         if wrong is not None:
             yield Problem(
                 f"kernels differ {i}",
                 f"{call}: output {i} of the kernel {name} {wrong} (the kernel {other})"
-                f"{_ulps(out, right)}",
+                f"{ulps(out, right)}",
                 "correct one of the two kernels",
             )
 
@@ -215,61 +197,6 @@ def _jumps(expected: Expected, i: int, out: Array, moved: Array | float) -> bool
     return False
 
 
-def _degree(call: Call, out: Array, right: Array) -> str:
-    """How wrong: by a "rounding" of numbers of this size, "inaccurate" (terms cancel), "wrong"."""
-    if not is_float(out.dtype) or out.shape != right.shape:
-        return "wrong"
-    with np.errstate(all="ignore"):
-        off = np.abs(out.astype(float64) - right)
-    off = np.where(np.isnan(out.astype(float64)) & np.isnan(right), 0.0, off)
-    if not np.isfinite(off).all():
-        return "wrong"
-    u = unit_roundoff(out.dtype)
-    local = np.abs(np.where(np.isfinite(right), right, 0.0))
-    for a in call.arrays:
-        if is_float(a.dtype) and _spans(a, out):
-            local = np.maximum(local, np.abs(a.astype(float64)))
-    scale = _scale(call, right)
-    if np.all(off <= np.maximum(_ROUNDINGS * u * local, _BLUR * scale)):
-        return "rounding"
-    loose = min(_LOSS * u, np.sqrt(u)) * scale
-    return "inaccurate" if float(off.max()) <= loose else "wrong"
-
-
-def _spans(a: Array, out: Array) -> bool:
-    """True where each element of the output belongs to one of the input, as in broadcasting."""
-    try:
-        return bool(np.broadcast_shapes(a.shape, out.shape) == out.shape)
-    except ValueError:
-        return False
-
-
-def _scale(call: Call, right: Array) -> float:
-    """The largest finite number among inputs and outputs."""
-    largest = 0.0
-    for a in (*call.arrays, right):
-        if is_float(a.dtype):
-            numbers = np.abs(a.astype(float64))
-            largest = max(largest, float(np.max(numbers, where=np.isfinite(numbers), initial=0.0)))
-    return largest
-
-
-def _ulps(out: Array, right: Array) -> str:
-    """The largest difference in units in the last place, and where, as the end of a sentence."""
-    if not is_float(out.dtype) or out.shape != right.shape or not out.size:
-        return ""
-    with np.errstate(all="ignore"):
-        rounded = np.abs(right.astype(float64))
-        limits = ml_dtypes.finfo(out.dtype)  # type: ignore[no-untyped-call]
-        exponent = np.floor(np.log2(np.maximum(rounded, float(limits.tiny))))
-        units = np.abs(out.astype(float64) - right) / (2.0**exponent * float(limits.eps))
-    units = np.where(np.isfinite(units), units, 0.0)
-    if not units.max():
-        return ""
-    index = [int(n) for n in np.unravel_index(int(np.argmax(units)), units.shape)]
-    return f"; largest difference {units.max():.3g} ulp at {index}"
-
-
 def layouts(call: Call) -> Iterator[Problem]:
     """Inputs with any strides give what contiguous ones give."""
     for entry in call.entries() if launched(call) else ():
@@ -287,7 +214,7 @@ def layouts(call: Call) -> Iterator[Problem]:
                 )
                 continue
             for i, (out, right) in enumerate(zip(came, wanted)):
-                scale = _scale(call, right) if is_float(right.dtype) else 0.0
+                scale = scale_of(call, right) if is_float(right.dtype) else 0.0
                 u = unit_roundoff(out.dtype) if is_float(out.dtype) else 0.0
                 right = alike_where_not_finite(out, right)
                 wrong = mismatch(out, right, call.terms, scale * u)

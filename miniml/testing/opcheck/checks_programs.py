@@ -21,7 +21,7 @@ from ...tensor import Tensor
 from ..calls import Arrays, Call, as_tuple
 from ..slope import Slope
 from ..tolerance import mismatch, unit_roundoff
-from .checks_kernels import alike_where_not_finite
+from .accuracy import alike_where_not_finite
 from .launches import launch, launched
 from .session import Problem
 

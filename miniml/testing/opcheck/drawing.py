@@ -22,11 +22,14 @@ from .shapes import Pattern, Shapes, accepts, extents, survey, symbols, why_refu
 from .values import KINDS, SMOOTH, draw
 
 Dtypes = tuple[DType, ...]
+Surveys = dict[Dtypes, list[tuple[Pattern, tuple[int, ...]]]]
 
 ENOUGH = 20
 _EXTENTS = (1, 2, 3, 4, 0, 5, 7)
 _LONG = (67, 300, 1031, 2050)
 _LARGEST = 2**14  # elements of one array
+_MODERATE = 512
+_PLAIN = 24
 
 
 def signatures(primitive: Primitive) -> list[Dtypes]:
@@ -58,8 +61,29 @@ def drawn(primitive: Primitive, seed: int | None, keep: Callable[[Call], bool]) 
     `values`; some of the shapes are then taken with every dtype and every kind of number. seed:
     None draws the same calls every time.
     """
-    found = _random(primitive, seed, keep)
+    table = signatures(primitive)
+    surveys = {dtypes: survey(primitive, dtypes) for dtypes in _representatives(table)}
+    found = list(_plain(primitive, surveys, seed or 0, keep))
+    found += _random(primitive, surveys, seed, keep)
     return found + list(_completed(primitive, found, seed or 0, keep))
+
+
+def _plain(
+    primitive: Primitive, surveys: Surveys, seed: int, keep: Callable[[Call], bool]
+) -> Iterator[Call]:
+    """Calls with the patterns that the survey found, their extents all different."""
+    if primitive.const_inputs:
+        return
+    for dtypes, patterns in surveys.items():
+        step = max(1, len(patterns) // _PLAIN)
+        for number, (pattern, known) in enumerate(patterns[::step]):
+            shapes = extents(pattern, known)
+            if max(map(prod, shapes), default=0) > _MODERATE:
+                continue
+            arrays = _numbers("ordinary", shapes, dtypes, seed + 31 * number)
+            call = Call(primitive, arrays)
+            if keep(call):
+                yield call
 
 
 def _completed(
@@ -90,13 +114,13 @@ def _numbers(kind: str, shapes: Shapes, dtypes: Dtypes, seed: int) -> tuple[Arra
     )
 
 
-def _random(primitive: Primitive, seed: int | None, keep: Callable[[Call], bool]) -> list[Call]:
+def _random(
+    primitive: Primitive, surveys: Surveys, seed: int | None, keep: Callable[[Call], bool]
+) -> list[Call]:
     import hypothesis
     from hypothesis import strategies as st
 
-    table = signatures(primitive)
-    surveys = {dtypes: survey(primitive, dtypes) for dtypes in _representatives(table)}
-    usable = [d for d in table if surveys.get(_like(d, surveys))]
+    usable = [d for d in signatures(primitive) if surveys.get(_like(d, surveys))]
     if primitive.const_inputs or not usable:
         return []
     examples = min(40 + 6 * len(usable), 100) if usable[0] else 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import chain
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -77,15 +78,15 @@ def other_shape(entry: KernelEntry, call: Call) -> Shape | None:
     if not call.primitive._single or entry.view is not None or call.primitive.dynamic_outputs:
         return None
     (out,) = call.inferred
+    fitting = []
     for shape in _plausible(call):
         if shape == out.shape:
             continue
-        try:
+        with suppress(Exception):  # whatever it raises, this shape is not it
             run_entry(entry, call, copies(call), (np.zeros(shape, out.dtype),))
-        except Exception:  # whatever it raises, this shape is not it
-            continue
-        return shape
-    return None
+            fitting.append(shape)
+    # Results are broadcast into larger outputs, so the smallest is what the kernel computes.
+    return min(fitting, key=lambda shape: (prod(shape), len(shape)), default=None)
 
 
 def _plausible(call: Call) -> Iterator[Shape]:

@@ -61,8 +61,8 @@ REST = (
     Check("graph", graph, 8, compilable),
     Check("bprop", bprop, 24, _graded_once),
     Check("gradient cotangents", cotangents, 16, _pulled, trusted=True),
-    Check("gradient", gradient, 16, _smooth, trusted=True, enough=2),
-    Check("gradient in narrow dtypes", gradient, 12, _smooth_narrow, trusted=True, enough=2),
+    Check("gradient", gradient, 12, _smooth, trusted=True, enough=2),
+    Check("gradient in narrow dtypes", gradient, 8, _smooth_narrow, trusted=True, enough=2),
 )
 # A call with a problem of these has no outputs that later checks could look at.
 SETTLING = ("memory", "repeat")

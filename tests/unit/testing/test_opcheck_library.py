@@ -31,7 +31,7 @@ def checked(row, **options):
 @pytest.mark.parametrize("row", [r for r in ROWS if r.primitive.name in FEW],
                          ids=lambda r: r.primitive.name)  # fmt: skip
 def test_a_few_quickly(row):
-    checked(row, budget=2.0)
+    checked(row)
 
 
 @pytest.mark.deep
