@@ -47,6 +47,10 @@ class DeviceError(MinimlError, RuntimeError):
     """A device is unknown or absent, or values of two devices met in one call."""
 
 
+class CompileError(MinimlError, RuntimeError):
+    """The source of a kernel does not compile; the compiler's log says why."""
+
+
 class BpropNotFoundError(MinimlError, LookupError):
     """A gradient was asked of a primitive that has no bprop."""
 

@@ -211,7 +211,7 @@ class Parameter(Tensor):
             raise DTypeError(
                 f"Parameter {self.name!r} has dtype {self.dtype}; got {array.dtype}; cast it first"
             )
-        np.copyto(self._buffer, array)
+        get_device(self._device).copy_into(self._buffer, array)
 
     def __reduce__(self) -> tuple[Any, ...]:
         state = (self.asnumpy(), self.name, self.requires_grad, self._device)
@@ -267,11 +267,15 @@ def common_device(name: str, tensors: list[Tensor]) -> str:
     device = tensors[0].device
     for tensor in tensors:
         if tensor.device != device:
-            raise DeviceError(
-                f"{name} got tensors on two devices, {device} and {tensor.device}; move one with "
-                f".to({device!r})"
-            )
+            raise two_devices(name, device, tensor.device)
     return device
+
+
+def two_devices(name: str, device: str, other: str) -> DeviceError:
+    """The error of a call with tensors on two devices."""
+    return DeviceError(
+        f"{name} got tensors on two devices, {device} and {other}; move one with .to({device!r})"
+    )
 
 
 def _restore(array: Array, device: str) -> Tensor:
