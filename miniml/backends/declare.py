@@ -21,7 +21,8 @@ _C_WORDS = frozenset(
     log10 log1p sqrt rsqrt cbrt pow hypot fabs abs fmod floor ceil rint round trunc fmin fmax min
     max erf erfc erfinv lgamma tgamma copysign isnan isinf isfinite signbit fma ldexp nextafter
     sign T U float double int bool char short long unsigned signed true false NAN INFINITY
-    M_PI is_nan nan_max nan_min int_floor_div int_mod int_pow float_floor_div float_mod""".split()
+    M_PI is_inf is_nan nan_max nan_min int_floor_div int_mod int_pow float_floor_div
+    float_mod""".split()
 )
 
 

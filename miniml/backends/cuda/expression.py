@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from math import prod
 from typing import Any
@@ -38,56 +38,27 @@ class Elementwise(Kernel):
     def prepare(self, node: KernelNode) -> None:
         super().prepare(node)
         compiler = node.device.compiler
-        code, name = unit_of(self.entry), kernel_name(self.entry)
-        self.get = lambda variant: compiler.function(code, f"{name}_{variant}")
-        self.get("flat")  # so that what does not compile is known now
+        self.call = compiler.function(unit_of(self.entry), kernel_name(self.entry))
         self.scalars = tuple(scalars(self.entry, node))
         self.size = prod(node.outputs[0].shape)
         self.grid, self.block = spread(self.size)
-        self.plans: dict[object, Callable[..., None]] = {}
+        self.rest: dict[object, tuple[Any, ...]] = {}
 
     def launch(self, inputs: Any, workspace: Any, outputs: Any, stream: object) -> None:
         (out,) = outputs
         key = tuple([a.strides for a in inputs])
-        plan = self.plans.get(key)
-        if plan is None:
-            plan = self.plans[key] = self._plan(inputs, out)
-        plan(inputs, out)
-
-    def _plan(self, inputs: tuple[DeviceArray, ...], out: DeviceArray) -> Callable[..., None]:
-        """How inputs of these strides are read: by one step each, or axis by axis."""
-        steps = [flat_step(a, out.shape) for a in inputs]
-        size = np.int64(self.size)
-        if None not in steps:
-            call = self.get("flat")
-            rest = (*self.scalars, *(np.int64(s or 0) for s in steps), size)
-
-            def flat(inputs: tuple[DeviceArray, ...], out: DeviceArray) -> None:
-                call(self.grid, self.block, (*[a.flat for a in inputs], out.flat, *rest))
-
-            return flat
-        axes = collapsed(inputs, out.shape, self.entry.name)
-        strided = self.get("strided")
-
-        def general(inputs: tuple[DeviceArray, ...], out: DeviceArray) -> None:
-            at = layout(axes, inputs)
-            arrays = [a.flat for a in inputs]
-            strided(self.grid, self.block, (*arrays, out.flat, *self.scalars, at, size))
-
-        return general
+        rest = self.rest.get(key)
+        if rest is None:
+            axes = collapsed(inputs, out.shape, self.entry.name)
+            where = (layout(axes, inputs),) if inputs else ()
+            rest = self.rest[key] = (*self.scalars, *where, np.int64(self.size))
+        self.call(self.grid, self.block, (*[a.flat for a in inputs], out.flat, *rest))
 
 
 def spread(size: int) -> tuple[tuple[int], tuple[int]]:
     """Grid and block for `size` elements, of which a thread takes a few, a whole grid apart."""
     threads = min(BLOCK, -(-max(size, 1) // 32) * 32)
     return (min(-(-max(size, 1) // (threads * PER_THREAD)), 1 << 20),), (threads,)
-
-
-def flat_step(array: DeviceArray, shape: tuple[int, ...]) -> int | None:
-    """Elements between neighbours in the output's order: 1 or 0; None where there is no such."""
-    if array.size == 1:
-        return 0
-    return 1 if array.contiguous and prod(shape) == array.size else None
 
 
 def collapsed(inputs: tuple[DeviceArray, ...], shape: tuple[int, ...], name: str) -> list[Axis]:
@@ -158,7 +129,7 @@ template <int K> __device__ __forceinline__ void locate(
 
 
 def kernel_name(entry: KernelEntry) -> str:
-    """The C name of an expression's kernel, without its variant."""
+    """The C name of an expression's kernel."""
     letters = (_LETTERS.get(c, c) for c in str(entry.signature))
     signature = "".join(c if c.isalnum() else "_" for c in letters)
     return f"{re.sub(r'[^A-Za-z0-9]', '_', entry.name)}_{signature}"
@@ -174,7 +145,7 @@ def unit_of(entry: KernelEntry) -> str:
         members = (entry,)
     signatures = [e.signature for e in members]
     dtypes = {d for s in signatures for d in (*s.inputs, *s.outputs) if d is not None}
-    return prelude(dtypes) + LAYOUT + "using namespace miniml;\n" + "".join(map(kernels, members))
+    return prelude(dtypes) + LAYOUT + "using namespace miniml;\n" + "".join(map(kernel_text, members))
 
 
 @cache
@@ -222,8 +193,8 @@ def input_names(entry: KernelEntry) -> tuple[str, ...]:
     return tuple(f"x{i}" for i in range(len(entry.signature.inputs)))
 
 
-def kernels(entry: KernelEntry) -> str:
-    """The text of both kernels of an expression: inputs by one step each, and by Layout."""
+def kernel_text(entry: KernelEntry) -> str:
+    """The text of an expression's kernel; a Layout says where the elements of its inputs are."""
     body, s = entry.body, entry.signature
     assert isinstance(body, Expression)
     ins: list[DType] = [d for d in s.inputs if d is not None]
@@ -238,25 +209,19 @@ def kernels(entry: KernelEntry) -> str:
     arrays += [f"{t} a_{n}" for n, t in values]
     tail = [f"a_{n}" for n, _ in values] + ["i"] * indexed
 
-    def kernel(variant: str, rest: list[str], before: str, places: list[str]) -> str:
-        loads = [f"load(in{k}[{p}])" for k, p in enumerate(places)]
-        return (
-            f'extern "C" __global__ void {name}_{variant}({", ".join([*arrays, *rest])}) {{\n'
-            "  const long long step = (long long)gridDim.x * blockDim.x;\n"
-            "  for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n; "
-            f"i += step) {{\n{before}"
-            f"    out[i] = store<{C_TYPES[out]}>({name}_value({', '.join([*loads, *tail])}));\n"
-            "  }\n}\n"
-        )
-
-    steps = [f"long long s{k}" for k in range(count)]
-    text = _value(entry, parameters, first, out)
-    text += kernel("flat", [*steps, "long long n"], "", [f"i * s{k}" for k in range(count)])
-    if not count:
-        return text
-    before = f"    long long at[{count}]; locate(where, i, at);\n"
-    places = [f"at[{k}]" for k in range(count)]
-    return text + kernel("strided", [f"Layout<{count}> where", "long long n"], before, places)
+    before = f"    long long at[{count}]; locate(where, i, at);\n" if count else ""
+    loads = [f"load(in{k}[at[{k}]])" for k in range(count)]
+    where = [f"Layout<{count}> where"] if count else []
+    return (
+        f"{_value(entry, parameters, first, out)}"
+        f'extern "C" __global__ void {name}('
+        f"{', '.join([*arrays, *where, 'long long n'])}) {{\n"
+        "  const long long step = (long long)gridDim.x * blockDim.x;\n"
+        "  for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n; "
+        f"i += step) {{\n{before}"
+        f"    out[i] = store<{C_TYPES[out]}>({name}_value({', '.join([*loads, *tail])}));\n"
+        "  }\n}\n"
+    )
 
 
 def _value(entry: KernelEntry, parameters: list[str], first: DType, out: DType) -> str:

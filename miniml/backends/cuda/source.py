@@ -164,6 +164,9 @@ template <typename D, typename S> __device__ __forceinline__ D store(S x) {
   return Convert<D, S>::from(x);
 }
 template <typename A> __device__ __forceinline__ bool is_nan(A x) { return !(x == x); }
+template <typename A> __device__ __forceinline__ bool is_inf(A) { return false; }
+__device__ __forceinline__ bool is_inf(float x) { return fabsf(x) == INFINITY; }
+__device__ __forceinline__ bool is_inf(double x) { return fabs(x) == (double)INFINITY; }
 template <typename A> __device__ __forceinline__ A nan_max(A x, A y) {
   return (x > y || is_nan(x)) ? x : y;
 }
