@@ -141,10 +141,12 @@ class GraphTrace:
         return results
 
     def _same_device(self, primitive: Primitive, tensors: Sequence[Tensor]) -> None:
-        """DeviceError for a tensor of another device than the graph's; the state of the random
-        stream, which is the host's, serves all."""
+        """DeviceError for a tensor of another device than the graph's, unless it stands beside
+        the state of the random stream, which is the host's and serves all."""
+        if any(t is random.default_generator.state for t in tensors):
+            return
         for t in tensors:
-            if t._device != self.device and t is not random.default_generator.state:
+            if t._device != self.device:
                 raise two_devices(primitive.name, self.device, t._device)
 
     def _known(

@@ -2,6 +2,12 @@
 
 from . import activation as activation
 from . import compare as compare
+from . import create as create
 from . import elementwise as elementwise
+from . import linalg as linalg
+from . import norm as norm
+from . import pool as pool
+from . import random as random
 from . import reduce as reduce
 from . import views as views
+from . import window as window
