@@ -85,3 +85,13 @@ class CheckpointError(MinimlError, ValueError):
 
 class NonFiniteError(MinimlError, FloatingPointError):
     """A NaN or an infinity appeared where the run was told to stop on one."""
+
+
+class LaunchError(MinimlError, ValueError):
+    """A CUDA kernel was launched with the wrong arguments, or beyond the limits of a device."""
+
+
+class KernelFaultError(MinimlError, RuntimeError):
+    """A CUDA kernel did what it must not do; `faults` lists what the simulator found."""
+
+    faults: tuple[object, ...] = ()

@@ -92,7 +92,11 @@ class DeviceArray:
         )
 
     def reshape(self, shape: Shape) -> DeviceArray:
-        """The elements in another shape; a copy where no strides describe it."""
+        """The elements in another shape, one extent of which may be -1; a copy where no strides
+        describe it."""
+        if -1 in shape:
+            rest = -prod(shape)
+            shape = tuple(self.size // max(rest, 1) if n == -1 else n for n in shape)
         if self.contiguous:
             return DeviceArray(self.device, self.block, self.offset, shape, self.dtype)
         try:
