@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 from ...errors import CompileError
@@ -10,10 +12,13 @@ OPTIONS = ("--std=c++17",)
 
 
 class Compiler:
-    """The modules of one device, by their text; cupy and the simulator keep them on disk too."""
+    """The modules of one device, by their text; cupy and the simulator keep them on disk too.
 
-    def __init__(self, module: Any, **choices: Any):
-        self._module, self._choices = module, choices
+    around: entered for every compilation and launch, as the simulator's mode is.
+    """
+
+    def __init__(self, module: Any, around: Callable[[], AbstractContextManager[Any]] | None = None):
+        self._module, self._around = module, around
         self._loaded: dict[str, Any] = {}
         self._functions: dict[tuple[str, str], Any] = {}
 
@@ -31,12 +36,34 @@ class Compiler:
     def _get(self, code: str, entry: str) -> Any:
         unit = self._loaded.get(code)
         if unit is None:
-            unit = self._module.RawModule(code=code, options=OPTIONS, **self._choices)
-            self._loaded[code] = unit
+            unit = self._loaded[code] = self._module.RawModule(code=code, options=OPTIONS)
+        if self._around is not None:
+            with self._around():
+                return Within(unit.get_function(entry), self._around)
         try:
             return unit.get_function(entry)
         except Exception as error:
-            self._loaded.pop(code, None)
-            if "ompil" not in type(error).__name__:
+            if "Compile" not in type(error).__name__:
                 raise
             raise CompileError(f"the kernel {entry} does not compile:\n{error}") from error
+
+
+class Within:
+    """A kernel that is launched inside a `with`."""
+
+    def __init__(self, function: Any, around: Callable[[], AbstractContextManager[Any]]):
+        self._function, self._around = function, around
+
+    def __call__(self, grid: Any, block: Any, args: Any, shared_mem: int = 0) -> None:
+        with self._around():
+            self._function(grid, block, args, shared_mem=shared_mem)
+
+    @property
+    def max_dynamic_shared_size_bytes(self) -> int:
+        """Bytes of dynamic shared memory that launches may ask for."""
+        size: int = self._function.max_dynamic_shared_size_bytes
+        return size
+
+    @max_dynamic_shared_size_bytes.setter
+    def max_dynamic_shared_size_bytes(self, nbytes: int) -> None:
+        self._function.max_dynamic_shared_size_bytes = nbytes

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from math import prod
 from typing import Any
 
@@ -11,28 +10,29 @@ import numpy as np
 from ...dtype import DType
 from ..kernel import Expression, Kernel, KernelEntry, KernelNode, RawSource
 from ..registry import select
-from ..signature import ArraySpec, Signature
+from ..signature import ArraySpec
 from .array import DeviceArray
 from .compile import Compiler
 from .expression import Elementwise
+from .move import move
 from .raw import Function, Raw
 
 Shape = tuple[int, ...]
 HostArray = np.ndarray[Any, Any]
-_MOVERS = 1024
 
 
 class Cuda:
     """Memory and kernels of one GPU, or of the simulator of one.
 
-    module: cupy, or what stands for it. Of it the backend uses only what `surface` lists.
+    module: cupy, or what stands for it. around: entered for every compilation and launch. checks:
+    launches are synchronous, so kernels may look at the values of their inputs first. Of it the backend uses only what `surface` lists.
     Everything runs in order on the module's current stream; copies to the host wait for it.
     """
 
-    def __init__(self, name: str, module: Any, **choices: Any):
-        self.name, self.module = name, module
-        self.compiler = Compiler(module, **choices)
-        self._movers: dict[tuple[Shape, DType], Elementwise] = {}
+    def __init__(self, name: str, module: Any, around: Any = None, checks: bool = False):
+        self.name, self.module, self.checks = name, module, checks
+        self.compiler = Compiler(module, around)
+        self.moves: dict[object, Any] = {}
 
     def empty(self, shape: Shape, dtype: DType) -> DeviceArray:
         """An uninitialised contiguous array."""
@@ -78,7 +78,7 @@ class Cuda:
             low, high = target.bounds()
             target.block[low:high].set(as_bytes(source))
             return
-        self._mover(target).launch((source,), (), (target,), None)
+        move(source, target)
 
     def converted(self, array: DeviceArray, dtype: DType) -> DeviceArray:
         """The array, or a copy of it in another dtype."""
@@ -122,30 +122,6 @@ class Cuda:
 
     def _block(self, nbytes: int) -> Any:
         return self.module.empty(nbytes, np.uint8)
-
-    def _mover(self, array: DeviceArray) -> Elementwise:
-        """The kernel that copies arrays of this shape and dtype."""
-        key = (array.shape, array.dtype)
-        found = self._movers.get(key)
-        if found is None:
-            if len(self._movers) >= _MOVERS:
-                self._movers.clear()
-            found = self._movers[key] = mover(self, *key)
-        return found
-
-
-def mover(device: Cuda, shape: Shape, dtype: DType) -> Elementwise:
-    """The elementwise kernel x, which makes contiguous copies."""
-    made = Elementwise(_moving(dtype))
-    spec = (ArraySpec(shape, dtype),)
-    made.prepare(KernelNode("copy", spec, spec, {}, device))
-    return made
-
-
-@cache
-def _moving(dtype: DType) -> KernelEntry:
-    body = Expression("x0", types=())
-    return KernelEntry("contiguous copy", "cuda", Signature((dtype,), (dtype,)), "", body)
 
 
 def as_bytes(array: HostArray) -> HostArray:

@@ -4,6 +4,8 @@ from . import activation as activation
 from . import compare as compare
 from . import create as create
 from . import elementwise as elementwise
+from . import index as index
+from . import join as join
 from . import linalg as linalg
 from . import norm as norm
 from . import pool as pool

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
-from importlib import import_module
+from functools import partial
 
 from ...errors import DeviceError
+from . import emucupy
 from . import kernels as kernels  # files the library's kernels
 from .device import Cuda
+from .sim import settings, toolchain
 
 
 def device(name: str, sim: str) -> Cuda:
@@ -38,9 +39,5 @@ def gpu() -> Cuda:
 
 def simulator(sim: str) -> Cuda:
     """The simulator, in mode "check" or "fast"."""
-    if not any(map(shutil.which, ("c++", "g++", "clang++"))):
-        raise DeviceError(
-            "device 'cuda-sim' compiles kernels with a C++ compiler, and finds none: "
-            "apt install g++ on Debian and Ubuntu, xcode-select --install on macOS"
-        )
-    return Cuda("cuda-sim", import_module("miniml.backends.cuda.emucupy"), mode=sim)
+    toolchain.compiler()  # DeviceError where there is none
+    return Cuda("cuda-sim", emucupy, partial(settings.using, mode=sim), sim == "check")

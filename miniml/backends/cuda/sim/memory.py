@@ -18,6 +18,7 @@ ALIGNMENT = 256  # cudaMalloc's
 GUARD = 256  # bytes before and after each allocation that nobody may write
 _POISON = 0xFF  # a NaN in every floating-point type, -1 in every signed one
 _GUARD_BYTE = 0xA5
+_ZONE = bytes([_GUARD_BYTE]) * GUARD
 
 _lock = threading.Lock()
 _live: weakref.WeakSet[Allocation] = weakref.WeakSet()
@@ -36,7 +37,7 @@ class Allocation:
     for what is allocated in fast mode. OutOfMemoryError: beyond the limit set.
     """
 
-    __slots__ = ("nbytes", "initialised", "where", "_raw", "_start", "address", "__weakref__")
+    __slots__ = ("nbytes", "initialised", "where", "address", "_raw", "_start", "_zones", "__weakref__")
 
     def __init__(self, nbytes: int):
         global _used
@@ -50,8 +51,10 @@ class Allocation:
         self._raw = np.empty(nbytes + 2 * GUARD + ALIGNMENT, np.uint8)
         self._start = GUARD + -(self._raw.ctypes.data + GUARD) % ALIGNMENT
         self._raw[self._start : self._start + nbytes] = _POISON
-        self._raw[: self._start] = _GUARD_BYTE
-        self._raw[self._start + nbytes :] = _GUARD_BYTE
+        below = self._raw[self._start - GUARD : self._start]
+        above = self._raw[self._start + nbytes :][:GUARD]
+        below[:] = above[:] = _GUARD_BYTE
+        self._zones = (memoryview(below), memoryview(above))
         self.address: int = self._raw.ctypes.data + self._start
         self.initialised = np.zeros(nbytes, np.uint8) if checking else None
         self.where = _caller() if checking else ""
@@ -76,12 +79,13 @@ class Allocation:
 
     def overrun(self) -> str:
         """What is wrong with the guard zones; empty when nothing is."""
-        below = self._raw[self._start - GUARD : self._start]
-        above = self._raw[self._start + self.nbytes :][:GUARD]
+        below, above = self._zones
+        if below.tobytes() == _ZONE == above.tobytes():
+            return ""
         for zone, side in ((below[::-1], "before the start"), (above, "past the end")):
-            wrong = np.flatnonzero(zone != _GUARD_BYTE)
+            wrong = np.flatnonzero(np.asarray(zone) != _GUARD_BYTE)
             if len(wrong):
-                zone[:] = _GUARD_BYTE  # reported once
+                np.asarray(zone)[:] = _GUARD_BYTE  # reported once
                 return f"a write {wrong[0]} bytes {side} of an allocation of {self.nbytes} bytes"
         return ""
 

@@ -27,6 +27,7 @@ _MAX_FAULTS = 8
 
 # Launches share the fibers and the checker: one at a time in a process.
 _lock = threading.RLock()
+_found = (faults.RawFault * _MAX_FAULTS)()
 
 
 class _Buffer(ctypes.Structure):
@@ -164,32 +165,27 @@ class Kernel:
 
     def _run(self, grid: Any, block: Any, packed: Packed, shared_bytes: int, now: Settings) -> None:
         loaded = self.module.loaded(now.mode)
-        check = now.mode == "check"
-        shared = np.full(shared_bytes + 256, 0xFF, np.uint8)
-        dynamic = shared.ctypes.data + -shared.ctypes.data % 128
-        buffers = list(loaded.buffers) if check else []
-        if check:
-            buffers += _merged(packed)
-            if shared_bytes:
-                name = b"dynamic shared memory"
-                buffers.append(_Buffer(dynamic, shared_bytes, None, name, 4, False, True))
         entry = self._entries.get(now.mode)
         if entry is None:
             entry = ctypes.cast(loaded.library[f"sim_enter_{self.name}"], ctypes.c_void_p)
             self._entries[now.mode] = entry
+        check = now.mode == "check"
+        dynamic, _shared = _dynamic_shared(shared_bytes)
+        buffers = [*loaded.buffers, *_merged(packed)] if check else []
+        if check and shared_bytes:
+            name = b"dynamic shared memory"
+            buffers.append(_Buffer(dynamic, shared_bytes, None, name, 4, False, True))
         options = _Options(check, SCHEDULES.index(now.schedule), now.seed, now.seconds)
-        found = (faults.RawFault * _MAX_FAULTS)()
         used = ctypes.c_uint64()
         count = _runtime().sim_launch(
             entry, packed.slots, _Index(*grid), _Index(*block), ctypes.c_void_p(dynamic),
-            (_Buffer * max(len(buffers), 1))(*buffers), len(buffers), ctypes.byref(options), found,
+            (_Buffer * len(buffers))(*buffers), len(buffers), ctypes.byref(options), _found,
             _MAX_FAULTS, ctypes.byref(used),
         )  # fmt: skip
         listed = []
         if count:
-            listed = faults.explain(
-                found[:count], self.name, self.module.code, loaded.path, loaded.base
-            )
+            found = _found[:count]
+            listed = faults.explain(found, self.name, self.module.code, loaded.path, loaded.base)
         listed += self._aftermath(packed, check, used.value)
         if listed:
             raise faults.error(listed)
@@ -207,6 +203,14 @@ class Kernel:
             if overrun:
                 found.append(faults.Fault("overrun", self.name, f"argument {i}: {overrun}"))
         return found
+
+
+def _dynamic_shared(nbytes: int) -> tuple[int, Any]:
+    """The address of that much dynamic shared memory, and what keeps it: null for none."""
+    if not nbytes:
+        return 0, None
+    memory = np.full(nbytes + 256, 0xFF, np.uint8)
+    return memory.ctypes.data + -memory.ctypes.data % 128, memory
 
 
 def _merged(packed: Packed) -> list[_Buffer]:

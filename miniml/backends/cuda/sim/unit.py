@@ -25,7 +25,11 @@ _UNDEFINED = (
     "integer-divide-by-zero"
 )
 # -O1: accesses stay on their lines, and no call is the last jump of a function.
-_FLAGS = {"fast": ("-O2", "-g1", "-fwrapv"), "check": ("-O1", "-g1", _UNDEFINED)}
+# DWARF 4: in version 5 the first #line directive does not name the file.
+_FLAGS = {
+    "fast": ("-O2", "-g1", "-gdwarf-4", "-fwrapv"),
+    "check": ("-O1", "-g1", "-gdwarf-4", _UNDEFINED),
+}
 _COMMON = (
     "-std=c++17", "-x", "c++", "-nostdinc", "-nostdinc++", "-fPIC", "-fvisibility=hidden",
     "-fno-strict-aliasing", "-fno-threadsafe-statics", "-fno-exceptions", "-fno-rtti",

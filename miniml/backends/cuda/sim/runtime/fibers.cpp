@@ -128,6 +128,7 @@ void prepare_stacks() {
     stacks = (char*)memory;
     for (unsigned i = 0; i < max_threads; ++i) mprotect(stacks + i * stack_bytes, guard_bytes, PROT_NONE);
   }
+  if (free_stack_count == max_threads) return;
   free_stack_count = 0;
   for (unsigned i = max_threads; i-- > 0;) free_stacks[free_stack_count++] = stacks + i * stack_bytes;
 }
@@ -144,7 +145,7 @@ void start_threads(Index extent) {
   thread_count = extent.x * extent.y * extent.z;
   for (unsigned i = 0; i < thread_count; ++i) {
     Fiber& f = fibers[i];
-    f = Fiber();
+    f.stack = nullptr;
     f.thread = {i % extent.x, i / extent.x % extent.y, i / (extent.x * extent.y)};
     f.number = i, f.warp = i / 32, f.lane = i % 32;
     order[i] = schedule == 1 ? thread_count - 1 - i : i;

@@ -23,7 +23,7 @@ unsigned waiting_count;  // at the block's barrier
 int votes;               // predicates that hold, of those waiting
 int outcome;             // of the last barrier of the kinds that vote
 struct Warp {
-  unsigned exist, ended;
+  unsigned exist, ended, waiting;  // lanes; waiting: in a function of the warp
 } warps[max_warps];
 
 void release_barrier() {
@@ -98,13 +98,13 @@ void exchange(Fiber* first, unsigned lanes) {
   if (checking && first[__builtin_ctz(lanes)].call.kind == syncwarp) join_steps(first, lanes);
 }
 
-// Lanes of a warp that wait with this mask; a bit of `first` is a fiber of the warp.
+// The lanes of a warp that wait with this mask; `first` is the fiber of its lane 0.
 unsigned arrived_with(const Fiber* first, const Warp& warp, unsigned mask) {
   unsigned lanes = 0;
-  for (unsigned l = 0; l < 32; ++l)
-    if ((warp.exist & ~warp.ended) >> l & 1)
-      if (first[l].state == State::waiting && !first[l].at_barrier && first[l].call.mask == mask)
-        lanes |= 1u << l;
+  for (unsigned left = warp.waiting; left; left &= left - 1) {
+    int l = __builtin_ctz(left);
+    if (first[l].call.mask == mask) lanes |= 1u << l;
+  }
   return lanes;
 }
 
@@ -115,8 +115,8 @@ void release_if_complete(unsigned number, unsigned mask) {
   unsigned lanes = arrived_with(first, warp, mask);
   if (!needed || (lanes & needed) != needed) return;
   exchange(first, lanes);
-  for (unsigned l = 0; l < 32; ++l)
-    if (lanes >> l & 1) first[l].state = State::ready;
+  warp.waiting &= ~lanes;
+  for (unsigned left = lanes; left; left &= left - 1) first[__builtin_ctz(left)].state = State::ready;
 }
 
 void meet(const WarpCall& call) {
@@ -129,10 +129,10 @@ void meet(const WarpCall& call) {
              names[call.kind], call.mask, me.lane);
     abandon();
   }
-  for (unsigned l = 0; l < 32; ++l) {
-    if (l == me.lane || !((warp.exist & ~warp.ended) >> l & 1)) continue;
+  for (unsigned left = warp.waiting; left; left &= left - 1) {
+    unsigned l = (unsigned)__builtin_ctz(left);
     const Fiber& other = first[l];
-    if (other.state != State::waiting || other.at_barrier || !(other.call.mask & call.mask)) continue;
+    if (!(other.call.mask & call.mask)) continue;
     if (other.call.mask != call.mask) {
       fault_at(warp_mask, call.file, call.line,
                "%s with mask 0x%08x meets lane %u in %s with mask 0x%08x (line %d)",
@@ -147,7 +147,9 @@ void meet(const WarpCall& call) {
     break;  // those that wait with this mask have been compared with each other
   }
   me.state = State::waiting;
-  release_if_complete(me.warp, call.mask);
+  warp.waiting |= 1u << me.lane;
+  if (((warp.waiting ^ call.mask) & call.mask & warp.exist & ~warp.ended) == 0)
+    release_if_complete(me.warp, call.mask);
   wait();
 }
 
@@ -157,7 +159,7 @@ void start_meetings() {
   waiting_count = 0, votes = 0, barrier_number = 0;
   for (unsigned w = 0; w * 32 < thread_count; ++w) {
     unsigned lanes = thread_count - w * 32;
-    warps[w] = {lanes >= 32 ? ~0u : (1u << lanes) - 1, 0};
+    warps[w] = {lanes >= 32 ? ~0u : (1u << lanes) - 1, 0, 0};
   }
 }
 
@@ -166,10 +168,8 @@ void thread_ended(const Fiber& fiber) {
   warp.ended |= 1u << fiber.lane;
   if (waiting_count && waiting_count == live_threads) release_barrier();
   const Fiber* first = &fibers[fiber.warp * 32];
-  for (unsigned l = 0; l < 32; ++l)
-    if ((warp.exist & ~warp.ended) >> l & 1)
-      if (first[l].state == State::waiting && !first[l].at_barrier)
-        release_if_complete(fiber.warp, first[l].call.mask);
+  for (unsigned left = warp.waiting; left; left = left & (left - 1) & warp.waiting)
+    release_if_complete(fiber.warp, first[__builtin_ctz(left)].call.mask);
 }
 
 void report_deadlock() {
