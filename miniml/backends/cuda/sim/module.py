@@ -15,6 +15,7 @@ import numpy as np
 from ....errors import LaunchError
 from . import faults, symbols, unit
 from .arguments import Packed, Parameter
+from .ranges import Range, merged, separate
 from .settings import SCHEDULES, Settings, current
 from .toolchain import runtime_library
 
@@ -171,7 +172,8 @@ class Kernel:
             self._entries[now.mode] = entry
         check = now.mode == "check"
         dynamic, _shared = _dynamic_shared(shared_bytes)
-        buffers = [*loaded.buffers, *_merged(packed)] if check else []
+        ranges = separate(merged(packed.pointers), packed.slots) if check else []
+        buffers = [*loaded.buffers, *map(_described, ranges)] if check else []
         if check and shared_bytes:
             name = b"dynamic shared memory"
             buffers.append(_Buffer(dynamic, shared_bytes, None, name, 4, False, True))
@@ -182,6 +184,10 @@ class Kernel:
             (_Buffer * len(buffers))(*buffers), len(buffers), ctypes.byref(options), _found,
             _MAX_FAULTS, ctypes.byref(used),
         )  # fmt: skip
+        for moved in ranges:
+            moved.give_back()
+        if count < 0:
+            raise MemoryError("no memory for the stacks of the simulated threads")
         listed = []
         if count:
             found = _found[:count]
@@ -213,25 +219,12 @@ def _dynamic_shared(nbytes: int) -> tuple[int, Any]:
     return memory.ctypes.data + -memory.ctypes.data % 128, memory
 
 
-def _merged(packed: Packed) -> list[_Buffer]:
-    """The arguments as ranges that do not overlap: aliases are one range, const if all of them are."""
-    merged: list[_Buffer] = []
-    for i, pointer, parameter in sorted(packed.pointers, key=lambda p: p[1].address):
-        start, end = pointer.address, pointer.address + pointer.nbytes
-        const = parameter.pointee_const
-        granule = min(parameter.pointee_size, 4)
-        granule = granule if granule in (1, 2, 4) else 1
-        if merged and start < merged[-1].start + merged[-1].bytes:
-            last = merged[-1]
-            last.bytes = max(last.start + last.bytes, end) - last.start
-            last.is_const = bool(last.is_const and const)
-            last.granule = min(last.granule, granule)
-            last.name += f" and {i}".encode()
-            continue
-        known = pointer.allocation.initialised
-        address = None if known is None else known.ctypes.data + pointer.offset
-        name = f"argument {i}".encode()
-        merged.append(_Buffer(start, pointer.nbytes, address, name, granule, const, False))
-    return merged
-
-
+def _described(part: Range) -> _Buffer:
+    """A range of device memory as the checker sees it."""
+    known = part.allocation.initialised
+    return _Buffer(
+        part.allocation.address + part.start, part.nbytes,
+        None if known is None else known.ctypes.data + part.start,
+        f"argument {' and '.join(map(str, part.arguments))}".encode(),
+        part.granule, part.const, False,
+    )  # fmt: skip

@@ -120,17 +120,18 @@ uint32_t random_bits() {  // xorshift64
   return (uint32_t)(random_state >> 16);
 }
 
-void prepare_stacks() {
+bool prepare_stacks() {
   if (!stacks) {
     void* memory = mmap(nullptr, max_threads * stack_bytes, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (memory == MAP_FAILED) return;
+    if (memory == MAP_FAILED) return false;
     stacks = (char*)memory;
     for (unsigned i = 0; i < max_threads; ++i) mprotect(stacks + i * stack_bytes, guard_bytes, PROT_NONE);
   }
-  if (free_stack_count == max_threads) return;
+  if (free_stack_count == max_threads) return true;
   free_stack_count = 0;
   for (unsigned i = max_threads; i-- > 0;) free_stacks[free_stack_count++] = stacks + i * stack_bytes;
+  return true;
 }
 
 bool on_stack(const Fiber& fiber, const void* address) {

@@ -105,7 +105,7 @@ void run_grid(Index grid, const Buffer* buffers, int count) {
 
 using namespace sim;
 
-// Runs a kernel; returns how many faults it wrote to `faults`. `shared` is dynamic shared memory;
+// Runs a kernel; returns how many faults it wrote to `faults`, or -1 for want of memory. `shared` is dynamic shared memory;
 // `buffers` say where the kernel may read and write, and are looked at in check mode only.
 // *shared_bytes becomes the size of the static shared arrays that it used, in check mode.
 SIM_API int sim_launch(void (*kernel)(void**), void** arguments, const unsigned* grid,
@@ -118,7 +118,7 @@ SIM_API int sim_launch(void (*kernel)(void**), void** arguments, const unsigned*
   sim_dynamic_shared = shared;
   schedule = options->schedule;
   seed_random(options->seed);
-  prepare_stacks();
+  if (!prepare_stacks()) return -1;
   start_threads(sim_block_extent);
   if (options->check) start_checking(buffers, buffer_count, (const void*)kernel, options->seconds);
   stack_t old_stack;

@@ -54,19 +54,17 @@ void release_barrier() {
   ++barrier_number;
 }
 
-// The lanes have seen each other's steps up to here; a new step begins for each.
+// Each lane begins a new step, and learns which steps of the others have ended.
 void join_steps(Fiber* first, unsigned lanes) {
   uint16_t joined[32] = {};
-  for (unsigned l = 0; l < 32; ++l) {
-    if (!(lanes >> l & 1)) continue;
+  for (unsigned left = lanes; left; left &= left - 1) {
+    int l = __builtin_ctz(left);
+    ++first[l].seen[l];  // its own entry is the step it is in
     for (int k = 0; k < 32; ++k)
       if (first[l].seen[k] > joined[k]) joined[k] = first[l].seen[k];
   }
-  for (unsigned l = 0; l < 32; ++l) {
-    if (!(lanes >> l & 1)) continue;
-    memcpy(first[l].seen, joined, sizeof joined);
-    ++first[l].seen[l];  // its own entry is the step it is in
-  }
+  for (unsigned left = lanes; left; left &= left - 1)
+    memcpy(first[__builtin_ctz(left)].seen, joined, sizeof joined);
 }
 
 void exchange(Fiber* first, unsigned lanes) {
@@ -129,22 +127,17 @@ void meet(const WarpCall& call) {
              names[call.kind], call.mask, me.lane);
     abandon();
   }
-  for (unsigned left = warp.waiting; left; left &= left - 1) {
+  // Lanes that wait for each other in different calls would wait for ever. One that waits without
+  // us, or that we do not wait for, may come later.
+  for (unsigned left = warp.waiting & call.mask; left; left &= left - 1) {
     unsigned l = (unsigned)__builtin_ctz(left);
-    const Fiber& other = first[l];
-    if (!(other.call.mask & call.mask)) continue;
-    if (other.call.mask != call.mask) {
-      fault_at(warp_mask, call.file, call.line,
-               "%s with mask 0x%08x meets lane %u in %s with mask 0x%08x (line %d)",
-               names[call.kind], call.mask, l, names[other.call.kind], other.call.mask, other.call.line);
-      abandon();
-    }
-    if (other.call.kind != call.kind || other.call.line != call.line) {
-      fault_at(warp_mask, call.file, call.line, "%s meets lane %u in %s of line %d", names[call.kind], l,
-               names[other.call.kind], other.call.line);
-      abandon();
-    }
-    break;  // those that wait with this mask have been compared with each other
+    const WarpCall& other = first[l].call;
+    if (!(other.mask >> me.lane & 1)) continue;
+    if (other.mask == call.mask && other.kind == call.kind && other.line == call.line) continue;
+    fault_at(warp_mask, call.file, call.line,
+             "%s with mask 0x%08x meets lane %u in %s with mask 0x%08x, line %d", names[call.kind],
+             call.mask, l, names[other.kind], other.mask, other.line);
+    abandon();
   }
   me.state = State::waiting;
   warp.waiting |= 1u << me.lane;

@@ -58,7 +58,7 @@ struct Fiber {
   int line, kind;           // of the barrier it waits at
   const char* file;
   WarpCall call;
-  uint16_t seen[32];  // the latest step of each lane of its warp that this thread has seen end
+  uint16_t seen[32];  // the steps of each lane of its warp before this one have ended
 };
 
 extern Fiber fibers[max_threads];
@@ -66,7 +66,7 @@ extern Fiber* current;  // null outside of kernels
 extern unsigned thread_count, live_threads;
 extern bool aborted;
 
-void prepare_stacks();
+bool prepare_stacks();  // false when there is no memory for them
 bool on_stack(const Fiber& fiber, const void* address);
 bool in_stacks(const void* address);
 void start_threads(Index extent);
