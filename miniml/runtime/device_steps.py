@@ -151,7 +151,7 @@ class DeviceInstance:
 
             return [again]
         given = [self.fixed[p] for p in places]
-        seen = look(*given)
+        seen = look(*[a.planned() for a in given]).view()
         self._fix(var, seen)
         if not seen.size or any(seen.block is g.block for g in given):
             return []

@@ -117,11 +117,27 @@ class DeviceArray:
         copied: DeviceArray = self.device.copy(self)
         return copied
 
+    def planned(self) -> DeviceArray:
+        """The same view, whose copies are memory alone: nothing is read of it."""
+        return Planned(
+            self.device, self.block, self.offset, self.shape, self.dtype, self.strides
+        )
+
     def setflags(self, write: bool) -> None:
         """Nothing: that inputs are not written to is checked where kernels are declared const."""
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         raise TypeError("an array on a device does not become a NumPy array by itself; to_host()")
+
+
+class Planned(DeviceArray):
+    """An array that is not computed yet."""
+
+    __slots__ = ()
+
+    def copy(self) -> DeviceArray:
+        made: DeviceArray = self.device.empty(self.shape, self.dtype)
+        return made
 
 
 def dense_strides(shape: Shape, itemsize: int) -> Shape:

@@ -3,6 +3,7 @@
 from . import activation as activation
 from . import compare as compare
 from . import create as create
+from . import einsum as einsum
 from . import elementwise as elementwise
 from . import index as index
 from . import join as join
@@ -11,5 +12,7 @@ from . import norm as norm
 from . import pool as pool
 from . import random as random
 from . import reduce as reduce
+from . import scan as scan
+from . import sort as sort
 from . import views as views
 from . import window as window

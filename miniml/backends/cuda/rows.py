@@ -96,7 +96,7 @@ def places(shape: tuple[int, ...], axes: tuple[int, ...]) -> Any:
 def accumulator(dtype: np.dtype[Any]) -> str:
     """The C type in which sums and products of a dtype are taken; unsigned integers wrap."""
     if dtype.kind in "biu":
-        return "unsigned long long"
+        return "miniml::uint64"
     return "double" if dtype == from_letter("d") else "float"
 
 

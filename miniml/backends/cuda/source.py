@@ -56,11 +56,11 @@ def prelude(dtypes: Iterable[DType]) -> str:
 
 
 def type_names(inputs: Iterable[DType], outputs: Iterable[DType]) -> str:
-    """Macros T, T_IN0, T_IN1, ..., T_OUT0, ...; T is the first input's type, or output's."""
+    """The types T, T_IN0, T_IN1, ..., T_OUT0, ...; T is the first input's, or output's."""
     ins, outs = list(inputs), list(outputs)
     names = {f"T_IN{i}": d for i, d in enumerate(ins)} | {f"T_OUT{i}": d for i, d in enumerate(outs)}
     names["T"] = (ins or outs)[0]
-    return "".join(f"#define {name} {C_TYPES[d]}\n" for name, d in names.items())
+    return "".join(f"typedef {C_TYPES[d]} {name};\n" for name, d in names.items())
 
 
 # NVRTC has no host headers, so none of the names that come from them.
@@ -75,6 +75,7 @@ PRELUDE = r"""
 #define M_PI 3.14159265358979323846
 #endif
 namespace miniml {
+typedef unsigned long long uint64;
 template <typename A> struct Compute { typedef A type; };
 template <typename A> __device__ __forceinline__ A load(A x) { return x; }
 template <typename A> struct Is { static const bool integer = false; };
