@@ -95,5 +95,6 @@ def runtime_library() -> Path:
     ]  # fmt: skip
     target = cache_folder() / f"runtime-{digest(*flags)}.so"
     if not target.exists():
-        build(target, [*flags, str(_RUNTIME / "all.cpp")])
+        # Units name it by its soname and find it beside them, wherever the folder is moved.
+        build(target, [*flags, f"-Wl,-soname,{target.name}", str(_RUNTIME / "all.cpp")])
     return target

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,6 +29,7 @@ _FLAGS = {
     "fast": ("-O2", "-g1", "-gdwarf-4", "-fwrapv"),
     "check": ("-O1", "-g1", "-gdwarf-4", _UNDEFINED),
 }
+# Nothing of the host is included: NVRTC has no host headers either.
 _COMMON = (
     "-std=c++17", "-x", "c++", "-nostdinc", "-nostdinc++", "-fPIC", "-fvisibility=hidden",
     "-fno-strict-aliasing", "-fno-threadsafe-statics", "-fno-exceptions", "-fno-rtti",
@@ -84,16 +84,12 @@ def _compile(target: Path, code: str, passed: list[str], flags: list[str]) -> No
     unit = f'#line 1 "{NAME}"\n{text}\n#line 1 "entries"\n{exports}'
     include = [f"-I{toolchain.INCLUDE}", "-include", "cuda_sim.h"]
     library = toolchain.runtime_library()
-    object_file = target.with_suffix(f".{os.getpid()}.o")
+    # Without -nostdlib the sanitizers' own libraries would be linked; ours takes their place.
+    link = ["-shared", "-nostdlib", "-x", "none", str(library), "-Wl,-rpath,$ORIGIN"]
     try:
-        toolchain.build(object_file, [*flags, *passed, *include, "-c", "-"], unit)
-        # The runtime stands in the same folder; it takes the place of the sanitizers' libraries.
-        link = ["-shared", str(object_file), str(library), "-Wl,-rpath,$ORIGIN"]
-        toolchain.build(target, link)
+        toolchain.build(target, [*flags, *passed, *include, "-", *link], unit)
     except CompileError as error:
         raise CompileError(f"the CUDA source does not compile:\n{error}") from None
-    finally:
-        object_file.unlink(missing_ok=True)
 
 
 def _in_one_line(found: re.Match[str]) -> str:
