@@ -1,4 +1,4 @@
-"""The part of cupy that the CUDA backend uses, on the simulator: any machine with a C++ compiler."""
+"""The part of cupy that the CUDA backend uses (surface.py), on the simulator."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ class ndarray:
     @property
     def itemsize(self) -> int:
         """The bytes of an element."""
-        return self.dtype.itemsize
+        return int(self.dtype.itemsize)
 
     @property
     def nbytes(self) -> int:
         """The bytes of all elements."""
-        return self.size * self.dtype.itemsize
+        return self.size * self.itemsize
 
     @property
     def data(self) -> Any:
@@ -74,7 +74,9 @@ class ndarray:
             return self._as(self.shape, wanted, 0)
         last, left = divmod((self.shape[-1] if self.shape else 1) * self.itemsize, wanted.itemsize)
         if left or not self.shape:
-            raise ValueError(f"{self.shape} elements of {self.dtype} are not whole ones of {wanted}")
+            raise ValueError(
+                f"{self.shape} elements of {self.dtype} are not whole ones of {wanted}"
+            )
         return self._as((*self.shape[:-1], last), wanted, 0)
 
     def __getitem__(self, index: Any) -> ndarray:
@@ -99,7 +101,9 @@ class ndarray:
             target.fill(value)
             return
         if value.shape != target.shape or value.dtype != target.dtype:
-            raise ValueError(f"{value.shape} {value.dtype} do not fit {target.shape} {target.dtype}")
+            raise ValueError(
+                f"{value.shape} {value.dtype} do not fit {target.shape} {target.dtype}"
+            )
         cuda.get_current_stream().synchronize()
         target._bytes()[...] = value._bytes()
         known = value._allocation.initialised
@@ -183,12 +187,12 @@ class RawModule:
     def __init__(self, *, code: str, options: Sequence[str] = ()):
         self._module = Module(code, options)
 
-    def get_function(self, name: str) -> Function:
+    def get_function(self, name: str) -> RawKernel:
         """A kernel by its name."""
-        return Function(self._module.kernel(name))
+        return RawKernel(self._module.kernel(name))
 
 
-class Function:
+class RawKernel:
     """A kernel: function(grid, block, args, shared_mem=0, stream=None)."""
 
     def __init__(self, kernel: Kernel):
@@ -203,7 +207,9 @@ class Function:
     @max_dynamic_shared_size_bytes.setter
     def max_dynamic_shared_size_bytes(self, nbytes: int) -> None:
         if not 0 <= nbytes <= DYNAMIC_SHARED:
-            raise ValueError(f"{nbytes} bytes of dynamic shared memory; a block has {DYNAMIC_SHARED}")
+            raise ValueError(
+                f"{nbytes} bytes of dynamic shared memory; a block has {DYNAMIC_SHARED}"
+            )
         self._kernel.max_dynamic_shared = nbytes
 
     def __call__(
@@ -361,6 +367,7 @@ cuda = SimpleNamespace(
     Stream=Stream,
     Event=Event,
     Device=Device,
+    MemoryPool=MemoryPool,
     get_current_stream=_stream.get,
     get_elapsed_time=_elapsed,
     memory=SimpleNamespace(OutOfMemoryError=memory.OutOfMemoryError),

@@ -1,4 +1,4 @@
-"""Every fault of the corpus is reported with its kind and line; the kernels as written are clean."""
+"""Every fault of the corpus is reported, with its kind and line; what is right is clean."""
 
 from __future__ import annotations
 
@@ -66,9 +66,9 @@ def test_what_is_right_is_clean(name, schedule):
 @pytest.mark.parametrize("name", BY_NAME)
 def test_the_kind_does_not_depend_on_the_schedule(name, schedule):
     case = BY_NAME[name]
-    with using(mode="check", schedule=schedule, seed=1, seconds=0.2):
-        with pytest.raises(KernelFaultError) as caught:
-            launch(case, True)
+    checked = using(mode="check", schedule=schedule, seed=1, seconds=0.2)
+    with checked, pytest.raises(KernelFaultError) as caught:
+        launch(case, True)
     assert case.kind in {f.kind for f in caught.value.faults}, str(caught.value)
 
 

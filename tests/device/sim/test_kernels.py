@@ -137,7 +137,10 @@ def test_the_last_block_to_finish(run):
 
 def test_atomics(run):
     x = rng.integers(-50, 50, 100).astype(i32)
-    y, u = cp.asarray(np.array([0, 0, -99, 99], i32)), cp.asarray(np.array([-1, 0, 0, 0, 0], i32).view("u4"))
+    y, u = (
+        cp.asarray(np.array([0, 0, -99, 99], i32)),
+        cp.asarray(np.array([-1, 0, 0, 0, 0], i32).view("u4")),
+    )
     top = cp.asarray(np.array([-1e9], f32))
     run("atomics", (2,), (64,), cp.asarray(x), y, u, top, i32(100))
     np.testing.assert_array_equal(y.get(), [x.sum(), -x.sum(), x.max(), x.min()])
@@ -182,12 +185,18 @@ def nearest_bfloat16(x: Any) -> Any:
     """By the definition: of the two neighbours the nearer, of two as near the even one."""
     with np.errstate(over="ignore", invalid="ignore"):
         cut = (x.astype(f32).view(np.uint32) & np.uint32(0xFFFF0000)).view(f32)
-        cut = np.where(abs(cut.astype(f64)) > abs(x), (cut.view(np.uint32) - 0x10000).view(f32), cut)
+        cut = np.where(
+            abs(cut.astype(f64)) > abs(x), (cut.view(np.uint32) - 0x10000).view(f32), cut
+        )
         next_up = (cut.view(np.uint32) + 0x10000).view(f32)
-        middle = (cut.astype(f64) + np.where(np.isinf(next_up), np.copysign(2.0**128, x), next_up)) / 2
+        middle = (
+            cut.astype(f64) + np.where(np.isinf(next_up), np.copysign(2.0**128, x), next_up)
+        ) / 2
         even = cut.view(np.uint32) >> 16 & 1 == 0
         up = (abs(x) > abs(middle)) | ((x == middle) & ~even)
-        return np.where(np.isfinite(x) & np.isfinite(cut), np.where(up, next_up, cut), x.astype(f32))
+        return np.where(
+            np.isfinite(x) & np.isfinite(cut), np.where(up, next_up, cut), x.astype(f32)
+        )
 
 
 def test_tensor_cores(run):

@@ -66,7 +66,9 @@ class Packed:
 
     def __init__(self, kernel: str, args: Sequence[Any], parameters: Sequence[Parameter]):
         if len(args) != len(parameters):
-            raise LaunchError(f"{kernel} has {len(parameters)} parameters; {len(args)} arguments came")
+            raise LaunchError(
+                f"{kernel} has {len(parameters)} parameters; {len(args)} arguments came"
+            )
         self.slots = (ctypes.c_void_p * max(len(args), 1))()
         self.pointers: list[tuple[int, Pointer, Parameter]] = []
         self._kept: list[Any] = []
@@ -74,7 +76,8 @@ class Packed:
             if isinstance(argument, Pointer):
                 if not _points(argument.dtype, parameter):
                     raise LaunchError(
-                        f"argument {i} of {kernel} is {parameter}; an array of {argument.dtype} came"
+                        f"argument {i} of {kernel} is {parameter}; "
+                        f"an array of {argument.dtype} came"
                     )
                 if argument.nbytes:
                     self.pointers.append((i, argument, parameter))
@@ -100,7 +103,7 @@ def _points(dtype: DType, parameter: Parameter) -> bool:
 
 
 def _scalar(kernel: str, i: int, argument: Any, parameter: Parameter) -> Any:
-    """The value as an array of one element: Python's int is int64, its float float64, as in cupy."""
+    """An array of one element; Python's int becomes int64, its float float64, as in cupy."""
     if isinstance(argument, (bool, np.bool_)):
         value = np.array([argument], np.bool_)
     elif isinstance(argument, int):

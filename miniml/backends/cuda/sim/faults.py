@@ -72,7 +72,9 @@ def error(faults: Iterable[Fault]) -> KernelFaultError:
     return raised
 
 
-def explain(raw: Iterable[RawFault], kernel: str, code: str, library: Path, base: int) -> list[Fault]:
+def explain(
+    raw: Iterable[RawFault], kernel: str, code: str, library: Path, base: int
+) -> list[Fault]:
     """Faults in words; `base` is where the library was loaded."""
     raws = list(raw)
     lines = source_lines(code)
@@ -106,8 +108,10 @@ def source_lines(code: str) -> dict[tuple[str, int], str]:
     return lines
 
 
-def _places(library: str, addresses: tuple[int, ...], known: frozenset[str]) -> dict[int, tuple[str, int]]:
-    """The files and lines of addresses in a library: the innermost that stands in the user's text."""
+def _places(
+    library: str, addresses: tuple[int, ...], known: frozenset[str]
+) -> dict[int, tuple[str, int]]:
+    """Files and lines of addresses in a library: the innermost frames in the user's text."""
     command = ["addr2line", "-a", "-i", "-e", library, *map(hex, addresses)]
     try:
         said = subprocess.run(command, capture_output=True, text=True).stdout

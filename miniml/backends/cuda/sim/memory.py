@@ -37,7 +37,16 @@ class Allocation:
     for what is allocated in fast mode. OutOfMemoryError: beyond the limit set.
     """
 
-    __slots__ = ("nbytes", "initialised", "where", "address", "_raw", "_start", "_zones", "__weakref__")
+    __slots__ = (
+        "nbytes",
+        "initialised",
+        "where",
+        "address",
+        "_raw",
+        "_start",
+        "_zones",
+        "__weakref__",
+    )
 
     def __init__(self, nbytes: int):
         global _used
@@ -54,7 +63,7 @@ class Allocation:
         below = self._raw[self._start - GUARD : self._start]
         above = self._raw[self._start + nbytes :][:GUARD]
         below[:] = above[:] = _GUARD_BYTE
-        self._zones = (memoryview(below), memoryview(above))
+        self._zones = (below, above)
         self.address: int = self._raw.ctypes.data + self._start
         self.initialised = np.zeros(nbytes, np.uint8) if checking else None
         self.where = _caller() if checking else ""
@@ -83,9 +92,9 @@ class Allocation:
         if below.tobytes() == _ZONE == above.tobytes():
             return ""
         for zone, side in ((below[::-1], "before the start"), (above, "past the end")):
-            wrong = np.flatnonzero(np.asarray(zone) != _GUARD_BYTE)
+            wrong = np.flatnonzero(zone != _GUARD_BYTE)
             if len(wrong):
-                np.asarray(zone)[:] = _GUARD_BYTE  # reported once
+                zone[:] = _GUARD_BYTE  # reported once
                 return f"a write {wrong[0]} bytes {side} of an allocation of {self.nbytes} bytes"
         return ""
 

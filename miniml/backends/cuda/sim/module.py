@@ -96,7 +96,9 @@ class Module:
         """The kernel of that name; LaunchError lists those that exist."""
         known = self.loaded(current().mode).symbols.kernels
         if name not in known:
-            raise LaunchError(f"no kernel {name!r} in this CUDA source; it has {', '.join(known) or 'none'}")
+            raise LaunchError(
+                f"no kernel {name!r} in this CUDA source; it has {', '.join(known) or 'none'}"
+            )
         return Kernel(self, name)
 
 
@@ -141,8 +143,10 @@ class Kernel:
         with _lock:
             self._run(grid3, block3, packed, shared_bytes, now)
 
-    def sizes(self, grid: Sequence[int], block: Sequence[int], shared_bytes: int) -> tuple[Any, Any]:
-        """Grid and block with three axes, within the limits; an axis of 0 counts as 1, as in cupy."""
+    def sizes(
+        self, grid: Sequence[int], block: Sequence[int], shared_bytes: int
+    ) -> tuple[Any, Any]:
+        """Grid and block with three axes, within the limits; 0 counts as 1, as in cupy."""
         grid3 = tuple(max(int(n), 1) for n in (*grid, 1, 1, 1)[:3])
         block3 = tuple(max(int(n), 1) for n in (*block, 1, 1, 1)[:3])
         if any(n > m for n, m in zip(grid3, MAX_GRID)):

@@ -82,7 +82,9 @@ def separate(ranges: list[Range], slots: Any) -> list[Range]:
     """Moves ranges that stand close behind another, so that none can be reached by running over."""
     before: tuple[Allocation, int] | None = None
     for part in ranges:
-        near = before is not None and before[0] is part.allocation and part.start - before[1] < APART
+        near = (
+            before is not None and before[0] is part.allocation and part.start - before[1] < APART
+        )
         before = (part.allocation, part.end)
         if near:
             part.move_away(slots)

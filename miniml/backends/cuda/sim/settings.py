@@ -32,7 +32,9 @@ class Settings:
         if self.mode not in MODES:
             raise ValueError(f"mode {self.mode!r} of the CUDA simulator; one of {MODES}")
         if self.schedule not in SCHEDULES:
-            raise ValueError(f"schedule {self.schedule!r} of the CUDA simulator; one of {SCHEDULES}")
+            raise ValueError(
+                f"schedule {self.schedule!r} of the CUDA simulator; one of {SCHEDULES}"
+            )
 
 
 def _initial() -> Settings:

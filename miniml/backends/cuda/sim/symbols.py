@@ -58,7 +58,7 @@ def read(path: Path) -> Symbols:
         elif info & 15 == _OBJECT and nbytes and 0 < section < count:
             if sections[section][2] & _WRITABLE and not name.startswith(("_ZG", "_DYNAMIC", "__")):
                 variables.append(_variable(name, value, nbytes))
-    return Symbols(anchor, tuple(kernels), tuple(variables))
+    return Symbols(anchor, tuple(sorted(kernels)), tuple(variables))
 
 
 def _variable(symbol: str, address: int, nbytes: int) -> Variable:

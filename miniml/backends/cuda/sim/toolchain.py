@@ -21,7 +21,7 @@ _RUNTIME = HERE / "runtime"
 
 @cache
 def compiler() -> tuple[str, ...]:
-    """The command of the C++ compiler: $CXX, g++, c++ or clang++; DeviceError when there is none."""
+    """The command of the C++ compiler: $CXX, g++, c++ or clang++; DeviceError without one."""
     named = os.environ.get("CXX", "").split()
     candidates = [named] if named else [["g++"], ["c++"], ["clang++"]]
     for command in candidates:
@@ -69,7 +69,7 @@ def _identity() -> str:
 
 
 def run(arguments: Sequence[str], text: str | None = None) -> str:
-    """Runs the compiler, with `text` as its input; what it printed, or CompileError with its log."""
+    """What the compiler prints, with `text` as its input; CompileError with its log."""
     done = subprocess.run([*compiler(), *arguments], input=text, capture_output=True, text=True)
     if done.returncode:
         raise CompileError(done.stderr.strip())

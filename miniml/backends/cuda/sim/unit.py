@@ -37,7 +37,13 @@ _COMMON = (
 )  # fmt: skip
 
 # The keywords of CUDA stay as they are while names are looked for.
-_COMMON_NAMES = ("-std=c++17", "-nostdinc", "-D__CUDACC__", "-D__CUDACC_RTC__", "-D__CUDA_ARCH__=900")
+_COMMON_NAMES = (
+    "-std=c++17",
+    "-nostdinc",
+    "-D__CUDACC__",
+    "-D__CUDACC_RTC__",
+    "-D__CUDA_ARCH__=900",
+)
 
 _DYNAMIC_SHARED = re.compile(
     r"extern\s+__shared__\s+((?:__align__\s*\(\s*\w+\s*\)\s*)?)([\w:<> ]+?)\s+(\w+)\s*\[\s*\]\s*;"
