@@ -159,6 +159,22 @@ class ndarray:
         return Pointer(self._allocation, self._offset, self.nbytes, self.dtype)
 
 
+def forget(array: ndarray) -> None:
+    """Makes memory that is used again as good as new: poison that counts as uninitialised.
+
+    Not in cupy: for what owns an arena, in check mode.
+    """
+    array._allocation.forget(array._offset, array.nbytes)
+
+
+def unwritten(array: ndarray) -> int:
+    """How many bytes nothing has written since they were allocated or forgotten (check mode).
+
+    Not in cupy: tells whether a kernel has filled its output.
+    """
+    return array._allocation.unwritten(array._offset, array.nbytes)
+
+
 def empty(shape: Shape, dtype: Any = np.float32) -> ndarray:
     """Device memory full of NaN poison, which counts as uninitialised."""
     return ndarray(shape, dtype)

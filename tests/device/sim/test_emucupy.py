@@ -73,6 +73,20 @@ def test_memory_begins_as_nan_poison():
     assert np.isnan(cp.empty(4, np.float16).get()).all()
 
 
+def test_a_kernel_that_leaves_a_gap_in_its_output_shows(kernels):
+    put, _ = kernels
+    with using(mode="check"):
+        y = cp.empty(8)
+        put((1,), (6,), (y, f32(1)))
+        assert cp.unwritten(y) == 8
+        assert cp.unwritten(y[:6]) == 0
+        cp.forget(y[2:4])
+        assert cp.unwritten(y) == 16
+        assert np.isnan(y.get()[2:4]).all()
+    with using(mode="fast"):
+        assert cp.unwritten(cp.empty(8)) == 0
+
+
 def test_the_pool_counts_and_ends_where_it_is_told():
     pool = cp.get_default_memory_pool()
     gc.collect()

@@ -20,7 +20,7 @@ _POISON = 0xFF  # a NaN in every floating-point type, -1 in every signed one
 _GUARD_BYTE = 0xA5
 _ZONE = bytes([_GUARD_BYTE]) * GUARD
 
-_lock = threading.Lock()
+_lock = threading.RLock()  # an allocation may be freed while this thread makes another
 _live: weakref.WeakSet[Allocation] = weakref.WeakSet()
 _used = 0
 _limit: int | None = None
@@ -73,8 +73,9 @@ class Allocation:
 
     def __del__(self) -> None:
         global _used
-        if hasattr(self, "where"):
-            _used -= self.nbytes
+        if hasattr(self, "where"):  # else it was never counted
+            with _lock:
+                _used -= self.nbytes
 
     @property
     def bytes(self) -> Any:
@@ -82,9 +83,20 @@ class Allocation:
         return self._raw[self._start : self._start + self.nbytes]
 
     def mark(self, offset: int, nbytes: int, written: bool) -> None:
-        """Records that bytes are written, or that what they hold no longer counts."""
+        """Records that bytes are written, or that they are not."""
         if self.initialised is not None:
             self.initialised[offset : offset + nbytes] = written
+
+    def forget(self, offset: int, nbytes: int) -> None:
+        """Fills bytes with poison: what they held no longer counts."""
+        self.bytes[offset : offset + nbytes] = _POISON
+        self.mark(offset, nbytes, False)
+
+    def unwritten(self, offset: int, nbytes: int) -> int:
+        """How many of those bytes nothing has written; 0 where that is not recorded."""
+        if self.initialised is None:
+            return 0
+        return nbytes - int(np.count_nonzero(self.initialised[offset : offset + nbytes]))
 
     def overrun(self) -> str:
         """What is wrong with the guard zones; empty when nothing is."""

@@ -27,7 +27,7 @@ _UNDEFINED = (
 # DWARF 4: in version 5 the first #line directive does not name the file.
 _FLAGS = {
     "fast": ("-O2", "-g1", "-gdwarf-4", "-fwrapv"),
-    "check": ("-O1", "-g1", "-gdwarf-4", _UNDEFINED),
+    "check": ("-O1", "-g1", "-gdwarf-4", "-DSIM_CHECK", _UNDEFINED),
 }
 # Nothing of the host is included: NVRTC has no host headers either.
 _COMMON = (

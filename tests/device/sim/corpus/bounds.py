@@ -34,6 +34,18 @@ CASES = (
   __syncthreads();
   y[threadIdx.x] = s[63 - threadIdx.x];
 }""", ("s[threadIdx.x] = x", "s[threadIdx.x + 1] = x"), lambda: (f(64), e(64))),
+    Case("shared_into_its_neighbour", "out-of-bounds", """
+@(const float* x, float* y) {
+  __shared__ float s[64], r[64];
+  float* p = threadIdx.x < 32 ? s : r;
+  int at = threadIdx.x % 32 + (int)x[threadIdx.x] % 2;
+  r[threadIdx.x] = s[threadIdx.x] = 0;
+  __syncthreads();
+  if (threadIdx.x % 2 == 0)
+    p[at + 16] = 1; //!
+  __syncthreads();
+  y[threadIdx.x] = s[threadIdx.x] + r[threadIdx.x];
+}""", ("p[at + 16]", "p[at + 48]"), lambda: (f(64), e(64))),
     Case("inner_index_of_shared", "out-of-bounds", """
 @(const float* x, float* y) {
   __shared__ float s[4][16];
