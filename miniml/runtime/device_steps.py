@@ -67,13 +67,15 @@ class DeviceInstance:
             slots[i] = device.from_host(array) if isinstance(array, np.ndarray) else array
         for buffer, parameter in self.uploads:
             device.copy_into(buffer, parameter._data)
-        for self.running, step in self.main:
+        for node, step in self.main:
+            self.running = node
             step(slots)
         self.running = None
         outs = [slots[self.place[v]].copy() for v in self.graph.outputs]
         if self.updates or self.published:
             with uninterrupted():
-                for self.running, step in self.updates:
+                for node, step in self.updates:
+                    self.running = node
                     step(slots)
                 for step in (*self.saved, *self.published):
                     step(slots)
@@ -182,9 +184,7 @@ class DeviceInstance:
         inputs = tuple(self.fixed[p] for p in places)
         if strided or all(a.contiguous for a in inputs):
             return lambda slots: launch(inputs, scratch, outs, stream)
-        dense = tuple(
-            a if a.contiguous else device.empty(a.shape, a.dtype) for a in inputs
-        )
+        dense = tuple(a if a.contiguous else device.empty(a.shape, a.dtype) for a in inputs)
         copies = [(d, a) for d, a in zip(dense, inputs, strict=True) if d is not a]
 
         def copied(slots: Slots) -> None:

@@ -130,7 +130,15 @@ class Jit:
     ) -> Compiled:
         types = tuple([(a.shape, a.dtype) for a in leaves])
         device = common_device(self.__name__, [a for a in leaves if isinstance(a, Tensor)])
-        key = (types, device, structure, settings, registry.version, bprop_getters.version, pipeline())
+        key = (
+            types,
+            device,
+            structure,
+            settings,
+            registry.version,
+            bprop_getters.version,
+            pipeline(),
+        )
         versions = self._versions.get(key)
         if versions is not None:
             for compiled in versions:

@@ -2,6 +2,8 @@ import shutil
 
 import pytest
 
+import miniml as ml
+
 if any(map(shutil.which, ("c++", "g++", "clang++"))):
     DEVICES = ["cuda-sim"]
 else:
@@ -14,10 +16,8 @@ def device(request):
     return request.param
 
 
-@pytest.fixture()
+@pytest.fixture
 def on_device(device):
     """The device, as the one where tensors are made."""
-    import miniml as ml
-
     with ml.context(device_target=device):
         yield device

@@ -28,9 +28,11 @@ def test_every_signature_of_the_cpu_has_a_cuda_kernel():
     lacking = []
     for primitive in library():
         on_cuda = {str(e.signature) for e in registry.table.get((primitive.name, "cuda"), [])}
-        for entry in registry.table.get((primitive.name, "cpu"), []):
-            if entry.provider == registry.BUILTIN and str(entry.signature) not in on_cuda:
-                lacking.append(f"{primitive.name} {entry.signature}")
+        lacking += [
+            f"{primitive.name} {entry.signature}"
+            for entry in registry.table.get((primitive.name, "cpu"), [])
+            if entry.provider == registry.BUILTIN and str(entry.signature) not in on_cuda
+        ]
     assert not lacking
 
 

@@ -40,9 +40,7 @@ def check_device(row: OpInfo, dtype: DType, rng: np.random.Generator, device: st
             assert wrong is None, f"{call}: output {i} on {device} {wrong}"
 
 
-def check_device_layouts(
-    row: OpInfo, dtype: DType, rng: np.random.Generator, device: str
-) -> None:
+def check_device_layouts(row: OpInfo, dtype: DType, rng: np.random.Generator, device: str) -> None:
     """Views of tensors on a device give what contiguous tensors give."""
     for call in calls(row, dtype, rng):
         arrays = call.arrays

@@ -119,9 +119,7 @@ class DeviceArray:
 
     def planned(self) -> DeviceArray:
         """The same view, whose copies are memory alone: nothing is read of it."""
-        return Planned(
-            self.device, self.block, self.offset, self.shape, self.dtype, self.strides
-        )
+        return Planned(self.device, self.block, self.offset, self.shape, self.dtype, self.strides)
 
     def setflags(self, write: bool) -> None:
         """Nothing: that inputs are not written to is checked where kernels are declared const."""

@@ -17,7 +17,9 @@ class Compiler:
     around: entered for every compilation and launch, as the simulator's mode is.
     """
 
-    def __init__(self, module: Any, around: Callable[[], AbstractContextManager[Any]] | None = None):
+    def __init__(
+        self, module: Any, around: Callable[[], AbstractContextManager[Any]] | None = None
+    ):
         self._module, self._around = module, around
         self._loaded: dict[str, Any] = {}
         self._functions: dict[tuple[str, str], Any] = {}

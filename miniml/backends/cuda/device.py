@@ -24,8 +24,9 @@ HostArray = np.ndarray[Any, Any]
 class Cuda:
     """Memory and kernels of one GPU, or of the simulator of one.
 
-    module: cupy, or what stands for it. around: entered for every compilation and launch. checks:
-    launches are synchronous, so kernels may look at the values of their inputs first. Of it the backend uses only what `surface` lists.
+    module: cupy, or what stands for it. Of it the backend uses only what `surface` lists.
+    around: entered for every compilation and launch. checks: launches are synchronous, so kernels
+    may look at the values of their inputs first.
     Everything runs in order on the module's current stream; copies to the host wait for it.
     """
 
@@ -87,7 +88,7 @@ class Cuda:
         made = self.empty(array.shape, dtype)
         if made.size:
             selected = select("Cast", self.name, (array.dtype,), outputs=(dtype,))
-            run = self.kernel(selected.entry)
+            run: Any = self.kernel(selected.entry)
             specs = [(ArraySpec(a.shape, a.dtype),) for a in (array, made)]
             run.prepare(KernelNode("Cast", specs[0], specs[1], {"dtype": dtype}, self))
             run.launch((array,), (), (made,), self.stream)

@@ -49,9 +49,7 @@ class Einsum(Kernel):
     def prepare(self, node: KernelNode) -> None:
         super().prepare(node)
         dtype = node.outputs[0].dtype
-        operands, output, extents = labelled(
-            node.attrs["equation"], [i.shape for i in node.inputs]
-        )
+        operands, output, extents = labelled(node.attrs["equation"], [i.shape for i in node.inputs])
         summed = [label for label in extents if label not in output]
         if max(len(output), len(summed)) > MAX_RANK:
             raise ShapeError(
@@ -97,7 +95,8 @@ def labelled(
     """The labels of each operand and of the output, and their extents. The axes of "..." are
     labelled by their number, counted from the last one; ellipses broadcast."""
     left, arrow, right = equation.replace(" ", "").partition("->")
-    operands, extents = [], {}
+    operands: list[list[Any]] = []
+    extents: dict[Any, int] = {}
     for term, shape in zip(left.split(","), shapes, strict=True):
         labels = spelt(term, len(shape))
         operands.append(labels)

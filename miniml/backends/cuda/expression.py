@@ -73,9 +73,7 @@ def collapsed(inputs: tuple[DeviceArray, ...], shape: tuple[int, ...], name: str
             0 if d < gap or a.shape[d - gap] == 1 else a.strides[d - gap] // a.dtype.itemsize
             for a, gap in zip(inputs, lead, strict=True)
         )
-        if axes and all(
-            p == s * extent for p, s in zip(axes[-1][1], steps, strict=True)
-        ):
+        if axes and all(p == s * extent for p, s in zip(axes[-1][1], steps, strict=True)):
             axes[-1] = (axes[-1][0] * extent, steps)
         else:
             axes.append((extent, steps))
@@ -145,7 +143,9 @@ def unit_of(entry: KernelEntry) -> str:
         members = (entry,)
     signatures = [e.signature for e in members]
     dtypes = {d for s in signatures for d in (*s.inputs, *s.outputs) if d is not None}
-    return prelude(dtypes) + LAYOUT + "using namespace miniml;\n" + "".join(map(kernel_text, members))
+    return (
+        prelude(dtypes) + LAYOUT + "using namespace miniml;\n" + "".join(map(kernel_text, members))
+    )
 
 
 @cache

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..registry import kernel
 from .array import DeviceArray
-from .letters import ANY, kernel, same
+from .letters import ANY, same
 from .move import fill, move
 from .views import Indices, selected
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..kernel import KernelNode, Launch
-from .expression import LAYOUT, MAX_RANK, layout_dtype
+from .expression import LAYOUT, layout_dtype
 from .letters import FLOAT, INT, raw, same
 from .rows import accumulator
 
@@ -83,12 +83,13 @@ def batch_layout(shape: tuple[int, ...], x: tuple[int, ...], y: tuple[int, ...])
     return record
 
 
+def sum_type(letter: str) -> str:
+    """The C type of sums; bools are counted as numbers, of which any but 0 is true."""
+    return accumulator(np.dtype(letter)) if letter in INT + "d" else "float"
+
+
 for _c in "?" + INT + FLOAT:
-    _signature = same(2, _c)
     raw(
-        "MatMul", *_signature, entry="matmul", source=MATMUL, launch=matmul,
-        defines={
-            "SUM": "float" if _c == "?" else accumulator(np.dtype(_c)) if _c in INT + "fd" else "float"
-        },
+        "MatMul", *same(2, _c), entry="matmul", source=MATMUL, launch=matmul,
+        defines={"SUM": sum_type(_c)},
     )  # fmt: skip
-__all__ = ["MATMUL", "MAX_RANK", "matmul"]

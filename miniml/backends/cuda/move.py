@@ -1,4 +1,4 @@
-"""Copies between arrays of any strides, and filling: what kernels of several launches are made of."""
+"""Copies between arrays of any strides, and filling: parts of kernels of several launches."""
 
 from __future__ import annotations
 

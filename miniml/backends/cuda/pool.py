@@ -137,9 +137,7 @@ extern "C" __global__ void avg_pool2d_grad(const T* dout, T* out, Window s) {
 """
 )
 
-WINDOW = np.dtype(
-    [(n, np.int64) for n in "planes h w oh ow kh kw sh sw top left padded".split()]
-)
+WINDOW = np.dtype([(n, np.int64) for n in "planes h w oh ow kh kw sh sw top left padded".split()])
 Shape = tuple[int, ...]
 
 

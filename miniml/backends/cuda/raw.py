@@ -47,7 +47,9 @@ def text(body: RawSource, node: KernelNode) -> str:
     ins, outs = [i.dtype for i in node.inputs], [o.dtype for o in node.outputs]
     macros = "".join(f"#define {key} {value}\n" for key, value in body.defines)
     dtypes = {*ins, *outs}
-    return f'{prelude(dtypes)}{type_names(ins, outs)}{macros}#line 1 "{body.entry}.cu"\n{body.source}'
+    return (
+        f'{prelude(dtypes)}{type_names(ins, outs)}{macros}#line 1 "{body.entry}.cu"\n{body.source}'
+    )
 
 
 def checked(name: str, rule: Any) -> Launch:

@@ -14,7 +14,7 @@ from ..registry import kernel
 from ..signature import ArraySpec
 from .expression import LAYOUT
 from .letters import ANY, FLOAT, INT, same
-from .rows import BLOCK, GROUPS, accumulator, grid_for, lanes_for, places
+from .rows import GROUPS, accumulator, grid_for, lanes_for, places
 from .source import C_TYPES, computed_in, prelude
 
 Shape = tuple[int, ...]
@@ -150,7 +150,9 @@ class Reduce(Kernel):
         self.where = places(shape, kept), places(shape, axes)
         code = reduction_text(self.row, dtype, node.outputs[0].dtype)
         self.first = node.device.compiler.function(code, "reduce_elements")
-        self.second = node.device.compiler.function(code, "reduce_parts") if self.split > 1 else None
+        self.second = (
+            node.device.compiler.function(code, "reduce_parts") if self.split > 1 else None
+        )
 
     def workspace(self) -> tuple[ArraySpec, ...]:
         return (ArraySpec((16 * self.outer * self.split if self.split > 1 else 16,), uint8),)

@@ -98,6 +98,3 @@ def accumulator(dtype: np.dtype[Any]) -> str:
     if dtype.kind in "biu":
         return "miniml::uint64"
     return "double" if dtype == from_letter("d") else "float"
-
-
-__all__ = ["BLOCK", "GROUPS", "MAX_RANK", "accumulator", "along", "grid_for", "lanes_for", "places"]

@@ -50,7 +50,9 @@ def prelude(dtypes: Iterable[DType]) -> str:
     """What stands above the text of a kernel that uses these dtypes."""
     known = set(dtypes)
     includes = "".join(
-        f"#include <{header}>\n#define {_GUARDS[d]}\n" for d, header in _HEADERS.items() if d in known
+        f"#include <{header}>\n#define {_GUARDS[d]}\n"
+        for d, header in _HEADERS.items()
+        if d in known
     )
     return includes + PRELUDE
 
@@ -58,7 +60,9 @@ def prelude(dtypes: Iterable[DType]) -> str:
 def type_names(inputs: Iterable[DType], outputs: Iterable[DType]) -> str:
     """The types T, T_IN0, T_IN1, ..., T_OUT0, ...; T is the first input's, or output's."""
     ins, outs = list(inputs), list(outputs)
-    names = {f"T_IN{i}": d for i, d in enumerate(ins)} | {f"T_OUT{i}": d for i, d in enumerate(outs)}
+    names = {f"T_IN{i}": d for i, d in enumerate(ins)} | {
+        f"T_OUT{i}": d for i, d in enumerate(outs)
+    }
     names["T"] = (ins or outs)[0]
     return "".join(f"typedef {C_TYPES[d]} {name};\n" for name, d in names.items())
 
@@ -115,10 +119,14 @@ template <typename D> struct FromFloat<D, true> {
   static __device__ __forceinline__ D from(double x) { return saturate<D>(x); }
 };
 template <typename D> struct Convert<D, float> {
-  static __device__ __forceinline__ D from(float x) { return FromFloat<D, Is<D>::integer>::from(x); }
+  static __device__ __forceinline__ D from(float x) {
+    return FromFloat<D, Is<D>::integer>::from(x);
+  }
 };
 template <typename D> struct Convert<D, double> {
-  static __device__ __forceinline__ D from(double x) { return FromFloat<D, Is<D>::integer>::from(x); }
+  static __device__ __forceinline__ D from(double x) {
+    return FromFloat<D, Is<D>::integer>::from(x);
+  }
 };
 template <> struct Convert<float, float> {
   static __device__ __forceinline__ float from(float x) { return x; }
@@ -207,7 +215,8 @@ template <typename A> __device__ __forceinline__ A float_floor_div(A x, A y) {
 }
 // Integers to integer powers, modulo 2^bits; 0 where the power is negative, but for 1 and -1.
 template <typename A> __device__ __forceinline__ A int_pow(A x, A y) {
-  if (y < A(1) && y != A(0)) return x == A(1) ? A(1) : x == A(-1) ? (y % A(2) ? A(-1) : A(1)) : A(0);
+  if (y < A(1) && y != A(0))
+    return x == A(1) ? A(1) : x == A(-1) ? (y % A(2) ? A(-1) : A(1)) : A(0);
   unsigned long long base = (unsigned long long)x, result = 1ULL;
   for (unsigned long long n = (unsigned long long)y; n; n >>= 1) {
     if (n & 1ULL) result *= base;

@@ -35,7 +35,9 @@ SIM_INLINE float __bfloat162float(__nv_bfloat16 x) { return x; }
 SIM_INLINE __nv_bfloat16 __float2bfloat16(float x) { return __nv_bfloat16(x); }
 SIM_INLINE __nv_bfloat16 __float2bfloat16_rn(float x) { return __nv_bfloat16(x); }
 SIM_INLINE __nv_bfloat16 __double2bfloat16(double x) { return __nv_bfloat16(x); }
-SIM_INLINE __nv_bfloat16 __ushort_as_bfloat16(unsigned short x) { return sim_bits<__nv_bfloat16>(x); }
+SIM_INLINE __nv_bfloat16 __ushort_as_bfloat16(unsigned short x) {
+  return sim_bits<__nv_bfloat16>(x);
+}
 SIM_INLINE unsigned short __bfloat16_as_ushort(__nv_bfloat16 x) { return x.bits; }
 SIM_INLINE __nv_bfloat162 __halves2bfloat162(__nv_bfloat16 x, __nv_bfloat16 y) { return {x, y}; }
 SIM_INLINE __nv_bfloat162 __floats2bfloat162_rn(float x, float y) {

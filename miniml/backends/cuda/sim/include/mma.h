@@ -31,7 +31,8 @@ static inline void load_matrix_sync(fragment<Use, M, N, K, T, L>& f, const P* p,
   typedef fragment<Use, M, N, K, T, L> F;
   for (int i = 0; i < F::rows; ++i)
     for (int j = 0; j < F::columns; ++j)
-      f.x[i * F::columns + j] = sim_same<L, col_major>::value ? p[j * stride + i] : p[i * stride + j];
+      f.x[i * F::columns + j] =
+          sim_same<L, col_major>::value ? p[j * stride + i] : p[i * stride + j];
   __syncwarp(0xffffffffu, SIM_HERE);
 }
 template <int M, int N, int K, typename T, typename P>

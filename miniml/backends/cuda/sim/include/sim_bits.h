@@ -65,17 +65,23 @@ SIM_INLINE unsigned __funnelshift_l(unsigned low, unsigned high, unsigned n) {
 SIM_INLINE unsigned __funnelshift_r(unsigned low, unsigned high, unsigned n) {
   return (unsigned)(((unsigned long long)high << 32 | low) >> (n & 31));
 }
-SIM_INLINE int __mul24(int x, int y) { return (int)((unsigned)(x << 8 >> 8) * (unsigned)(y << 8 >> 8)); }
+SIM_INLINE int __mul24(int x, int y) {
+  return (int)((unsigned)(x << 8 >> 8) * (unsigned)(y << 8 >> 8));
+}
 SIM_INLINE unsigned __umul24(unsigned x, unsigned y) { return (x & 0xffffffu) * (y & 0xffffffu); }
 SIM_INLINE int __mulhi(int x, int y) { return (int)(((long long)x * y) >> 32); }
 SIM_INLINE unsigned __umulhi(unsigned x, unsigned y) {
   return (unsigned)(((unsigned long long)x * y) >> 32);
 }
-SIM_INLINE long long __mul64hi(long long x, long long y) { return (long long)(((__int128)x * y) >> 64); }
+SIM_INLINE long long __mul64hi(long long x, long long y) {
+  return (long long)(((__int128)x * y) >> 64);
+}
 SIM_INLINE unsigned long long __umul64hi(unsigned long long x, unsigned long long y) {
   return (unsigned long long)(((unsigned __int128)x * y) >> 64);
 }
-SIM_INLINE unsigned __sad(int x, int y, unsigned z) { return z + (unsigned)(x > y ? x - y : y - x); }
+SIM_INLINE unsigned __sad(int x, int y, unsigned z) {
+  return z + (unsigned)(x > y ? x - y : y - x);
+}
 SIM_INLINE int __dp4a(int x, int y, int c) {
   for (int i = 0; i < 4; ++i) c += (signed char)(x >> (8 * i)) * (signed char)(y >> (8 * i));
   return c;

@@ -39,7 +39,8 @@ template <typename... A> struct sim_call {
     kernel(*(typename sim_unqualified<A>::type*)arguments[I]...);
   }
 };
-template <typename... A> SIM_UNCHECKED static void sim_enter(void (*kernel)(A...), void** arguments) {
+template <typename... A>
+SIM_UNCHECKED static void sim_enter(void (*kernel)(A...), void** arguments) {
   sim_call<A...>::spread(kernel, arguments, typename sim_count<(int)sizeof...(A)>::type());
 }
 template <typename... A> static int sim_parameters(void (*)(A...), sim_parameter* table) {

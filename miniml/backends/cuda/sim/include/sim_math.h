@@ -153,17 +153,18 @@ SIM_INLINE float __fmaf_rn(float x, float y, float z) { return fmaf(x, y, z); }
 SIM_INLINE double __fma_rn(double x, double y, double z) { return fma(x, y, z); }
 
 // Conversions to integers end at the nearest integer of the type, as the hardware's do; NaN is 0.
-template <typename D> SIM_UNCHECKED static inline D sim_saturate(double x, double low, double past) {
+template <typename D>
+SIM_UNCHECKED static inline D sim_saturate(double x, double low, double past) {
   if (x != x) return 0;
   if (x >= past) return (D)-1 < (D)1 ? (D)~((D)1 << (8 * sizeof(D) - 1)) : (D)~(D)0;
   if (x <= low) return (D)-1 < (D)1 ? (D)((unsigned long long)1 << (8 * sizeof(D) - 1)) : (D)0;
   return (D)x;
 }
 #define SIM_TO_INTEGER(FROM, T, NAME, D, LOW, PAST)                                            \
-  SIM_INLINE D __##FROM##2##NAME##_rn(T x) { return sim_saturate<D>(rint((double)x), LOW, PAST); }  \
-  SIM_INLINE D __##FROM##2##NAME##_rz(T x) { return sim_saturate<D>(trunc((double)x), LOW, PAST); } \
-  SIM_INLINE D __##FROM##2##NAME##_rd(T x) { return sim_saturate<D>(floor((double)x), LOW, PAST); } \
-  SIM_INLINE D __##FROM##2##NAME##_ru(T x) { return sim_saturate<D>(ceil((double)x), LOW, PAST); }
+  SIM_INLINE D __##FROM##2##NAME##_rn(T x) { return sim_saturate<D>(rint(x), LOW, PAST); }     \
+  SIM_INLINE D __##FROM##2##NAME##_rz(T x) { return sim_saturate<D>(trunc(x), LOW, PAST); }    \
+  SIM_INLINE D __##FROM##2##NAME##_rd(T x) { return sim_saturate<D>(floor(x), LOW, PAST); }    \
+  SIM_INLINE D __##FROM##2##NAME##_ru(T x) { return sim_saturate<D>(ceil(x), LOW, PAST); }
 #define SIM_TO_INTEGERS(FROM, T)                                         \
   SIM_TO_INTEGER(FROM, T, int, int, -0x1p31, 0x1p31)                     \
   SIM_TO_INTEGER(FROM, T, uint, unsigned, 0.0, 0x1p32)                   \

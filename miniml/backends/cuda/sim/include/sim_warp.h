@@ -55,23 +55,26 @@ SIM_UNCHECKED static inline T sim_shuffle(unsigned mask, T value, int source, in
 template <typename T>
 SIM_INLINE T __shfl_sync(unsigned mask, T value, int source, int width = 32, SIM_WHERE) {
   int lane = (int)sim_lane;
-  return sim_shuffle(mask, value, (lane & ~(width - 1)) | (source & (width - 1)), SIM_SHFL, SIM_HERE);
+  return sim_shuffle(mask, value, (lane & ~(width - 1)) | (source & (width - 1)), SIM_SHFL,
+                     SIM_HERE);
 }
 template <typename T>
 SIM_INLINE T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32, SIM_WHERE) {
   int lane = (int)sim_lane, within = lane & (width - 1);
-  return sim_shuffle(mask, value, within >= (int)delta ? lane - (int)delta : lane, SIM_SHFL_UP, SIM_HERE);
+  return sim_shuffle(mask, value, within >= (int)delta ? lane - (int)delta : lane, SIM_SHFL_UP,
+                     SIM_HERE);
 }
 template <typename T>
 SIM_INLINE T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32, SIM_WHERE) {
   int lane = (int)sim_lane, within = lane & (width - 1);
-  return sim_shuffle(mask, value, within + (int)delta < width ? lane + (int)delta : lane, SIM_SHFL_DOWN,
-                     SIM_HERE);
+  return sim_shuffle(mask, value, within + (int)delta < width ? lane + (int)delta : lane,
+                     SIM_SHFL_DOWN, SIM_HERE);
 }
 template <typename T>
 SIM_INLINE T __shfl_xor_sync(unsigned mask, T value, int bits, int width = 32, SIM_WHERE) {
   int lane = (int)sim_lane, source = lane ^ bits;
-  return sim_shuffle(mask, value, source <= (lane | (width - 1)) ? source : lane, SIM_SHFL_XOR, SIM_HERE);
+  return sim_shuffle(mask, value, source <= (lane | (width - 1)) ? source : lane, SIM_SHFL_XOR,
+                     SIM_HERE);
 }
 
 #define SIM_REDUCE_SYNC(NAME, T, NEXT)                                     \
@@ -109,7 +112,8 @@ SIM_UNCHECKED static inline unsigned __match_any_sync(unsigned mask, T value, SI
   return equal;
 }
 template <typename T>
-SIM_UNCHECKED static inline unsigned __match_all_sync(unsigned mask, T value, int* all_equal, SIM_WHERE) {
+SIM_UNCHECKED static inline unsigned __match_all_sync(unsigned mask, T value, int* all_equal,
+                                                      SIM_WHERE) {
   *all_equal = __match_any_sync(mask, value, SIM_HERE) == mask;
   return *all_equal ? mask : 0;
 }

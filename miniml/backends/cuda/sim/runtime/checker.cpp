@@ -71,7 +71,8 @@ int find_module(dl_phdr_info* info, size_t, void* inside) {
   module_low = (const char*)low, module_high = (const char*)high;
   for (int i = 0; i < info->dlpi_phnum && readable_count < max_ranges; ++i) {
     const auto& part = info->dlpi_phdr[i];
-    bool constant = (part.p_type == PT_LOAD && !(part.p_flags & PF_W)) || part.p_type == PT_GNU_RELRO;
+    bool constant =
+        (part.p_type == PT_LOAD && !(part.p_flags & PF_W)) || part.p_type == PT_GNU_RELRO;
     const char* start = (const char*)(info->dlpi_addr + part.p_vaddr);
     if (constant) readable[readable_count++] = {start, start + part.p_memsz};
   }
@@ -89,7 +90,9 @@ bool is_atomic(Touch how) {
   return how == Touch::atomic || how == Touch::atomic_write || how == Touch::volatile_write;
 }
 const char* verb(Touch how) {
-  return how == Touch::atomic || how == Touch::atomic_write ? "atomic" : is_write(how) ? "write" : "read";
+  return how == Touch::atomic || how == Touch::atomic_write ? "atomic"
+         : is_write(how)                                    ? "write"
+                                                            : "read";
 }
 
 bool ordered(const Access& before) {
@@ -123,7 +126,8 @@ void check_races(const Region& region, Cell& cell, size_t offset, Touch how, con
   // Atomics and volatile accesses do not race among themselves.
   bool tolerant = is_atomic(how) || how == Touch::volatile_read;
   if (cell.written && !(tolerant && cell.written_atomically) && !ordered(cell.write)) {
-    report_race(region, offset, verb(how), cell.written_atomically ? "atomic" : "write", cell.write, pc);
+    report_race(region, offset, verb(how), cell.written_atomically ? "atomic" : "write", cell.write,
+                pc);
     cell.written = cell.read[0] = cell.read[1] = false;
   }
   if (!is_write(how)) {
@@ -172,7 +176,8 @@ void check_initialised(Region& region, size_t offset, size_t bytes, Touch how, c
 Region* find_region(const char* p) {
   if (recent && (size_t)(p - recent->buffer.start) < recent->buffer.bytes) return recent;
   for (int i = 0; i < region_count; ++i)
-    if ((size_t)(p - regions[i].buffer.start) < regions[i].buffer.bytes) return recent = &regions[i];
+    if ((size_t)(p - regions[i].buffer.start) < regions[i].buffer.bytes)
+      return recent = &regions[i];
   return nullptr;
 }
 
@@ -185,7 +190,8 @@ void check_stray(const char* p, size_t bytes, Touch how, const void* pc) {
     abandon();
   }
   if (in_stacks(p)) {
-    fault(out_of_bounds, pc, nullptr, "%s of %zu bytes of another thread's local variables", verb(how), bytes);
+    fault(out_of_bounds, pc, nullptr, "%s of %zu bytes of another thread's local variables",
+          verb(how), bytes);
     abandon();
   }
   const Region* nearest = nullptr;
@@ -198,8 +204,8 @@ void check_stray(const char* p, size_t bytes, Touch how, const void* pc) {
   if (p < (const char*)4096)
     fault(out_of_bounds, pc, nullptr, "%s of %zu bytes through a null pointer", verb(how), bytes);
   else if (nearest)
-    fault(out_of_bounds, pc, nullptr, "%s of %zu bytes, %zu bytes %s %s (%llu bytes)", verb(how), bytes,
-          distance, p < nearest->buffer.start ? "before the start of" : "past the end of",
+    fault(out_of_bounds, pc, nullptr, "%s of %zu bytes, %zu bytes %s %s (%llu bytes)", verb(how),
+          bytes, distance, p < nearest->buffer.start ? "before the start of" : "past the end of",
           nearest->buffer.name, (unsigned long long)nearest->buffer.bytes);
   else
     fault(out_of_bounds, pc, nullptr, "%s of %zu bytes at %p", verb(how), bytes, (const void*)p);
@@ -219,7 +225,8 @@ void start_checking(const Buffer* buffers, int count, const void* module, double
   checking = true;
   region_count = 0, readable_count = 0, recent = nullptr;
   for (int i = 0; i < count && i < max_regions; ++i)
-    if (buffers[i].bytes) regions[region_count++] = {buffers[i], nullptr, (size_t)buffers[i].granule};
+    if (buffers[i].bytes)
+      regions[region_count++] = {buffers[i], nullptr, (size_t)buffers[i].granule};
   dl_iterate_phdr(find_module, const_cast<void*>(module));
   deadline = now() + seconds, until_clock = 1 << 20;
   published.clear(), seen_by.clear();
@@ -233,7 +240,8 @@ void stop_checking() {
 uint64_t touched_shared_bytes() {
   uint64_t sum = 0;
   for (int i = 0; i < region_count; ++i)
-    if (regions[i].buffer.is_shared && regions[i].cells && regions[i].buffer.start != sim_dynamic_shared)
+    if (regions[i].buffer.is_shared && regions[i].cells &&
+        regions[i].buffer.start != sim_dynamic_shared)
       sum += regions[i].buffer.bytes;
   return sum;
 }
@@ -247,8 +255,9 @@ void touch(const void* address, size_t bytes, Touch how, const void* pc) {
   if (!region) return check_stray(p, bytes, how, pc);
   size_t offset = (size_t)(p - region->buffer.start);
   if (bytes > region->buffer.bytes - offset) {
-    fault(out_of_bounds, pc, nullptr, "%s of %zu bytes, of which %zu lie past the end of %s (%llu bytes)",
-          verb(how), bytes, bytes - (size_t)(region->buffer.bytes - offset), region->buffer.name,
+    fault(out_of_bounds, pc, nullptr,
+          "%s of %zu bytes, of which %zu lie past the end of %s (%llu bytes)", verb(how), bytes,
+          bytes - (size_t)(region->buffer.bytes - offset), region->buffer.name,
           (unsigned long long)region->buffer.bytes);
     abandon();
   }
@@ -263,7 +272,8 @@ void touch(const void* address, size_t bytes, Touch how, const void* pc) {
     abandon();
   }
   if (!region->cells)
-    region->cells = (Cell*)calloc((region->buffer.bytes + region->granule - 1) / region->granule, sizeof(Cell));
+    region->cells =
+        (Cell*)calloc((region->buffer.bytes + region->granule - 1) / region->granule, sizeof(Cell));
   while (region->granule > 1 && ((offset | bytes) & (region->granule - 1))) refine(*region);
   check_initialised(*region, offset, bytes, how, pc);
   size_t last = (offset + bytes - 1) / region->granule;

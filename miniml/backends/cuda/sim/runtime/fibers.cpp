@@ -126,11 +126,13 @@ bool prepare_stacks() {
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) return false;
     stacks = (char*)memory;
-    for (unsigned i = 0; i < max_threads; ++i) mprotect(stacks + i * stack_bytes, guard_bytes, PROT_NONE);
+    for (unsigned i = 0; i < max_threads; ++i)
+      mprotect(stacks + i * stack_bytes, guard_bytes, PROT_NONE);
   }
   if (free_stack_count == max_threads) return true;
   free_stack_count = 0;
-  for (unsigned i = max_threads; i-- > 0;) free_stacks[free_stack_count++] = stacks + i * stack_bytes;
+  for (unsigned i = max_threads; i-- > 0;)
+    free_stacks[free_stack_count++] = stacks + i * stack_bytes;
   return true;
 }
 

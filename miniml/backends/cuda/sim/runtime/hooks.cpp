@@ -58,7 +58,8 @@ SIM_API void* sim_memset(void* to, int value, size_t n) {
 }
 
 SIM_API void sim_trap(int is_assert, const char* text, const char* file, int line) {
-  fault_at(is_assert ? assertion : sim::trap, file, line, "%s%s", text, is_assert ? " does not hold" : "");
+  fault_at(is_assert ? assertion : sim::trap, file, line, "%s%s", text,
+           is_assert ? " does not hold" : "");
   abandon();
 }
 
@@ -95,11 +96,13 @@ SIM_UNDEFINED(add_overflow, overflow, "signed integer overflow in +", false, siz
 SIM_UNDEFINED(sub_overflow, overflow, "signed integer overflow in -", false, size_t, size_t)
 SIM_UNDEFINED(mul_overflow, overflow, "signed integer overflow in *", false, size_t, size_t)
 SIM_UNDEFINED(negate_overflow, overflow, "signed integer overflow in unary -", false, size_t)
-SIM_UNDEFINED(divrem_overflow, division, "integer division by zero, or its overflow", true, size_t, size_t)
-SIM_UNDEFINED(shift_out_of_bounds, shift, "shift by a negative number, or by the width of the type or more",
-              false, size_t, size_t)
-SIM_UNDEFINED(float_cast_overflow, conversion, "the number does not fit the integer type it becomes", false,
+SIM_UNDEFINED(divrem_overflow, division, "integer division by zero, or its overflow", true, size_t,
               size_t)
+SIM_UNDEFINED(shift_out_of_bounds, shift,
+              "shift by a negative number, or by the width of the type or more", false, size_t,
+              size_t)
+SIM_UNDEFINED(float_cast_overflow, conversion,
+              "the number does not fit the integer type it becomes", false, size_t)
 
 SIM_API void __ubsan_handle_out_of_bounds(void* description, size_t index) {
   if (!current) return;
@@ -113,7 +116,8 @@ SIM_API void __ubsan_handle_type_mismatch_v1(void* description, size_t address) 
   const TypeMismatch* t = (const TypeMismatch*)description;
   if (address)
     fault_at(misaligned, t->place.file, (int)t->place.line,
-             "the address %#zx is not a multiple of %u, as its type needs", address, 1u << t->log_alignment);
+             "the address %#zx is not a multiple of %u, as its type needs", address,
+             1u << t->log_alignment);
   else
     fault_at(out_of_bounds, t->place.file, (int)t->place.line, "access through a null pointer");
   abandon();

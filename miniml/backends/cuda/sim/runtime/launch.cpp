@@ -47,10 +47,11 @@ void on_signal(int number, siginfo_t* info, void* context) {
   else if (number == SIGILL)
     fault(sim::trap, pc, nullptr, "illegal instruction");
   else if (in_stacks(info->si_addr))
-    fault(stack_overflow, pc, nullptr, "the thread's local variables do not fit its stack of 192 KiB");
+    fault(stack_overflow, pc, nullptr,
+          "the thread's local variables do not fit its stack of 192 KiB");
   else
-    fault(illegal_access, pc, nullptr, "access of the address %p, which is no memory of the kernel's",
-          info->si_addr);
+    fault(illegal_access, pc, nullptr,
+          "access of the address %p, which is no memory of the kernel's", info->si_addr);
   aborted = true;
   siglongjmp(after_signal, 1);
 }
@@ -105,12 +106,14 @@ void run_grid(Index grid, const Buffer* buffers, int count) {
 
 using namespace sim;
 
-// Runs a kernel; returns how many faults it wrote to `faults`, or -1 for want of memory. `shared` is dynamic shared memory;
-// `buffers` say where the kernel may read and write, and are looked at in check mode only.
+// Runs a kernel; returns how many faults it wrote to `faults`, or -1 for want of memory.
+// `shared` is dynamic shared memory; `buffers` say where the kernel may read and write, and are
+// looked at in check mode only.
 // *shared_bytes becomes the size of the static shared arrays that it used, in check mode.
 SIM_API int sim_launch(void (*kernel)(void**), void** arguments, const unsigned* grid,
                        const unsigned* block, char* shared, const Buffer* buffers, int buffer_count,
-                       const Options* options, Fault* faults, int capacity, uint64_t* shared_bytes) {
+                       const Options* options, Fault* faults, int capacity,
+                       uint64_t* shared_bytes) {
   fault_list = faults, fault_count = 0, fault_capacity = capacity;
   entry = kernel, entry_arguments = arguments, aborted = false;
   sim_grid_extent = {grid[0], grid[1], grid[2]};

@@ -114,7 +114,8 @@ void release_if_complete(unsigned number, unsigned mask) {
   if (!needed || (lanes & needed) != needed) return;
   exchange(first, lanes);
   warp.waiting &= ~lanes;
-  for (unsigned left = lanes; left; left &= left - 1) first[__builtin_ctz(left)].state = State::ready;
+  for (unsigned left = lanes; left; left &= left - 1)
+    first[__builtin_ctz(left)].state = State::ready;
 }
 
 void meet(const WarpCall& call) {
@@ -123,8 +124,9 @@ void meet(const WarpCall& call) {
   Fiber* first = &fibers[me.warp * 32];
   me.call = call;
   if (!(call.mask >> me.lane & 1)) {
-    fault_at(warp_mask, call.file, call.line, "%s with mask 0x%08x, which leaves out the caller's lane %u",
-             names[call.kind], call.mask, me.lane);
+    fault_at(warp_mask, call.file, call.line,
+             "%s with mask 0x%08x, which leaves out the caller's lane %u", names[call.kind],
+             call.mask, me.lane);
     abandon();
   }
   // Lanes that wait for each other in different calls would wait for ever. One that waits without
@@ -201,7 +203,9 @@ SIM_API int sim_barrier(int kind, int predicate, const char* file, int line) {
   return outcome;
 }
 
-SIM_API unsigned sim_activemask() { return warps[current->warp].exist & ~warps[current->warp].ended; }
+SIM_API unsigned sim_activemask() {
+  return warps[current->warp].exist & ~warps[current->warp].ended;
+}
 
 SIM_API void sim_syncwarp(unsigned mask, const char* file, int line) {
   meet({mask, syncwarp, line, 0, 0, file, nullptr, nullptr, 0});
