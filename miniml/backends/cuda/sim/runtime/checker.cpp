@@ -11,6 +11,7 @@
 #include <string.h>
 #include <time.h>
 
+#include <algorithm>
 #include <unordered_map>
 #include <vector>
 
@@ -43,13 +44,12 @@ struct Range {
   const char *low, *high;
 };
 
-constexpr int max_regions = 512, max_ranges = 16;
-Region regions[max_regions];
-int region_count;
+constexpr int max_ranges = 16;
+std::vector<Region> regions;  // by address
 Region* recent;
 Range readable[max_ranges];  // the module's constants
 int readable_count;
-const char *module_low, *module_high;
+const char* module_low;
 double deadline;
 unsigned until_clock;
 
@@ -68,7 +68,7 @@ int find_module(dl_phdr_info* info, size_t, void* inside) {
     if (end > high) high = end;
   }
   if (at < low || at >= high) return 0;
-  module_low = (const char*)low, module_high = (const char*)high;
+  module_low = (const char*)low;
   for (int i = 0; i < info->dlpi_phnum && readable_count < max_ranges; ++i) {
     const auto& part = info->dlpi_phdr[i];
     bool constant =
@@ -152,6 +152,14 @@ void refine(Region& region) {
   region.cells = halves, region.granule /= 2;
 }
 
+void poison(Region& region) { memset(region.buffer.start, 0xff, region.buffer.bytes); }
+
+void begin_using(Region& region) {
+  size_t count = (region.buffer.bytes + region.granule - 1) / region.granule;
+  region.cells = (Cell*)calloc(count, sizeof(Cell));
+  if (region.buffer.is_shared) poison(region);
+}
+
 void check_initialised(Region& region, size_t offset, size_t bytes, Touch how, const void* pc) {
   bool reads = !is_write(how) || how == Touch::atomic;
   if (region.buffer.is_shared) {
@@ -175,10 +183,11 @@ void check_initialised(Region& region, size_t offset, size_t bytes, Touch how, c
 
 Region* find_region(const char* p) {
   if (recent && (size_t)(p - recent->buffer.start) < recent->buffer.bytes) return recent;
-  for (int i = 0; i < region_count; ++i)
-    if ((size_t)(p - regions[i].buffer.start) < regions[i].buffer.bytes)
-      return recent = &regions[i];
-  return nullptr;
+  auto past = std::upper_bound(regions.begin(), regions.end(), p,
+                               [](const char* at, const Region& r) { return at < r.buffer.start; });
+  if (past == regions.begin()) return nullptr;
+  Region* region = &*(past - 1);
+  return (size_t)(p - region->buffer.start) < region->buffer.bytes ? recent = region : nullptr;
 }
 
 // An access outside of everything the kernel was given.
@@ -196,10 +205,10 @@ void check_stray(const char* p, size_t bytes, Touch how, const void* pc) {
   }
   const Region* nearest = nullptr;
   size_t distance = ~(size_t)0;
-  for (int i = 0; i < region_count; ++i) {
-    const Buffer& b = regions[i].buffer;
+  for (const Region& region : regions) {
+    const Buffer& b = region.buffer;
     size_t d = p < b.start ? (size_t)(b.start - p) : (size_t)(p - b.start) - b.bytes;
-    if (d < distance) distance = d, nearest = &regions[i];
+    if (d < distance) distance = d, nearest = &region;
   }
   if (p < (const char*)4096)
     fault(out_of_bounds, pc, nullptr, "%s of %zu bytes through a null pointer", verb(how), bytes);
@@ -223,26 +232,33 @@ void check_deadline(const void* pc) {
 
 void start_checking(const Buffer* buffers, int count, const void* module, double seconds) {
   checking = true;
-  region_count = 0, readable_count = 0, recent = nullptr;
-  for (int i = 0; i < count && i < max_regions; ++i)
-    if (buffers[i].bytes)
-      regions[region_count++] = {buffers[i], nullptr, (size_t)buffers[i].granule};
+  regions.clear(), readable_count = 0, recent = nullptr;
+  for (int i = 0; i < count; ++i)
+    if (buffers[i].bytes) regions.push_back({buffers[i], nullptr, (size_t)buffers[i].granule});
+  std::sort(regions.begin(), regions.end(),
+            [](const Region& a, const Region& b) { return a.buffer.start < b.buffer.start; });
   dl_iterate_phdr(find_module, const_cast<void*>(module));
   deadline = now() + seconds, until_clock = 1 << 20;
   published.clear(), seen_by.clear();
 }
 
 void stop_checking() {
-  for (int i = 0; i < region_count; ++i) free(regions[i].cells);
-  region_count = 0, checking = false;
+  for (Region& region : regions) free(region.cells);
+  regions.clear(), checking = false;
+}
+
+// What a block left in shared memory is not there for the next. Arrays that no block of this
+// launch has used are left alone: a unit may hold those of many kernels.
+void start_block_checking() {
+  for (Region& region : regions)
+    if (region.buffer.is_shared && region.cells) poison(region);
 }
 
 uint64_t touched_shared_bytes() {
   uint64_t sum = 0;
-  for (int i = 0; i < region_count; ++i)
-    if (regions[i].buffer.is_shared && regions[i].cells &&
-        regions[i].buffer.start != sim_dynamic_shared)
-      sum += regions[i].buffer.bytes;
+  for (const Region& region : regions)
+    if (region.buffer.is_shared && region.cells && region.buffer.start != sim_dynamic_shared)
+      sum += region.buffer.bytes;
   return sum;
 }
 
@@ -271,9 +287,7 @@ void touch(const void* address, size_t bytes, Touch how, const void* pc) {
           region->buffer.name);
     abandon();
   }
-  if (!region->cells)
-    region->cells =
-        (Cell*)calloc((region->buffer.bytes + region->granule - 1) / region->granule, sizeof(Cell));
+  if (!region->cells) begin_using(*region);
   while (region->granule > 1 && ((offset | bytes) & (region->granule - 1))) refine(*region);
   check_initialised(*region, offset, bytes, how, pc);
   size_t last = (offset + bytes - 1) / region->granule;

@@ -83,7 +83,7 @@ uint64_t coprime_stride(uint64_t count) {
   return a == 1 ? stride : 1;
 }
 
-void run_grid(Index grid, const Buffer* buffers, int count) {
+void run_grid(Index grid) {
   uint64_t blocks = (uint64_t)grid.x * grid.y * grid.z;
   uint64_t start = schedule == 2 ? random_bits() % blocks : 0;
   uint64_t stride = schedule == 2 ? coprime_stride(blocks) : 1;
@@ -92,9 +92,7 @@ void run_grid(Index grid, const Buffer* buffers, int count) {
     block_number = (unsigned)b;
     sim_block_index = {(unsigned)(b % grid.x), (unsigned)(b / grid.x % grid.y),
                        (unsigned)(b / grid.x / grid.y)};
-    if (checking)  // what a block left in shared memory is not there for the next
-      for (int k = 0; k < count; ++k)
-        if (buffers[k].is_shared) memset(buffers[k].start, 0xff, buffers[k].bytes);
+    if (checking) start_block_checking();
     if (run_block()) continue;
     report_deadlock();
     break;
@@ -126,7 +124,7 @@ SIM_API int sim_launch(void (*kernel)(void**), void** arguments, const unsigned*
   if (options->check) start_checking(buffers, buffer_count, (const void*)kernel, options->seconds);
   stack_t old_stack;
   catch_signals(&old_stack);
-  if (sigsetjmp(after_signal, 0) == 0) run_grid(sim_grid_extent, buffers, buffer_count);
+  if (sigsetjmp(after_signal, 0) == 0) run_grid(sim_grid_extent);
   release_signals(&old_stack);
   forget_fibers();
   if (options->check) {

@@ -110,7 +110,7 @@ extern unsigned block_number;    // of the running block in the grid
 extern unsigned barrier_number;  // barriers passed by this block
 void start_checking(const Buffer* buffers, int count, const void* module, double seconds);
 void stop_checking();
-void start_block_checking();
+void start_block_checking();  // before each block
 void touch(const void* address, size_t bytes, Touch how, const void* pc);
 uint64_t touched_shared_bytes();  // of the kernel's shared arrays: those it used
 
