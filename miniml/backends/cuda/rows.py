@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...dtype import from_letter
-from .expression import MAX_RANK, Axis, layout_dtype
+from .expression import Axis, layout_dtype
 
 BLOCK = 256
 
