@@ -53,6 +53,10 @@ class DeviceError(MinimlError, RuntimeError):
     """A device is unknown or absent, or values of two devices met in one call."""
 
 
+class CompileError(MinimlError, RuntimeError):
+    """The source of a kernel does not compile; the compiler's log says why."""
+
+
 class BpropNotFoundError(MinimlError, LookupError):
     """A gradient was asked of a primitive that has no bprop."""
 
@@ -87,3 +91,13 @@ class CheckpointError(MinimlError, ValueError):
 
 class NonFiniteError(MinimlError, FloatingPointError):
     """A NaN or an infinity appeared where the run was told to stop on one."""
+
+
+class LaunchError(MinimlError, ValueError):
+    """A CUDA kernel was launched with the wrong arguments, or beyond the limits of a device."""
+
+
+class KernelFaultError(MinimlError, RuntimeError):
+    """A CUDA kernel did what it must not do; `faults` lists what the simulator found."""
+
+    faults: tuple[object, ...] = ()

@@ -22,7 +22,8 @@ class Generator:
     """
 
     def __init__(self, seed: int | None = None):
-        self.state = Parameter(np.zeros(2, np.uint64), name="random_state", requires_grad=False)
+        # On the CPU, wherever draws are made: programs bring it along.
+        self.state = Parameter(np.zeros(2, np.uint64), "random_state", False, "cpu")
         self.manual_seed(int.from_bytes(os.urandom(8), "little") if seed is None else seed)
 
     def manual_seed(self, seed: int) -> Generator:

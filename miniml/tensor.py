@@ -228,7 +228,7 @@ class Parameter(Tensor):
                 f"Parameter {self.name!r} has dtype {self.dtype}; got {array.dtype}; cast it first"
             )
         before_write(self)
-        np.copyto(self._buffer, array)
+        get_device(self._device).copy_into(self._buffer, array)
 
     def __reduce__(self) -> tuple[Any, ...]:
         state = (self.asnumpy(), self.name, self.requires_grad, self._device)
@@ -284,11 +284,15 @@ def common_device(name: str, tensors: list[Tensor]) -> str:
     device = tensors[0].device
     for tensor in tensors:
         if tensor.device != device:
-            raise DeviceError(
-                f"{name} got tensors on two devices, {device} and {tensor.device}; move one with "
-                f".to({device!r})"
-            )
+            raise two_devices(name, device, tensor.device)
     return device
+
+
+def two_devices(name: str, device: str, other: str) -> DeviceError:
+    """The error of a call with tensors on two devices."""
+    return DeviceError(
+        f"{name} got tensors on two devices, {device} and {other}; move one with .to({device!r})"
+    )
 
 
 def _restore(array: Array, device: str) -> Tensor:

@@ -2,6 +2,7 @@
 
 import ctypes
 import dataclasses
+import importlib.util
 import os
 import shutil
 import sys
@@ -42,6 +43,7 @@ GPUS = _gpu_count()
 HONEST_SKIPS = {
     "no GPU": GPUS == 0,
     "no C compiler": not any(map(shutil.which, ("cc", "gcc", "clang"))),
+    "no cupy": importlib.util.find_spec("cupy") is None,
     "no C++ compiler": not any(map(shutil.which, ("c++", "g++", "clang++"))),
 }
 

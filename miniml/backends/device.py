@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+from functools import cache
+from importlib import import_module
 from typing import Any, Protocol
 
 import numpy as np
 
 from ..dtype import DType
 from ..errors import DeviceError
+from .kernel import Kernel, KernelEntry
 
 Array = np.ndarray[Any, Any]
 
@@ -33,11 +36,38 @@ class Device(Protocol):
     def to_host(self, buffer: Any) -> Array:
         """A fresh NumPy array with a device array's contents."""
 
+    def copy_into(self, target: Any, source: Any) -> None:
+        """Overwrite an array of this device with one of its own, or a NumPy array, of the same
+        shape and dtype."""
+
+    def contiguous(self, array: Any) -> Any:
+        """The array, or a copy of it in row-major order."""
+
+    def converted(self, array: Any, dtype: DType) -> Any:
+        """The array, or a copy of it in another dtype."""
+
+    def kernel(self, entry: KernelEntry) -> Kernel | None:
+        """A kernel of the table as an object with a life; None for a function that is called as
+        it stands."""
+
+    def takes_strides(self, entry: KernelEntry) -> bool:
+        """True when the kernel takes inputs of any strides; others get contiguous ones."""
+
+    @property
+    def for_kernels(self) -> Any:
+        """What kernels know as `node.device`."""
+
+    @property
+    def stream(self) -> Any:
+        """What kernels are launched on; None on the CPU."""
+
 
 class CPU:
     """The machine's own memory, as NumPy arrays."""
 
     name = "cpu"
+    for_kernels = None
+    stream = None
 
     def empty(self, shape: tuple[int, ...], dtype: DType) -> Array:
         """An uninitialised C-contiguous array."""
@@ -61,18 +91,47 @@ class CPU:
         """A copy."""
         return np.array(buffer, copy=True)
 
+    def copy_into(self, target: Array, source: Array) -> None:
+        """Overwrite one array with another."""
+        np.copyto(target, source)
+
+    def contiguous(self, array: Array) -> Array:
+        """The array, or a copy of it in row-major order."""
+        return np.ascontiguousarray(array)
+
+    def converted(self, array: Array, dtype: DType) -> Array:
+        """The array, or a copy of it in another dtype."""
+        return array.astype(dtype, copy=False)
+
+    def kernel(self, entry: KernelEntry) -> Kernel | None:
+        """An instance of a class; functions are called as they stand."""
+        body = entry.body
+        return body() if isinstance(body, type) and issubclass(body, Kernel) else None
+
+    def takes_strides(self, entry: KernelEntry) -> bool:
+        """True: NumPy does."""
+        return True
+
 
 _CPU = CPU()
 
 
-def get_device(name: str) -> Device:
-    """The device of that canonical name; DeviceError says what to do about one that is absent."""
-    if name == "cpu":
-        return _CPU
-    raise DeviceError(
-        f"device {name!r} is not available: this version of miniml runs on the CPU only; "
-        "use device_target='cpu'"
-    )
+def get_device(name: str, sim: str = "check") -> Device:
+    """The device of that canonical name; DeviceError says what to do about one that is absent.
+
+    sim: "check" or "fast", how the simulator of "cuda-sim" runs kernels.
+    """
+    return _CPU if name == "cpu" else _cuda(name, sim if name == "cuda-sim" else "")
+
+
+@cache
+def _cuda(name: str, sim: str) -> Device:
+    """A device of CUDA; its modules are imported when the first one is asked for."""
+    try:
+        device: Device = import_module(".cuda.load", __package__).device(name, sim)
+    except ImportError as error:
+        raise DeviceError(f"device {name!r} is not available: {error}") from error
+    return device
 
 
 def cpu_threads() -> int:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..dtype import DType
 from .signature import ArraySpec, Signature
 
 Array = np.ndarray[Any, Any]
@@ -15,12 +16,16 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class KernelNode:
-    """The call a kernel is prepared for: names, shapes, dtypes and attributes, no data."""
+    """The call a kernel is prepared for: names, shapes, dtypes and attributes, no data.
+
+    device: where it will run, for kernels that ask it for memory or compile; None on the CPU.
+    """
 
     name: str
     inputs: tuple[ArraySpec, ...]
     outputs: tuple[ArraySpec, ...]
     attrs: Mapping[str, Any]
+    device: Any = None
 
 
 class Kernel:
@@ -74,9 +79,17 @@ class Launch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """A scalar C expression in the names of a primitive's inputs and attributes."""
+    """A scalar C expression in the names of a primitive's inputs and attributes.
+
+    unit: expressions that name the same unit are compiled together. types, scalars: the names and
+    dtypes of its scalar arguments and their values for a node, where they are not simply the
+    attributes it names.
+    """
 
     text: str
+    unit: str = ""
+    types: tuple[tuple[str, DType], ...] | None = None
+    scalars: Callable[[KernelNode], Mapping[str, Any]] | None = None
 
 
 @dataclass(frozen=True, slots=True)

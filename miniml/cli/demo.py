@@ -73,7 +73,7 @@ def run(demo: Demo) -> int:
     mode = settings.GRAPH_MODE if graph else settings.PYNATIVE_MODE
     # The matrices are small: threads of BLAS would wait for each other more than they compute.
     alone = threadpoolctl.threadpool_limits(1, "blas")
-    with alone, settings.context(device_target=demo.device, mode=mode, jit=graph):
+    with alone, settings.context(device_target=demo.device, mode=mode, jit=graph, sim="fast"):
         random.manual_seed(demo.seed)
         net = network()
         step = train_step(

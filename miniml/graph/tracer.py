@@ -16,7 +16,8 @@ from ..location import point_at, user_location
 from ..ops.control import Assign
 from ..ops.elementwise import Add
 from ..primitive import Primitive
-from ..tensor import Parameter, Tensor
+from ..settings import context
+from ..tensor import Parameter, Tensor, two_devices
 from ..trace import use_trace
 from .ir import Graph, Node, Var, interleave
 from .replay import replay
@@ -57,6 +58,7 @@ class GraphTrace:
                     " call it outside the compiled function"
                 )
             tensors, consts = arguments(primitive, args, self.bind)
+            self._same_device(primitive, tensors)
             known = self._known(primitive, tensors, consts)
             if known is not None:
                 return known
@@ -72,6 +74,15 @@ class GraphTrace:
         if primitive.effect == "state" and tensors and isinstance(tensors[0], Parameter):
             self._new_version(tensors[0], results[0])
         return results
+
+    def _same_device(self, primitive: Primitive, tensors: Sequence[Tensor]) -> None:
+        """DeviceError for a tensor of another device than the graph's, unless it stands beside
+        the state of the random stream, which is the host's and serves all."""
+        if any(t is random.default_generator.state for t in tensors):
+            return
+        for t in tensors:
+            if t._device != self.device:
+                raise two_devices(primitive.name, self.device, t._device)
 
     def _known(
         self, primitive: Primitive, tensors: list[Tensor], consts: dict[str, Any]
@@ -226,8 +237,9 @@ def trace_graph(
     """Trace `fn(*tensors) -> sequence of tensors` on inputs of the given types."""
     trace = GraphTrace(device)
     try:
-        with use_trace(trace):
-            outs = fn(*[trace.input(a) for a in abstracts])
-        return trace.finish(outs, name), trace
+        with context(device_target=device):  # what the function makes is made there
+            with use_trace(trace):
+                outs = fn(*[trace.input(a) for a in abstracts])
+            return trace.finish(outs, name), trace
     finally:
         trace.ended = True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import keyword
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextvars import Context
 from functools import partial
 from operator import call
@@ -68,9 +68,13 @@ class Instance:
         body = "\n    ".join(self.lines)
         return f"def program({arguments}):\n    {body}\n"
 
-    def node_of_line(self, line: int) -> Node | None:
-        """The node that a line of the function runs."""
-        return self.nodes.get(line)
+    def nodes_of(self, error: Exception) -> Iterator[Node]:
+        """The nodes that the function was running when the error was raised."""
+        trace, code = error.__traceback__, self.run.__code__
+        while trace is not None:
+            if trace.tb_frame.f_code is code and trace.tb_lineno in self.nodes:
+                yield self.nodes[trace.tb_lineno]
+            trace = trace.tb_next
 
     def _name(self, stem: str, value: Any) -> str:
         name = f"{stem}{len(self.names)}"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
+from ..backends.device import Device, get_device
 from ..backends.kernel import Array, Kernel, KernelNode
 from ..backends.registry import kernel
 from ..graph.ir import Graph
@@ -14,14 +13,16 @@ from ..settings import current
 from .program import Options, Program
 
 
+@kernel("Cond", "cuda", "?.*->.*", strided=True)
 @kernel("Cond", "cpu", "?.*->.*")
 class CondKernel(Kernel):
     """Runs one of two programs."""
 
     def prepare(self, node: KernelNode) -> None:
         attrs = node.attrs
-        self.on_true = program(attrs["on_true"]), attrs["true_takes"]
-        self.on_false = program(attrs["on_false"]), attrs["false_takes"]
+        self.device = device_of(node)
+        self.on_true = program(attrs["on_true"], self.device), attrs["true_takes"]
+        self.on_false = program(attrs["on_false"], self.device), attrs["false_takes"]
 
     def launch(
         self,
@@ -30,18 +31,22 @@ class CondKernel(Kernel):
         outputs: tuple[Array, ...],
         stream: object,
     ) -> None:
-        run, takes = self.on_true if inputs[0] else self.on_false
-        write(outputs, run(*[inputs[1 + i] for i in takes]))
+        truth = self.device.to_host(inputs[0])
+        run, takes = self.on_true if truth else self.on_false
+        write(self.device, outputs, run(*[inputs[1 + i] for i in takes]))
 
 
+@kernel("WhileLoop", "cuda", ".*->.*", strided=True)
 @kernel("WhileLoop", "cpu", ".*->.*")
 class WhileLoopKernel(Kernel):
     """Runs two programs in turn until the first one gives False."""
 
     def prepare(self, node: KernelNode) -> None:
         attrs = node.attrs
-        self.condition, self.condition_takes = program(attrs["condition"]), attrs["condition_takes"]
-        self.body, self.body_takes = program(attrs["body"]), attrs["body_takes"]
+        self.device = device_of(node)
+        self.condition = program(attrs["condition"], self.device)
+        self.condition_takes = attrs["condition_takes"]
+        self.body, self.body_takes = program(attrs["body"], self.device), attrs["body_takes"]
 
     def launch(
         self,
@@ -51,19 +56,26 @@ class WhileLoopKernel(Kernel):
         stream: object,
     ) -> None:
         values = list(inputs)
-        while self.condition(*[values[i] for i in self.condition_takes])[0]:
+        while self.device.to_host(self.condition(*[values[i] for i in self.condition_takes])[0]):
             values[: len(outputs)] = self.body(*[values[i] for i in self.body_takes])
-        write(outputs, values[: len(outputs)])
+        write(self.device, outputs, values[: len(outputs)])
 
 
-def program(graph: Graph) -> Program:
-    """The graph of a branch or body, compiled for the settings in force."""
+def device_of(node: KernelNode) -> Device:
+    """The device that a kernel was prepared for."""
+    device: Device = node.device or get_device("cpu")
+    return device
+
+
+def program(graph: Graph, device: Device) -> Program:
+    """The graph of a branch or body, compiled for a device and the settings in force."""
     settings = current()
     passed = run_passes(graph, settings.disabled_passes, settings.verify_passes)
-    return Program(passed, Options("cpu", settings.providers, settings.check_nan))
+    options = Options(device.name, settings.providers, settings.check_nan, settings.sim)
+    return Program(passed, options)
 
 
-def write(outputs: Sequence[Array], results: Sequence[Array]) -> None:
+def write(device: Device, outputs: Sequence[Array], results: Sequence[Array]) -> None:
     """Copy what a program gave to where it is wanted."""
     for out, result in zip(outputs, results, strict=True):
-        np.copyto(out, result)
+        device.copy_into(out, result)

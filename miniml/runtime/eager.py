@@ -80,7 +80,6 @@ class EagerTrace:
             if isinstance(t, TracedTensor):
                 _refuse_traced(primitive, t)
         device = common_device(primitive.name, tensors)
-        get_device(device)
         if primitive._infers_value:
             known = known_value(primitive, tensors, consts)
             if known is not None:
@@ -117,9 +116,9 @@ class EagerTrace:
             abstracts = [Abstract(t.shape, t.dtype) for t in tensors]
             outs = infer(primitive, interleave(primitive, abstracts, consts))
             attrs = {**primitive.attributes, **consts}
-            prepared = prepare(
-                primitive, tuple(abstracts), outs, attrs, device, current().providers
-            )
+            settings = current()
+            home = get_device(device, settings.sim)
+            prepared = prepare(primitive, tuple(abstracts), outs, attrs, home, settings.providers)
             found = prepared, launcher(prepared)
             self._now().launchers[key] = found  # now: the rules just run may have filed something
         return found
@@ -146,10 +145,10 @@ class EagerTrace:
 
 
 def _plain_types(args: Sequence[Any]) -> object:
-    """Shapes and dtypes when every argument is a plain Tensor, else None."""
+    """Shapes and dtypes when every argument is a plain Tensor on the CPU, else None."""
     types = []
     for a in args:
-        if type(a) is not Tensor:
+        if type(a) is not Tensor or a._device != "cpu":
             return None
         array = a._data
         types.append((array.dtype.num, array.shape))
@@ -196,9 +195,9 @@ def _run_dynamic(
 def check_finite(name: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
     """NonFiniteError, with the inputs' ranges, when an output holds a NaN or an infinity."""
     for output in outputs:
-        array = output._data
+        array = output._host("check_nan")
         if array.dtype.kind in "fV" and not np.isfinite(array.astype(np.float64)).all():
-            ranges = ", ".join(_range(t._data) for t in inputs) or "none"
+            ranges = ", ".join(_range(t._host("check_nan")) for t in inputs) or "none"
             kind = "NaN" if np.isnan(array.astype(np.float64)).any() else "an infinity"
             raise NonFiniteError(f"{name} made {kind}; its inputs were {ranges}")
 

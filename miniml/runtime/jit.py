@@ -75,6 +75,8 @@ class _Latest:
         for a, (shape, dtype) in zip(args, self.types, strict=True):
             kind = type(a)
             if kind is Tensor:
+                if a._device != self.compiled.device:
+                    return None
                 a = a._data
             elif kind is not np.ndarray:
                 return None
@@ -132,23 +134,31 @@ class Jit:
         self, args: Sequence[Any], leaves: Sequence[Any], structure: object, settings: Settings
     ) -> Compiled:
         types = tuple([(a.shape, a.dtype) for a in leaves])
-        key = (types, structure, settings, registry.version, bprop_getters.version, pipeline())
+        device = common_device(self.__name__, [a for a in leaves if isinstance(a, Tensor)])
+        key = (
+            types,
+            device,
+            structure,
+            settings,
+            registry.version,
+            bprop_getters.version,
+            pipeline(),
+        )
         versions = self._versions.get(key)
         if versions is not None:
             for compiled in versions:
                 if compiled.valid():
                     return compiled
-        return self._compile(args, leaves, key, settings)
+        return self._compile(args, device, key, settings)
 
     def _compile(
-        self, args: Sequence[Any], leaves: Sequence[Any], key: tuple[Any, ...], settings: Settings
+        self, args: Sequence[Any], device: str, key: tuple[Any, ...], settings: Settings
     ) -> Compiled:
-        tensors = [a for a in leaves if isinstance(a, Tensor)]
-        device = common_device(self.__name__, tensors)
         self.recompilations.append(self._why(key))
         graph, rebuild, trace = trace_call(self.fn, args, device)
         passed = run_passes(graph, settings.disabled_passes, settings.verify_passes)
-        program = Program(passed, Options(device, settings.providers, settings.check_nan))
+        options = Options(device, settings.providers, settings.check_nan, settings.sim)
+        program = Program(passed, options)
         guards = tuple((ref(owner), state) for owner, state in trace.guards.values())
         compiled = Compiled(program, graph, rebuild, guards, device)
         compiled.valid()
@@ -159,7 +169,7 @@ class Jit:
 
     def _why(self, key: tuple[Any, ...]) -> str:
         """What differs from the version compiled before, in one sentence."""
-        names = ("tensors", "static", "settings", "kernels", "bprops", "passes")
+        names = ("tensors", "device", "static", "settings", "kernels", "bprops", "passes")
         now = dict(zip(names, key, strict=True))
         before, self._last = self._last, now
         if before is None:
@@ -195,6 +205,7 @@ def _differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
     found += [
         text
         for name, text in (
+            ("device", "the tensors are on another device"),
             ("settings", "the context's settings changed"),
             ("kernels", "a primitive or kernel was registered"),
             ("bprops", "a gradient rule was registered"),

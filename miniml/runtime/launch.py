@@ -13,7 +13,7 @@ import numpy as np
 from ..abstract import Abstract
 from ..backends import registry
 from ..backends.declare import check_fills, refuse_returned
-from ..backends.device import Array
+from ..backends.device import Array, Device
 from ..backends.kernel import Kernel, KernelEntry, KernelNode
 from ..backends.registry import Selection
 from ..backends.signature import ArraySpec
@@ -39,6 +39,7 @@ class Prepared:
     instance: Kernel | None
     single: bool
     function: Callable[..., Any]
+    device: Device
 
     @property
     def entry(self) -> KernelEntry:
@@ -56,10 +57,10 @@ def prepare(
     inputs: tuple[Abstract, ...],
     outputs: tuple[Abstract, ...],
     attrs: dict[str, Any],
-    device: str,
+    device: Device,
     providers: tuple[str, ...],
 ) -> Prepared:
-    """Choose the kernel for a call and prepare it.
+    """Choose the kernel for a call on a device and prepare it.
 
     KernelNotFoundError when there is none; DeclarationError when the dtypes that the primitive's
     rule gave are not those of the kernel's signature.
@@ -67,16 +68,21 @@ def prepare(
     dtypes = tuple(i.dtype for i in inputs)
     promised = tuple(o.dtype for o in outputs)
     formats = tuple(i.format for i in inputs)
-    selection = registry.select(primitive.name, device, dtypes, providers, promised, formats)
-    node = KernelNode(primitive.name, _specs(inputs), _specs(outputs), attrs)
-    body = selection.entry.body
-    instance = body() if isinstance(body, type) and issubclass(body, Kernel) else None
+    selection = registry.select(primitive.name, device.name, dtypes, providers, promised, formats)
+    entry, cast = selection.entry, selection.cast
+    if cast is not None:  # the kernel gets what the inputs are widened to
+        dtypes, promised = (cast,) * len(inputs), entry.signature.expand_outputs(len(outputs))
+    node = KernelNode(
+        primitive.name, _specs(inputs, dtypes), _specs(outputs, promised), attrs, device.for_kernels
+    )
+    empty = bool(outputs) and not any(o.size for o in outputs)
+    instance = None if empty or entry.view is not None else device.kernel(entry)
     if instance is not None:
         instance.prepare(node)
-    elif selection.entry.view is None:
-        check_fills(selection.entry)
-    function = _bound(selection.entry, node)
-    prepared = Prepared(selection, node, outputs, instance, primitive._single, function)
+    elif entry.view is None and not empty:
+        check_fills(entry)
+    function = _bound(entry, node)
+    prepared = Prepared(selection, node, outputs, instance, primitive._single, function, device)
     if instance is not None:
         finalize(prepared, instance.release)
     return prepared
@@ -86,15 +92,15 @@ def _bound(entry: KernelEntry, node: KernelNode) -> Callable[..., Any]:
     body: Any = entry.body
     if entry.specialize is not None:
         return entry.specialize(node)
-    return partial(body, **node.attrs) if node.attrs else body
+    return partial(body, **node.attrs) if node.attrs and callable(body) else body
 
 
-def _specs(abstracts: tuple[Abstract, ...]) -> tuple[ArraySpec, ...]:
-    return tuple(ArraySpec(a.shape, a.dtype) for a in abstracts)
+def _specs(abstracts: tuple[Abstract, ...], dtypes: tuple[DType, ...]) -> tuple[ArraySpec, ...]:
+    return tuple(ArraySpec(a.shape, d) for a, d in zip(abstracts, dtypes, strict=True))
 
 
 def launcher(prepared: Prepared) -> Launcher:
-    """The function that runs a prepared kernel once on CPU arrays, into fresh outputs."""
+    """The function that runs a prepared kernel once on its device's arrays, into fresh outputs."""
     if prepared.selection.cast is not None:
         return _widened(prepared, prepared.selection.cast)
     if prepared.entry.view is not None:
@@ -108,9 +114,11 @@ def _filling(prepared: Prepared, dtypes: tuple[DType, ...]) -> Launcher:
     shapes = tuple(o.shape for o in prepared.outputs)
     fill = prepared.function
     entry = prepared.entry
+    device, new = prepared.device, prepared.device.empty
+    strided = device.takes_strides(entry)
 
     def empty(arrays: Arrays) -> Arrays:
-        return tuple(map(np.empty, shapes, dtypes))
+        return tuple(map(new, shapes, dtypes))
 
     def one(arrays: Arrays) -> Arrays:
         out = np.empty(shapes[0], dtypes[0])
@@ -129,9 +137,11 @@ def _filling(prepared: Prepared, dtypes: tuple[DType, ...]) -> Launcher:
     def owned(arrays: Arrays) -> Arrays:
         instance = prepared.instance  # by way of what keeps it from being released
         assert instance is not None
-        outs = tuple(map(np.empty, shapes, dtypes))
-        scratch = tuple(np.empty(w.shape, w.dtype) for w in instance.workspace())
-        instance.launch(arrays, scratch, outs, None)
+        if not strided:
+            arrays = tuple(map(device.contiguous, arrays))
+        outs = tuple(map(new, shapes, dtypes))
+        scratch = tuple(new(w.shape, w.dtype) for w in instance.workspace())
+        instance.launch(arrays, scratch, outs, device.stream)
         return outs
 
     if prepared.empty:
@@ -143,10 +153,10 @@ def _widened(prepared: Prepared, cast: DType) -> Launcher:
     """Inputs widened to one dtype, outputs cast back to what the rule gave."""
     given = prepared.entry.signature.expand_outputs(len(prepared.outputs))
     run = _filling(prepared, given)
-    promised = [o.dtype for o in prepared.outputs]
+    promised, convert = [o.dtype for o in prepared.outputs], prepared.device.converted
 
     def launch(arrays: Arrays) -> Arrays:
-        outs = run(tuple(a.astype(cast) for a in arrays))
-        return tuple(o.astype(d, copy=False) for o, d in zip(outs, promised, strict=True))
+        outs = run(tuple(convert(a, cast) for a in arrays))
+        return tuple(convert(o, d) for o, d in zip(outs, promised, strict=True))
 
     return launch

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from threading import Lock
 
-from ..backends.device import Array, get_device
+from ..backends.device import Array, Device, get_device
 from ..graph.ir import Graph, Node
 from ..location import point_at
 from .codegen import Instance
+from .device_steps import DeviceInstance
 from .launch import Prepared, prepare
 from .legalize import legalize
 from .planner import Plan
@@ -23,6 +24,7 @@ class Options:
     device: str = "cpu"
     providers: tuple[str, ...] = ()
     check_nan: bool = False
+    sim: str = "check"
 
 
 class Program:
@@ -34,14 +36,16 @@ class Program:
 
     def __init__(self, graph: Graph, options: Options = Options()):
         self.options = options
+        self.device: Device = get_device(options.device, options.sim)
         self.graph = legalize(graph, options.device, options.providers)
         self.prepared: dict[Node, Prepared] = {n: self._prepare(n) for n in self.graph.nodes}
         self.schedule: Schedule = schedule(self.graph, self.prepared)
         self.layout: Layout = lay_out(self.graph, self.prepared, self.schedule)
         # Built-in kernels write to no input; others shall not be able to.
-        self._guarded = not all(p.entry.built_in for p in self.prepared.values())
+        on_cpu = options.device == "cpu"
+        self._guarded = on_cpu and not all(p.entry.built_in for p in self.prepared.values())
         self._lock = Lock() if self.schedule.writes else None
-        self._idle: list[Instance] = [self._instance()]
+        self._idle: list[Instance | DeviceInstance] = [self._instance()]
 
     @property
     def plan(self) -> Plan:
@@ -59,17 +63,18 @@ class Program:
         try:
             return prepare(
                 node.primitive, inputs, outputs, node.attrs,
-                self.options.device, self.options.providers,
+                self.device, self.options.providers,
             )  # fmt: skip
         except Exception as error:
             point_at(error, node.where, f"{node.primitive.name} was called")
             raise
 
-    def _instance(self) -> Instance:
-        device = get_device(self.options.device)
-        return Instance(
-            self.graph, self.prepared, self.schedule, self.layout, device, self.options.check_nan
-        )
+    def _instance(self) -> Instance | DeviceInstance:
+        kind = Instance if self.options.device == "cpu" else DeviceInstance
+        return kind(
+            self.graph, self.prepared, self.schedule, self.layout, self.device,
+            self.options.check_nan,
+        )  # fmt: skip
 
     def __call__(self, *arrays: Array) -> list[Array]:
         if self._lock is None:
@@ -92,15 +97,10 @@ class Program:
         finally:
             self._idle.append(instance)
 
-    def _locate(self, instance: Instance, error: Exception) -> None:
+    def _locate(self, instance: Instance | DeviceInstance, error: Exception) -> None:
         """Point at the user's line of the node whose kernel raised."""
-        trace, code = error.__traceback__, instance.run.__code__
-        while trace is not None:
-            if trace.tb_frame.f_code is code:
-                node = instance.node_of_line(trace.tb_lineno)
-                if node is not None:
-                    point_at(error, node.where, f"{node.primitive.name} was called")
-            trace = trace.tb_next
+        for node in instance.nodes_of(error):
+            point_at(error, node.where, f"{node.primitive.name} was called")
 
 
 def _read_only(array: Array) -> Array:

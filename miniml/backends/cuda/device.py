@@ -1,0 +1,130 @@
+"""The device that runs CUDA: cupy on a GPU, or its double on the simulator."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ...dtype import DType
+from ..kernel import Expression, Kernel, KernelEntry, KernelNode, RawSource
+from ..registry import select
+from ..signature import ArraySpec
+from .array import DeviceArray
+from .compile import Compiler
+from .expression import Elementwise
+from .move import move
+from .raw import Function, Raw
+
+Shape = tuple[int, ...]
+HostArray = np.ndarray[Any, Any]
+
+
+class Cuda:
+    """Memory and kernels of one GPU, or of the simulator of one.
+
+    module: cupy, or what stands for it. Of it the backend uses only what `surface` lists.
+    around: entered for every compilation and launch. checks: launches are synchronous, so kernels
+    may look at the values of their inputs first.
+    Everything runs in order on the module's current stream; copies to the host wait for it.
+    """
+
+    def __init__(self, name: str, module: Any, around: Any = None, checks: bool = False):
+        self.name, self.module, self.checks = name, module, checks
+        self.compiler = Compiler(module, around)
+        self.moves: dict[object, Any] = {}
+
+    def empty(self, shape: Shape, dtype: DType) -> DeviceArray:
+        """An uninitialised contiguous array."""
+        return DeviceArray(self, self._block(prod(shape) * dtype.itemsize), 0, shape, dtype)
+
+    def arena(self, nbytes: int) -> Any:
+        """A block of bytes; memory of CUDA begins at multiples of 256."""
+        return self._block(nbytes)
+
+    def carve(self, arena: Any, offset: int, shape: Shape, dtype: DType) -> DeviceArray:
+        """An array inside an arena."""
+        return DeviceArray(self, arena, offset, shape, dtype)
+
+    def from_host(self, array: HostArray) -> DeviceArray:
+        """A copy on the device."""
+        made = self.empty(array.shape, array.dtype)
+        if array.size:
+            made.block.set(as_bytes(array))
+        return made
+
+    def to_host(self, buffer: DeviceArray) -> HostArray:
+        """A copy on the host; waits until all that was launched is done."""
+        if not buffer.size:
+            return np.empty(buffer.shape, buffer.dtype)
+        flat: HostArray = self.contiguous(buffer).flat.get()
+        return flat.view(buffer.dtype).reshape(buffer.shape)
+
+    def contiguous(self, array: DeviceArray) -> DeviceArray:
+        """The array itself, or a copy in row-major order."""
+        return array if array.contiguous else self.copy(array)
+
+    def copy(self, array: DeviceArray) -> DeviceArray:
+        """The elements in memory of their own."""
+        made = self.empty(array.shape, array.dtype)
+        self.copy_into(made, array)
+        return made
+
+    def copy_into(self, target: DeviceArray, source: DeviceArray | HostArray) -> None:
+        """Overwrite a contiguous array with one of the same shape and dtype."""
+        if not target.size:
+            return
+        if isinstance(source, np.ndarray):
+            low, high = target.bounds()
+            target.block[low:high].set(as_bytes(source))
+            return
+        move(source, target)
+
+    def converted(self, array: DeviceArray, dtype: DType) -> DeviceArray:
+        """The array, or a copy of it in another dtype."""
+        if array.dtype == dtype:
+            return array
+        made = self.empty(array.shape, dtype)
+        if made.size:
+            selected = select("Cast", self.name, (array.dtype,), outputs=(dtype,))
+            run: Any = self.kernel(selected.entry)
+            specs = [(ArraySpec(a.shape, a.dtype),) for a in (array, made)]
+            run.prepare(KernelNode("Cast", specs[0], specs[1], {"dtype": dtype}, self))
+            run.launch((array,), (), (made,), self.stream)
+        return made
+
+    def kernel(self, entry: KernelEntry) -> Kernel:
+        """A kernel of the table, not prepared yet."""
+        body = entry.body
+        if isinstance(body, type) and issubclass(body, Kernel):
+            return body()
+        if isinstance(body, Expression):
+            return Elementwise(entry)
+        return Raw(entry) if isinstance(body, RawSource) else Function(entry)
+
+    def takes_strides(self, entry: KernelEntry) -> bool:
+        """True when the kernel reads inputs of any strides; others get contiguous ones."""
+        return entry.strided or isinstance(entry.body, Expression)
+
+    def synchronize(self) -> None:
+        """Wait until all that was launched is done."""
+        self.module.cuda.get_current_stream().synchronize()
+
+    @property
+    def for_kernels(self) -> Cuda:
+        """The device itself: a kernel may use its `module` and its `compiler`."""
+        return self
+
+    @property
+    def stream(self) -> Any:
+        """The stream on which everything is launched."""
+        return self.module.cuda.get_current_stream()
+
+    def _block(self, nbytes: int) -> Any:
+        return self.module.empty(nbytes, np.uint8)
+
+
+def as_bytes(array: HostArray) -> HostArray:
+    """The elements in row-major order, as bytes."""
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)

@@ -1,0 +1,43 @@
+"""Which device of CUDA this machine has: a GPU through cupy, or the simulator."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from ...errors import DeviceError
+from . import emucupy
+from . import kernels as kernels  # files the library's kernels
+from .device import Cuda
+from .sim import settings, toolchain
+
+
+def device(name: str, sim: str) -> Cuda:
+    """The device "cuda" or "cuda-sim"; DeviceError says in a sentence what to do without it."""
+    return simulator(sim) if name == "cuda-sim" else gpu()
+
+
+def gpu() -> Cuda:
+    """The first GPU that cupy finds."""
+    try:
+        import cupy
+    except ImportError as error:
+        raise DeviceError(
+            f"device 'cuda' needs cupy, which cannot be imported ({error}): "
+            "pip install 'miniml[cuda13]', or use device_target='cuda-sim'"
+        ) from None
+    try:
+        count = cupy.cuda.runtime.getDeviceCount()
+    except Exception as error:
+        raise DeviceError(
+            f"device 'cuda' needs NVIDIA's driver, which does not answer ({error}): install it, "
+            "or use device_target='cuda-sim'"
+        ) from None
+    if not count:
+        raise DeviceError("device 'cuda' finds no GPU; use device_target='cuda-sim'")
+    return Cuda("cuda", cupy)
+
+
+def simulator(sim: str) -> Cuda:
+    """The simulator, in mode "check" or "fast"."""
+    toolchain.compiler()  # DeviceError where there is none
+    return Cuda("cuda-sim", emucupy, partial(settings.using, mode=sim), sim == "check")

@@ -1,0 +1,234 @@
+"""Modules and kernels: CUDA C loaded into this process, and launched on device memory."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Sequence
+from functools import cache
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ....errors import LaunchError
+from . import faults, symbols, unit
+from .arguments import Packed, Parameter
+from .ranges import Range, merged, separate
+from .settings import SCHEDULES, Settings, current
+from .toolchain import runtime_library
+
+MAX_THREADS = 1024
+MAX_BLOCK = (1024, 1024, 64)
+MAX_GRID = (2**31 - 1, 65535, 65535)
+STATIC_SHARED = 48 * 1024
+DYNAMIC_SHARED = 227 * 1024  # of an H100, where the kernel asks for it
+_MAX_FAULTS = 8
+
+# Launches share the fibers and the checker: one at a time in a process.
+_lock = threading.RLock()
+_found = (faults.RawFault * _MAX_FAULTS)()
+
+
+class _Buffer(ctypes.Structure):
+    """struct Buffer of runtime.h."""
+
+    _fields_ = (
+        ("start", ctypes.c_void_p), ("bytes", ctypes.c_uint64), ("initialised", ctypes.c_void_p),
+        ("name", ctypes.c_char_p), ("granule", ctypes.c_int), ("is_const", ctypes.c_int),
+        ("is_shared", ctypes.c_int), ("unused", ctypes.c_int),
+    )  # fmt: skip
+
+
+class _Options(ctypes.Structure):
+    """struct Options of runtime.h."""
+
+    _fields_ = (
+        ("check", ctypes.c_int), ("schedule", ctypes.c_int), ("seed", ctypes.c_uint64),
+        ("seconds", ctypes.c_double),
+    )  # fmt: skip
+
+
+_Index = ctypes.c_uint * 3
+
+
+@cache
+def _runtime() -> ctypes.CDLL:
+    return ctypes.CDLL(str(runtime_library()))
+
+
+class _Loaded:
+    """A unit compiled for a mode and loaded, with the addresses of its variables."""
+
+    def __init__(self, path: Path):
+        _runtime()
+        self.path = path
+        self.library = ctypes.CDLL(str(path))
+        self.symbols = symbols.read(path)
+        anchor = ctypes.addressof(ctypes.c_char.in_dll(self.library, "sim_anchor"))
+        self.base = anchor - self.symbols.anchor
+        self.buffers = [
+            _Buffer(
+                self.base + v.address, v.nbytes, None,
+                f"{'shared array' if v.shared else 'variable'} {v.name}".encode(),
+                4, False, v.shared,
+            )
+            for v in self.symbols.variables
+        ]  # fmt: skip
+
+
+class Module:
+    """CUDA C text with the options of NVRTC; compiled at the first use in each mode."""
+
+    def __init__(self, code: str, options: Sequence[str] = ()):
+        self.code, self.options = code, tuple(options)
+        self._loaded: dict[str, _Loaded] = {}
+
+    def loaded(self, mode: str) -> _Loaded:
+        """The unit for a mode; CompileError with the log and the user's lines."""
+        with _lock:
+            if mode not in self._loaded:
+                self._loaded[mode] = _Loaded(unit.build(self.code, self.options, mode))
+            return self._loaded[mode]
+
+    def kernel(self, name: str) -> Kernel:
+        """The kernel of that name; LaunchError lists those that exist."""
+        known = self.loaded(current().mode).symbols.kernels
+        if name not in known:
+            raise LaunchError(
+                f"no kernel {name!r} in this CUDA source; it has {', '.join(known) or 'none'}"
+            )
+        return Kernel(self, name)
+
+
+class Kernel:
+    """A kernel that can be launched.
+
+    max_dynamic_shared: bytes of dynamic shared memory that launches may ask for.
+    """
+
+    def __init__(self, module: Module, name: str):
+        self.module, self.name = module, name
+        self.max_dynamic_shared = STATIC_SHARED
+        self._entries: dict[str, ctypes.c_void_p] = {}
+        self.parameters, self.bound = self._describe()
+
+    def _describe(self) -> tuple[tuple[Parameter, ...], int]:
+        """The parameters, and the threads of a block that __launch_bounds__ allows (0: all)."""
+        library = self.module.loaded(current().mode).library
+        table, bound = (ctypes.c_int * (5 * 256))(), ctypes.c_int()
+        count = library[f"sim_parameters_{self.name}"](table, ctypes.byref(bound))
+        rows = [table[5 * i : 5 * i + 5] for i in range(count)]
+        parameters = (Parameter(chr(k), n, chr(pk), pn, bool(c)) for k, n, pk, pn, c in rows)
+        return tuple(parameters), bound.value
+
+    def launch(
+        self,
+        grid: Sequence[int],
+        block: Sequence[int],
+        args: Sequence[Any],
+        shared_bytes: int = 0,
+        settings: Settings | None = None,
+    ) -> None:
+        """Runs the kernel to its end.
+
+        args: Pointers, NumPy scalars, arrays of one element, Python's bool, int, float.
+        LaunchError: arguments or sizes that a device refuses. KernelFaultError: what went wrong
+        inside.
+        """
+        now = settings or current()
+        grid3, block3 = self.sizes(grid, block, shared_bytes)
+        packed = Packed(self.name, args, self.parameters)
+        with _lock:
+            self._run(grid3, block3, packed, shared_bytes, now)
+
+    def sizes(
+        self, grid: Sequence[int], block: Sequence[int], shared_bytes: int
+    ) -> tuple[Any, Any]:
+        """Grid and block with three axes, within the limits; 0 counts as 1, as in cupy."""
+        grid3 = tuple(max(int(n), 1) for n in (*grid, 1, 1, 1)[:3])
+        block3 = tuple(max(int(n), 1) for n in (*block, 1, 1, 1)[:3])
+        if any(n > m for n, m in zip(grid3, MAX_GRID)):
+            raise LaunchError(f"grid {grid3} of {self.name} exceeds {MAX_GRID}")
+        threads = prod(block3)
+        if any(n > m for n, m in zip(block3, MAX_BLOCK)) or threads > MAX_THREADS:
+            raise LaunchError(
+                f"block {block3} of {self.name} exceeds {MAX_BLOCK}, {MAX_THREADS} threads in all"
+            )
+        if self.bound and threads > self.bound:
+            raise LaunchError(
+                f"block {block3} of {self.name} has {threads} threads; __launch_bounds__ allows "
+                f"{self.bound}"
+            )
+        if not 0 <= shared_bytes <= self.max_dynamic_shared:
+            raise LaunchError(
+                f"{shared_bytes} bytes of dynamic shared memory for {self.name}; "
+                f"max_dynamic_shared_size_bytes is {self.max_dynamic_shared}"
+            )
+        return grid3, block3
+
+    def _run(self, grid: Any, block: Any, packed: Packed, shared_bytes: int, now: Settings) -> None:
+        loaded = self.module.loaded(now.mode)
+        entry = self._entries.get(now.mode)
+        if entry is None:
+            entry = ctypes.cast(loaded.library[f"sim_enter_{self.name}"], ctypes.c_void_p)
+            self._entries[now.mode] = entry
+        check = now.mode == "check"
+        dynamic, _shared = _dynamic_shared(shared_bytes)
+        ranges = separate(merged(packed.pointers), packed.slots) if check else []
+        buffers = [*loaded.buffers, *map(_described, ranges)] if check else []
+        if check and shared_bytes:
+            name = b"dynamic shared memory"
+            buffers.append(_Buffer(dynamic, shared_bytes, None, name, 4, False, True))
+        options = _Options(check, SCHEDULES.index(now.schedule), now.seed, now.seconds)
+        used = ctypes.c_uint64()
+        count = _runtime().sim_launch(
+            entry, packed.slots, _Index(*grid), _Index(*block), ctypes.c_void_p(dynamic),
+            (_Buffer * len(buffers))(*buffers), len(buffers), ctypes.byref(options), _found,
+            _MAX_FAULTS, ctypes.byref(used),
+        )  # fmt: skip
+        for moved in ranges:
+            moved.give_back()
+        if count < 0:
+            raise MemoryError("no memory for the stacks of the simulated threads")
+        listed = []
+        if count:
+            found = _found[:count]
+            listed = faults.explain(found, self.name, self.module.code, loaded.path, loaded.base)
+        listed += self._aftermath(packed, check, used.value)
+        if listed:
+            raise faults.error(listed)
+
+    def _aftermath(self, packed: Packed, check: bool, used: int) -> list[faults.Fault]:
+        """What shows when the launch is over: overrun buffers, too much static shared memory."""
+        found = []
+        if used > STATIC_SHARED:
+            told = f"{used} bytes of static shared memory; at most {STATIC_SHARED} are allowed"
+            found.append(faults.Fault("shared-limit", self.name, told))
+        for i, pointer, parameter in packed.pointers:
+            if not check and not parameter.pointee_const:
+                pointer.allocation.mark(pointer.offset, pointer.nbytes, True)
+            overrun = pointer.allocation.overrun()
+            if overrun:
+                found.append(faults.Fault("overrun", self.name, f"argument {i}: {overrun}"))
+        return found
+
+
+def _dynamic_shared(nbytes: int) -> tuple[int, Any]:
+    """The address of that much dynamic shared memory, and what keeps it: null for none."""
+    if not nbytes:
+        return 0, None
+    memory = np.full(nbytes + 256, 0xFF, np.uint8)
+    return memory.ctypes.data + -memory.ctypes.data % 128, memory
+
+
+def _described(part: Range) -> _Buffer:
+    """A range of device memory as the checker sees it."""
+    known = part.allocation.initialised
+    return _Buffer(
+        part.allocation.address + part.start, part.nbytes,
+        None if known is None else known.ctypes.data + part.start,
+        f"argument {' and '.join(map(str, part.arguments))}".encode(),
+        part.granule, part.const, False,
+    )  # fmt: skip

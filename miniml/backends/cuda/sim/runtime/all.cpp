@@ -1,0 +1,7 @@
+// The whole runtime as one unit: one call of the compiler.
+#include "checker.cpp"
+#include "faults.cpp"
+#include "fibers.cpp"
+#include "hooks.cpp"
+#include "launch.cpp"
+#include "meetings.cpp"

@@ -1,0 +1,324 @@
+// The checker: every load and store of a kernel comes here before it happens.
+//
+// Two accesses of one place, one of them a write, race unless something orders them: a barrier of
+// the block, a __syncwarp() in which both lanes met, or, between blocks, an atomic after a
+// __threadfence() that an atomic of the other block has read. For each place the last write and
+// two reads since are kept.
+#include "runtime.h"
+
+#include <link.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <algorithm>
+#include <unordered_map>
+#include <vector>
+
+extern "C" sim::Index sim_grid_extent, sim_block_extent;
+extern "C" char* sim_dynamic_shared;
+
+namespace sim {
+
+bool checking;
+unsigned block_number;
+
+namespace {
+
+struct Access {
+  unsigned block, barrier;  // barrier: those passed before it
+  uint16_t thread, step;    // step: of its lane, see join_steps
+  uint32_t pc;              // as an offset in the module
+};
+struct Cell {
+  Access write, reads[2];
+  unsigned owner;  // the block, plus one, that the contents of shared memory belong to
+  bool written, written_atomically, read[2];
+};
+struct Region {
+  Buffer buffer;
+  Cell* cells;
+  size_t granule;
+};
+struct Range {
+  const char *low, *high;
+};
+
+constexpr int max_ranges = 16;
+std::vector<Region> regions;  // by address
+Region* recent;
+Range readable[max_ranges];  // the module's constants
+int readable_count;
+const char* module_low;
+double deadline;
+unsigned until_clock;
+
+// Blocks between which an atomic has carried an order: who published at an address, and for each
+// block the last block (plus one) that has seen it publish.
+std::unordered_map<const void*, std::vector<unsigned>> published;
+std::vector<unsigned> seen_by;
+
+int find_module(dl_phdr_info* info, size_t, void* inside) {
+  uintptr_t at = (uintptr_t)inside, low = ~(uintptr_t)0, high = 0;
+  for (int i = 0; i < info->dlpi_phnum; ++i) {
+    const auto& part = info->dlpi_phdr[i];
+    if (part.p_type != PT_LOAD) continue;
+    uintptr_t start = info->dlpi_addr + part.p_vaddr, end = start + part.p_memsz;
+    if (start < low) low = start;
+    if (end > high) high = end;
+  }
+  if (at < low || at >= high) return 0;
+  module_low = (const char*)low;
+  for (int i = 0; i < info->dlpi_phnum && readable_count < max_ranges; ++i) {
+    const auto& part = info->dlpi_phdr[i];
+    bool constant =
+        (part.p_type == PT_LOAD && !(part.p_flags & PF_W)) || part.p_type == PT_GNU_RELRO;
+    const char* start = (const char*)(info->dlpi_addr + part.p_vaddr);
+    if (constant) readable[readable_count++] = {start, start + part.p_memsz};
+  }
+  return 1;
+}
+
+double now() {
+  timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+bool is_write(Touch how) { return how != Touch::read && how != Touch::volatile_read; }
+bool is_atomic(Touch how) {
+  return how == Touch::atomic || how == Touch::atomic_write || how == Touch::volatile_write;
+}
+const char* verb(Touch how) {
+  return how == Touch::atomic || how == Touch::atomic_write ? "atomic"
+         : is_write(how)                                    ? "write"
+                                                            : "read";
+}
+
+bool ordered(const Access& before) {
+  if (before.block != block_number)
+    return before.block < seen_by.size() && seen_by[before.block] == block_number + 1;
+  if (before.thread == current->number || before.barrier != barrier_number) return true;
+  // The lane's step had ended where a __syncwarp() told this thread of it.
+  return before.thread / 32u == current->warp && current->seen[before.thread % 32] > before.step;
+}
+
+void report_race(const Region& region, size_t offset, const char* now_does, const char* then_did,
+                 const Access& then, const void* pc) {
+  unsigned block = then.block, thread = then.thread;
+  Index grid = sim_grid_extent, extent = sim_block_extent;
+  fault(race, pc, module_low + then.pc,
+        "%s of %s, byte %zu, races with the %s by block (%u,%u,%u) thread (%u,%u,%u)", now_does,
+        region.buffer.name, offset, then_did, block % grid.x, block / grid.x % grid.y,
+        block / grid.x / grid.y, thread % extent.x, thread / extent.x % extent.y,
+        thread / extent.x / extent.y);
+}
+
+void keep_read(Cell& cell, const Access& me) {
+  bool replace = !cell.read[0] || ordered(cell.reads[0]);
+  int slot = replace ? 0 : 1;
+  cell.reads[slot] = me, cell.read[slot] = true;
+}
+
+void check_races(const Region& region, Cell& cell, size_t offset, Touch how, const void* pc) {
+  Access me = {block_number, barrier_number, (uint16_t)current->number,
+               current->seen[current->lane], (uint32_t)((const char*)pc - module_low)};
+  // Atomics and volatile accesses do not race among themselves.
+  bool tolerant = is_atomic(how) || how == Touch::volatile_read;
+  if (cell.written && !(tolerant && cell.written_atomically) && !ordered(cell.write)) {
+    report_race(region, offset, verb(how), cell.written_atomically ? "atomic" : "write", cell.write,
+                pc);
+    cell.written = cell.read[0] = cell.read[1] = false;
+  }
+  if (!is_write(how)) {
+    if (how == Touch::read) keep_read(cell, me);
+    return;
+  }
+  for (int i = 0; i < 2; ++i) {
+    if (!cell.read[i] || ordered(cell.reads[i])) continue;
+    report_race(region, offset, verb(how), "read", cell.reads[i], pc);
+    cell.read[0] = cell.read[1] = false;
+  }
+  cell.write = me, cell.written = true, cell.written_atomically = is_atomic(how);
+  if (!is_atomic(how)) cell.read[0] = cell.read[1] = false;
+}
+
+// Cells half as large, where an access does not fill the present ones.
+void refine(Region& region) {
+  size_t count = (region.buffer.bytes + region.granule - 1) / region.granule;
+  Cell* halves = (Cell*)calloc(2 * count, sizeof(Cell));
+  for (size_t i = 0; i < count; ++i) halves[2 * i] = halves[2 * i + 1] = region.cells[i];
+  free(region.cells);
+  region.cells = halves, region.granule /= 2;
+}
+
+void poison(Region& region) { memset(region.buffer.start, 0xff, region.buffer.bytes); }
+
+void begin_using(Region& region) {
+  size_t count = (region.buffer.bytes + region.granule - 1) / region.granule;
+  region.cells = (Cell*)calloc(count, sizeof(Cell));
+  if (region.buffer.is_shared) poison(region);
+}
+
+void check_initialised(Region& region, size_t offset, size_t bytes, Touch how, const void* pc) {
+  bool reads = !is_write(how) || how == Touch::atomic;
+  if (region.buffer.is_shared) {
+    for (size_t c = offset / region.granule; c <= (offset + bytes - 1) / region.granule; ++c) {
+      Cell& cell = region.cells[c];
+      if (cell.owner == block_number + 1) continue;
+      cell = Cell();
+      cell.owner = block_number + 1;  // reported once, then taken for written
+      if (reads)
+        fault(uninitialised, pc, nullptr, "%s of %s, byte %zu, which the block has not written",
+              verb(how), region.buffer.name, offset);
+    }
+  } else if (region.buffer.initialised) {
+    uint8_t* known = region.buffer.initialised + offset;
+    if (reads && memchr(known, 0, bytes))
+      fault(uninitialised, pc, nullptr, "%s of %s, byte %zu, which nothing has written", verb(how),
+            region.buffer.name, offset);
+    memset(known, 1, bytes);
+  }
+}
+
+Region* find_region(const char* p) {
+  if (recent && (size_t)(p - recent->buffer.start) < recent->buffer.bytes) return recent;
+  auto past = std::upper_bound(regions.begin(), regions.end(), p,
+                               [](const char* at, const Region& r) { return at < r.buffer.start; });
+  if (past == regions.begin()) return nullptr;
+  Region* region = &*(past - 1);
+  return (size_t)(p - region->buffer.start) < region->buffer.bytes ? recent = region : nullptr;
+}
+
+// An access outside of everything the kernel was given.
+void check_stray(const char* p, size_t bytes, Touch how, const void* pc) {
+  for (int i = 0; i < readable_count; ++i) {
+    if (p < readable[i].low || p >= readable[i].high) continue;
+    if (!is_write(how)) return;
+    fault(const_write, pc, nullptr, "%s of %zu bytes of constant data", verb(how), bytes);
+    abandon();
+  }
+  if (in_stacks(p)) {
+    fault(out_of_bounds, pc, nullptr, "%s of %zu bytes of another thread's local variables",
+          verb(how), bytes);
+    abandon();
+  }
+  const Region* nearest = nullptr;
+  size_t distance = ~(size_t)0;
+  for (const Region& region : regions) {
+    const Buffer& b = region.buffer;
+    size_t d = p < b.start ? (size_t)(b.start - p) : (size_t)(p - b.start) - b.bytes;
+    if (d < distance) distance = d, nearest = &region;
+  }
+  if (p < (const char*)4096)
+    fault(out_of_bounds, pc, nullptr, "%s of %zu bytes through a null pointer", verb(how), bytes);
+  else if (nearest)
+    fault(out_of_bounds, pc, nullptr, "%s of %zu bytes, %zu bytes %s %s (%llu bytes)", verb(how),
+          bytes, distance, p < nearest->buffer.start ? "before the start of" : "past the end of",
+          nearest->buffer.name, (unsigned long long)nearest->buffer.bytes);
+  else
+    fault(out_of_bounds, pc, nullptr, "%s of %zu bytes at %p", verb(how), bytes, (const void*)p);
+  abandon();
+}
+
+void check_deadline(const void* pc) {
+  until_clock = 1 << 20;
+  if (now() < deadline) return;
+  fault(hang, pc, nullptr, "the launch has not ended in its time");
+  abandon();
+}
+
+}  // namespace
+
+void start_checking(const Buffer* buffers, int count, const void* module, double seconds) {
+  checking = true;
+  regions.clear(), readable_count = 0, recent = nullptr;
+  for (int i = 0; i < count; ++i)
+    if (buffers[i].bytes) regions.push_back({buffers[i], nullptr, (size_t)buffers[i].granule});
+  std::sort(regions.begin(), regions.end(),
+            [](const Region& a, const Region& b) { return a.buffer.start < b.buffer.start; });
+  dl_iterate_phdr(find_module, const_cast<void*>(module));
+  deadline = now() + seconds, until_clock = 1 << 20;
+  published.clear(), seen_by.clear();
+}
+
+void stop_checking() {
+  for (Region& region : regions) free(region.cells);
+  regions.clear(), checking = false;
+}
+
+// What a block left in shared memory is not there for the next. Arrays that no block of this
+// launch has used are left alone: a unit may hold those of many kernels.
+void start_block_checking() {
+  for (Region& region : regions)
+    if (region.buffer.is_shared && region.cells) poison(region);
+}
+
+uint64_t touched_shared_bytes() {
+  uint64_t sum = 0;
+  for (const Region& region : regions)
+    if (region.buffer.is_shared && region.cells && region.buffer.start != sim_dynamic_shared)
+      sum += region.buffer.bytes;
+  return sum;
+}
+
+void touch(const void* address, size_t bytes, Touch how, const void* pc) {
+  if (!checking || !current || !bytes) return;
+  const char* p = (const char*)address;
+  if (on_stack(*current, p)) return;
+  if (--until_clock == 0) check_deadline(pc);
+  Region* region = find_region(p);
+  if (!region) return check_stray(p, bytes, how, pc);
+  size_t offset = (size_t)(p - region->buffer.start);
+  if (bytes > region->buffer.bytes - offset) {
+    fault(out_of_bounds, pc, nullptr,
+          "%s of %zu bytes, of which %zu lie past the end of %s (%llu bytes)", verb(how), bytes,
+          bytes - (size_t)(region->buffer.bytes - offset), region->buffer.name,
+          (unsigned long long)region->buffer.bytes);
+    abandon();
+  }
+  if ((bytes & (bytes - 1)) == 0 && bytes <= 16 && ((uintptr_t)p & (bytes - 1))) {
+    fault(misaligned, pc, nullptr, "%s of %zu bytes at byte %zu of %s", verb(how), bytes, offset,
+          region->buffer.name);
+    abandon();
+  }
+  if (is_write(how) && region->buffer.is_const) {
+    fault(const_write, pc, nullptr, "%s of %s, which the kernel takes as const", verb(how),
+          region->buffer.name);
+    abandon();
+  }
+  if (!region->cells) begin_using(*region);
+  while (region->granule > 1 && ((offset | bytes) & (region->granule - 1))) refine(*region);
+  check_initialised(*region, offset, bytes, how, pc);
+  size_t last = (offset + bytes - 1) / region->granule;
+  for (size_t c = offset / region->granule; c <= last; ++c)
+    check_races(*region, region->cells[c], offset, how, pc);
+  maybe_yield();
+}
+
+// Between blocks: acquire what was published at this address, and publish what a fence precedes.
+static void carry_order(const void* address) {
+  auto found = published.find(address);
+  if (found != published.end()) {
+    size_t blocks = (size_t)sim_grid_extent.x * sim_grid_extent.y * sim_grid_extent.z;
+    if (seen_by.size() < blocks) seen_by.resize(blocks);
+    for (unsigned block : found->second) seen_by[block] = block_number + 1;
+  }
+  if (!current->fenced) return;
+  auto& list = published[address];
+  if (list.empty() || list.back() != block_number) list.push_back(block_number);
+}
+
+}  // namespace sim
+
+using namespace sim;
+
+SIM_API void sim_fence() {
+  if (current) current->fenced = true;
+}
+
+SIM_API void sim_atomic(const void* address, size_t bytes, int reads, const void* caller) {
+  if (!checking || !current) return;
+  touch(address, bytes, reads ? Touch::atomic : Touch::atomic_write, caller);
+  carry_order(address);
+}

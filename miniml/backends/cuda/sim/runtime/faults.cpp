@@ -1,0 +1,49 @@
+// The list of faults of a launch: one for each kind and place.
+#include "runtime.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+SIM_API sim::Index sim_block_index;
+
+namespace sim {
+
+Fault* fault_list;
+int fault_count, fault_capacity;
+
+static Fault* new_fault(Kind kind, const void* pc, const char* file, int line) {
+  for (int i = 0; i < fault_count; ++i) {
+    const Fault& f = fault_list[i];
+    if (f.kind == kind && f.pc == (uint64_t)pc && f.line == line) return nullptr;
+  }
+  if (fault_count == fault_capacity) return nullptr;
+  Fault& f = fault_list[fault_count++];
+  f.kind = kind, f.line = line, f.pc = (uint64_t)pc, f.other_pc = 0;
+  f.block = sim_block_index;
+  f.thread = current ? current->thread : Index{0, 0, 0};
+  strncpy(f.file, file ? file : "", sizeof f.file - 1);
+  f.file[sizeof f.file - 1] = 0;
+  return &f;
+}
+
+void fault_at(Kind kind, const char* file, int line, const char* format, ...) {
+  Fault* f = new_fault(kind, nullptr, file, line);
+  if (!f) return;
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(f->text, sizeof f->text, format, arguments);
+  va_end(arguments);
+}
+
+void fault(Kind kind, const void* pc, const void* other_pc, const char* format, ...) {
+  Fault* f = new_fault(kind, pc, nullptr, 0);
+  if (!f) return;
+  f->other_pc = (uint64_t)other_pc;
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(f->text, sizeof f->text, format, arguments);
+  va_end(arguments);
+}
+
+}  // namespace sim

@@ -1,0 +1,63 @@
+"""How the simulator runs: mode, schedule, seed; one value per context."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from typing import Any
+
+MODES = ("check", "fast")
+SCHEDULES = ("forward", "reverse", "shuffled")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """mode: "check" looks at every access of memory, "fast" at none.
+    schedule: the order of blocks, and of the threads of a block.
+    seed: of the "shuffled" schedule, which may also change threads at any checked access.
+    deferred: launches wait in their stream until something synchronises with it, as on a GPU.
+    seconds: after which a launch in check mode counts as hung.
+    """
+
+    mode: str = "check"
+    schedule: str = "forward"
+    seed: int = 0
+    deferred: bool = False
+    seconds: float = 60.0
+
+    def __post_init__(self) -> None:
+        if self.mode not in MODES:
+            raise ValueError(f"mode {self.mode!r} of the CUDA simulator; one of {MODES}")
+        if self.schedule not in SCHEDULES:
+            raise ValueError(
+                f"schedule {self.schedule!r} of the CUDA simulator; one of {SCHEDULES}"
+            )
+
+
+def _initial() -> Settings:
+    """MINIML_SIM is a mode; MINIML_SIM_SCHEDULE a schedule, with a seed as in shuffled:3."""
+    schedule, _, seed = os.environ.get("MINIML_SIM_SCHEDULE", "forward").partition(":")
+    return Settings(os.environ.get("MINIML_SIM", "check"), schedule, int(seed or 0))
+
+
+_default = _initial()
+_here: ContextVar[Settings | None] = ContextVar("miniml_cuda_sim", default=None)
+
+
+def current() -> Settings:
+    """The settings of this context."""
+    return _here.get() or _default
+
+
+@contextmanager
+def using(**changes: Any) -> Iterator[Settings]:
+    """Other settings inside a `with`, in this context only."""
+    settings = replace(current(), **changes)
+    token = _here.set(settings)
+    try:
+        yield settings
+    finally:
+        _here.reset(token)

@@ -1,0 +1,68 @@
+"""The symbols of a compiled unit: where its kernels, shared arrays and variables stand."""
+
+from __future__ import annotations
+
+import re
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+_SYMBOL = np.dtype(
+    [("name", "<u4"), ("info", "u1"), ("other", "u1"), ("section", "<u2"), ("value", "<u8"),
+     ("size", "<u8")]
+)  # fmt: skip
+_SECTION = struct.Struct("<IIQQQQIIQQ")
+_OBJECT, _SYMTAB, _WRITABLE = 1, 2, 1
+# A static local in the names of C++: _ZZ, the function, E, the variable's name with its length.
+_LOCAL = re.compile(r"_ZZ.*E(\d+)(\w+?)(?:_\d+|__\d+_)?$")
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """Memory of a unit: address in the file, bytes, the name in the source, __shared__ or not."""
+
+    address: int
+    nbytes: int
+    name: str
+    shared: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Symbols:
+    """anchor: the address in the file of sim_anchor, from which the others are reached."""
+
+    anchor: int
+    kernels: tuple[str, ...]
+    variables: tuple[Variable, ...]
+
+
+def read(path: Path) -> Symbols:
+    """The symbols of a shared library (64-bit ELF, little-endian)."""
+    data = path.read_bytes()
+    (start,) = struct.unpack_from("<Q", data, 0x28)
+    size, count = struct.unpack_from("<HH", data, 0x3A)
+    sections = [_SECTION.unpack_from(data, start + i * size) for i in range(count)]
+    table = next(s for s in sections if s[1] == _SYMTAB)
+    names = sections[table[6]]
+    symbols = np.frombuffer(data, _SYMBOL, table[5] // _SYMBOL.itemsize, table[4])
+    anchor, kernels, variables = 0, [], []
+    for name_at, info, _, section, value, nbytes in symbols.tolist():
+        begin = names[4] + name_at
+        name = data[begin : data.index(b"\0", begin)].decode()
+        if name == "sim_anchor":
+            anchor = value
+        elif name.startswith("sim_enter_"):
+            kernels.append(name.removeprefix("sim_enter_"))
+        elif info & 15 == _OBJECT and nbytes and 0 < section < count:
+            if sections[section][2] & _WRITABLE and not name.startswith(("_ZG", "_DYNAMIC", "__")):
+                variables.append(_variable(name, value, nbytes))
+    return Symbols(anchor, tuple(sorted(kernels)), tuple(variables))
+
+
+def _variable(symbol: str, address: int, nbytes: int) -> Variable:
+    shared = symbol.startswith("_ZZ")
+    found = _LOCAL.match(symbol) if shared else None
+    name = found.group(2)[: int(found.group(1))] if found else symbol
+    return Variable(address, nbytes, name, shared)

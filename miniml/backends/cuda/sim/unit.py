@@ -1,0 +1,130 @@
+"""From the text of CUDA C to a shared library: what is rewritten, which flags, which kernels."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from ....errors import CompileError
+from . import toolchain
+
+NAME = "kernel.cu"  # what the user's text is called in messages, unless it has #line directives
+
+_GCC_CHECKS = (
+    "-fsanitize=thread", "--param=tsan-distinguish-volatile=1",
+    "--param=tsan-instrument-func-entry-exit=0",
+)  # fmt: skip
+_CLANG_CHECKS = (
+    "-fsanitize=thread", "-mllvm", "-tsan-distinguish-volatile=1",
+    "-mllvm", "-tsan-instrument-func-entry-exit=0",
+)  # fmt: skip
+_UNDEFINED = (
+    "-fsanitize=bounds,shift,signed-integer-overflow,alignment,float-cast-overflow,"
+    "integer-divide-by-zero"
+)
+# -O1: accesses stay on their lines, and no call is the last jump of a function.
+# DWARF 4: in version 5 the first #line directive does not name the file.
+_FLAGS = {
+    "fast": ("-O2", "-g1", "-gdwarf-4", "-fwrapv"),
+    "check": ("-O1", "-g1", "-gdwarf-4", "-DSIM_CHECK", _UNDEFINED),
+}
+# Nothing of the host is included: NVRTC has no host headers either.
+_COMMON = (
+    "-std=c++17", "-x", "c++", "-nostdinc", "-nostdinc++", "-fPIC", "-fvisibility=hidden",
+    "-fno-strict-aliasing", "-fno-threadsafe-statics", "-fno-exceptions", "-fno-rtti",
+    "-ffp-contract=off", "-fno-omit-frame-pointer", "-w",
+)  # fmt: skip
+
+# The keywords of CUDA stay as they are while names are looked for.
+_COMMON_NAMES = (
+    "-std=c++17",
+    "-nostdinc",
+    "-D__CUDACC__",
+    "-D__CUDACC_RTC__",
+    "-D__CUDA_ARCH__=900",
+)
+
+_DYNAMIC_SHARED = re.compile(
+    r"extern\s+__shared__\s+((?:__align__\s*\(\s*\w+\s*\)\s*)?)([\w:<> ]+?)\s+(\w+)\s*\[\s*\]\s*;"
+)
+_DYNAMIC_DECLARED = r"\2* \3 = (\2*)sim_dynamic_shared;"
+_BOUNDS = r"__launch_bounds__\s*\(((?:[^()]|\((?:[^()]|\([^()]*\))*\))*)\)"
+_KERNEL = re.compile(
+    rf"__global__\s+(?:static\s+|inline\s+)*(?:{_BOUNDS}\s*)?void\s+(?:{_BOUNDS}\s*)?(\w+)\s*\("
+)
+_TEMPLATE = re.compile(r"template\s*<[^;{}]*>\s*$")
+
+
+def passed_options(options: Sequence[str]) -> list[str]:
+    """Of the options for NVRTC those that say something to a C++ compiler too: macros, folders."""
+    passed = []
+    for option in options:
+        if option.startswith(("-D", "-U", "-I")):
+            passed.append(option)
+        elif option.startswith("--define-macro="):
+            passed.append("-D" + option.split("=", 1)[1])
+        elif option.startswith("--include-path="):
+            passed.append("-I" + option.split("=", 1)[1])
+    return passed
+
+
+def build(code: str, options: Sequence[str], mode: str) -> Path:
+    """The shared library with the kernels of `code`, compiled unless the cache has it.
+
+    CompileError: the text is no CUDA C; its message is the compiler's log with the user's lines.
+    """
+    passed = passed_options(options)
+    flags = [*_COMMON, *_FLAGS[mode]]
+    target = toolchain.cache_folder() / f"{mode}-{toolchain.digest(code, repr(passed), *flags)}.so"
+    if not target.exists():
+        if mode == "check":
+            flags += _CLANG_CHECKS if toolchain.is_clang() else _GCC_CHECKS
+        _compile(target, code, passed, flags)
+    return target
+
+
+def _compile(target: Path, code: str, passed: list[str], flags: list[str]) -> None:
+    text = _DYNAMIC_SHARED.sub(_in_one_line, code)
+    exports = "".join(f"SIM_KERNEL({name}, {bound})\n" for name, bound in kernels(code, passed))
+    unit = f'#line 1 "{NAME}"\n{text}\n#line 1 "entries"\n{exports}'
+    include = [f"-I{toolchain.INCLUDE}", "-include", "cuda_sim.h"]
+    library = toolchain.runtime_library()
+    # Without -nostdlib the sanitizers' own libraries would be linked; ours takes their place.
+    link = ["-shared", "-nostdlib", "-x", "none", str(library), "-Wl,-rpath,$ORIGIN"]
+    try:
+        toolchain.build(target, [*flags, *passed, *include, "-", *link], unit)
+    except CompileError as error:
+        raise CompileError(f"the CUDA source does not compile:\n{error}") from None
+
+
+def _in_one_line(found: re.Match[str]) -> str:
+    """The declaration of dynamic shared memory as a pointer; the lines below keep their numbers."""
+    return found.expand(_DYNAMIC_DECLARED) + "\n" * found.group(0).count("\n")
+
+
+def kernels(code: str, passed: Sequence[str] = ()) -> list[tuple[str, str]]:
+    """The kernels of a text, after its macros: (name, the expression of its launch bound or 0)."""
+    if "__global__" not in code:
+        return []
+    include = [f"-I{toolchain.INCLUDE}"]
+    plain = toolchain.run(
+        ["-E", "-P", "-x", "c++", *_COMMON_NAMES, *passed, *include, "-"],
+        code,
+    )
+    found = []
+    for match in _KERNEL.finditer(plain):
+        if not _TEMPLATE.search(plain, max(0, match.start() - 300), match.start()):
+            bound = match.group(1) or match.group(2) or "0"
+            found.append((match.group(3), _first(bound)))
+    return list(dict(found).items())
+
+
+def _first(expressions: str) -> str:
+    """The first of the expressions between commas that stand outside parentheses."""
+    depth = 0
+    for i, c in enumerate(expressions):
+        depth += (c in "(<") - (c in ")>")
+        if c == "," and depth == 0:
+            return expressions[:i]
+    return expressions

@@ -1,0 +1,6 @@
+"""Kernels that are right, and what breaks each of them: the faults the simulator must report."""
+
+from . import bounds, meetings, memory, numbers, races
+from .case import Case
+
+CASES: tuple[Case, ...] = races.CASES + bounds.CASES + memory.CASES + meetings.CASES + numbers.CASES

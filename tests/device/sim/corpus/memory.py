@@ -1,0 +1,74 @@
+"""Misaligned, uninitialised and constant memory."""
+
+import numpy as np
+
+from .case import Case, e, f, n32, z
+
+# fmt: off
+CASES = (
+    Case("vector_off_by_one", "misaligned", """
+@(const float* x, float* y) {
+  int k = threadIdx.x;
+  *(float4*)(y + 4 * k) = *(const float4*)(x + 4 * k); //!
+}""", ("(x + 4 * k)", "(x + 4 * k + 1)"), lambda: (f(64), e(64)), block=(8,)),
+    Case("double_in_bytes", "misaligned", """
+@(unsigned char* raw, double* y) {
+  y[threadIdx.x] = ((const double*)(raw + 8))[threadIdx.x]; //!
+}""", ("raw + 8", "raw + 4"), lambda: (z(128, np.uint8), e(8, np.float64)), block=(8,)),
+    Case("view_at_odd_bytes", "misaligned", """
+@(const unsigned char* raw, int* y) {
+  y[threadIdx.x] = *(const int*)(raw + 4 * threadIdx.x); //!
+}""", ("", ""), lambda: (z(64, np.uint8)[4:40], e(8, n32)), block=(8,),
+         broken_args=lambda: (z(64, np.uint8)[1:40], e(8, n32))),
+    Case("partials_of_absent_warps", "uninitialised", """
+@(const float* x, float* y) {
+  __shared__ float part[32];
+  int lane = threadIdx.x & 31, w = threadIdx.x >> 5;
+  if (lane == 0) part[w] = x[threadIdx.x];
+  __syncthreads();
+  y[threadIdx.x] = lane < 2 ? part[lane] : 0; //!
+}""", ("lane < 2 ? part[lane] : 0", "part[lane]"), lambda: (f(64), e(64))),
+    Case("sum_into_nothing", "uninitialised", """
+@(const float* x, float* y) {
+  atomicAdd(y, x[threadIdx.x]); //!
+}""", ("", ""), lambda: (f(64), z(1)), broken_args=lambda: (f(64), e(1))),
+    Case("accumulates_into_output", "uninitialised", """
+@(const float* x, float* y) {
+  y[threadIdx.x] = 2 * x[threadIdx.x]; //!
+}""", ("y[threadIdx.x] =", "y[threadIdx.x] +="), lambda: (f(64), e(64))),
+    Case("dynamic_never_written", "uninitialised", """
+@(const float* x, float* y) {
+  extern __shared__ float s[];
+  s[threadIdx.x] = x[threadIdx.x];
+  __syncthreads();
+  y[threadIdx.x] = s[threadIdx.x]; //!
+}""", ("s[threadIdx.x] = x[threadIdx.x];",
+         "if (threadIdx.x < 60) s[threadIdx.x] = x[threadIdx.x];"),
+         lambda: (f(64), e(64)), shared_mem=256),
+    Case("workspace_of_last_block", "uninitialised", """
+@(float* work, float* y) {
+  work[blockIdx.x * 32 + threadIdx.x] = 1;
+  y[blockIdx.x * 32 + threadIdx.x] = work[blockIdx.x * 32 + threadIdx.x]; //!
+}""", ("work[blockIdx.x * 32 + threadIdx.x] = 1", "if (blockIdx.x == 0) work[threadIdx.x] = 1"),
+         lambda: (e(64), e(64)), grid=(2,), block=(32,)),
+    Case("shared_of_the_block_before", "uninitialised", """
+@(float* y) {
+  __shared__ float s[32];
+  s[threadIdx.x] = threadIdx.x;
+  y[blockIdx.x * 32 + threadIdx.x] = s[threadIdx.x]; //!
+}""", ("s[threadIdx.x] = threadIdx.x", "if (blockIdx.x % 2 == 0) s[threadIdx.x] = threadIdx.x"),
+         lambda: (e(128),), grid=(4,), block=(32,)),
+    Case("writes_its_input", "const-write", """
+@(const float* x, float* y) {
+  float* out = y;
+  out[threadIdx.x] = 2 * x[threadIdx.x]; //!
+}""", ("out = y", "out = const_cast<float*>(x)"), lambda: (f(64), e(64))),
+    Case("writes_a_table", "const-write", """
+__constant__ float weights_of_table[4] = {1, 2, 3, 4};
+@(float* y) {
+  float copy[4];
+  float* table = threadIdx.x < 64 ? copy : const_cast<float*>(weights_of_table);
+  table[threadIdx.x & 3] = 0; //!
+  y[threadIdx.x] = weights_of_table[threadIdx.x & 3];
+}""", ("threadIdx.x < 64", "threadIdx.x < 1"), lambda: (e(64),)),
+)

@@ -1,0 +1,47 @@
+"""Every CUDA kernel of the library against the reference of its row in tests/opinfo."""
+
+from pathlib import Path
+
+import pytest
+
+from miniml.backends import registry
+from miniml.backends.device import get_device
+from tests.conftest import DEEP
+from tests.frame.calls import rng_of
+from tests.frame.completeness import library
+from tests.frame.device import check_device, check_device_layouts, chosen
+from tests.opinfo import ROWS
+
+CASES = [(row, dtype) for row in ROWS for dtype in chosen(row, DEEP)]
+
+
+@pytest.mark.parametrize(
+    ("row", "dtype"), CASES, ids=[f"{row.primitive.name}-{dtype}" for row, dtype in CASES]
+)
+def test_kernel(row, dtype, device):
+    name = row.primitive.name
+    check_device(row, dtype, rng_of(name, dtype), device)
+    check_device_layouts(row, dtype, rng_of(name, dtype), device)
+
+
+def lacking():
+    """The signatures of built-in CPU kernels for which CUDA has none."""
+    get_device("cuda-sim")
+    found = []
+    for primitive in library():
+        on_cuda = {str(e.signature) for e in registry.table.get((primitive.name, "cuda"), [])}
+        found += [
+            f"{primitive.name} {entry.signature}"
+            for entry in registry.table.get((primitive.name, "cpu"), [])
+            if entry.provider == registry.BUILTIN and str(entry.signature) not in on_cuda
+        ]
+    return found
+
+
+def test_the_document_says_what_is_lacking():
+    (line,) = (
+        text
+        for text in (Path(__file__).parents[2] / "docs" / "cuda.md").read_text().splitlines()
+        if text.startswith("Primitives or signatures that the CPU has and CUDA lacks: ")
+    )
+    assert line.endswith(f": {', '.join(lacking()) or 'none'}.")

@@ -1,0 +1,190 @@
+"""Tensors, calls, programs and training on a CUDA device, against the CPU."""
+
+import signal
+
+import numpy as np
+import pytest
+
+import miniml as ml
+from miniml import nn, ops, optim
+from miniml.errors import DeviceError, NonFiniteError, OutOfRangeError
+from miniml.grad import GradOperation, grad
+from miniml.runtime import device_steps
+
+
+def numbers(*shape, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+class TestTensors:
+    @pytest.mark.parametrize("dtype", ["bool", "int8", "uint64", "float16", "bfloat16", "float64"])
+    def test_data_go_there_and_back(self, on_device, dtype):
+        data = np.arange(6).reshape(2, 3).astype(ml.Tensor([0.0]).astype(dtype).asnumpy().dtype)
+        t = ml.Tensor(data)
+        assert (t.device, t.shape, t.dtype) == (on_device, (2, 3), data.dtype)
+        assert np.array_equal(t.asnumpy(), data)
+        assert np.array_equal(t.to("cpu").to(on_device).asnumpy(), data)
+
+    @pytest.mark.parametrize("shape", [(), (0,), (2, 0, 3)])
+    def test_nothing_and_one_element_do_too(self, on_device, shape):
+        data = np.full(shape, 3.0, np.float32)
+        assert np.array_equal((ml.Tensor(data) + 1).asnumpy(), data + 1)
+
+    def test_a_tensor_stays_where_it_was_made(self, device):
+        x = ml.Tensor([1.0, 2.0], device=device)
+        assert (x * 2).device == device
+        assert repr(x).endswith(f"device={device})")
+        assert float(x[1]) == 2.0
+
+    @pytest.mark.parametrize(
+        "look",
+        [
+            lambda x: x.T,
+            lambda x: x[1:, ::2],
+            lambda x: x[:, ::-1],
+            lambda x: x.reshape(4, -1),
+            lambda x: x.T.reshape(2, 6),
+            lambda x: ops.broadcast_to(x[:, None], (3, 2, 4)),
+        ],
+        ids=["transposed", "sliced", "flipped", "reshaped", "copied", "broadcast"],
+    )
+    def test_views(self, on_device, look):
+        data = numbers(3, 4)
+        on_cpu = look(ml.Tensor(data, device="cpu")).asnumpy()
+        seen = look(ml.Tensor(data))
+        assert np.array_equal(seen.asnumpy(), on_cpu)
+        assert np.array_equal((seen * 2).asnumpy(), on_cpu * 2)
+
+    def test_two_devices_are_refused_by_name(self, device):
+        x, y = ml.Tensor([1.0], device=device), ml.Tensor([1.0], device="cpu")
+        with pytest.raises(DeviceError, match=f"Add got tensors on two devices, {device} and cpu"):
+            x + y
+        with pytest.raises(DeviceError, match="Add got tensors on two devices"):
+            ml.jit(lambda a: a + y)(x)
+
+
+class TestPrograms:
+    def test_eager_is_graph(self, on_device):
+        x, w = ml.Tensor(numbers(4, 3)), ml.Tensor(numbers(3, 5, seed=1))
+
+        def f(x, w):
+            h = ops.tanh(ops.matmul(x, w))
+            return ops.sum(h * ops.softmax(h.T).T, 0), h[1:, ::2].reshape(-1)
+
+        for eager, graph in zip(f(x, w), ml.jit(f)(x, w)):
+            assert np.allclose(eager.asnumpy(), graph.asnumpy(), rtol=1e-6, atol=1e-7)
+
+    def test_arrays_follow_the_tensors(self, device):
+        x = ml.Tensor([1.0, 2.0], device=device)
+        out = ml.jit(ops.add)(x, np.float32([3.0, 4.0]))
+        assert out.device == device
+        assert out.tolist() == [4.0, 6.0]
+
+    def test_one_function_serves_two_devices(self, device):
+        f = ml.jit(lambda x: x * 2)
+        for where in ("cpu", device, "cpu", device):
+            out = f(ml.Tensor([1.0, 2.0], device=where))
+            assert (out.device, out.tolist()) == (where, [2.0, 4.0])
+
+    def test_outputs_are_the_callers_own(self, on_device):
+        f = ml.jit(lambda x: (x, x + 1))
+        x = ml.Tensor([1.0])
+        first = f(x)
+        f(ml.Tensor([5.0]))
+        assert [t.item() for t in first] == [1.0, 2.0]
+
+    def test_parameters_swap_their_values(self, on_device):
+        a, b = ml.Parameter(np.float32([1, 2])), ml.Parameter(np.float32([3, 4]))
+
+        def swap(x):
+            old = a + 0
+            ops.assign(a, b)
+            ops.assign(b, old)
+            return x
+
+        ml.jit(swap)(ml.Tensor([0.0]))
+        assert (a.tolist(), b.tolist()) == ([3.0, 4.0], [1.0, 2.0])
+
+    def test_branches_and_loops(self, on_device):
+        f = ml.jit(lambda x: ops.cond(ops.sum(x) > 0, lambda v: v * 2, lambda v: -v, x))
+        assert f(ml.Tensor([1.0, 2.0])).tolist() == [2.0, 4.0]
+        assert f(ml.Tensor([-1.0, -2.0])).tolist() == [1.0, 2.0]
+        g = ml.jit(lambda x: ops.while_loop(lambda v: ops.sum(v) < 100, lambda v: v * 2, x))
+        assert g(ml.Tensor([1.0, 2.0])).tolist() == [64.0, 128.0]
+
+    def test_random_draws_are_the_bits_of_the_cpu(self, device):
+        drawn = {}
+        for where in ("cpu", device):
+            ml.manual_seed(3)
+            with ml.context(device_target=where):
+                draw = ml.jit(lambda x: x + ops.uniform((3, 5)))
+                zero = ml.Tensor(np.zeros((3, 5), np.float32))
+                drawn[where] = [draw(zero).asnumpy(), draw(zero).asnumpy()]
+                drawn[where].append(ops.bernoulli((7,), 0.3).asnumpy())
+        assert all(map(np.array_equal, drawn["cpu"], drawn[device]))
+
+    def test_a_nan_is_found_where_it_is_made(self, on_device):
+        with ml.context(check_nan=True), pytest.raises(NonFiniteError, match="Log made NaN") as e:
+            ml.jit(lambda x: ops.exp(ops.log(x)))(ml.Tensor([-1.0]))
+        assert "ops.exp(ops.log(x))" in "".join(e.value.__notes__)
+
+    def test_an_index_outside_is_refused(self):
+        with ml.context(device_target="cuda-sim"):
+            x = ml.Tensor([1.0, 2.0])
+            with pytest.raises(OutOfRangeError, match="Gather got index 5 for an axis of extent 2"):
+                ops.gather(x, np.array([0, 5]))
+
+    def test_ctrl_c_waits_for_the_end_of_the_updates(self):
+        done = []
+
+        def updates():
+            with device_steps.uninterrupted():
+                signal.raise_signal(signal.SIGINT)
+                done.append("all")
+
+        with pytest.raises(KeyboardInterrupt):
+            updates()
+        assert done == ["all"]
+
+
+class TestTraining:
+    def test_gradients_are_those_of_the_cpu(self, device):
+        def f(x, w):
+            return ops.sum(ops.sigmoid(ops.conv2d(x, w, padding=1)) ** 2)
+
+        x, w = numbers(2, 3, 5, 4), numbers(4, 3, 3, 3, seed=1)
+        wanted = grad(f, (0, 1))(ml.Tensor(x), ml.Tensor(w))
+        with ml.context(device_target=device):
+            came = grad(f, (0, 1))(ml.Tensor(x), ml.Tensor(w))
+            (again,) = GradOperation(get_all=True)(lambda x: f(x, ml.Tensor(w)))(ml.Tensor(x))
+        for right, found in zip((*wanted, wanted[0]), (*came, again)):
+            assert np.allclose(right.asnumpy(), found.asnumpy(), rtol=1e-5, atol=1e-5)
+
+    @pytest.mark.parametrize("compiled", [True, False], ids=["compiled", "op by op"])
+    def test_a_network_learns_as_on_the_cpu(self, device, compiled):
+        x, y = numbers(8, 1, 6, 6), np.arange(8) % 3
+        losses, weights = {}, {}
+        for where in ("cpu", device):
+            with ml.context(device_target=where, jit=compiled):
+                ml.manual_seed(0)
+                net = nn.Sequential(
+                    nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2),
+                    nn.Flatten(), nn.Dropout(0.25), nn.Dense(36, 3),
+                )  # fmt: skip
+                params = net.trainable_params()
+                step = ml.train_step(net, nn.CrossEntropyLoss(), optim.SGD(params, 0.1, 0.9))
+                losses[where] = [float(step(x, y)) for _ in range(3)]
+                assert all(p.device == where for p in net.get_parameters())
+                weights[where] = [p.asnumpy() for p in net.get_parameters()]
+        assert np.allclose(losses["cpu"], losses[device], rtol=1e-5)
+        for right, found in zip(weights["cpu"], weights[device]):
+            assert np.allclose(right, found, rtol=1e-4, atol=1e-5)
+
+    def test_a_network_moves(self, device):
+        net = nn.Dense(3, 2)
+        x = numbers(4, 3)
+        wanted = net(ml.Tensor(x)).asnumpy()
+        net.to(device)
+        assert np.allclose(net(ml.Tensor(x, device=device)).asnumpy(), wanted, rtol=1e-6)
+        with pytest.raises(DeviceError, match="two devices"):
+            net(ml.Tensor(x))

@@ -1,0 +1,224 @@
+"""Kernels of users: expressions, CUDA C with a launch rule, classes; and what is refused."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import miniml as ml
+from miniml import Kernel, Launch, Primitive, elementwise_kernel, kernel, raw_kernel
+from miniml.backends.cuda import load
+from miniml.backends.signature import ArraySpec
+from miniml.errors import (
+    CompileError,
+    DeclarationError,
+    DeviceError,
+    KernelNotFoundError,
+    LaunchError,
+    ShapeError,
+)
+
+ROW_SUM = """
+extern "C" __global__ void row_sum(const T* x, T_OUT0* out, long long n) {
+  __shared__ float parts[128];
+  float sum = 0;
+  for (long long i = threadIdx.x; i < n; i += blockDim.x) sum += x[blockIdx.x * n + i];
+  parts[threadIdx.x] = sum;
+  __syncthreads();
+  for (int half = 64; half > 0; half /= 2) {
+    if (threadIdx.x < half) parts[threadIdx.x] += parts[threadIdx.x + half];
+    __syncthreads();
+  }
+  if (threadIdx.x == 0) out[blockIdx.x] = parts[0];
+}
+"""
+
+
+class Swish2(Primitive):
+    """x / (1 + exp(-beta x))."""
+
+    beta: float = 1.0
+
+    def infer_shape(self, x):
+        return x
+
+    def infer_dtype(self, x):
+        return x
+
+
+class SumOfRows(Primitive):
+    """The sum of each row of a matrix."""
+
+    def infer_shape(self, x):
+        return x[:1]
+
+    def infer_dtype(self, x):
+        return x
+
+
+def rows(node):
+    n = node.inputs[0].shape
+    return Launch(grid=(n[0],), block=(128,), args=(np.int64(n[1]),), shared=0, workspace=())
+
+
+elementwise_kernel("Swish2", "x / (1.0f + exp(-beta * x))", "f->f", "d->d", "e->e")
+raw_kernel("SumOfRows", "f->f", "d->d", entry="row_sum", source=ROW_SUM, defines={}, launch=rows)
+
+
+class Doubled(Primitive):
+    """2 x, by way of a workspace."""
+
+    def infer_shape(self, x):
+        return x
+
+    def infer_dtype(self, x):
+        return x
+
+
+@kernel("Doubled", "cuda", "f->f")
+class DoubledKernel(Kernel):
+    """Two launches with scratch memory between them; the factor is uploaded once."""
+
+    text = """
+    extern "C" __global__ void scaled(const float* x, const float* by, float* out, long long n) {
+      long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
+      if (i < n) out[i] = x[i] * *by;
+    }
+    """
+
+    def prepare(self, node):
+        super().prepare(node)
+        self.function = node.device.compiler.function(self.text, "scaled")
+        self.factor = node.device.from_host(np.array(np.sqrt(2), np.float32))
+
+    def workspace(self):
+        return (ArraySpec(self.node.outputs[0].shape, np.dtype(np.float32)),)
+
+    def launch(self, inputs, workspace, outputs, stream):
+        for x, out in ((inputs[0], workspace[0]), (workspace[0], outputs[0])):
+            args = x.flat, self.factor.flat, out.flat, np.int64(x.size)
+            self.function((-(-x.size // 64),), (64,), args)
+
+
+class TestUsersKernels:
+    @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+    def test_an_expression(self, on_device, dtype):
+        x = np.linspace(-3, 3, 12).reshape(3, 4).astype(dtype)
+        came = Swish2(0.5)(ml.Tensor(x).T).asnumpy()
+        wide = x.T.astype(np.float64)
+        assert came.dtype == x.dtype
+        assert np.allclose(came, wide / (1 + np.exp(-0.5 * wide)), rtol=2e-3)
+
+    def test_attributes_are_arguments_not_text(self, on_device):
+        x = ml.Tensor([1.0])
+        compiler = ml.backends.device.get_device(on_device).compiler
+        Swish2(0.1)(x)
+        before = len(compiler._functions)
+        Swish2(0.2)(x)
+        assert len(compiler._functions) == before
+
+    @pytest.mark.parametrize("jit", [True, False], ids=["graph", "eager"])
+    def test_cuda_text_with_a_launch_rule(self, on_device, jit):
+        x = np.random.default_rng(0).standard_normal((5, 300)).astype(np.float32)
+        f = ml.jit(SumOfRows()) if jit else SumOfRows()
+        assert np.allclose(f(ml.Tensor(x)).asnumpy(), x.sum(1), rtol=1e-4, atol=1e-4)
+        turned = ml.Tensor(x.T.copy()).T  # the framework makes it contiguous
+        assert np.allclose(f(turned).asnumpy(), x.sum(1), rtol=1e-4, atol=1e-4)
+
+    def test_an_empty_launch_is_skipped(self, on_device):
+        assert SumOfRows()(ml.Tensor(np.zeros((0, 3), np.float32))).shape == (0,)
+
+    @pytest.mark.parametrize("jit", [True, False], ids=["graph", "eager"])
+    def test_a_class_with_workspace(self, on_device, jit):
+        f = ml.jit(Doubled()) if jit else Doubled()
+        assert np.allclose(f(ml.Tensor([1.0, 2.0, 3.0])).asnumpy(), [2, 4, 6])
+
+
+def broken(name, source, launch=rows, entry="f"):
+    """A primitive with a kernel of that text."""
+    made = type(name, (SumOfRows,), {"__doc__": "x", "__module__": __name__})
+    raw_kernel(name, "f->f", entry=entry, source=source, launch=launch)
+    return made()
+
+
+MATRIX = np.ones((2, 3), np.float32)
+
+
+class TestRefusals:
+    def test_a_kernel_that_does_not_compile_shows_the_log_and_the_users_line(self, on_device):
+        text = 'extern "C" __global__ void f(const T* x, T* out, long long n) {\n  out[0] = y;\n}\n'
+        with pytest.raises(CompileError, match=r"f\.cu:2.*'?.?y.*not") as e:
+            broken("NoCompile", text)(ml.Tensor(MATRIX))
+        assert "NoCompile was called" in e.value.__notes__[0]
+
+    def test_an_expression_that_does_not_compile_names_its_primitive(self, on_device):
+        type("Unbalanced", (Swish2,), {"__doc__": "x", "__module__": __name__})
+        elementwise_kernel("Unbalanced", "x +* beta", "f->f")
+        with pytest.raises(CompileError, match="Unbalanced expression:1"):
+            ml.primitive.primitives["Unbalanced"](1.0)(ml.Tensor([1.0]))
+
+    def test_a_launch_out_of_limits(self, on_device):
+        text = 'extern "C" __global__ void f(const T* x, T* out, long long n) {}'
+        wide = broken("TooWide", text, lambda node: Launch((1,), (2048,), (np.int64(1),)))
+        with pytest.raises(DeclarationError, match="gives 2048 threads a block; 1024 is the limit"):
+            wide(ml.Tensor(MATRIX))
+        empty = broken("NoGrid", text, lambda node: Launch((0,), (32,), (np.int64(1),)))
+        with pytest.raises(DeclarationError, match=r"gives grid \(0,\)"):
+            empty(ml.Tensor(MATRIX))
+
+    def test_wrong_arguments_in_the_simulator(self):
+        text = 'extern "C" __global__ void f(const T* x, T* out, long long n) {}'
+        few = broken("FewArguments", text, lambda node: Launch((1,), (32,)))
+        with ml.context(device_target="cuda-sim"), pytest.raises(LaunchError, match="3 parameters"):
+            few(ml.Tensor(MATRIX))
+        narrow = broken("Narrow", text, lambda node: Launch((1,), (32,), (np.int32(3),)))
+        with ml.context(device_target="cuda-sim"), pytest.raises(LaunchError, match="int32"):
+            narrow(ml.Tensor(MATRIX))
+
+    def test_more_axes_than_kernels_take(self, on_device):
+        x = ml.Tensor(np.zeros((2, 1) * 10, np.float32))
+        y = ml.Tensor(np.zeros((1, 2) * 10, np.float32))
+        with pytest.raises(ShapeError, match="Add needs 20 axes that do not merge"):
+            x + y
+
+    def test_a_primitive_without_a_kernel(self, on_device):
+        type("Homeless", (Swish2,), {"__doc__": "x", "__module__": __name__})
+        with pytest.raises(KernelNotFoundError, match="Homeless has no kernel on cuda"):
+            ml.primitive.primitives["Homeless"](1.0)(ml.Tensor([1.0]))
+
+    def test_no_cupy(self, monkeypatch):
+        monkeypatch.setitem(sys.modules, "cupy", None)
+        with pytest.raises(DeviceError, match=r"'cuda' needs cupy.*pip install 'miniml"):
+            load.gpu()
+
+    def test_no_driver(self, monkeypatch):
+        class runtime:
+            @staticmethod
+            def getDeviceCount():
+                raise RuntimeError("cudaErrorInsufficientDriver")
+
+        module = type(sys)("cupy")
+        module.cuda = type("cuda", (), {"runtime": runtime})
+        monkeypatch.setitem(sys.modules, "cupy", module)
+        with pytest.raises(DeviceError, match=r"driver.*cudaErrorInsufficientDriver"):
+            load.gpu()
+
+    def test_no_compiler(self):
+        text = (
+            "import miniml as ml\n"
+            "try: ml.Tensor([1.0], device='cuda-sim')\n"
+            "except ml.errors.DeviceError as error: print(error)"
+        )
+        run = subprocess.run(
+            [sys.executable, "-c", text], env={"PATH": "/nowhere"}, capture_output=True, text=True
+        )
+        assert "needs a C++ compiler" in run.stdout, run.stderr
+
+    def test_nothing_of_cuda_is_loaded_before_it_is_used(self):
+        text = (
+            "import sys, miniml as ml; ml.ops.add(ml.Tensor([1.0]), 1.0);"
+            "print([m for m in sys.modules if 'cupy' in m or 'backends.cuda' in m])"
+        )
+        run = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True)
+        assert run.stdout.strip() == "[]", run.stdout + run.stderr
