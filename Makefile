@@ -41,7 +41,7 @@ endef
 TEST_ENV := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 PYTEST := -m pytest --quiet --numprocesses $(JOBS) --dist worksteal
 
-.PHONY: help setup demo test test-deep lint unit bench notebooks format lock clean
+.PHONY: help setup demo test test-deep rates lint unit bench notebooks format lock clean
 
 help: ## Show this list
 	@echo "miniml: make TARGET"
@@ -79,6 +79,10 @@ test-deep: $(STAMP) ## Larger budgets and slow tests, then the tests on Python 3
 	@$(TEST_ENV) MINIML_DEEP=1 $(PY) $(PYTEST) --timeout 1800 tests $(ARGS)
 	@for version in 3.12 3.13; do $(MAKE) test-on-$$version; done
 	@echo "==> All of make test-deep passed"
+
+rates: $(STAMP) ## How often the checkers are right, over fresh seeds (up to an hour)
+	@echo "==> Rates of detection and of false alarms"
+	@$(TEST_ENV) MINIML_RATES=1 $(PY) $(PYTEST) -m rates --timeout 3600 tests $(ARGS)
 
 # An interpreter counts as present if it runs; pyenv's are found too when they are not the selected ones.
 .PHONY: test-on-3.12 test-on-3.13

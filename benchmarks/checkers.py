@@ -21,10 +21,10 @@ BEGIN, END = "<!-- checkers: begin -->", "<!-- checkers: end -->"
 SINGLES = 200
 
 WRONG = {
-    "a factor": FACTORS,
-    "one place": PLACES,
-    "a mistake of a kind": KINDS,
-    "layout, form or memory": CONTRACTS,
+    "by a factor": FACTORS,
+    "in one place": PLACES,
+    "in a way that has a name": KINDS,
+    "in layout, form or memory": CONTRACTS,
 }
 
 
@@ -36,7 +36,7 @@ class Count(NamedTuple):
     named: int
 
     def __str__(self) -> str:
-        return f"{self.found} of {self.tried}"
+        return f"{self.found} of {self.tried}" if self.tried else "-"
 
 
 def width(row: Pair) -> int:
@@ -100,7 +100,7 @@ def column(checker: Checker) -> list[str]:
 
 def table() -> str:
     """The table, as Markdown: a row for each measurement, a column for each checker."""
-    names = [f"wrong by {name}: found" for name in WRONG]
+    names = [f"wrong {name}: found" for name in WRONG]
     names += ["the element named", "one element in 2 to 500 wrong by 1 %: found", "and named"]
     names += [f"correct, {name}: alarms" for name in correct()]
     names.append("milliseconds for a small correct function, median")

@@ -17,6 +17,7 @@ import pytest
 import threadpoolctl
 
 DEEP = os.environ.get("MINIML_DEEP", "") not in ("", "0")
+RATES = os.environ.get("MINIML_RATES", "") not in ("", "0")
 NO_SKIPS = os.environ.get("MINIML_NO_SKIPS", "") not in ("", "0")
 
 _COMMON = {"deadline": None, "derandomize": True, "database": None, "print_blob": True}
@@ -60,12 +61,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deep tests leave the list unless asked for; GPU tests are skipped where there is no GPU."""
-    if not DEEP:
-        deep = [item for item in items if item.get_closest_marker("deep")]
-        if deep:
-            config.hook.pytest_deselected(items=deep)
-            items[:] = [item for item in items if not item.get_closest_marker("deep")]
+    """Deep tests and rates leave the list unless asked for; GPU tests are skipped without a GPU."""
+    for marker, wanted in (("deep", DEEP), ("rates", RATES)):
+        others = [item for item in items if item.get_closest_marker(marker) and not wanted]
+        if others:
+            config.hook.pytest_deselected(items=others)
+            items[:] = [item for item in items if item not in set(others)]
     if GPUS == 0:
         for item in items:
             if item.get_closest_marker("gpu"):

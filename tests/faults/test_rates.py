@@ -14,7 +14,7 @@ from .planted import CORRECT
 from .shaped import SHAPED
 from .smooth import KINKS, SMOOTH
 
-pytestmark = [pytest.mark.deep, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.rates, pytest.mark.timeout(3600)]
 PAIRS = SMOOTH + KINKS + SHAPED
 
 

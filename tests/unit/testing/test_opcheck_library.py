@@ -34,7 +34,7 @@ def test_a_few_quickly(row):
     checked(row)
 
 
-@pytest.mark.deep
+@pytest.mark.rates
 @pytest.mark.parametrize("seed", [None, 1, 2])
 @pytest.mark.parametrize("row", ROWS, ids=lambda r: r.primitive.name)
 def test_all(row, seed):
