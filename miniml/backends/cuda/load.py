@@ -29,7 +29,7 @@ def gpu() -> Cuda:
         count = cupy.cuda.runtime.getDeviceCount()
     except Exception as error:
         raise DeviceError(
-            f"device 'cuda' is not available: NVIDIA's driver does not answer ({error}); install it, "
+            f"device 'cuda' is not available: the driver does not answer ({error}); install it, "
             "or use device_target='cuda-sim'"
         ) from None
     if not count:
