@@ -189,7 +189,9 @@ class TestRefusals:
 
     def test_no_cupy(self, monkeypatch):
         monkeypatch.setitem(sys.modules, "cupy", None)
-        with pytest.raises(DeviceError, match=r"'cuda' needs cupy.*pip install 'miniml"):
+        with pytest.raises(
+            DeviceError, match=r"'cuda' is not available: it needs cupy.*pip install 'miniml"
+        ):
             load.gpu()
 
     def test_no_driver(self, monkeypatch):

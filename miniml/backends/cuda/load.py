@@ -22,18 +22,20 @@ def gpu() -> Cuda:
         import cupy
     except ImportError as error:
         raise DeviceError(
-            f"device 'cuda' needs cupy, which cannot be imported ({error}): "
+            f"device 'cuda' is not available: it needs cupy, and there is none ({error}); "
             "pip install 'miniml[cuda13]', or use device_target='cuda-sim'"
         ) from None
     try:
         count = cupy.cuda.runtime.getDeviceCount()
     except Exception as error:
         raise DeviceError(
-            f"device 'cuda' needs NVIDIA's driver, which does not answer ({error}): install it, "
+            f"device 'cuda' is not available: the driver does not answer ({error}); install it, "
             "or use device_target='cuda-sim'"
         ) from None
     if not count:
-        raise DeviceError("device 'cuda' finds no GPU; use device_target='cuda-sim'")
+        raise DeviceError(
+            "device 'cuda' is not available: there is no GPU; use device_target='cuda-sim'"
+        )
     return Cuda("cuda", cupy)
 
 

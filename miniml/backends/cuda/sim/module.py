@@ -97,7 +97,8 @@ class Module:
         known = self.loaded(current().mode).symbols.kernels
         if name not in known:
             raise LaunchError(
-                f"no kernel {name!r} in this CUDA source; it has {', '.join(known) or 'none'}"
+                f'no extern "C" kernel {name!r} in this CUDA source; '
+                f"it has {', '.join(known) or 'none'}"
             )
         return Kernel(self, name)
 

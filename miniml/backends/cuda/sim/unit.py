@@ -51,9 +51,9 @@ _DYNAMIC_SHARED = re.compile(
 _DYNAMIC_DECLARED = r"\2* \3 = (\2*)sim_dynamic_shared;"
 _BOUNDS = r"__launch_bounds__\s*\(((?:[^()]|\((?:[^()]|\([^()]*\))*\))*)\)"
 _KERNEL = re.compile(
-    rf"__global__\s+(?:static\s+|inline\s+)*(?:{_BOUNDS}\s*)?void\s+(?:{_BOUNDS}\s*)?(\w+)\s*\("
+    rf"(?:{_BOUNDS}\s*)?__global__\s+(?:static\s+|inline\s+)*(?:{_BOUNDS}\s*)?void\s+(?:{_BOUNDS}\s*)?(\w+)\s*\("
 )
-_TEMPLATE = re.compile(r"template\s*<[^;{}]*>\s*$")
+_NAMED_AS_IN_C = re.compile(r'extern\s+"C"\s*(?:\{.*)?$', re.DOTALL)
 
 
 def passed_options(options: Sequence[str]) -> list[str]:
@@ -104,7 +104,7 @@ def _in_one_line(found: re.Match[str]) -> str:
 
 
 def kernels(code: str, passed: Sequence[str] = ()) -> list[tuple[str, str]]:
-    """The kernels of a text, after its macros: (name, the expression of its launch bound or 0)."""
+    """The `extern "C"` kernels of a text, after its macros: (name, its launch bound or 0)."""
     if "__global__" not in code:
         return []
     include = [f"-I{toolchain.INCLUDE}"]
@@ -114,9 +114,10 @@ def kernels(code: str, passed: Sequence[str] = ()) -> list[tuple[str, str]]:
     )
     found = []
     for match in _KERNEL.finditer(plain):
-        if not _TEMPLATE.search(plain, max(0, match.start() - 300), match.start()):
-            bound = match.group(1) or match.group(2) or "0"
-            found.append((match.group(3), _first(bound)))
+        # A GPU's driver knows the others by mangled names only.
+        if _NAMED_AS_IN_C.search(plain, 0, match.start()):
+            bound = match.group(1) or match.group(2) or match.group(3) or "0"
+            found.append((match.group(4), _first(bound)))
     return list(dict(found).items())
 
 

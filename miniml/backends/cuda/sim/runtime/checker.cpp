@@ -37,8 +37,9 @@ struct Cell {
 };
 struct Region {
   Buffer buffer;
-  Cell* cells;
-  size_t granule;
+  Cell* cells;  // one for each 1 << shift bytes
+  unsigned shift;
+  size_t cell_count() const { return ((buffer.bytes - 1) >> shift) + 1; }
 };
 struct Range {
   const char *low, *high;
@@ -46,7 +47,7 @@ struct Range {
 
 constexpr int max_ranges = 16;
 std::vector<Region> regions;  // by address
-Region* recent;
+Region* recent[2];
 Range readable[max_ranges];  // the module's constants
 int readable_count;
 const char* module_low;
@@ -145,25 +146,24 @@ void check_races(const Region& region, Cell& cell, size_t offset, Touch how, con
 
 // Cells half as large, where an access does not fill the present ones.
 void refine(Region& region) {
-  size_t count = (region.buffer.bytes + region.granule - 1) / region.granule;
+  size_t count = region.cell_count();
   Cell* halves = (Cell*)calloc(2 * count, sizeof(Cell));
   for (size_t i = 0; i < count; ++i) halves[2 * i] = halves[2 * i + 1] = region.cells[i];
   free(region.cells);
-  region.cells = halves, region.granule /= 2;
+  region.cells = halves, --region.shift;
 }
 
 void poison(Region& region) { memset(region.buffer.start, 0xff, region.buffer.bytes); }
 
 void begin_using(Region& region) {
-  size_t count = (region.buffer.bytes + region.granule - 1) / region.granule;
-  region.cells = (Cell*)calloc(count, sizeof(Cell));
+  region.cells = (Cell*)calloc(region.cell_count(), sizeof(Cell));
   if (region.buffer.is_shared) poison(region);
 }
 
 void check_initialised(Region& region, size_t offset, size_t bytes, Touch how, const void* pc) {
   bool reads = !is_write(how) || how == Touch::atomic;
   if (region.buffer.is_shared) {
-    for (size_t c = offset / region.granule; c <= (offset + bytes - 1) / region.granule; ++c) {
+    for (size_t c = offset >> region.shift; c <= (offset + bytes - 1) >> region.shift; ++c) {
       Cell& cell = region.cells[c];
       if (cell.owner == block_number + 1) continue;
       cell = Cell();
@@ -182,12 +182,15 @@ void check_initialised(Region& region, size_t offset, size_t bytes, Touch how, c
 }
 
 Region* find_region(const char* p) {
-  if (recent && (size_t)(p - recent->buffer.start) < recent->buffer.bytes) return recent;
+  for (Region* region : recent)
+    if (region && (size_t)(p - region->buffer.start) < region->buffer.bytes) return region;
   auto past = std::upper_bound(regions.begin(), regions.end(), p,
                                [](const char* at, const Region& r) { return at < r.buffer.start; });
   if (past == regions.begin()) return nullptr;
   Region* region = &*(past - 1);
-  return (size_t)(p - region->buffer.start) < region->buffer.bytes ? recent = region : nullptr;
+  if ((size_t)(p - region->buffer.start) >= region->buffer.bytes) return nullptr;
+  recent[1] = recent[0], recent[0] = region;
+  return region;
 }
 
 // An access outside of everything the kernel was given.
@@ -232,9 +235,10 @@ void check_deadline(const void* pc) {
 
 void start_checking(const Buffer* buffers, int count, const void* module, double seconds) {
   checking = true;
-  regions.clear(), readable_count = 0, recent = nullptr;
+  regions.clear(), readable_count = 0, recent[0] = recent[1] = nullptr;
   for (int i = 0; i < count; ++i)
-    if (buffers[i].bytes) regions.push_back({buffers[i], nullptr, (size_t)buffers[i].granule});
+    if (buffers[i].bytes)
+      regions.push_back({buffers[i], nullptr, (unsigned)__builtin_ctz((unsigned)buffers[i].granule)});
   std::sort(regions.begin(), regions.end(),
             [](const Region& a, const Region& b) { return a.buffer.start < b.buffer.start; });
   dl_iterate_phdr(find_module, const_cast<void*>(module));
@@ -288,12 +292,12 @@ void touch(const void* address, size_t bytes, Touch how, const void* pc) {
     abandon();
   }
   if (!region->cells) begin_using(*region);
-  while (region->granule > 1 && ((offset | bytes) & (region->granule - 1))) refine(*region);
+  while ((offset | bytes) & (((size_t)1 << region->shift) - 1)) refine(*region);
   check_initialised(*region, offset, bytes, how, pc);
-  size_t last = (offset + bytes - 1) / region->granule;
-  for (size_t c = offset / region->granule; c <= last; ++c)
+  size_t last = (offset + bytes - 1) >> region->shift;
+  for (size_t c = offset >> region->shift; c <= last; ++c)
     check_races(*region, region->cells[c], offset, how, pc);
-  maybe_yield();
+  if (schedule == 2) maybe_yield();
 }
 
 // Between blocks: acquire what was published at this address, and publish what a fence precedes.

@@ -260,7 +260,7 @@ void wait() {
 }
 
 void maybe_yield() {
-  if (schedule != 2 || random_bits() % 32) return;
+  if (random_bits() % 32) return;
   Fiber* me = current;
   Fiber* next = next_fiber();
   if (next && next != me) switch_from(&me->stack_pointer, next);

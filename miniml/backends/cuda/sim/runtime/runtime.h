@@ -73,7 +73,7 @@ void start_threads(Index extent);
 // Runs every thread of a block to its end; false when all that are left wait for each other.
 bool run_block();
 void wait();                       // hands over until the current fiber is ready again
-void maybe_yield();                // hands over by chance, where the schedule is shuffled
+void maybe_yield();                // hands over by chance, for the shuffled schedule
 [[noreturn]] void abandon();       // ends the launch from inside a kernel
 void forget_fibers();
 uint32_t random_bits();
@@ -101,7 +101,7 @@ struct Buffer {  // an argument, a shared array or a variable, as the Python sid
   uint64_t bytes;
   uint8_t* initialised;  // one byte for each byte, or null: all of it is, or it is shared
   const char* name;      // "argument 2"
-  int granule;           // the size of its elements, as far as known
+  int granule;           // the size of its elements, as far as known: 1, 2 or 4
   int is_const, is_shared, unused;
 };
 
