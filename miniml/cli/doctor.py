@@ -107,7 +107,7 @@ def gpu() -> Iterator[Finding]:
     if versions or importlib.util.find_spec("cupy"):
         yield Finding("cupy", "on", versions[0] if versions else "without a package record")
     else:
-        advice = "for CUDA, which this version does not run yet: pip install 'miniml[cuda13]'"
+        advice = "for an NVIDIA GPU: pip install 'miniml[cuda13]', or [cuda12] for older drivers"
         yield Finding("cupy", "off", "not installed", advice)
 
 
