@@ -8,31 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from .extrapolation import COLUMNS, EPS, Array, Estimate, extrapolate, next_column
 
-EPS = float(np.finfo(np.float64).eps)
-COLUMNS = 6
-TRUNCATION, ROUNDING, ONE_SIDED = 2.0, 4.0, 12.0
-WITNESSES, ENOUGH = 2, 12
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """A derivative per component: its value, what extrapolation left, what rounding does."""
-
-    value: Array
-    truncation: Array
-    rounding: Array
-    step: Array
-
-    @property
-    def error(self) -> Array:
-        """The half width of the interval that holds the derivative; inf where there is none."""
-        return self.truncation + self.rounding
+ROUNDING, ONE_SIDED, ENOUGH = 4.0, 12.0, 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +49,7 @@ class Line:
     """Values of y(t) on both sides of 0, at as many steps as were asked for.
 
     at: y, a vector of m components; NaN where it has no value. origin: y(0). unit: the unit
-    roundoff of each component.
+    roundoff of each component. bends: steps far smaller still, and |y(h) + y(-h) - 2 y(0)|.
     """
 
     at: Callable[[float], Array]
@@ -77,6 +58,7 @@ class Line:
     steps: list[float] = field(default_factory=list)
     above: list[Array] = field(default_factory=list)
     below: list[Array] = field(default_factory=list)
+    bends: list[tuple[float, Array]] = field(default_factory=list)
 
     def add(self, *steps: float) -> None:
         """Measure y at plus and minus each step."""
@@ -154,7 +136,7 @@ def _noise(h: Array, rows: Array, rough: Estimate, least: Array) -> tuple[Array,
     steps, column = h[:, None], rows
     seen = steps * np.abs(rows - rough.value)
     for c in range(1, min(COLUMNS, len(h) - 1) + 1):
-        column = _next_column(h, column, c, 2)
+        column = next_column(h, column, c, 2)
         seen[c:] = np.fmin(seen[c:], steps[c:] * np.abs(column - rough.value))
     seen = np.where(np.isfinite(seen) & (steps < rough.step), seen, 0.0)
     largest = seen.max(axis=0, initial=0.0)
@@ -180,46 +162,6 @@ def _finer(h: Array, rows: Array, found: Estimate, least: Array) -> Array:
     return np.asarray((among < 0.3 * away) & seen)
 
 
-def extrapolate(h: Array, rows: Array, noise: Array, power: int, blur: float) -> Estimate:
-    """The limit of rows[k] for h[k] -> 0, if rows are a polynomial in h**power near 0.
-
-    h: steps, falling; rows: (steps, m) difference quotients. Neville's scheme; of all its entries
-    the one with the least error is taken. An entry's error is its change from its neighbours,
-    TRUNCATION-fold, and blur * noise / h. Three rows at least have to agree, and the WITNESSES
-    smallest steps give no entry of their own: they show what noise there is.
-    Source: Ridders, "Accurate computation of F'(x) and F'(x)F''(x)" (1982).
-    """
-    m = rows.shape[1]
-    best = np.full(m, np.inf)
-    value, truncation = np.full(m, np.nan), np.full(m, np.inf)
-    rounding, step = np.full(m, np.inf), np.full(m, np.inf)
-    previous = rows
-    for c in range(1, min(COLUMNS, len(h) - 1) + 1):
-        current = _next_column(h, previous, c, power)
-        change = np.maximum(np.abs(current - previous[1:]), np.abs(current - previous[:-1]))
-        change[1:] = np.maximum(change[1:], np.abs(current[1:] - current[:-1]))
-        if c == 1:
-            change[0] = np.inf
-        error = TRUNCATION * change + blur * noise / h[c:, None]
-        error = np.where(np.isnan(error), np.inf, error)
-        error[max(len(error) - WITNESSES, 0) :] = np.inf
-        k = np.argmin(error, axis=0)
-        here = error[k, np.arange(m)]
-        better = here < best
-        best = np.where(better, here, best)
-        value = np.where(better, current[k, np.arange(m)], value)
-        truncation = np.where(better, TRUNCATION * change[k, np.arange(m)], truncation)
-        step = np.where(better, h[c:][k], step)
-        rounding = np.where(better, blur * noise / h[c:][k], rounding)
-        previous = current
-    return Estimate(value, truncation, rounding, step)
-
-
-def _next_column(h: Array, previous: Array, c: int, power: int) -> Array:
-    ratio = (h[:-c] / h[c:])[:, None] ** power - 1
-    return np.asarray(previous[1:] + (previous[1:] - previous[:-1]) / ratio)
-
-
 def _spread(found: Slopes, columns: Array, still: Array) -> Slopes:
     """The slopes of all components: those of `columns`, and 0 +- still of the others."""
     zeros = np.zeros(still.size)
@@ -233,6 +175,7 @@ def _spread(found: Slopes, columns: Array, still: Array) -> Slopes:
 
 FIRST, HALVINGS, ROWS = 0.1, 6, 26
 SENTINELS = (50.0, 1300.0, 2000.0, 3000.0)
+TINY = 1e-6, 1e-8, 1e-10, 1e-12
 
 
 def climb(line: Line, first: float, done: Callable[[Slopes], bool]) -> Slopes:
@@ -247,9 +190,29 @@ def climb(line: Line, first: float, done: Callable[[Slopes], bool]) -> Slopes:
     while True:
         slopes = line.slopes()
         if count >= ROWS or done(slopes):
-            return slopes
+            slopes = _at_kinks(line, slopes)
+            if count >= ROWS or done(slopes):
+                return slopes
         line.add(*_steps(first, count, count + 2))
         count += 2
+
+
+def _at_kinks(line: Line, slopes: Slopes) -> Slopes:
+    """The slopes, without the kinks that only stand near: far smaller steps do not see those."""
+    kink = np.flatnonzero(slopes.kink)
+    if not kink.size:
+        return slopes
+    jump = np.abs(slopes.right.value - slopes.left.value)[kink]
+    rounding = (2 * line.unit * np.abs(line.origin))[kink] + EPS * jump
+    if not line.bends:
+        for h in (line.steps[0] * t for t in TINY):
+            line.bends.append((h, np.abs(line.at(h) + line.at(-h) - 2 * line.origin)))
+    for h, bends in line.bends:
+        bend = bends[kink]
+        near = kink[(bend < 0.5 * jump * h) & (rounding < jump * h / 16)]
+        slopes.bent[near] = False
+        slopes.central.truncation[near] = np.inf
+    return slopes
 
 
 def _steps(first: float, start: int, stop: int) -> Sequence[float]:

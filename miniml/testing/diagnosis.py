@@ -56,7 +56,7 @@ def rounded(found: list[tuple[float, float]]) -> str:
         return ""
     for dtype in LOWER:
         unit = float(ml_dtypes.finfo(dtype).eps)  # type: ignore[no-untyped-call]
-        if unit / 256 < max(off) < unit:
+        if unit / 256 < max(off) < 4 * unit and float(np.median(off)) < unit:
             return f"computed or rounded in {np.dtype(dtype).name}"
     return ""
 

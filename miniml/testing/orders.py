@@ -75,6 +75,7 @@ def _check_order(
 ) -> set[int]:
     """Judge one order; returns the elements that have no derivative, or none that was found."""
     search = Search(subject, order, rng)
+    search.found += _not_finite(subject, order)
     if subject.unlike:
         search.found.append(_unlike(subject, order))
     try:
@@ -82,7 +83,9 @@ def _check_order(
         if order == 1:
             report.gradients = subject_arrays(subject, gradient)
         members = np.setdiff1d(np.flatnonzero(np.isfinite(subject.x)), sorted(fixed))
-        _directions(search, members, report)
+        if members.size and np.isfinite(subject.y).any():
+            _directions(search, members, report)
+            search.check_ties()
         search.diagnose()
         search.found = _with_faults(search.found, faults)
     except WrongGradientForm as error:
@@ -101,6 +104,25 @@ def _misformed(subject: Subject, order: int, error: WrongGradientForm) -> Findin
     return Finding(
         WRONG, order, leaf.argnum, leaf.path, None, nan, nan, nan, str(error), leaf.argument
     )
+
+
+def _not_finite(subject: Subject, order: int) -> list[Finding]:
+    """What cannot be judged because it is no number: inputs, and outputs at the point."""
+    nan, found = float("nan"), []
+    for leaf in subject.leaves:
+        bad = np.flatnonzero(~np.isfinite(subject.x[leaf.part]))
+        if bad.size:
+            said = f"{bad.size} of its numbers are not finite"
+            index = leaf.index(leaf.start + int(bad[0]))
+            found.append(
+                Finding(UNKNOWN, order, leaf.argnum, leaf.path, index, nan, nan, nan, said,
+                        leaf.argument)
+            )  # fmt: skip
+    lost = int(np.sum(~np.isfinite(subject.y)))
+    if lost:
+        said = f"{lost} of {subject.y.size} are not finite at the point"
+        found.append(Finding(UNKNOWN, order, None, "", None, nan, nan, nan, said, "outputs"))
+    return found
 
 
 def _unlike(subject: Subject, order: int) -> Finding:

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from .derivative import EPS, FIRST, Line, Slopes, climb, converged
+from .derivative import FIRST, Line, Slopes, climb, converged
+from .extrapolation import EPS
 from .subject import Subject
 from .tolerance import unit_roundoff
 

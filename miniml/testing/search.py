@@ -11,14 +11,14 @@ from .derivative import FIRST
 from .diagnosis import diagnose, rounded, same_as_other
 from .element import Numbers, broken, by, consistent, sources_of
 from .gradreport import KINK, NEAR_KINK, UNKNOWN, WRONG, Finding
-from .probe import Probe, probe, random_signs
+from .probe import Probe, probe, random_signs, sizes_of
 from .subject import Leaf, Subject
 
 Array = np.ndarray[Any, Any]
 
 MOST, MANY = 8, 32
 CALLS = 1500, 6000  # to spend on what agrees, and on what does not
-FINER = 3e-3, 1e-5
+FINER = 3e-3, 1e-5, 1e-8, 1e-11
 VALID = "a valid subgradient"
 
 
@@ -87,14 +87,22 @@ class Search:
 
     def _repeated(self, seen: Probe) -> Probe:
         """Joined with other directions, with steps of either kind, as long as that helps."""
-        for uniform in (not seen.uniform, seen.uniform):
+        wide = self._wide(seen.members)
+        for uniform, first in ((True, wide), (not seen.uniform, FIRST), (seen.uniform, FIRST)):
             if seen.clean or not seen.agrees or self._full(seen):
                 break
+            if first > FIRST and not seen.blurred:
+                continue
             before = int(seen.without.sum())
-            seen = seen.joined(probe(self.subject, seen.members, self.rng, uniform))
+            seen = seen.joined(probe(self.subject, seen.members, self.rng, uniform, first))
             if int(seen.without.sum()) > before // 2 and not seen.blurred:
                 break
         return seen
+
+    def _wide(self, members: Array) -> float:
+        """The first step that moves members by FIRST itself, however small they are."""
+        sizes = sizes_of(self.subject, uniform=True)[members]
+        return FIRST * max(1.0, 1.0 / float(np.median(sizes)))
 
     def _full(self, seen: Probe) -> bool:
         wrong = sum(f.verdict == WRONG for f in self.found)
@@ -222,7 +230,9 @@ class Search:
         leaf = self.leaf_of(position)
         only = np.array([position])
         tries = [seen]
-        for uniform, first in ((True, FIRST), *((False, f) for f in FINER), (False, FIRST)):
+        wide = self._wide(only) if seen.blurred else FIRST
+        settings = ((True, wide), (True, FIRST), *((False, f) for f in FINER), (False, FIRST))
+        for uniform, first in settings:
             if tries[-1].clean:
                 self.judged.add(position)
                 return
@@ -244,6 +254,24 @@ class Search:
             self._file(NEAR_KINK, leaf, index, tries[-1], "slopes change within the smallest step")
         else:
             self._file(UNKNOWN, leaf, index, tries[-1], self._why(tries[-1]))
+
+    def check_ties(self) -> None:
+        """Judge the kinks together, too: elements that tie share one subgradient.
+
+        All of them are moved alike, so that ties stay. Where every kink bends the same way, the
+        derivative along that direction has to lie between its one-sided slopes.
+        """
+        bends = {f.right > f.left for f in self.found if f.verdict == KINK}
+        if len(bends) != 1 or len(self.kinks) < 2:
+            return
+        members = np.array(sorted(self.kinks))
+        u = np.zeros(self.subject.x.shape)
+        u[members] = float(np.median(sizes_of(self.subject, uniform=True)[members]))
+        seen = probe(self.subject, members, self.rng, along=(u, np.ones(self.subject.y.size)))
+        if seen.sharp and not seen.agrees:
+            leaf = self.leaf_of(int(members[0]))
+            said = f"{members.size} elements on kinks: one by one valid, not together (ties?)"
+            self._file(WRONG, leaf, leaf.index(int(members[0])), seen, said)
 
     def diagnose(self) -> None:
         """Say of each wrong argument what kind of fault it looks like."""

@@ -1,0 +1,69 @@
+"""Limits of difference quotients for steps that go to 0, by Neville's scheme, with errors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+EPS = float(np.finfo(np.float64).eps)
+COLUMNS = 6
+TRUNCATION, WITNESSES = 2.0, 2
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A derivative per component: its value, what extrapolation left, what rounding does."""
+
+    value: Array
+    truncation: Array
+    rounding: Array
+    step: Array
+
+    @property
+    def error(self) -> Array:
+        """The half width of the interval that holds the derivative; inf where there is none."""
+        return self.truncation + self.rounding
+
+
+def extrapolate(h: Array, rows: Array, noise: Array, power: int, blur: float) -> Estimate:
+    """The limit of rows[k] for h[k] -> 0, if rows are a polynomial in h**power near 0.
+
+    h: steps, falling; rows: (steps, m) difference quotients. Neville's scheme; of all its entries
+    the one with the least error is taken. An entry's error is its change from its neighbours,
+    TRUNCATION-fold, and blur * noise / h. Three rows at least have to agree, and the WITNESSES
+    smallest steps give no entry of their own: they show what noise there is.
+    Source: Ridders, "Accurate computation of F'(x) and F'(x)F''(x)" (1982).
+    """
+    m = rows.shape[1]
+    best = np.full(m, np.inf)
+    value, truncation = np.full(m, np.nan), np.full(m, np.inf)
+    rounding, step = np.full(m, np.inf), np.full(m, np.inf)
+    previous = rows
+    for c in range(1, min(COLUMNS, len(h) - 1) + 1):
+        current = next_column(h, previous, c, power)
+        change = np.maximum(np.abs(current - previous[1:]), np.abs(current - previous[:-1]))
+        change[1:] = np.maximum(change[1:], np.abs(current[1:] - current[:-1]))
+        if c == 1:
+            change[0] = np.inf
+        error = TRUNCATION * change + blur * noise / h[c:, None]
+        error = np.where(np.isnan(error), np.inf, error)
+        error[max(len(error) - WITNESSES, 0) :] = np.inf
+        k = np.argmin(error, axis=0)
+        here = error[k, np.arange(m)]
+        better = here < best
+        best = np.where(better, here, best)
+        value = np.where(better, current[k, np.arange(m)], value)
+        truncation = np.where(better, TRUNCATION * change[k, np.arange(m)], truncation)
+        step = np.where(better, h[c:][k], step)
+        rounding = np.where(better, blur * noise / h[c:][k], rounding)
+        previous = current
+    return Estimate(value, truncation, rounding, step)
+
+
+def next_column(h: Array, previous: Array, c: int, power: int) -> Array:
+    ratio = (h[:-c] / h[c:])[:, None] ** power - 1
+    return np.asarray(previous[1:] + (previous[1:] - previous[:-1]) / ratio)
