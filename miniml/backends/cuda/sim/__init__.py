@@ -1,1 +1,20 @@
-"""The CUDA simulator: CUDA C compiled by the machine's C++ compiler, run thread by thread."""
+"""The CUDA simulator: CUDA C compiled by the machine's C++ compiler, run thread by thread.
+
+    module.py      Module(code, options).kernel(name).launch(grid, block, args)
+    unit.py        from the text to a shared library in the cache folder
+    toolchain.py   the compiler, the cache folder
+    symbols.py     where shared arrays and variables stand in that library
+    arguments.py   what is passed, against the kernel's parameters
+    ranges.py      which memory a launch may touch
+    memory.py      device memory: poison, guard zones, a record of what has been written
+    faults.py      what a kernel did wrong, with lines of the user's own text
+    settings.py    mode, schedule, seed
+    include/       CUDA C for a C++ compiler; runtime/: fibers, barriers, warps, the checker
+
+Not modelled: the weak order of a GPU's memory beyond barriers and fences, shared memory used by
+blocks of one cluster, inline PTX, textures, cooperative groups, bank conflicts, registers, time.
+Numbers differ from a GPU's in the last places: no fused multiply-add unless written, denormals
+kept, libm's functions. Blocks run one after the other, so a block that waits for a later one waits
+for ever: a fault in check mode, where the wait reads memory. `static` variables in device functions
+are taken for __shared__ ones, and unsigned integers wrap unseen.
+"""

@@ -51,7 +51,8 @@ _DYNAMIC_SHARED = re.compile(
 _DYNAMIC_DECLARED = r"\2* \3 = (\2*)sim_dynamic_shared;"
 _BOUNDS = r"__launch_bounds__\s*\(((?:[^()]|\((?:[^()]|\([^()]*\))*\))*)\)"
 _KERNEL = re.compile(
-    rf"(?:{_BOUNDS}\s*)?__global__\s+(?:static\s+|inline\s+)*(?:{_BOUNDS}\s*)?void\s+(?:{_BOUNDS}\s*)?(\w+)\s*\("
+    rf"(?:{_BOUNDS}\s*)?__global__\s+(?:static\s+|inline\s+)*(?:{_BOUNDS}\s*)?"
+    rf"void\s+(?:{_BOUNDS}\s*)?(\w+)\s*\("
 )
 _NAMED_AS_IN_C = re.compile(r'extern\s+"C"\s*(?:\{.*)?$', re.DOTALL)
 
