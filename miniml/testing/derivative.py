@@ -250,7 +250,7 @@ def converged(origin: Array) -> Callable[[Slopes], bool]:
             sharp = (central.error <= 1e-9 * np.abs(central.value)) | (
                 central.error <= 1e-12 * size
             )
-            blurred = central.rounding >= central.truncation
-        return bool(np.all(sharp | blurred | slopes.kink))
+            blurred = np.isfinite(central.rounding) & (central.rounding >= central.truncation)
+        return bool(np.all(sharp | blurred | slopes.kink | ~np.isfinite(size)))
 
     return done

@@ -188,11 +188,11 @@ def _compare(
     unit = max(unit_roundoff(f.dtype) for f in subject.leaves)
     bar = (
         float(np.sum(np.abs(w) * truncation))
-        + 1.5 * float(np.sqrt(np.sum((w * rounding) ** 2)))
+        + 1.5 * _norm(w * rounding)
         + ANALYTIC * unit * float(np.sum(np.abs(finite)))
     )
     analytic = math.fsum(parts) if finite.all() or np.isfinite(parts).all() else math.nan
-    typical = float(np.sqrt(np.sum(finite**2)))
+    typical = _norm(finite)
     size = float(np.sum(np.abs(w * np.where(np.isfinite(subject.y), subject.y, 0.0)[used])))
     unseen = typical <= bar <= 1e-12 * size
     largest = max(typical, high - low, abs(low), abs(high))
@@ -203,6 +203,14 @@ def _compare(
     return Probe(
         members, u, v, slopes, analytic, low, high, bar, parts, lost, blurred, uniform, without
     )
+
+
+def _norm(a: Array) -> float:
+    """The Euclidean norm; no square under- or overflows."""
+    largest = float(np.abs(a).max(initial=0.0))
+    if not 0 < largest < math.inf:
+        return largest
+    return largest * float(np.sqrt(np.sum((a / largest) ** 2)))
 
 
 def _meant(subject: Subject, slopes: Slopes) -> Array:
@@ -225,7 +233,7 @@ def _widened(subject: Subject, found: Probe, rng: np.random.Generator) -> Probe:
     It is what the gradient changes by when the point moves by a unit in the last place; first the
     whole point, or only the members where that takes the rest across a kink.
     """
-    typical = float(np.sqrt(np.sum(found.parts**2)))
+    typical = _norm(found.parts)
     moved = _wiggle(subject, found, rng, np.flatnonzero(np.isfinite(subject.x)))
     if not moved <= 0.01 * typical:
         moved = _wiggle(subject, found, rng, found.members)
