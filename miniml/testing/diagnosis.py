@@ -30,17 +30,18 @@ def diagnose(subject: Subject, leaf: Leaf, probes: list[Probe]) -> str:
         return "not finite"
     if not any(g.any() for g in own):
         return "zero, but the function depends on this argument"
-    factor = _factor(subject, leaf, probes)
-    if factor:
-        return factor
+    factor = _factor(probes)
+    said = "" if factor is None else factor_text(factor, subject, leaf)
+    if factor is not None and (leaf.size > 1 or _round(factor)):
+        return said
     one_sided = _unsummed(subject, leaf, probes[0].v, own[0])
-    for said, change in _changes(leaf):
+    for undone, change in _changes(leaf):
         if all(
             fits(p, leaf, change(g)) and not np.array_equal(change(g), g)
             for p, g in zip(probes, own, strict=True)
         ):
-            return said
-    return one_sided or _other_argument(subject, leaf, probes, whole)
+            return undone
+    return one_sided or _other_argument(subject, leaf, probes, whole) or said
 
 
 def fits(seen: Probe, leaf: Leaf, gradient: Array) -> bool:
@@ -61,16 +62,22 @@ def rounded(found: list[tuple[float, float]]) -> str:
     return ""
 
 
-def _factor(subject: Subject, leaf: Leaf, probes: list[Probe]) -> str:
+def _factor(probes: list[Probe]) -> float | None:
+    """The number that the gradient is too large by, the same in every direction."""
     ratios = [(p.analytic / p.numeric, 2 * p.bar / abs(p.numeric)) for p in probes if p.numeric]
-    if len(ratios) < len(probes) or not all(np.isfinite(r).all() for r in ratios):
-        return ""
+    if len(ratios) < len(probes) or not all(r and np.isfinite((r, e)).all() for r, e in ratios):
+        return None
     value = min(ratios, key=lambda r: r[1])[0]
     if any(abs(r - value) > e * (1 + abs(r)) for r, e in ratios):
-        return ""
-    if max(e for _, e in ratios) > 0.05:
-        return ""
-    return factor_text(value, subject, leaf)
+        return None
+    return value if max(e for _, e in ratios) <= 0.05 else None
+
+
+def _round(factor: float) -> bool:
+    """Whether a number is n or 1/n: of one element any fault is a factor, seldom a round one."""
+    if abs(factor) < 1:
+        factor = 1 / factor
+    return abs(factor - round(factor)) < 1e-6 * abs(factor)
 
 
 def factor_text(value: float, subject: Subject, leaf: Leaf) -> str:

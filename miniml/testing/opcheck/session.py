@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -29,7 +29,7 @@ class Problem(NamedTuple):
 class Check:
     """One property. run: the problems of a call. limit: how many calls it sees at most.
 
-    wants: the calls it is made for. Of those with fewer it sees all kinds of ranks and dtypes.
+    wants: the calls it is made for. Beyond the limit it still sees every dtype, then every rank.
     trusted: where there is an OpInfo, only its samples, because others may leave the domain.
     enough: after how many calls with problems it stops.
     """
@@ -107,11 +107,26 @@ def size(call: Call) -> tuple[int, int, int]:
 
 
 def spread(calls: Sequence[Call]) -> list[Call]:
-    """The calls, reordered so that every combination of dtypes and ranks comes early."""
+    """The calls, reordered: every combination of dtypes comes early, and of each every rank."""
+    return _interleaved(
+        _interleaved(_grouped(alike, lambda c: (_ranks(c), repr(c.primitive))))
+        for alike in _grouped(calls, lambda c: c.dtypes)
+    )
+
+
+def _ranks(call: Call) -> tuple[tuple[int, bool], ...]:
+    return tuple((a.ndim, a.size == 0) for a in call.arrays)
+
+
+def _grouped(calls: Sequence[Call], by: Callable[[Call], object]) -> list[list[Call]]:
+    """The calls with an equal key, together; groups and calls in the order in which they came."""
     groups: dict[object, list[Call]] = {}
     for call in calls:
-        ranks = tuple((a.ndim, a.size == 0) for a in call.arrays)
-        groups.setdefault((call.dtypes, ranks, repr(call.primitive)), []).append(call)
-    rows = list(groups.values())
-    longest = max(map(len, rows), default=0)
-    return [row[i] for i in range(longest) for row in rows if i < len(row)]
+        groups.setdefault(by(call), []).append(call)
+    return list(groups.values())
+
+
+def _interleaved(rows: Iterable[list[Call]]) -> list[Call]:
+    """The first of every row, then the second of every row that has one, and so on."""
+    ranked = ((i, call) for row in rows for i, call in enumerate(row))
+    return [call for _, call in sorted(ranked, key=lambda pair: pair[0])]

@@ -35,7 +35,7 @@ def _smooth_narrow(call: Call) -> bool:
 
 
 def _differentiable(call: Call) -> bool:
-    return call.smooth and _floats(call) and all(a.size <= 512 for a in call.arrays)
+    return call.smooth and _floats(call) and all(0 < a.size <= 512 for a in call.arrays)
 
 
 def _known(call: Call) -> bool:
