@@ -63,8 +63,8 @@ def _add_demo(train: argparse.ArgumentParser) -> None:
     train.add_argument(
         "--epochs",
         type=_count,
-        default=defaults.epochs,
-        help="how often to go through the digits (default: %(default)s)",
+        help=f"how often to go through the digits (default: {demo.EPOCHS}; on cuda-sim, which "
+        f"takes its time, {demo.EPOCHS_SIMULATED})",
     )
     train.add_argument(
         "--seed",

@@ -25,19 +25,33 @@ from ..train import Snapshot, load_checkpoint, locate_nonfinite, save_checkpoint
 from .picture import save_picture
 
 BATCH = 32
+EPOCHS, EPOCHS_SIMULATED = 20, 1  # a step on the simulator takes a hundred times as long
+COMPARED = 10  # first steps, taken on the CPU too when another device trains
+AGREE = 1e-3  # of a loss: rounding, which every step carries on, stays far below, a fault does not
 WEIGHTS, PICTURE = Path("digits.safetensors"), Path("digits.png")
 
 
 @dataclass(frozen=True)
 class Demo:
-    """What the demo can be told. mode: "graph" or "eager". lr: the learning rate of the first
-    epoch, from which it goes down to almost 0 along a cosine."""
+    """What the demo can be told.
+
+    epochs: None for as many as the device does in reasonable time. mode: "graph" or "eager". lr:
+    the learning rate of the first epoch, from which it goes down to almost 0 along a cosine.
+    """
 
     device: str = "cpu"
-    epochs: int = 20
+    epochs: int | None = None
     seed: int = 0
     mode: str = "graph"
     lr: float = 3e-3
+
+    @property
+    def rounds(self) -> int:
+        """How often to go through the digits."""
+        if self.epochs is not None:
+            return self.epochs
+        simulated = settings.device_name(self.device) == "cuda-sim"
+        return EPOCHS_SIMULATED if simulated else EPOCHS
 
 
 @dataclass
@@ -74,17 +88,23 @@ def run(demo: Demo) -> int:
     # The matrices are small: threads of BLAS would wait for each other more than they compute.
     alone = threadpoolctl.threadpool_limits(1, "blas")
     with alone, settings.context(device_target=demo.device, mode=mode, jit=graph, sim="fast"):
-        random.manual_seed(demo.seed)
-        net = network()
-        step = train_step(
-            net, nn.CrossEntropyLoss(), optim.Adam(net.trainable_params(), lr=demo.lr)
-        )
+        net, step = _learner(demo)
         _introduce(demo, digits, net, step)
         progress = _train(demo, digits, net, step)
         scores = predict(net, digits.test_images)
         _report(progress, scores, digits, time.perf_counter() - started)
+        if settings.device_name(demo.device) != "cpu":
+            _compare(demo, digits, progress.losses[:COMPARED])
         _save(net, scores, digits, progress)
     return 0
+
+
+def _learner(demo: Demo) -> tuple[nn.Cell, Any]:
+    """A new network and what trains it by a batch at a time; equal for equal seeds."""
+    random.manual_seed(demo.seed)
+    net = network()
+    adam = optim.Adam(net.trainable_params(), lr=demo.lr)
+    return net, train_step(net, nn.CrossEntropyLoss(), adam)
 
 
 def predict(net: nn.Cell, images: Array) -> Array:
@@ -100,6 +120,7 @@ def _introduce(demo: Demo, digits: Digits, net: nn.Cell, step: Callable[..., Any
     count = sum(p.size for p in net.trainable_params())
     traced = trace(step, digits.images[:BATCH], digits.labels[:BATCH])
     passed = run_passes(traced)
+    epochs = "epoch" if demo.rounds == 1 else "epochs"
     how = "compiled into one program" if demo.mode == "graph" else "run op by op"
     print("A small convolutional network learns to read handwritten digits.")
     print(
@@ -109,14 +130,14 @@ def _introduce(demo: Demo, digits: Digits, net: nn.Cell, step: Callable[..., Any
     before, after = len(traced.nodes), len(passed.nodes)
     print(f"  one step  forward, backward and update of a batch of {BATCH}: a graph of")
     print(f"            {before} operations, {after} after the passes that simplify it")
-    print(f"  training  {demo.epochs} epochs on {demo.device}, each step {how}", flush=True)
+    print(f"  training  {demo.rounds} {epochs} on {demo.device}, each step {how}", flush=True)
 
 
 def _train(demo: Demo, digits: Digits, net: nn.Cell, step: Callable[..., Any]) -> Progress:
     progress = Progress()
     batches_per_epoch = len(digits.labels) // BATCH
-    with _bar(demo.epochs * batches_per_epoch) as bar:
-        for epoch in range(demo.epochs):
+    with _bar(demo.rounds * batches_per_epoch) as bar:
+        for epoch in range(demo.rounds):
             _epoch(demo, epoch, digits, step, progress, bar)
             right = predict(net, digits.test_images).argmax(1) == digits.test_labels
             progress.accuracies.append(float(right.mean()))
@@ -125,7 +146,7 @@ def _train(demo: Demo, digits: Digits, net: nn.Cell, step: Callable[..., Any]) -
 
 
 def _epoch(demo: Demo, epoch: int, digits: Digits, step: Any, progress: Progress, bar: Any) -> None:
-    step.optimizer.lr = 0.5 * demo.lr * (1.0 + math.cos(math.pi * epoch / demo.epochs))
+    step.optimizer.lr = 0.5 * demo.lr * (1.0 + math.cos(math.pi * epoch / demo.rounds))
     before = Snapshot(step.net, step.optimizer)
     done: list[tuple[Array, ...]] = []
     data = minibatches(digits.images, digits.labels, size=BATCH, seed=demo.seed, epoch=epoch)
@@ -190,6 +211,24 @@ def _report(progress: Progress, scores: Array, digits: Digits, seconds: float) -
         f"  result    {right / total:.1%} accuracy: {right} of {total} held-out digits read right"
     )
     print(f"  time      {typical:.2f} ms per step, {first}; {seconds:.1f} s for everything")
+
+
+def _compare(demo: Demo, digits: Digits, losses: list[float]) -> None:
+    """Take the first steps on the CPU too, and say how far the losses are apart."""
+    with settings.context(device_target="cpu"):
+        _, step = _learner(demo)
+        batches = minibatches(digits.images, digits.labels, size=BATCH, seed=demo.seed, epoch=0)
+        expected = [float(step(*batch)) for batch, _ in zip(batches, losses)]
+    apart = max(abs(a - b) / b for a, b in zip(losses, expected))
+    if not apart <= AGREE:
+        raise MinimlError(
+            f"the losses of the first {len(losses)} steps are {losses} on {demo.device}, and "
+            f"{expected} on the CPU: they should agree to rounding; please report it"
+        )
+    print(
+        f"  agrees    the losses of the first {len(losses)} steps are those on the CPU to "
+        f"{apart:.0e} of them"
+    )
 
 
 def _save(net: nn.Cell, scores: Array, digits: Digits, progress: Progress) -> None:
