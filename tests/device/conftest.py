@@ -10,6 +10,12 @@ else:
     DEVICES = [pytest.param("cuda-sim", marks=pytest.mark.skip(reason="no C++ compiler here"))]
 
 
+@pytest.fixture(params=DEVICES)
+def on_simulator(request):
+    """The simulator alone, for what a GPU cannot be told."""
+    return request.param
+
+
 @pytest.fixture(params=[*DEVICES, pytest.param("cuda", marks=pytest.mark.gpu)])
 def device(request):
     """Every CUDA device, where it can be had."""
