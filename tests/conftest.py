@@ -46,6 +46,7 @@ HONEST_SKIPS = {
     "no C compiler": not any(map(shutil.which, ("cc", "gcc", "clang"))),
     "no cupy": importlib.util.find_spec("cupy") is None,
     "no C++ compiler": not any(map(shutil.which, ("c++", "g++", "clang++"))),
+    "no aarch64": not all(map(shutil.which, ("aarch64-linux-gnu-g++", "qemu-aarch64"))),
 }
 
 
