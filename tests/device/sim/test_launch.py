@@ -346,6 +346,12 @@ assert (y.get() == 3).all()
 """
 
 
+def test_other_systems_are_told_what_to_use_instead():
+    done = python("import sys\nsys.platform = 'darwin'\n" + SMALL)
+    (said,) = [line for line in done.stderr.splitlines() if "DeviceError: " in line]
+    assert "runs on Linux only" in said
+
+
 def test_no_compiler_is_one_sentence_that_says_what_to_install():
     done = python(SMALL, CXX="/nowhere/c++")
     (said,) = [line for line in done.stderr.splitlines() if "DeviceError: " in line]

@@ -18,6 +18,8 @@ _GCC_CHECKS = (
 _CLANG_CHECKS = (
     "-fsanitize=thread", "-mllvm", "-tsan-distinguish-volatile=1",
     "-mllvm", "-tsan-instrument-func-entry-exit=0",
+    "-mllvm", "-tsan-instrument-read-before-write=1",
+    "-Wl,--wrap=memcpy,--wrap=memmove,--wrap=memset",
 )  # fmt: skip
 _UNDEFINED = (
     "-fsanitize=bounds,shift,signed-integer-overflow,alignment,float-cast-overflow,"
@@ -77,7 +79,8 @@ def build(code: str, options: Sequence[str], mode: str) -> Path:
     """
     passed = passed_options(options)
     flags = [*_COMMON, *_FLAGS[mode]]
-    target = toolchain.cache_folder() / f"{mode}-{toolchain.digest(code, repr(passed), *flags)}.so"
+    name = toolchain.digest(code, repr(passed), *flags, *_GCC_CHECKS, *_CLANG_CHECKS)
+    target = toolchain.cache_folder() / f"{mode}-{name}.so"
     if not target.exists():
         if mode == "check":
             flags += _CLANG_CHECKS if toolchain.is_clang() else _GCC_CHECKS

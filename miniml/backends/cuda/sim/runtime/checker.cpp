@@ -15,7 +15,8 @@
 #include <unordered_map>
 #include <vector>
 
-extern "C" sim::Index sim_grid_extent, sim_block_extent;
+extern "C" sim::Index sim_thread_index, sim_block_index, sim_grid_extent, sim_block_extent;
+extern "C" unsigned sim_lane;
 extern "C" char* sim_dynamic_shared;
 
 namespace sim {
@@ -48,7 +49,7 @@ struct Range {
 constexpr int max_ranges = 16;
 std::vector<Region> regions;  // by address
 Region* recent[2];
-Range readable[max_ranges];  // the module's constants
+Range readable[max_ranges];  // threadIdx and its like, and the module's constants
 int readable_count;
 const char* module_low;
 double deadline;
@@ -58,6 +59,17 @@ unsigned until_clock;
 // block the last block (plus one) that has seen it publish.
 std::unordered_map<const void*, std::vector<unsigned>> published;
 std::vector<unsigned> seen_by;
+
+template <typename T> void allow_reading(const T& value) {
+  readable[readable_count++] = {(const char*)&value, (const char*)(&value + 1)};
+}
+
+// g++ does not check reads of what is declared constant, clang does.
+void allow_reading_indices() {
+  allow_reading(sim_thread_index), allow_reading(sim_block_index);
+  allow_reading(sim_block_extent), allow_reading(sim_grid_extent);
+  allow_reading(sim_lane), allow_reading(sim_dynamic_shared);
+}
 
 int find_module(dl_phdr_info* info, size_t, void* inside) {
   uintptr_t at = (uintptr_t)inside, low = ~(uintptr_t)0, high = 0;
@@ -241,6 +253,7 @@ void start_checking(const Buffer* buffers, int count, const void* module, double
       regions.push_back({buffers[i], nullptr, (unsigned)__builtin_ctz((unsigned)buffers[i].granule)});
   std::sort(regions.begin(), regions.end(),
             [](const Region& a, const Region& b) { return a.buffer.start < b.buffer.start; });
+  allow_reading_indices();
   dl_iterate_phdr(find_module, const_cast<void*>(module));
   deadline = now() + seconds, until_clock = 1 << 20;
   published.clear(), seen_by.clear();

@@ -46,6 +46,14 @@ SIM_API void* __tsan_memset(void* to, int value, size_t n) {
   touch(to, n, Touch::write, SIM_PC);
   return memset(to, value, n);
 }
+// Older ones call the plain functions, which the linker turns into these (unit.py).
+SIM_API void* __wrap_memcpy(void* to, const void* from, size_t n) {
+  return __tsan_memcpy(to, from, n);
+}
+SIM_API void* __wrap_memmove(void* to, const void* from, size_t n) {
+  return __tsan_memmove(to, from, n);
+}
+SIM_API void* __wrap_memset(void* to, int value, size_t n) { return __tsan_memset(to, value, n); }
 // And those in the text of a kernel.
 SIM_API void* sim_memcpy(void* to, const void* from, size_t n) {
   touch(from, n, Touch::read, SIM_PC);
