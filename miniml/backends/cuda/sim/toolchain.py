@@ -24,8 +24,8 @@ def compiler() -> tuple[str, ...]:
     """The command of the C++ compiler: $CXX, g++, c++ or clang++; DeviceError without one."""
     if sys.platform != "linux":
         raise DeviceError(
-            "device 'cuda-sim' runs on Linux only, on x86-64 and aarch64; elsewhere use a container, "
-            "or WSL on Windows"
+            "device 'cuda-sim' runs on Linux only, on x86-64 and aarch64; elsewhere use a "
+            "container, or WSL on Windows"
         )
     named = os.environ.get("CXX", "").split()
     candidates = [named] if named else [["g++"], ["c++"], ["clang++"]]
