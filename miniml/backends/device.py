@@ -53,6 +53,9 @@ class Device(Protocol):
     def takes_strides(self, entry: KernelEntry) -> bool:
         """True when the kernel takes inputs of any strides; others get contiguous ones."""
 
+    def has(self, feature: str) -> bool:
+        """True for a feature that kernels may require and this device has."""
+
     @property
     def for_kernels(self) -> Any:
         """What kernels know as `node.device`."""
@@ -111,6 +114,15 @@ class CPU:
     def takes_strides(self, entry: KernelEntry) -> bool:
         """True: NumPy does."""
         return True
+
+    def has(self, feature: str) -> bool:
+        """True for an instruction set of this machine's CPU."""
+        return machine_features().get(feature.upper(), False)
+
+
+def machine_features() -> dict[str, bool]:
+    """CPU features by NumPy's names (AVX2, AVX512F, NEON, ...), True where present."""
+    return dict(np._core._multiarray_umath.__cpu_features__)  # type: ignore[attr-defined]
 
 
 _CPU = CPU()

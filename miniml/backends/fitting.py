@@ -1,10 +1,13 @@
-"""Which kernels fit a call: memory formats, machine features, and lossless widenings of dtypes."""
+"""Which kernels fit a call: memory formats, features of devices, rank, lossless widenings."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 import numpy as np
 
 from ..dtype import DType, bfloat16, float32, float64
+from .device import get_device
 from .kernel import KernelEntry
 
 
@@ -17,14 +20,49 @@ def format_fits(entry: KernelEntry, formats: tuple[str | None, ...]) -> bool:
     return True
 
 
-def supported(entry: KernelEntry) -> bool:
-    """True when this machine has every feature the kernel requires."""
-    return all(machine_features().get(f.upper(), False) for f in entry.requires)
+def supported(entry: KernelEntry, device: str = "cpu") -> bool:
+    """True when the device has every feature the kernel requires."""
+    return not lacking(entry, device)
 
 
-def machine_features() -> dict[str, bool]:
-    """CPU features by NumPy's names (AVX2, AVX512F, NEON, ...), True where present."""
-    return dict(np._core._multiarray_umath.__cpu_features__)  # type: ignore[attr-defined]
+def lacking(entry: KernelEntry, device: str) -> list[str]:
+    """The features the kernel requires and the device has not."""
+    return [f for f in entry.requires if not get_device(device).has(f)]
+
+
+Found = tuple[KernelEntry, tuple[str, ...]]
+
+
+def best(
+    entries: Iterable[KernelEntry],
+    dtypes: tuple[DType, ...],
+    outputs: tuple[DType, ...] | None,
+    providers: tuple[str, ...],
+    device: str,
+) -> Found | None:
+    """The kernel that ranks first among those the device can run, and the features for lack of
+    which others were passed over."""
+
+    def rank(e: KernelEntry) -> tuple[int, int]:
+        place = providers.index(e.provider) if e.provider in providers else len(providers)
+        return place, -e.priority
+
+    fit = [e for e in entries if e.signature.accepts(dtypes)]
+    passed: dict[str, None] = {}
+    for entry in sorted(fit, key=rank):
+        if outputs is None or entry.signature.gives(outputs):
+            absent = lacking(entry, device)
+            if not absent:
+                return entry, tuple(passed)
+            passed.update(dict.fromkeys(absent))
+    return None
+
+
+def reason(dtypes: str, entry: KernelEntry, passed: tuple[str, ...]) -> str:
+    """Why a kernel was chosen: dtypes, provider, the features that decided."""
+    has = f", has {' '.join(entry.requires)}" if entry.requires else ""
+    lacks = f", lacks {' '.join(passed)}" if passed else ""
+    return f"{dtypes}, provider {entry.provider!r}{has}{lacks}"
 
 
 _WIDER = "bhilefd"

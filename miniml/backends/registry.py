@@ -12,8 +12,8 @@ import numpy as np
 from ..dtype import DType, letter
 from ..errors import DeclarationError, DuplicateError, KernelNotFoundError
 from . import declare
-from .fitting import format_fits, widenings
-from .fitting import machine_features as machine_features
+from .device import machine_features as machine_features
+from .fitting import best, format_fits, reason, widenings
 from .fitting import supported as supported
 from .kernel import Body, Expression, KernelEntry, KernelNode, Launch, RawSource
 from .signature import KernelAttr, Signature, parse
@@ -100,9 +100,9 @@ def kernel(
 
     A function takes arrays by position and attributes by keyword and fills `out=` (a tuple for
     several outputs). device: "cpu" or "cuda". signatures: "ff->f" or KernelAttr, at least one.
-    provider: whose kernel it is; contexts rank providers. requires: machine features, such as
-    "avx512f". priority: the larger wins among equals. inplace: inputs whose memory `out` may
-    share. view: the function returns a view of that input instead of filling `out`. specialize:
+    provider: whose kernel it is; contexts rank providers. requires: features the device must have:
+    "avx512f" and the like of a CPU, "cublas" or "wmma" of a GPU. priority: the larger wins among
+    equals. inplace: inputs whose memory `out` may share. view: the function returns a view of that input instead of filling `out`. specialize:
     from a node to the function that is called for it, as `fn(*arrays, out=out)` without
     attributes; by default the kernel itself.
     Raises DuplicateError when the place is taken, DeclarationError when it contradicts itself.
@@ -227,30 +227,29 @@ def select(
     """Choose the kernel of `name` for inputs of `dtypes` on `device`.
 
     In this order: the device; memory formats (an array without one is in its primitive's own
-    layout, "NCHW"); machine features the kernel requires; exact input (and, where given, output)
-    dtypes; providers as the context ranks them; priority. If no kernel takes the inputs exactly,
-    the first lossless widening of all inputs to one dtype. KernelNotFoundError lists what exists
-    and what came, or names a provider that has filed nothing at all.
+    layout, "NCHW"); exact input (and, where given, output) dtypes; providers as the context ranks
+    them; priority; of these the first whose required features the device has. If no kernel takes
+    the inputs exactly, the first lossless widening of all inputs to one dtype. KernelNotFoundError
+    lists what exists and what came, or names a provider that has filed nothing at all.
     """
     home = "cuda" if device.startswith("cuda") else "cpu"
     _known_providers(name, providers)
-    filed = table.get((name, home), ())
-    entries = [e for e in filed if supported(e) and format_fits(e, formats)]
-    exact = _best(entries, dtypes, outputs, providers)
+    entries = [e for e in table.get((name, home), ()) if format_fits(e, formats)]
+    exact = best(entries, dtypes, outputs, providers, device)
     if exact is not None:
-        return Selection(exact, None, f"exact dtypes, provider {exact.provider!r}")
-    other = _best(entries, dtypes, None, providers)
+        return Selection(exact[0], None, reason("exact dtypes", *exact))
+    other = best(entries, dtypes, None, providers, device)
     if other is not None and outputs is not None:
         raise DeclarationError(
             f"{name} infer_dtype gives {', '.join(d.name for d in outputs)} for inputs "
-            f"{', '.join(d.name for d in dtypes)}; the kernel {other.describe()} gives "
-            f"{other.signature}; make the rule and the signature agree"
+            f"{', '.join(d.name for d in dtypes)}; the kernel {other[0].describe()} gives "
+            f"{other[0].signature}; make the rule and the signature agree"
         )
     for wide in widenings(dtypes):
-        found = _best(entries, (wide,) * len(dtypes), None, providers)
+        found = best(entries, (wide,) * len(dtypes), None, providers, device)
         if found is not None:
             came = "".join(map(letter, dtypes))
-            return Selection(found, wide, f"no kernel takes {came}; inputs widened to {wide.name}")
+            return Selection(found[0], wide, f"no kernel takes {came}; inputs widened to {wide.name}")
     raise KernelNotFoundError(_not_found(name, device, home, dtypes))
 
 
@@ -267,24 +266,6 @@ def _known_providers(name: str, providers: tuple[str, ...]) -> None:
         )
 
 
-def _best(
-    entries: list[KernelEntry],
-    dtypes: tuple[DType, ...],
-    outputs: tuple[DType, ...] | None,
-    providers: tuple[str, ...],
-) -> KernelEntry | None:
-    def fits(e: KernelEntry) -> bool:
-        if not e.signature.accepts(dtypes):
-            return False
-        return outputs is None or e.signature.gives(outputs)
-
-    def rank(e: KernelEntry) -> tuple[int, int]:
-        place = providers.index(e.provider) if e.provider in providers else len(providers)
-        return place, -e.priority
-
-    return min((e for e in entries if fits(e)), key=rank, default=None)
-
-
 def _not_found(name: str, device: str, home: str, dtypes: tuple[DType, ...]) -> str:
     came = "".join(map(letter, dtypes)) or "no inputs"
     names = ", ".join(d.name for d in dtypes)
@@ -293,9 +274,9 @@ def _not_found(name: str, device: str, home: str, dtypes: tuple[DType, ...]) -> 
         devices = sorted({d for (n, d) in table if n == name})
         others = f"it has kernels on {', '.join(devices)}" if devices else "it has none anywhere"
         return f"{name} has no kernel on {device}; {others}; file one with @kernel({name!r}, ...)"
-    has = ", ".join(e.describe() for e in here if supported(e))
-    lacking = ", ".join(e.describe() for e in here if not supported(e))
-    tail = f"; not on this machine: {lacking}" if lacking else ""
+    has = ", ".join(e.describe() for e in here if supported(e, device))
+    absent = ", ".join(e.describe() for e in here if not supported(e, device))
+    tail = f"; not on this machine: {absent}" if absent else ""
     return (
         f"{name} has no kernel for {came} ({names}) on {device}; it has {has}{tail}; "
         f"cast the inputs, or file one with @kernel({name!r}, {home!r}, '{came}->...')"

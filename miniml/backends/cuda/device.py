@@ -14,6 +14,7 @@ from ..signature import ArraySpec
 from .array import DeviceArray
 from .compile import Compiler
 from .expression import Elementwise
+from .features import FEATURES
 from .move import move
 from .raw import Function, Raw
 
@@ -34,6 +35,7 @@ class Cuda:
         self.name, self.module, self.checks = name, module, checks
         self.compiler = Compiler(module, around)
         self.moves: dict[object, Any] = {}
+        self.features: dict[str, bool] = {}
 
     def empty(self, shape: Shape, dtype: DType) -> DeviceArray:
         """An uninitialised contiguous array."""
@@ -106,6 +108,14 @@ class Cuda:
     def takes_strides(self, entry: KernelEntry) -> bool:
         """True when the kernel reads inputs of any strides; others get contiguous ones."""
         return entry.strided or isinstance(entry.body, Expression)
+
+    def has(self, feature: str) -> bool:
+        """True for a feature of `features.FEATURES` that a probe finds; each is looked for once."""
+        found = self.features.get(feature)
+        if found is None:
+            probe = FEATURES.get(feature)
+            found = self.features[feature] = probe is not None and probe(self)
+        return found
 
     def synchronize(self) -> None:
         """Wait until all that was launched is done."""

@@ -56,3 +56,12 @@ SURFACE = (
     "cuda.runtime.getDeviceCount",
     "cuda.runtime.runtimeGetVersion",
 )
+
+# What a device with the feature "cublas" has besides; emucupy has none of it.
+CUBLAS = (
+    "cuda.cublas",
+    "cuda.cublas.gemmStridedBatchedEx",
+    "cuda.cublas.getMathMode",
+    "cuda.cublas.setMathMode",
+    "cuda.get_cublas_handle",
+)

@@ -72,10 +72,13 @@ class _Loaded:
             _Buffer(
                 self.base + v.address, v.nbytes, None,
                 f"{'shared array' if v.shared else 'variable'} {v.name}".encode(),
-                4, False, v.shared,
+                4, v.guard, v.shared,
             )
             for v in self.symbols.variables
         ]  # fmt: skip
+        for v in self.symbols.variables:
+            if v.guard:  # __shared__ arrays have no initialisers: there is nothing to construct
+                ctypes.c_char.from_address(self.base + v.address).value = b"\1"
 
 
 class Module:

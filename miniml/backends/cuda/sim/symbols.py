@@ -21,12 +21,17 @@ _LOCAL = re.compile(r"_ZZ.*E(\d+)(\w+?)(?:_\d+|__\d+_)?$")
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """Memory of a unit: address in the file, bytes, the name in the source, __shared__ or not."""
+    """Memory of a unit: address in the file, bytes, the name in the source, __shared__ or not.
+
+    guard: it says whether a static local has been constructed. GCC looks at it before it uses an
+    array of a class, such as __half, that has nothing to construct.
+    """
 
     address: int
     nbytes: int
     name: str
     shared: bool
+    guard: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +61,7 @@ def read(path: Path) -> Symbols:
         elif name.startswith("sim_enter_"):
             kernels.append(name.removeprefix("sim_enter_"))
         elif info & 15 == _OBJECT and nbytes and 0 < section < count:
-            if sections[section][2] & _WRITABLE and not name.startswith(("_ZG", "_DYNAMIC", "__")):
+            if sections[section][2] & _WRITABLE and not name.startswith(("_DYNAMIC", "__")):
                 variables.append(_variable(name, value, nbytes))
     return Symbols(anchor, tuple(sorted(kernels)), tuple(variables))
 
@@ -65,4 +70,4 @@ def _variable(symbol: str, address: int, nbytes: int) -> Variable:
     shared = symbol.startswith("_ZZ")
     found = _LOCAL.match(symbol) if shared else None
     name = found.group(2)[: int(found.group(1))] if found else symbol
-    return Variable(address, nbytes, name, shared)
+    return Variable(address, nbytes, name, shared, symbol.startswith("_ZGV"))

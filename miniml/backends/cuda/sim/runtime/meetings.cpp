@@ -12,12 +12,13 @@ namespace {
 // As in sim_warp.h.
 enum Meeting {
   syncthreads, syncthreads_count, syncthreads_and, syncthreads_or, syncwarp, ballot, any, all,
-  shfl, shfl_up, shfl_down, shfl_xor, reduce, match
+  shfl, shfl_up, shfl_down, shfl_xor, reduce, match, mma, load_matrix, store_matrix
 };
 const char* const names[] = {
     "__syncthreads", "__syncthreads_count", "__syncthreads_and", "__syncthreads_or", "__syncwarp",
     "__ballot_sync", "__any_sync", "__all_sync", "__shfl_sync", "__shfl_up_sync",
-    "__shfl_down_sync", "__shfl_xor_sync", "__reduce_sync", "__match_sync"};
+    "__shfl_down_sync", "__shfl_xor_sync", "__reduce_sync", "__match_sync", "mma_sync",
+    "load_matrix_sync", "store_matrix_sync"};
 
 unsigned waiting_count;  // at the block's barrier
 int votes;               // predicates that hold, of those waiting
@@ -88,7 +89,7 @@ void exchange(Fiber* first, unsigned lanes) {
                names[call.kind], source);
       current = held;
       memset(call.out, 0xff, call.size);
-    } else if (call.kind >= reduce) {
+    } else if (call.kind >= reduce && call.size) {
       for (unsigned k = 0; k < 32; ++k)
         if (lanes >> k & 1) memcpy((char*)call.out + k * call.size, first[k].call.in, call.size);
     }
@@ -225,4 +226,20 @@ SIM_API void sim_exchange(unsigned mask, const void* in, void* out, size_t size,
 SIM_API void sim_gather(unsigned mask, const void* in, void* out, size_t size, int kind,
                         const char* file, int line) {
   meet({mask, kind, line, 0, 0, file, in, out, size});
+}
+
+SIM_API void sim_matrix(const void* p, size_t row_bytes, int kind, const char* file, int line) {
+  const Warp& warp = warps[current->warp];
+  unsigned lanes = (unsigned)__builtin_popcount(warp.exist & ~warp.ended);
+  if (lanes != 32)
+    fault_at(warp_mask, file, line, "%s takes the 32 lanes of a warp; this one has %u",
+             names[kind], lanes);
+  else if ((size_t)p % 32 || row_bytes % 16)
+    fault_at(misaligned, file, line,
+             "%s takes a multiple of 32 as its address and rows of a multiple of 16 bytes; these "
+             "are %#zx and %zu",
+             names[kind], (size_t)p, row_bytes);
+  else
+    return meet({~0u, kind, line, 0, 0, file, nullptr, nullptr, 0});
+  abandon();
 }

@@ -1,0 +1,56 @@
+"""What a device may have that kernels require: libraries, and units of its hardware.
+
+A feature is present when a probe shows it, so a machine that lacks a library or a header takes the
+kernels that do without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from ...errors import CompileError
+
+# Compiles where the compiler finds mma.h and the architecture multiplies matrices of the type:
+# from sm_70 on of __half, from sm_80 on of __nv_bfloat16.
+PROBE = r"""
+#include <cuda_fp16.h>
+#include <cuda_bf16.h>
+#include <mma.h>
+extern "C" __global__ void probe(const @T@* x, float* out) {
+  using namespace nvcuda::wmma;
+  fragment<matrix_a, 16, 16, 16, @T@, row_major> a;
+  fragment<matrix_b, 16, 16, 16, @T@, row_major> b;
+  fragment<accumulator, 16, 16, 16, float> sum;
+  load_matrix_sync(a, x, 16);
+  load_matrix_sync(b, x, 16);
+  fill_fragment(sum, 0.0f);
+  mma_sync(sum, a, b, sum);
+  store_matrix_sync(out, sum, 16, mem_row_major);
+}
+"""
+
+
+def tensor_cores(device: Any, c_type: str) -> bool:
+    """True when a kernel with products of 16 x 16 matrices of the type compiles."""
+    try:
+        device.compiler.function(PROBE.replace("@T@", c_type), "probe")
+    except CompileError:
+        return False
+    return True
+
+
+def cublas(device: Any) -> bool:
+    """True when the module has cuBLAS; cupy's raises ImportError where the library is absent."""
+    try:
+        return device.module.cuda.cublas is not None
+    except (AttributeError, ImportError):
+        return False
+
+
+FEATURES: dict[str, Callable[[Any], bool]] = {
+    "cublas": cublas,
+    "wmma": partial(tensor_cores, c_type="__half"),
+    "wmma_bfloat16": partial(tensor_cores, c_type="__nv_bfloat16"),
+}
