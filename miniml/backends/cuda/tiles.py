@@ -12,17 +12,23 @@ template <typename S, typename E> struct As {
 template <typename S> struct As<S, S> {
   static __device__ __forceinline__ S from(S x) { return x; }
 };
-// `side` and `depth`: how many elements there are from here on along the two axes.
+// `side` and `depth`: how many elements there are from here on along the two axes. Neighbouring
+// threads read neighbouring elements, whichever way the matrix lies.
 template <int SIDE, int DEPTH, int PITCH, int THREADS, typename S, typename E>
 __device__ __forceinline__ void fetch(
     S (*tile)[PITCH], const E* from, long long side, long long depth, long long side_step,
     long long depth_step) {
-  for (int e = threadIdx.x; e < SIDE * DEPTH; e += THREADS) {
-    // Neighbouring threads read neighbouring elements, whichever way the matrix lies.
-    const int s = depth_step == 1 ? e / DEPTH : e % SIDE;
-    const int d = depth_step == 1 ? e % DEPTH : e / SIDE;
-    tile[d][s] = s < side && d < depth ? As<S, E>::from(from[s * side_step + d * depth_step])
-                                       : S(0.0f);
+  const bool along = depth_step == 1;
+  const int sides = side < SIDE ? (int)side : SIDE, depths = depth < DEPTH ? (int)depth : DEPTH;
+  const int more_s = along ? THREADS / DEPTH : 0, more_d = along ? 0 : THREADS / SIDE;
+  int s = along ? threadIdx.x / DEPTH : threadIdx.x % SIDE;
+  int d = along ? threadIdx.x % DEPTH : threadIdx.x / SIDE;
+  from += s * side_step + d * depth_step;
+  const long long more = more_s * side_step + more_d * depth_step;
+#pragma unroll 4
+  for (int e = 0; e < SIDE * DEPTH / THREADS; ++e) {
+    tile[d][s] = s < sides && d < depths ? As<S, E>::from(*from) : S(0.0f);
+    s += more_s, d += more_d, from += more;
   }
 }
 // Where tile number t of the batch begins in x, y and out.
@@ -83,11 +89,11 @@ template <int SIDE, int PER> __device__ __forceinline__ void product(
           out[at.out + (r + i * ACROSS) * p.n + c + j * ACROSS] = store<T>(sum[i][j]);
   }
 }
-extern "C" __global__ void __launch_bounds__(256) matmul_64(
+extern "C" __global__ void __launch_bounds__(256, 2) matmul_64(
     const T* x, const T* y, T* out, Layout<2> batch, Product p) {
   product<64, 4>(x, y, out, batch, p);
 }
-extern "C" __global__ void __launch_bounds__(64) matmul_16(
+extern "C" __global__ void __launch_bounds__(64, 8) matmul_16(
     const T* x, const T* y, T* out, Layout<2> batch, Product p) {
   product<16, 2>(x, y, out, batch, p);
 }
@@ -150,11 +156,11 @@ template <int SIDE, int PER, int DEPTH> __device__ __forceinline__ void product(
     __syncthreads();
   }
 }
-extern "C" __global__ void __launch_bounds__(128) matmul_64(
+extern "C" __global__ void __launch_bounds__(128, 3) matmul_64(
     const T* x, const T* y, T* out, Layout<2> batch, Product p) {
   product<64, 2, 32>(x, y, out, batch, p);
 }
-extern "C" __global__ void __launch_bounds__(32) matmul_16(
+extern "C" __global__ void __launch_bounds__(32, 16) matmul_16(
     const T* x, const T* y, T* out, Layout<2> batch, Product p) {
   product<16, 1, 16>(x, y, out, batch, p);
 }
