@@ -102,9 +102,9 @@ def kernel(
     several outputs). device: "cpu" or "cuda". signatures: "ff->f" or KernelAttr, at least one.
     provider: whose kernel it is; contexts rank providers. requires: features the device must have:
     "avx512f" and the like of a CPU, "cublas" or "wmma" of a GPU. priority: the larger wins among
-    equals. inplace: inputs whose memory `out` may share. view: the function returns a view of that input instead of filling `out`. specialize:
-    from a node to the function that is called for it, as `fn(*arrays, out=out)` without
-    attributes; by default the kernel itself.
+    equals. inplace: inputs whose memory `out` may share. view: the function returns a view of that
+    input instead of filling `out`. specialize: from a node to the function that is called for it,
+    as `fn(*arrays, out=out)` without attributes; by default the kernel itself.
     Raises DuplicateError when the place is taken, DeclarationError when it contradicts itself.
     """
     if device not in ("cpu", "cuda"):
@@ -249,7 +249,9 @@ def select(
         found = best(entries, (wide,) * len(dtypes), None, providers, device)
         if found is not None:
             came = "".join(map(letter, dtypes))
-            return Selection(found[0], wide, f"no kernel takes {came}; inputs widened to {wide.name}")
+            return Selection(
+                found[0], wide, f"no kernel takes {came}; inputs widened to {wide.name}"
+            )
     raise KernelNotFoundError(_not_found(name, device, home, dtypes))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import product as pairs
-from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,8 +37,8 @@ class Gemm(NamedTuple):
     x: tuple[int, int, int]
     y: tuple[int, int, int]
     out_step: int
-    count: int
-    starts: list[tuple[int, int, int]]
+    batch: int
+    starts: list[tuple[int, ...]]
 
 
 def gemm_of(p: Product, transpose_x: bool, transpose_y: bool) -> Gemm:
@@ -75,9 +74,11 @@ class CuBLAS(Kernel):
         dtype = node.inputs[0].dtype
         product = product_of(node)
         self.gemm = gemm_of(product, node.attrs["transpose_x"], node.attrs["transpose_y"])
-        largest = max(self.gemm.m, *product[1:3], self.gemm.count)
+        largest = max(self.gemm.m, *product[1:3], self.gemm.batch)
         if largest > LIMIT:
-            raise ShapeError(f"{node.name} got an extent of {largest}; cuBLAS takes {LIMIT} at most")
+            raise ShapeError(
+                f"{node.name} got an extent of {largest}; cuBLAS takes {LIMIT} at most"
+            )
         wide = dtype == np.dtype("d")
         self.type, self.itemsize = _TYPES[dtype.char], dtype.itemsize
         self.sums = _FLOAT64_SUMS if wide else _FLOAT32_SUMS
@@ -105,5 +106,5 @@ class CuBLAS(Kernel):
         module.cuda.cublas.gemmStridedBatchedEx(
             handle, g.y[0], g.x[0], g.n, g.m, g.k,
             self.one.ctypes.data, y, kind, g.y[1], g.y[2], x, kind, g.x[1], g.x[2],
-            self.zero.ctypes.data, out, kind, g.n, g.out_step, g.count, self.sums, _ANY_ALGORITHM,
+            self.zero.ctypes.data, out, kind, g.n, g.out_step, g.batch, self.sums, _ANY_ALGORITHM,
         )  # fmt: skip

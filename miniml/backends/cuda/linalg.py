@@ -15,6 +15,9 @@ from .rows import accumulator
 from .source import C_TYPES, prelude
 from .tiles import REGISTERS, TENSOR_CORES
 
+# So many blocks of large tiles keep a GPU busy; with fewer, small tiles are quicker.
+BUSY = 64
+
 
 class Tiles(Kernel):
     """A product by tiles of 64 x 64 or 16 x 16 results, of which a block makes one at a time."""
@@ -27,7 +30,7 @@ class Tiles(Kernel):
         product = product_of(node)
         self.args = product.batch, product.record
         tiles = {s: product.batches * -(-product.m // s) * -(-product.n // s) for s in self.threads}
-        side = 64 if min(product.m, product.n) > 32 and tiles[64] >= enough(node.device) else 16
+        side = 64 if min(product.m, product.n) > 32 and tiles[64] >= BUSY else 16
         self.grid, self.block = (min(max(tiles[side], 1), 1 << 20),), (self.threads[side],)
         text = unit(self.source, node.inputs[0].dtype)
         self.function = node.device.compiler.function(text, f"matmul_{side}")
@@ -49,12 +52,6 @@ class TensorCoreTiles(Tiles):
 
     source = TENSOR_CORES
     threads: ClassVar = {64: 128, 16: 32}
-
-
-def enough(device: Any) -> int:
-    """How many blocks of large tiles keep the device busy; with fewer, small tiles are quicker."""
-    count: int = device.module.cuda.Device().attributes["MultiProcessorCount"]
-    return 2 * count
 
 
 def unit(source: str, dtype: DType) -> str:

@@ -12,7 +12,7 @@ import pytest
 
 from miniml.backends.cuda import emucupy as cp
 from miniml.backends.cuda.sim.settings import using
-from miniml.backends.cuda.surface import SURFACE
+from miniml.backends.cuda.surface import CUBLAS, SURFACE
 from miniml.errors import KernelFaultError, LaunchError
 
 HERE = Path(cp.__file__).parent
@@ -172,11 +172,20 @@ def reached(module: Any, name: str) -> bool:
 
 def test_every_name_of_the_surface_exists_here():
     assert [name for name in SURFACE if not reached(cp, name)] == []
+    assert [name for name in CUBLAS if reached(cp, name)] == []
 
 
 def test_every_name_of_the_surface_exists_in_cupy():
     cupy = pytest.importorskip("cupy", reason="no cupy on this machine")
     assert [name for name in SURFACE if not reached(cupy, name)] == []
+
+
+def test_every_name_of_cublas_exists_in_cupy():
+    cupy = pytest.importorskip("cupy", reason="no cupy on this machine")
+    try:
+        assert [name for name in CUBLAS if not reached(cupy, name)] == []
+    except ImportError:
+        pytest.skip("cupy finds no cuBLAS on this machine")
 
 
 def names_used(tree: ast.AST) -> set[str]:
@@ -202,7 +211,8 @@ def test_the_backend_uses_no_other_name():
     """A name may go on after one of the surface: what that is an attribute of is ours to know."""
     sources = [p for p in HERE.glob("*.py") if p.name != "emucupy.py"]
     used = set().union(*(names_used(ast.parse(p.read_text())) for p in sources))
-    strange = [n for n in used if not any(n == s or s.startswith(n + ".") for s in SURFACE)]
+    known = (*SURFACE, *CUBLAS)
+    strange = [n for n in used if not any(n == s or s.startswith(n + ".") for s in known)]
     assert strange == []
 
 
