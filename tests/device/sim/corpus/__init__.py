@@ -1,6 +1,8 @@
 """Kernels that are right, and what breaks each of them: the faults the simulator must report."""
 
-from . import bounds, meetings, memory, numbers, races
+from . import bounds, matrices, meetings, memory, numbers, races
 from .case import Case
 
-CASES: tuple[Case, ...] = races.CASES + bounds.CASES + memory.CASES + meetings.CASES + numbers.CASES
+CASES: tuple[Case, ...] = (
+    races.CASES + bounds.CASES + memory.CASES + meetings.CASES + numbers.CASES + matrices.CASES
+)

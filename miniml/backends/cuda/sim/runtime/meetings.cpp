@@ -68,8 +68,19 @@ void join_steps(Fiber* first, unsigned lanes) {
     memcpy(first[__builtin_ctz(left)].seen, joined, sizeof joined);
 }
 
+// A fault that is found when a meeting ends, of a lane that took part in it.
+void fault_of(Fiber& lane, const char* format, unsigned number) {
+  Fiber* held = current;
+  current = &lane;
+  fault_at(warp_mask, lane.call.file, lane.call.line, format, names[lane.call.kind], number);
+  current = held;
+}
+
 void exchange(Fiber* first, unsigned lanes) {
   unsigned ballots = 0;
+  Fiber& one = first[__builtin_ctz(lanes)];
+  if (one.call.kind >= mma && ~lanes)
+    fault_of(one, "%s takes the 32 lanes of a warp; there are %u", __builtin_popcount(lanes));
   for (unsigned l = 0; l < 32; ++l)
     if ((lanes >> l & 1) && first[l].call.predicate) ballots |= 1u << l;
   for (unsigned l = 0; l < 32; ++l) {
@@ -83,18 +94,14 @@ void exchange(Fiber* first, unsigned lanes) {
         memcpy(call.out, first[source].call.in, call.size);
         continue;
       }
-      Fiber* held = current;  // the fault is that of the lane that reads
-      current = &first[l];
-      fault_at(warp_mask, call.file, call.line, "%s reads lane %u, which does not take part",
-               names[call.kind], source);
-      current = held;
+      fault_of(first[l], "%s reads lane %u, which does not take part", source);
       memset(call.out, 0xff, call.size);
     } else if (call.kind >= reduce && call.size) {
       for (unsigned k = 0; k < 32; ++k)
         if (lanes >> k & 1) memcpy((char*)call.out + k * call.size, first[k].call.in, call.size);
     }
   }
-  if (checking && first[__builtin_ctz(lanes)].call.kind == syncwarp) join_steps(first, lanes);
+  if (checking && one.call.kind == syncwarp) join_steps(first, lanes);
 }
 
 // The lanes of a warp that wait with this mask; `first` is the fiber of its lane 0.
@@ -229,17 +236,11 @@ SIM_API void sim_gather(unsigned mask, const void* in, void* out, size_t size, i
 }
 
 SIM_API void sim_matrix(const void* p, size_t row_bytes, int kind, const char* file, int line) {
-  const Warp& warp = warps[current->warp];
-  unsigned lanes = (unsigned)__builtin_popcount(warp.exist & ~warp.ended);
-  if (lanes != 32)
-    fault_at(warp_mask, file, line, "%s takes the 32 lanes of a warp; this one has %u",
-             names[kind], lanes);
-  else if ((size_t)p % 32 || row_bytes % 16)
-    fault_at(misaligned, file, line,
-             "%s takes a multiple of 32 as its address and rows of a multiple of 16 bytes; these "
-             "are %#zx and %zu",
-             names[kind], (size_t)p, row_bytes);
-  else
+  if ((size_t)p % 32 == 0 && row_bytes % 16 == 0)
     return meet({~0u, kind, line, 0, 0, file, nullptr, nullptr, 0});
+  fault_at(misaligned, file, line,
+           "%s takes a multiple of 32 as its address and rows of a multiple of 16 bytes; these are "
+           "%p and %zu",
+           names[kind], p, row_bytes);
   abandon();
 }
