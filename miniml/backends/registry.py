@@ -152,16 +152,22 @@ def raw_kernel(
     launch: Callable[[KernelNode], Launch],
     defines: dict[str, object] | None = None,
     provider: str = BUILTIN,
+    requires: tuple[str, ...] = (),
+    priority: int = 0,
 ) -> None:
     """File CUDA C text as the CUDA kernel of primitive `name`.
 
     entry: the `extern "C" __global__` function in `source`; its parameters are inputs, outputs,
     workspace, then the launch's args. `T`, `T_IN0`, `T_OUT0` name the C types. launch: from a
-    KernelNode to a Launch, run when the kernel is prepared. defines: extra -D macros.
+    KernelNode to a Launch, run when the kernel is prepared. defines: extra -D macros. requires,
+    priority: as for `kernel`; a text that includes mma.h requires "wmma".
     """
     declare.check_raw(name, entry, source, launch)
     macros = tuple((key, str(value)) for key, value in (defines or {}).items())
-    kernel(name, "cuda", *signatures, provider=provider)(RawSource(source, entry, launch, macros))
+    file = kernel(
+        name, "cuda", *signatures, provider=provider, requires=requires, priority=priority
+    )
+    file(RawSource(source, entry, launch, macros))
 
 
 def _caller() -> tuple[str, str]:
