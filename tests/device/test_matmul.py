@@ -32,9 +32,16 @@ BATCHES = (
 )  # fmt: skip
 
 
-def run(kernel, x, y, transpose_x=False, transpose_y=False, device=None, ready=None):
-    """The product by that kernel."""
-    device = device or get_device("cuda-sim")
+def run(kernel, device, x, y, transpose_x=False, transpose_y=False, ready=None):
+    """The product by that kernel; skips where the device lacks what it requires."""
+    device = get_device(device) if isinstance(device, str) else device
+    (entry,) = (
+        e for e in registry.table["MatMul", "cuda"]
+        if issubclass(kernel, e.body) and e.signature.accepts((x.dtype, y.dtype))
+    )  # fmt: skip
+    for feature in entry.requires:
+        if not device.has(feature):
+            pytest.skip(f"{device.name} has no {feature}")
     shape = np.matmul(
         np.swapaxes(x, -1, -2) if transpose_x else x, np.swapaxes(y, -1, -2) if transpose_y else y
     ).shape
@@ -69,16 +76,13 @@ def operands(rng, x, y, turns, dtype):
 TILED = [(RegisterTiles, d) for d in ALL] + [(TensorCoreTiles, d) for d in (float16, bfloat16)]
 
 
-@pytest.mark.parametrize(
-    ("kernel", "dtype"), TILED, ids=[f"{k.__name__}-{d}" for k, d in TILED]
-)  # fmt: skip
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize(("kernel", "dtype"), TILED, ids=[f"{k.__name__}-{d}" for k, d in TILED])
 class TestTiles:
     def test_odd_sizes_lying_either_way(self, kernel, dtype, device):
         rng = np.random.default_rng(1)
         for (x, y), turns in zip(ODD, TURNS):
             a, b = operands(rng, x, y, turns, dtype)
-            check(run(kernel, a, b, *turns), a, b, *turns)
+            check(run(kernel, device, a, b, *turns), a, b, *turns)
 
     def test_large_tiles(self, kernel, dtype, device, monkeypatch):
         monkeypatch.setattr(linalg, "BUSY", 1)
@@ -86,17 +90,16 @@ class TestTiles:
         x, y = ((2, 65, 33), (33, 35)) if dtype in (float16, float32, int32) else ((34, 35),) * 2
         for turns in ((False, True), (True, False)):
             a, b = operands(rng, x, y if len(x) == 3 else y[::-1], turns, dtype)
-            check(run(kernel, a, b, *turns), a, b, *turns)
+            check(run(kernel, device, a, b, *turns), a, b, *turns)
 
 
 @pytest.mark.parametrize("kernel", [RegisterTiles, TensorCoreTiles])
-@pytest.mark.parametrize("device", DEVICES)
 class TestTilesOfFloat16:
     def test_batches_vectors_and_nothing_to_sum(self, kernel, device):
         rng = np.random.default_rng(3)
         for x, y in (*BATCHES, *VECTORS, ((2, 0), (0, 3))):
             a, b = numbers(rng, x, float16), numbers(rng, y, float16)
-            check(run(kernel, a, b), a, b)
+            check(run(kernel, device, a, b), a, b)
 
     @pytest.mark.parametrize("schedule", ["reverse", "shuffled"])
     @pytest.mark.parametrize("busy", [1, 64], ids=["large", "small"])
@@ -105,15 +108,14 @@ class TestTilesOfFloat16:
         rng = np.random.default_rng(4)
         a, b = numbers(rng, (34, 18), float16), numbers(rng, (18, 36), float16)
         with using(schedule=schedule, seed=5):
-            check(run(kernel, a, b), a, b)
+            check(run(kernel, device, a, b), a, b)
 
     def test_sums_are_not_rounded_to_16_bits(self, kernel, device):
         """4096 + 1 + ... + 1 - 4096: each 1 is lost where sums have 11 bits."""
         x = np.array([[4096.0] + [1.0] * 30 + [-4096.0]], np.float16)
-        assert run(kernel, x, np.ones((32, 1), np.float16)).item() == 30.0
+        assert run(kernel, device, x, np.ones((32, 1), np.float16)).item() == 30.0
 
 
-@pytest.mark.parametrize("device", DEVICES)
 def test_blocks_take_more_than_one_tile(device, monkeypatch):
     """As they do where a grid does not reach."""
     rng = np.random.default_rng(6)
@@ -125,11 +127,27 @@ def test_blocks_take_more_than_one_tile(device, monkeypatch):
                 super().prepare(node)
                 self.grid = (2,)
 
-        check(run(OneBlock, a, b), a, b)
+        check(run(OneBlock, device, a, b), a, b)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [float16, bfloat16, float32, float64], ids=str)
+def test_cublas_itself(dtype):
+    rng = np.random.default_rng(9)
+    for x, y in (*BATCHES, *ODD, ((3, 65, 130), (130, 33)), ((2, 0), (0, 3))):
+        for turns in TURNS:
+            a, b = operands(rng, x, y, turns, dtype)
+            check(run(CuBLAS, "cuda", a, b, *turns), a, b, *turns)
+
+
+def test_a_batch_of_too_many_axes_is_refused(on_device):
+    x, y = np.ones((*(2, 1) * 5, 1, 1), "f"), np.ones((*(1, 2) * 5, 1, 1), "f")
+    with pytest.raises(ShapeError, match="MatMul needs 10 axes that do not merge"):
+        ops.matmul(ml.Tensor(x), ml.Tensor(y))
 
 
 class TestCuBLAS:
-    """The arguments of gemm, against a double of cuBLAS: no GPU has run this yet."""
+    """The arguments of gemm, against a double of cuBLAS."""
 
     def product(self, a, b, *turns):
         with with_cublas() as (device, gemm):
@@ -137,7 +155,7 @@ class TestCuBLAS:
             def ready(arrays):
                 gemm.ranges = [(x.flat.data.ptr, x.nbytes) for x in arrays]
 
-            check(run(CuBLAS, a, b, *turns, device=device, ready=ready), a, b, *turns)
+            check(run(CuBLAS, device, a, b, *turns, ready=ready), a, b, *turns)
             return gemm.calls
 
     @pytest.mark.parametrize("dtype", [float16, bfloat16, float32, float64], ids=str)
