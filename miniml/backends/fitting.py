@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
@@ -22,12 +22,12 @@ def format_fits(entry: KernelEntry, formats: tuple[str | None, ...]) -> bool:
 
 def supported(entry: KernelEntry, device: str = "cpu") -> bool:
     """True when the device has every feature the kernel requires."""
-    return not lacking(entry, device)
+    return all(map(features_of(device), entry.requires))
 
 
-def lacking(entry: KernelEntry, device: str) -> list[str]:
-    """The features the kernel requires and the device has not."""
-    return [f for f in entry.requires if not get_device(device).has(f)]
+def features_of(device: str) -> Callable[[str], bool]:
+    """Whether the device has a feature; it is looked for only where a kernel requires one."""
+    return lambda feature: get_device(device).has(feature)
 
 
 Found = tuple[KernelEntry, tuple[str, ...]]
@@ -38,10 +38,10 @@ def best(
     dtypes: tuple[DType, ...],
     outputs: tuple[DType, ...] | None,
     providers: tuple[str, ...],
-    device: str,
+    has: Callable[[str], bool],
 ) -> Found | None:
-    """The kernel that ranks first among those the device can run, and the features for lack of
-    which others were passed over."""
+    """The kernel that ranks first among those that a device with these features can run, and the
+    features for lack of which others were passed over."""
 
     def rank(e: KernelEntry) -> tuple[int, int]:
         place = providers.index(e.provider) if e.provider in providers else len(providers)
@@ -51,7 +51,7 @@ def best(
     passed: dict[str, None] = {}
     for entry in sorted(fit, key=rank):
         if outputs is None or entry.signature.gives(outputs):
-            absent = lacking(entry, device)
+            absent = [f for f in entry.requires if not has(f)]
             if not absent:
                 return entry, tuple(passed)
             passed.update(dict.fromkeys(absent))

@@ -13,7 +13,7 @@ from ..dtype import DType, letter
 from ..errors import DeclarationError, DuplicateError, KernelNotFoundError
 from . import declare
 from .device import machine_features as machine_features
-from .fitting import best, format_fits, reason, widenings
+from .fitting import best, features_of, format_fits, reason, widenings
 from .fitting import supported as supported
 from .kernel import Body, Expression, KernelEntry, KernelNode, Launch, RawSource
 from .signature import KernelAttr, Signature, parse
@@ -241,10 +241,11 @@ def select(
     home = "cuda" if device.startswith("cuda") else "cpu"
     _known_providers(name, providers)
     entries = [e for e in table.get((name, home), ()) if format_fits(e, formats)]
-    exact = best(entries, dtypes, outputs, providers, device)
+    has = features_of(device)
+    exact = best(entries, dtypes, outputs, providers, has)
     if exact is not None:
         return Selection(exact[0], None, reason("exact dtypes", *exact))
-    other = best(entries, dtypes, None, providers, device)
+    other = best(entries, dtypes, None, providers, has)
     if other is not None and outputs is not None:
         raise DeclarationError(
             f"{name} infer_dtype gives {', '.join(d.name for d in outputs)} for inputs "
@@ -252,7 +253,7 @@ def select(
             f"{other[0].signature}; make the rule and the signature agree"
         )
     for wide in widenings(dtypes):
-        found = best(entries, (wide,) * len(dtypes), None, providers, device)
+        found = best(entries, (wide,) * len(dtypes), None, providers, has)
         if found is not None:
             came = "".join(map(letter, dtypes))
             return Selection(

@@ -50,7 +50,9 @@ class Gemm:
         assert Atype == Btype == Ctype
         assert computeType == (70 if Ctype == 1 else 68)
         assert min(m, n, k, batchCount) > 0
-        assert strideC >= m * n or batchCount == 1  # results do not overlap
+        places = np.add.outer(np.arange(batchCount) * strideC, np.arange(n) * ldc)
+        places = np.add.outer(places, np.arange(m))
+        assert len(np.unique(places)) == places.size  # results do not overlap
         scalars = [SUMS[computeType](0)] * 2
         for i, at in enumerate((alpha, beta)):
             scalars[i] = view(at, SUMS[computeType], (1,), (0,))[0]

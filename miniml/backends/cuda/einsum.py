@@ -1,4 +1,4 @@
-"""Einstein sums, each output on its own: any equation, at the speed of no particular one."""
+"""Einstein sums: products of matrices by the kernels of MatMul, others each output on its own."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from ..registry import kernel
 from .array import dense_strides
 from .expression import LAYOUT, MAX_RANK, layout_dtype
 from .letters import FLOAT, INT
+from .linalg import planned
+from .product import product_of_labels
 from .rows import GROUPS, accumulator, grid_for
 from .source import C_TYPES, prelude
 
@@ -44,7 +46,10 @@ extern "C" __global__ void einsum(
 
 
 class Einsum(Kernel):
-    """A sum over the labels that the output lacks, for every combination of those it has."""
+    """A sum over the labels that the output lacks, for every combination of those it has.
+
+    product: the kernel that makes it as a product of matrices, where it is one.
+    """
 
     def prepare(self, node: KernelNode) -> None:
         super().prepare(node)
@@ -60,6 +65,9 @@ class Einsum(Kernel):
             operand_steps(labels, spec.shape)
             for labels, spec in zip(operands, node.inputs, strict=True)
         ]
+        self.product = product_for(node, steps, output, extents)
+        if self.product is not None:
+            return
         self.size = prod(extents[label] for label in output)
         self.terms = prod(extents[label] for label in summed)
         self.kept = where(output, extents, steps)
@@ -68,10 +76,26 @@ class Einsum(Kernel):
         self.function = node.device.compiler.function(text(dtype, len(operands)), "einsum")
 
     def launch(self, inputs: Any, workspace: Any, outputs: Any, stream: object) -> None:
+        if self.product is not None:
+            self.product.launch(inputs, workspace, outputs, stream)
+            return
         sizes = np.int64(self.size), np.int64(self.terms), np.int32(self.lanes)
         arrays = (*[a.flat for a in inputs], outputs[0].flat)
         args = (*arrays, self.kept, self.over, *sizes)
         self.function(*grid_for(self.size, self.lanes), args)
+
+
+def product_for(
+    node: KernelNode, steps: list[dict[Any, int]], output: list[Any], extents: dict[Any, int]
+) -> Kernel | None:
+    """The kernel for two operands whose sum is a product of matrices worth the name: with several
+    rows, several columns, several terms."""
+    if len(steps) != 2:
+        return None
+    product = product_of_labels(steps[0], steps[1], output, extents)
+    if product is None or min(product[:3]) < 2:
+        return None
+    return planned(product, node.outputs[0].dtype, node.device)
 
 
 def text(dtype: DType, count: int) -> str:

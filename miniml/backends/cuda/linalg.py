@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from ...dtype import DType
+from ..fitting import best
 from ..kernel import Kernel, KernelNode
-from ..registry import kernel
+from ..registry import kernel, table
 from .cublas import CuBLAS
 from .expression import LAYOUT
 from .letters import BF16, FLOAT, INT, same
-from .product import PRODUCT, product_of
+from .product import PRODUCT, Product, product_of
 from .rows import accumulator
 from .source import C_TYPES, prelude
 from .tiles import REGISTERS, TENSOR_CORES
@@ -27,13 +28,16 @@ class Tiles(Kernel):
 
     def prepare(self, node: KernelNode) -> None:
         super().prepare(node)
-        product = product_of(node)
-        self.args = product.batch, product.record
+        self.plan(product_of(node), node.inputs[0].dtype, node.device)
+
+    def plan(self, product: Product, dtype: DType, device: Any) -> bool:
+        """Prepare for a product of any origin; True: there is none that tiles do not make."""
+        self.args = product.args
         tiles = {s: product.batches * -(-product.m // s) * -(-product.n // s) for s in self.threads}
         side = 64 if min(product.m, product.n) > 32 and tiles[64] >= BUSY else 16
         self.grid, self.block = (min(max(tiles[side], 1), 1 << 20),), (self.threads[side],)
-        text = unit(self.source, node.inputs[0].dtype)
-        self.function = node.device.compiler.function(text, f"matmul_{side}")
+        self.function = device.compiler.function(unit(self.source, dtype), f"matmul_{side}")
+        return True
 
     def launch(self, inputs: Any, workspace: Any, outputs: Any, stream: object) -> None:
         arrays = [a.flat for a in (*inputs, *outputs)]
@@ -63,6 +67,17 @@ def unit(source: str, dtype: DType) -> str:
 def sum_type(dtype: DType) -> str:
     """The C type of sums; bools are counted as numbers, of which any but 0 is true."""
     return "float" if dtype.kind == "b" else accumulator(dtype)
+
+
+def planned(product: Product, dtype: DType, device: Any) -> Tiles | CuBLAS | None:
+    """The library's kernel of MatMul for a dtype, made ready for a product of another origin; None
+    where that kernel cannot make it."""
+    filed = [e for e in table["MatMul", "cuda"] if e.built_in]
+    found = best(filed, (dtype, dtype), None, (), device.has)
+    if found is None:
+        return None
+    made: Tiles | CuBLAS = device.kernel(found[0])
+    return made if made.plan(product, dtype, device) else None
 
 
 # Kernels of one key: of those whose requirements the device meets the first by priority runs.

@@ -36,14 +36,14 @@ struct Tile {
   long long x, y, out, rows, columns;
 };
 template <int SIDE> __device__ __forceinline__ Tile tile_at(
-    long long t, const Layout<2>& batch, const Product& p) {
+    long long t, const Layout<3>& batch, const Product& p) {
   const long long across = (p.n + SIDE - 1) / SIDE, each = (p.m + SIDE - 1) / SIDE * across;
   const long long item = t / each, here = t - item * each;
   const long long row = here / across * SIDE, column = (here - here / across * across) * SIDE;
-  long long at[2];
+  long long at[3];
   locate(batch, item, at);
-  return {at[0] + row * p.x_row, at[1] + column * p.y_column, (item * p.m + row) * p.n + column,
-          p.m - row, p.n - column};
+  return {at[0] + row * p.x_row, at[1] + column * p.y_column,
+          at[2] + row * p.out_row + column * p.out_column, p.m - row, p.n - column};
 }
 template <int SIDE> __device__ __forceinline__ long long tile_count(const Product& p) {
   return p.batches * ((p.m + SIDE - 1) / SIDE) * ((p.n + SIDE - 1) / SIDE);
@@ -56,7 +56,7 @@ REGISTERS = (
     TILES
     + r"""
 template <int SIDE, int PER> __device__ __forceinline__ void product(
-    const T* x, const T* y, T* out, const Layout<2>& batch, const Product& p) {
+    const T* x, const T* y, T* out, const Layout<3>& batch, const Product& p) {
   const int DEPTH = 16, ACROSS = SIDE / PER, THREADS = ACROSS * ACROSS;
   __shared__ SUM a[DEPTH][SIDE + 1], b[DEPTH][SIDE + 1];
   const int r = threadIdx.x / ACROSS, c = threadIdx.x % ACROSS;
@@ -86,15 +86,16 @@ template <int SIDE, int PER> __device__ __forceinline__ void product(
 #pragma unroll
       for (int j = 0; j < PER; ++j)
         if (r + i * ACROSS < at.rows && c + j * ACROSS < at.columns)
-          out[at.out + (r + i * ACROSS) * p.n + c + j * ACROSS] = store<T>(sum[i][j]);
+          out[at.out + (r + i * ACROSS) * p.out_row + (c + j * ACROSS) * p.out_column] =
+              store<T>(sum[i][j]);
   }
 }
 extern "C" __global__ void __launch_bounds__(256, 2) matmul_64(
-    const T* x, const T* y, T* out, Layout<2> batch, Product p) {
+    const T* x, const T* y, T* out, Layout<3> batch, Product p) {
   product<64, 4>(x, y, out, batch, p);
 }
 extern "C" __global__ void __launch_bounds__(64, 8) matmul_16(
-    const T* x, const T* y, T* out, Layout<2> batch, Product p) {
+    const T* x, const T* y, T* out, Layout<3> batch, Product p) {
   product<16, 2>(x, y, out, batch, p);
 }
 """
@@ -108,7 +109,7 @@ TENSOR_CORES = (
     + r"""
 using namespace nvcuda;
 template <int SIDE, int PER, int DEPTH> __device__ __forceinline__ void product(
-    const T* x, const T* y, T* out, const Layout<2>& batch, const Product& p) {
+    const T* x, const T* y, T* out, const Layout<3>& batch, const Product& p) {
   const int ACROSS = SIDE / (16 * PER), THREADS = 32 * ACROSS * ACROSS, PITCH = SIDE + 8;
   __shared__ __align__(32) T a[DEPTH][PITCH], b[DEPTH][PITCH];
   __shared__ __align__(32) float c[SIDE][SIDE + 4];
@@ -152,16 +153,17 @@ template <int SIDE, int PER, int DEPTH> __device__ __forceinline__ void product(
     __syncthreads();
     for (int e = threadIdx.x; e < SIDE * SIDE; e += THREADS)
       if (e / SIDE < at.rows && e % SIDE < at.columns)
-        out[at.out + e / SIDE * p.n + e % SIDE] = store<T>(c[e / SIDE][e % SIDE]);
+        out[at.out + e / SIDE * p.out_row + e % SIDE * p.out_column] =
+            store<T>(c[e / SIDE][e % SIDE]);
     __syncthreads();
   }
 }
 extern "C" __global__ void __launch_bounds__(128, 3) matmul_64(
-    const T* x, const T* y, T* out, Layout<2> batch, Product p) {
+    const T* x, const T* y, T* out, Layout<3> batch, Product p) {
   product<64, 2, 32>(x, y, out, batch, p);
 }
 extern "C" __global__ void __launch_bounds__(32, 16) matmul_16(
-    const T* x, const T* y, T* out, Layout<2> batch, Product p) {
+    const T* x, const T* y, T* out, Layout<3> batch, Product p) {
   product<16, 1, 16>(x, y, out, batch, p);
 }
 """
