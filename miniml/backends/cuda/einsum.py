@@ -14,9 +14,9 @@ from ..registry import kernel
 from .array import dense_strides
 from .expression import LAYOUT, MAX_RANK, layout_dtype
 from .letters import FLOAT, INT
-from .linalg import planned
+from .linalg import planned, sum_type
 from .product import product_of_labels
-from .rows import GROUPS, accumulator, grid_for
+from .rows import GROUPS, grid_for
 from .source import C_TYPES, prelude
 
 Shape = tuple[int, ...]
@@ -106,11 +106,6 @@ def text(dtype: DType, count: int) -> str:
     body = body.replace("@TERM@", "\n".join(lines))
     types = f"typedef {C_TYPES[dtype]} E;\ntypedef {sum_type(dtype)} S;\n"
     return prelude({dtype}) + LAYOUT + GROUPS + types + body
-
-
-def sum_type(dtype: DType) -> str:
-    """The C type of sums: bools are counted as numbers."""
-    return "float" if dtype.kind == "b" else accumulator(dtype)
 
 
 def labelled(
