@@ -14,7 +14,7 @@ from ..registry import kernel
 from ..signature import ArraySpec
 from .expression import LAYOUT
 from .letters import ANY, FLOAT, INT, same
-from .rows import GROUPS, accumulator, grid_for, lanes_for, places
+from .rows import GROUPS, accumulator, grid_for, lanes_for, parts, places
 from .source import C_TYPES, computed_in, prelude
 
 Shape = tuple[int, ...]
@@ -168,12 +168,6 @@ class Reduce(Kernel):
             self.second(grid, block, (scratch.flat, out.flat, *sizes))
 
 
-def parts(outer: int, n: int, lanes: int) -> int:
-    """Into how many parts a row is cut, so that a GPU has enough to do: 2**16 threads."""
-    wanted = (1 << 16) // max(outer * lanes, 1)
-    return max(1, min(wanted, n // (lanes * 64)))
-
-
 def reduced_axes(node: KernelNode) -> tuple[int, ...]:
     """The axes of the input that the output does not have, ascending."""
     shape = node.inputs[0].shape
@@ -203,10 +197,10 @@ def reduction_text(row: Row, dtype: DType, out: DType) -> str:
     macros = f"#define LOWEST {low}\n#define HIGHEST {high}\n"
     pad = ("0",) if len(row.identity) == 1 else ()
     text = _TEXT
-    for slot, parts_ in (
+    for slot, texts in (
         ("@IDENTITY@", row.identity), ("@ELEMENT@", row.element), ("@COMBINE@", row.combine)
     ):  # fmt: skip
-        text = text.replace(slot, ", ".join((*parts_, *pad)))
+        text = text.replace(slot, ", ".join((*texts, *pad)))
     text = text.replace("@FINISH@", row.finish)
     head = prelude({dtype, out}) + LAYOUT + "using namespace miniml;\n" + GROUPS
     return head + types + macros + text

@@ -11,6 +11,7 @@ from ...dtype import from_letter
 from .expression import Axis, layout_dtype
 
 BLOCK = 256
+THREADS = 1 << 18  # about as many as a large GPU holds at a time
 
 # A group is one thread, a warp or a block. All threads of its warps take part in a shuffle, so a
 # block has whole warps and its loops run equally often in all threads of a group.
@@ -67,6 +68,13 @@ def grid_for(groups: int, lanes: int) -> tuple[tuple[int], tuple[int]]:
     threads = max(groups, 1) * lanes
     block = BLOCK if lanes == BLOCK else min(BLOCK, -(-threads // 32) * 32)
     return (min(-(-threads // block), 1 << 20),), (block,)
+
+
+def parts(rows: int, n: int, lanes: int) -> int:
+    """Into how many parts rows are cut, so that a GPU has enough to do: THREADS threads, of which
+    each has 64 elements at least."""
+    wanted = THREADS // max(rows * lanes, 1)
+    return max(1, min(wanted, n // (lanes * 64)))
 
 
 def along(shape: tuple[int, ...], axis: int) -> tuple[int, int, int]:

@@ -1,0 +1,80 @@
+"""Running sums on a CUDA device: a thread, a warp or a block for a row, and rows that are cut."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import miniml as ml
+from miniml import ops
+from miniml.backends.cuda.rows import BLOCK, parts
+from miniml.backends.cuda.sim.settings import SCHEDULES, using
+
+CUT = 2 * 64 * BLOCK  # the shortest row that is cut
+SHAPES = (
+    *((3, n) for n in (0, 1, 2, 31, 32, 33, 127, 128, 129, 1023, 1024, 1025, 2049)),
+    (CUT - 1,), (CUT + 5,), (2, 127, 33), (128 + 3, 40), (300, 40), (5, 50, 3),
+)  # fmt: skip
+
+
+def running(x, axis, reverse, exclusive):
+    """The running sums in float64, or exactly."""
+    wide = x.astype(np.float64 if x.dtype.kind in "fV" else np.int64)
+    wide = np.flip(wide, axis) if reverse else wide
+    sums = np.cumsum(wide, axis)
+    if exclusive and x.shape[axis]:
+        sums = np.roll(sums, 1, axis)
+        np.moveaxis(sums, axis, 0)[0] = 0
+    return np.flip(sums, axis) if reverse else sums
+
+
+def check(x, axis, reverse, exclusive):
+    """CumSum against NumPy: a tree of sums errs by at most some dozen roundings of sum |x|."""
+    came = ops.cumsum(ml.Tensor(x), axis, reverse, exclusive).asnumpy()
+    right = running(x, axis, reverse, exclusive)
+    if x.dtype.kind not in "fV":
+        assert np.array_equal(came.astype(np.int64), right)
+        return
+    own = float(ml_dtypes.finfo(x.dtype).eps)
+    summed = min(own, float(np.finfo(np.float32).eps))
+    bound = 64 * summed * np.abs(x.astype(np.float64)).sum(axis, keepdims=True)
+    assert np.all(np.abs(came.astype(np.float64) - right) <= bound + own * np.abs(right))
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_every_way_to_share_a_row(on_device, schedule, shape):
+    x = np.random.default_rng(3).standard_normal(shape).astype(np.float32)
+    axis = min(1, x.ndim - 1) if x.shape[-1] != 40 else 0
+    with using(schedule=schedule, seed=2):
+        check(x, axis, reverse=False, exclusive=schedule == "reverse")
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("exclusive", [False, True])
+@pytest.mark.parametrize("shape", [(7,), (2, 200), (1100,), (CUT + 1,), (140, 33)], ids=str)
+def test_both_directions(on_device, shape, reverse, exclusive):
+    x = np.random.default_rng(4).integers(-9, 9, shape).astype(np.int32)
+    check(x, 0 if shape[-1] == 33 else -1, reverse, exclusive)
+
+
+@pytest.mark.parametrize("dtype", [np.bool_, np.uint8, np.uint64, np.float16, ml_dtypes.bfloat16,
+                                   np.float64])  # fmt: skip
+def test_dtypes(on_device, dtype):
+    x = np.random.default_rng(5).integers(0, 2, (2, 1500)).astype(dtype)
+    check(x, 1, reverse=False, exclusive=False)
+
+
+def test_what_comes_before_a_number_that_is_not_finite_stays(on_device):
+    x = np.ones(1500, np.float32)
+    x[700], x[1200] = np.inf, np.nan
+    for exclusive in (False, True):
+        came = ops.cumsum(ml.Tensor(x), 0, False, exclusive).asnumpy()
+        right = running(x, 0, False, exclusive)
+        assert np.array_equal(came, right.astype(np.float32), equal_nan=True)
+
+
+def test_long_rows_are_cut_and_short_ones_are_not():
+    assert parts(1, CUT - 1, BLOCK) == 1
+    assert parts(1, CUT, BLOCK) == 2
+    assert parts(1, 1 << 30, BLOCK) == 1024
+    assert parts(1 << 20, 1 << 20, BLOCK) == 1
