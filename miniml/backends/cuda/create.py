@@ -8,7 +8,7 @@ import numpy as np
 
 from ...dtype import DType, bfloat16, float16, from_letter
 from ..kernel import KernelNode, Launch
-from .expression import spread
+from .layout import spread
 from .letters import ANY, FLOAT, INT, express, raw
 
 _INT64, _FLOAT64 = np.dtype(np.int64), np.dtype(np.float64)

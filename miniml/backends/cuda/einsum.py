@@ -12,7 +12,7 @@ from ...errors import ShapeError
 from ..kernel import Kernel, KernelNode
 from ..registry import kernel
 from .array import dense_strides
-from .expression import LAYOUT, MAX_RANK, layout_dtype
+from .layout import LAYOUT, MAX_RANK, layout_dtype
 from .letters import FLOAT, INT
 from .linalg import planned, sum_type
 from .product import product_of_labels

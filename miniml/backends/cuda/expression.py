@@ -11,18 +11,15 @@ from typing import Any
 import numpy as np
 
 from ...dtype import DType, bool_, float64
-from ...errors import ShapeError
 from .. import registry
 from ..kernel import Expression, Kernel, KernelEntry, KernelNode
-from .array import DeviceArray
+from .layout import LAYOUT as LAYOUT
+from .layout import PER_THREAD, collapsed, layout, packs, spread
+from .layout import layout_dtype as layout_dtype
 from .source import C_TYPES, computed_in, prelude, unsigned
 
-MAX_RANK = 8
-BLOCK = 256
-PER_THREAD = 4
 _WORDS = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
 _LETTERS = {"?": "Z"}
-Axis = tuple[int, tuple[int, ...]]
 
 
 class Elementwise(Kernel):
@@ -40,90 +37,26 @@ class Elementwise(Kernel):
         compiler = node.device.compiler
         self.call = compiler.function(unit_of(self.entry), kernel_name(self.entry))
         self.scalars = tuple(scalars(self.entry, node))
-        self.size = prod(node.outputs[0].shape)
-        self.grid, self.block = spread(self.size)
+        self.size, self.width = prod(node.outputs[0].shape), pack_width(self.entry)
+        self.grid, self.block = spread(self.size, max(self.width, PER_THREAD))
         self.rest: dict[object, tuple[Any, ...]] = {}
 
     def launch(self, inputs: Any, workspace: Any, outputs: Any, stream: object) -> None:
         (out,) = outputs
-        key = tuple([a.strides for a in inputs])
+        key = (out.offset % 16, *[(a.offset % 16, a.strides) for a in inputs])
         rest = self.rest.get(key)
         if rest is None:
             axes = collapsed(inputs, out.shape, self.entry.name)
             where = (layout(axes, inputs),) if inputs else ()
-            rest = self.rest[key] = (*self.scalars, *where, np.int64(self.size))
+            count = np.int64(packs(axes, inputs, out, self.width))
+            rest = self.rest[key] = (*self.scalars, *where, count, np.int64(self.size))
         self.call(self.grid, self.block, (*[a.flat for a in inputs], out.flat, *rest))
 
 
-def spread(size: int) -> tuple[tuple[int], tuple[int]]:
-    """Grid and block for `size` elements, of which a thread takes a few, a whole grid apart."""
-    threads = min(BLOCK, -(-max(size, 1) // 32) * 32)
-    return (min(-(-max(size, 1) // (threads * PER_THREAD)), 1 << 20),), (threads,)
-
-
-def collapsed(inputs: tuple[DeviceArray, ...], shape: tuple[int, ...], name: str) -> list[Axis]:
-    """The output's axes (extent, elements from one to the next of each input), neighbours merged
-    where all inputs run through both as through one. ShapeError for more than 8 that remain."""
-    axes: list[Axis] = []
-    lead = [len(shape) - a.ndim for a in inputs]
-    for d, extent in enumerate(shape):
-        if extent == 1:
-            continue
-        steps = tuple(
-            0 if d < gap or a.shape[d - gap] == 1 else a.strides[d - gap] // a.dtype.itemsize
-            for a, gap in zip(inputs, lead, strict=True)
-        )
-        if axes and all(p == s * extent for p, s in zip(axes[-1][1], steps, strict=True)):
-            axes[-1] = (axes[-1][0] * extent, steps)
-        else:
-            axes.append((extent, steps))
-    if len(axes) > MAX_RANK:
-        raise ShapeError(
-            f"{name} needs {len(axes)} axes that do not merge; kernels of CUDA take {MAX_RANK}: "
-            "reshape the inputs, or make them contiguous"
-        )
-    return axes or [(1, (0,) * len(inputs))]
-
-
-def layout(axes: list[Axis], inputs: tuple[DeviceArray, ...]) -> Any:
-    """The struct Layout<K> that says where each element of the inputs stands."""
-    record = np.zeros(1, layout_dtype(len(inputs)))
-    record["rank"] = len(axes)
-    record["extent"] = 1
-    for d, (extent, steps) in enumerate(axes):
-        record["extent"][0, d] = extent
-        record["step"][0, :, d] = steps
-    for k, a in enumerate(inputs):
-        record["start"][0, k] = (a.offset - a.bounds()[0]) // a.dtype.itemsize
-    return record
-
-
-@cache
-def layout_dtype(count: int) -> np.dtype[Any]:
-    """The NumPy dtype of Layout<count>."""
-    return np.dtype(
-        [
-            ("rank", np.int64), ("extent", np.int64, MAX_RANK),
-            ("step", np.int64, (count, MAX_RANK)), ("start", np.int64, (count,)),
-        ]
-    )  # fmt: skip
-
-
-LAYOUT = f"""
-template <int K> struct Layout {{
-  long long rank, extent[{MAX_RANK}], step[K][{MAX_RANK}], start[K];
-}};
-template <int K> __device__ __forceinline__ void locate(
-    const Layout<K>& at, long long i, long long* place) {{
-  for (int k = 0; k < K; ++k) place[k] = at.start[k];
-  for (int d = (int)at.rank - 1; d > 0; --d) {{
-    long long above = i / at.extent[d], here = i - above * at.extent[d];
-    for (int k = 0; k < K; ++k) place[k] += here * at.step[k][d];
-    i = above;
-  }}
-  for (int k = 0; k < K; ++k) place[k] += i * at.step[k][0];
-}}
-"""
+def pack_width(entry: KernelEntry) -> int:
+    """How many elements of an expression's widest array fill 16 bytes, what a thread moves best."""
+    s = entry.signature
+    return 16 // max(d.itemsize for d in (*s.inputs, *s.outputs) if d is not None)
 
 
 def kernel_name(entry: KernelEntry) -> str:
@@ -194,33 +127,50 @@ def input_names(entry: KernelEntry) -> tuple[str, ...]:
 
 
 def kernel_text(entry: KernelEntry) -> str:
-    """The text of an expression's kernel; a Layout says where the elements of its inputs are."""
+    """The text of an expression's kernel; a Layout says where the elements of its inputs are.
+
+    A thread computes a pack of neighbours where there are packs, and single elements elsewhere.
+    """
     body, s = entry.body, entry.signature
     assert isinstance(body, Expression)
     ins: list[DType] = [d for d in s.inputs if d is not None]
     (out,) = [d for d in s.outputs if d is not None]
-    name, names = kernel_name(entry), input_names(entry)
+    name, names, width = kernel_name(entry), input_names(entry), pack_width(entry)
     values = [(n, C_TYPES[d]) for n, d in scalar_types(entry).items()]
     indexed = "index" in _WORDS.findall(body.text)
     parameters = [f"{computed_in(d)} {n}" for d, n in zip(ins, names, strict=True)]
     parameters += [f"{t} {n}" for n, t in values] + ["long long index"] * indexed
-    count, first = len(ins), (ins or [out])[0]
-    arrays = [f"const {C_TYPES[d]}* in{k}" for k, d in enumerate(ins)] + [f"{C_TYPES[out]}* out"]
-    arrays += [f"{t} a_{n}" for n, t in values]
-    tail = [f"a_{n}" for n, _ in values] + ["i"] * indexed
+    count, first, result = len(ins), (ins or [out])[0], C_TYPES[out]
+    given = [f"const {C_TYPES[d]}* in{k}" for k, d in enumerate(ins)] + [f"{result}* out"]
+    given += [f"{t} a_{n}" for n, t in values] + [f"Layout<{count}> where"] * bool(count)
 
-    before = f"    long long at[{count}]; locate(where, i, at);\n" if count else ""
-    loads = [f"load(in{k}[at[{k}]])" for k in range(count)]
-    where = [f"Layout<{count}> where"] if count else []
+    def value(index: str, loads: list[str]) -> str:
+        passed = [*loads, *[f"a_{n}" for n, _ in values], *[index] * indexed]
+        return f"store<{result}>({name}_value({', '.join(passed)}))"
+
+    place = f"    long long at[{count}];\n    locate(where, {{}}, at);\n" if count else ""
+    packs = "".join(_pack(d, k, width) for k, d in enumerate(ins))
+    each = value(f"p * {width} + v", [f"load(p{k}.at[v])" for k in range(count)])
+    one = value("i", [f"load(in{k}[at[{k}]])" for k in range(count)])
     return (
         f"{_value(entry, parameters, first, out)}"
-        f'extern "C" __global__ void {name}('
-        f"{', '.join([*arrays, *where, 'long long n'])}) {{\n"
-        "  const long long step = (long long)gridDim.x * blockDim.x;\n"
-        "  for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n; "
-        f"i += step) {{\n{before}"
-        f"    out[i] = store<{C_TYPES[out]}>({name}_value({', '.join([*loads, *tail])}));\n"
-        "  }\n}\n"
+        f'extern "C" __global__ void {name}({", ".join([*given, "long long packs, long long n"])}) '
+        "{\n  const long long step = (long long)gridDim.x * blockDim.x;\n"
+        "  const long long first = (long long)blockIdx.x * blockDim.x + threadIdx.x;\n"
+        "  for (long long p = first; p < packs; p += step) {\n"
+        f"{place.format(f'p * {width}')}{packs}    Pack<{result}, {width}> made;\n"
+        f"#pragma unroll\n    for (int v = 0; v < {width}; ++v) made.at[v] = {each};\n"
+        f"    *(Pack<{result}, {width}>*)(out + p * {width}) = made;\n  }}\n"
+        f"  for (long long i = packs * {width} + first; i < n; i += step) {{\n"
+        f"{place.format('i')}    out[i] = {one};\n  }}\n}}\n"
+    )
+
+
+def _pack(dtype: DType, k: int, width: int) -> str:
+    """Input k's elements of a pack."""
+    return (
+        f"    const Pack<{C_TYPES[dtype]}, {width}> p{k} = "
+        f"pack_of<{width}>(in{k} + at[{k}], where, {k});\n"
     )
 
 

@@ -11,7 +11,7 @@ from ..kernel import KernelNode
 from ..registry import kernel
 from ..signature import ArraySpec
 from .array import DeviceArray, dense_strides
-from .expression import spread
+from .layout import spread
 from .letters import ANY, FLOAT, INT
 from .move import fill, move
 from .places import (

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...dtype import DType, bfloat16, float16
 from .array import DeviceArray
-from .expression import LAYOUT, collapsed, layout, spread
+from .layout import LAYOUT, collapsed, layout, spread
 from .source import C_TYPES, computed_in, prelude
 
 TEXT = r"""

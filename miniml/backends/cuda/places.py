@@ -17,7 +17,7 @@ from ...dtype import DType, float32, float64, int32, uint64
 from ...errors import OutOfRangeError
 from ..kernel import Kernel, KernelNode
 from .array import DeviceArray, dense_strides
-from .expression import LAYOUT, MAX_RANK, layout_dtype
+from .layout import LAYOUT, MAX_RANK, layout_dtype
 from .source import C_TYPES, computed_in, prelude
 
 Shape = tuple[int, ...]

@@ -9,7 +9,7 @@ import numpy as np
 from ...dtype import float32, float64
 from ..kernel import KernelNode, Launch
 from ..signature import ArraySpec
-from .expression import spread
+from .layout import spread
 from .letters import FLOAT, raw
 
 HEAD = r"""

@@ -14,7 +14,7 @@ import numpy as np
 
 from ...dtype import float64
 from ..kernel import KernelNode, Launch
-from .expression import spread
+from .layout import spread
 from .letters import ANY, FLOAT, raw
 
 PHILOX = r"""

@@ -12,7 +12,7 @@ from ...dtype import DType, uint8
 from ..kernel import Kernel, KernelNode
 from ..registry import kernel
 from ..signature import ArraySpec
-from .expression import LAYOUT
+from .layout import LAYOUT
 from .letters import ANY, FLOAT, INT, same
 from .rows import GROUPS, accumulator, grid_for, lanes_for, parts, places
 from .source import C_TYPES, computed_in, prelude

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...dtype import from_letter
-from .expression import Axis, layout_dtype
+from .layout import Axis, layout_dtype
 
 BLOCK = 256
 THREADS = 1 << 18  # about as many as a large GPU holds at a time

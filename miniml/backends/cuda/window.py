@@ -7,7 +7,7 @@ from math import prod
 import numpy as np
 
 from ..kernel import KernelNode, Launch
-from .expression import spread
+from .layout import spread
 from .letters import FLOAT, raw
 from .rows import GROUPS, grid_for
 

@@ -1,0 +1,61 @@
+"""Elementwise kernels on a CUDA device: packs of neighbours, and what does not come in packs."""
+
+import numpy as np
+import pytest
+
+import miniml as ml
+from miniml import ops
+from miniml.backends.cuda.sim.settings import SCHEDULES, using
+
+
+def integers(*shape, dtype="f"):
+    return np.random.default_rng(1).integers(0, 9, shape).astype(dtype)
+
+
+@pytest.mark.parametrize("n", [0, 1, 3, 4, 5, 31, 32, 33, 1023, 1024, 1025, 4099])
+@pytest.mark.parametrize("dtype", ["b", "e", "f", "d"])
+def test_contiguous_arrays_of_every_length(on_device, n, dtype):
+    x, y = integers(n, dtype=dtype), integers(n, dtype=dtype)[::-1].copy()
+    assert np.array_equal((ml.Tensor(x) + ml.Tensor(y)).asnumpy(), x + y)
+    assert np.array_equal((ml.Tensor(x) < ml.Tensor(y)).asnumpy(), x < y)
+
+
+LOOKS = {
+    "aligned": lambda x: x[:, 4:12],
+    "odd start": lambda x: x[:, 1:9],
+    "odd extent": lambda x: x[:, :7],
+    "odd rows": lambda x: x[1:2, :23],
+    "row repeated": lambda x: x[2],
+    "column repeated": lambda x: x[:, :1],
+    "one element": lambda x: x[3:4, 5:6],
+    "steps": lambda x: x[:, ::2],
+    "backwards": lambda x: x[:, ::-1],
+    "turned": lambda x: x.T,
+}
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("look", LOOKS.values(), ids=LOOKS)
+def test_views_and_broadcasting(on_device, look, schedule):
+    x = integers(40, 24)
+    seen = look(x)
+    with using(schedule=schedule, seed=1):
+        own = look(ml.Tensor(x))
+        for other in (np.ones(seen.shape, "f"), integers(*seen.shape), np.ones((), "f")):
+            came = (own * ml.Tensor(other)).asnumpy()
+            assert np.array_equal(came, seen * other)
+        if seen.shape[-1] in (1, 24):
+            assert np.array_equal((ml.Tensor(x) - own).asnumpy(), x - seen)
+        assert np.array_equal(own.astype("float64").asnumpy(), seen)
+
+
+@pytest.mark.parametrize("shape", [(3, 4, 8), (3, 4, 5), (2, 8)])
+def test_copies_of_turned_arrays(on_device, shape):
+    x = integers(*shape)
+    assert np.array_equal(ops.concat([ml.Tensor(x).T] * 2, 0).asnumpy(), np.concatenate([x.T] * 2))
+
+
+@pytest.mark.parametrize("n", [1, 5, 16, 1027])
+def test_tensors_made_from_nothing(on_device, n):
+    assert np.array_equal(ops.full((n,), 3, "int16").asnumpy(), np.full(n, 3))
+    assert np.array_equal(ops.arange(n).asnumpy(), np.arange(n))
