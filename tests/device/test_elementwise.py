@@ -59,3 +59,14 @@ def test_copies_of_turned_arrays(on_device, shape):
 def test_tensors_made_from_nothing(on_device, n):
     assert np.array_equal(ops.full((n,), 3, "int16").asnumpy(), np.full(n, 3))
     assert np.array_equal(ops.arange(n).asnumpy(), np.arange(n))
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("dtype", ["?", "e", "f", "d"])
+@pytest.mark.parametrize("shape", [(31, 33), (64, 32), (3, 70, 25), (2, 33, 2, 40), (5, 1, 7)])
+def test_arrays_are_turned_by_tiles(on_device, shape, dtype, schedule):
+    x = integers(*shape).astype(dtype)
+    with using(schedule=schedule, seed=1):
+        for axes in (range(x.ndim)[::-1], (*range(1, x.ndim), 0), (1, 0, *range(2, x.ndim))):
+            turned = ops.transpose(ml.Tensor(x), tuple(axes))
+            assert np.array_equal(turned.reshape(-1).asnumpy(), x.transpose(tuple(axes)).ravel())

@@ -1,63 +1,127 @@
-"""Copies between arrays of any strides, and filling: parts of kernels of several launches."""
+"""Copies between arrays of any strides, and filling: parts of kernels of several launches.
+
+Only bytes matter here, so one text serves all dtypes of a size.
+"""
 
 from __future__ import annotations
 
 from functools import cache
+from math import prod
 from typing import Any
 
 import numpy as np
 
-from ...dtype import DType, bfloat16, float16
+from ...dtype import DType
 from .array import DeviceArray
-from .layout import LAYOUT, collapsed, layout, spread
-from .source import C_TYPES, computed_in, prelude
+from .layout import LAYOUT, Axis, collapsed, layout, packs, spread
+from .source import C_TYPES, prelude
 
+TILE = 32
 TEXT = r"""
-using namespace miniml;
-extern "C" __global__ void move(const E* x, E* out, Layout<2> where, long long n) {
+extern "C" __global__ void move(
+    const E* x, E* out, Layout<2> where, long long packs, long long n) {
   const long long step = (long long)gridDim.x * blockDim.x;
-  for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step) {
-    long long at[2];
+  const long long first = (long long)blockIdx.x * blockDim.x + threadIdx.x;
+  long long at[2];
+  for (long long p = first; p < packs; p += step) {
+    locate(where, p * @WIDTH@, at);
+    *(Pack<E, @WIDTH@>*)(out + at[1]) = pack_of<@WIDTH@>(x + at[0], where, 0);
+  }
+  for (long long i = packs * @WIDTH@ + first; i < n; i += step) {
     locate(where, i, at);
     out[at[1]] = x[at[0]];
   }
 }
-extern "C" __global__ void fill(E* out, C value, long long n) {
+// x has its neighbours along one axis (a), out along another (b): through tiles of shared memory,
+// so that both are read and written by rows of 32. Elements there have 4 bytes at least.
+struct Turn { long long a, b, x_step, out_step, tiles_a, tiles_b, batch; };
+extern "C" __global__ void turn(const E* x, E* out, Layout<2> where, Turn s) {
+  __shared__ WORD tile[32][33];
+  const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+  for (long long g = blockIdx.x; g < s.batch * s.tiles_a * s.tiles_b; g += gridDim.x) {
+    const long long a = g % s.tiles_a * 32, b = g / s.tiles_a % s.tiles_b * 32;
+    long long at[2];
+    locate(where, g / (s.tiles_a * s.tiles_b), at);
+    for (int r = warp; r < 32; r += 8)
+      if (a + lane < s.a && b + r < s.b) tile[r][lane] = x[at[0] + a + lane + (b + r) * s.x_step];
+    __syncthreads();
+    for (int r = warp; r < 32; r += 8)
+      if (a + r < s.a && b + lane < s.b)
+        out[at[1] + (a + r) * s.out_step + b + lane] = (E)tile[lane][r];
+    __syncthreads();
+  }
+}
+extern "C" __global__ void fill(E* out, E value, long long n) {
   const long long step = (long long)gridDim.x * blockDim.x;
   for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step)
-    out[i] = store<E>(value);
+    out[i] = value;
 }
 """
+TURN = np.dtype([(f, np.int64) for f in "a b x_step out_step tiles_a tiles_b batch".split()])
 
 
 @cache
-def text(dtype: DType) -> str:
-    """The unit of one dtype."""
-    types = f"typedef {C_TYPES[dtype]} E;\ntypedef {computed_in(dtype)} C;\n"
-    return prelude({dtype}) + LAYOUT + types + TEXT
+def carrier(nbytes: int) -> DType:
+    """The unsigned integers of that size."""
+    return np.dtype(f"u{nbytes}")
+
+
+@cache
+def text(nbytes: int) -> str:
+    """The unit of elements of that size."""
+    names = {"E": C_TYPES[carrier(nbytes)], "WORD": C_TYPES[carrier(max(nbytes, 4))]}
+    types = "".join(f"typedef {c} {name};\n" for name, c in names.items())
+    return prelude(()) + LAYOUT + types + TEXT.replace("@WIDTH@", str(16 // nbytes))
 
 
 def move(source: DeviceArray, target: DeviceArray) -> None:
     """Copy an array into one of its dtype to whose shape it broadcasts; they do not overlap."""
-    device, size = target.device, target.size
-    if not size:
+    if not target.size:
         return
-    key = (source.shape, source.strides, target.shape, target.strides)
-    where = device.moves.get(key)
-    if where is None:
+    device, nbytes = target.device, target.dtype.itemsize
+    key = (
+        nbytes, source.shape, source.strides, target.shape, target.strides, source.offset % 16,
+        target.offset % 16,
+    )  # fmt: skip
+    planned = device.moves.get(key)
+    if planned is None:
         if len(device.moves) >= 4096:
             device.moves.clear()
-        axes = collapsed((source, target), target.shape, "a copy")
-        where = device.moves[key] = layout(axes, (source, target))
-    function = device.compiler.function(text(target.dtype), "move")
-    function(*spread(size), (source.flat, target.flat, where, np.int64(size)))
+        planned = device.moves[key] = plan(source, target)
+    entry, grid, block, args = planned
+    function = device.compiler.function(text(nbytes), entry)
+    bits = carrier(nbytes)
+    function(grid, block, (source.flat.view(bits), target.flat.view(bits), *args))
+
+
+def plan(source: DeviceArray, target: DeviceArray) -> tuple[str, Any, Any, tuple[Any, ...]]:
+    """The kernel that copies, its grid, block and arguments after the arrays."""
+    axes, both = collapsed((source, target), target.shape, "a copy"), (source, target)
+    turned = next((d for d, (n, s) in enumerate(axes[:-1]) if s[0] == 1 and n >= TILE // 2), None)
+    last, (x_step, out_step) = axes[-1]
+    if turned is not None and out_step == 1 and x_step > 1 and last >= TILE // 2:
+        return ("turn", *turn(axes, turned, both))
+    width = 16 // target.dtype.itemsize
+    count = packs(axes, both, target, width) if out_step == 1 else 0
+    size = target.size
+    where = layout(axes, both)
+    return "move", *spread(size, max(width, 4)), (where, np.int64(count), np.int64(size))
+
+
+def turn(axes: list[Axis], turned: int, both: tuple[DeviceArray, ...]) -> tuple[Any, Any, Any]:
+    """Grid, block and arguments for the tiles of two axes: `turned`, and the last one."""
+    rest = [axis for d, axis in enumerate(axes[:-1]) if d != turned] or [(1, (0, 0))]
+    (a, (_, out_step)), (b, (x_step, _)) = axes[turned], axes[-1]
+    tiles, batch = (-(-a // TILE), -(-b // TILE)), prod(n for n, _ in rest)
+    sizes = np.array([(a, b, x_step, out_step, *tiles, batch)], TURN)
+    blocks = min(prod(tiles) * batch, 1 << 20)
+    return (blocks,), (8 * TILE,), (layout(rest, both), sizes)
 
 
 def fill(target: DeviceArray, value: Any) -> None:
     """Overwrite a contiguous array with one number."""
     if target.size:
-        dtype = target.dtype
-        passed = np.dtype(np.float32) if dtype in (float16, bfloat16) else dtype
-        function = target.device.compiler.function(text(dtype), "fill")
-        size = target.size
-        function(*spread(size), (target.flat, np.asarray(value).astype(passed)[()], np.int64(size)))
+        bits = carrier(target.dtype.itemsize)
+        function = target.device.compiler.function(text(bits.itemsize), "fill")
+        size, number = target.size, np.asarray(value).astype(target.dtype).view(bits)[()]
+        function(*spread(size), (target.flat.view(bits), number, np.int64(size)))
