@@ -89,47 +89,77 @@ struct Op {
   }
   static __device__ __forceinline__ A combine(A a, A b) { A r = {@COMBINE@}; return r; }
   static __device__ __forceinline__ A crossed(A a, int o) {
-    A r = {__shfl_xor_sync(0xffffffffu, a.value, o), __shfl_xor_sync(0xffffffffu, a.other, o)};
+    A r = {VALUE(__shfl_xor_sync(0xffffffffu, a.value, o)),
+           OTHER(__shfl_xor_sync(0xffffffffu, a.other, o))};
     return r;
   }
 };
 __device__ __forceinline__ OUT finished(Op::A a, long long n) {
   (void)n; return store<OUT>(RESULT(@FINISH@));
 }
-extern "C" __global__ void reduce_elements(
-    const IN* x, OUT* out, unsigned char* scratch, Layout<1> kept, Layout<1> over,
-    long long outer, long long n, long long split, int lanes) {
-  const int lane = threadIdx.x % lanes;
-  const long long length = (n + split - 1) / split;
-  for (long long g = group_index(lanes); g < outer * split; g += group_count(lanes)) {
-    const long long row = g / split, begin = (g - row * split) * length;
-    const long long end = begin + length < n ? begin + length : n;
-    long long base, place;
-    locate(kept, row, &base);
-    Op::A a = Op::identity();
-    for (long long i = begin + lane; i < end; i += lanes) {
-      locate(over, i, &place);
-      a = Op::combine(a, Op::element(load(x[base + place]), i));
+struct Shape { long long outer, n, split, length; };
+// Where element i of a row stands; without a loop where one step says it, so that loads overlap.
+template <bool ONE_STEP> __device__ __forceinline__ long long placed(
+    const Layout<1>& over, long long i) {
+  long long place;
+  if (ONE_STEP) return over.start[0] + i * over.step[0][0];
+  locate(over, i, &place);
+  return place;
+}
+// Elements [begin, end) of a row: packs of neighbours if they come in such, then single ones.
+template <bool ONE_STEP> __device__ __forceinline__ Op::A taken(
+    const IN* x, const Layout<1>& over, long long begin, long long end, int lane, int lanes,
+    bool packed) {
+  Op::A a = Op::identity();
+  if (packed && begin < end) {
+    const long long rest = end - (end - begin) % @WIDTH@;
+#pragma unroll @UNROLL@
+    for (long long i = begin + @WIDTH@ * lane; i < rest; i += @WIDTH@ * lanes) {
+      typedef Pack<IN, @WIDTH@> Taken;
+      const Taken pack = *(const Taken*)(x + (ONE_STEP ? i : placed<false>(over, i)));
+#pragma unroll
+      for (int v = 0; v < @WIDTH@; ++v) a = Op::combine(a, Op::element(load(pack.at[v]), i + v));
     }
+    begin = rest;
+  }
+#pragma unroll 4
+  for (long long i = begin + lane; i < end; i += lanes)
+    a = Op::combine(a, Op::element(load(x[placed<ONE_STEP>(over, i)]), i));
+  return a;
+}
+extern "C" __global__ void reduce_elements(
+    const IN* x, OUT* out, unsigned char* scratch, Layout<1> kept, Layout<1> over, Shape s,
+    int lanes, int packed) {
+  const int lane = threadIdx.x % lanes;
+  for (long long g = group_index(lanes); g < s.outer * s.split; g += group_count(lanes)) {
+    // Lone threads that are neighbours have rows that are, so that they read along with each other.
+    const long long row = lanes == 1 ? g % s.outer : g / s.split;
+    const long long part = lanes == 1 ? g / s.outer : g % s.split;
+    const long long begin = part * s.length;
+    const long long end = begin + s.length < s.n ? begin + s.length : s.n;
+    long long base;
+    locate(kept, row, &base);
+    Op::A a = over.rank == 1 ? taken<true>(x + base, over, begin, end, lane, lanes, packed)
+                             : taken<false>(x + base, over, begin, end, lane, lanes, packed);
     a = combined<Op>(a, lanes);
     if (lane == 0) {
-      if (split > 1) ((Op::A*)scratch)[g] = a;
-      else out[row] = finished(a, n);
+      if (s.split > 1) ((Op::A*)scratch)[row * s.split + part] = a;
+      else out[row] = finished(a, s.n);
     }
   }
 }
-extern "C" __global__ void reduce_parts(
-    const unsigned char* scratch, OUT* out, long long outer, long long n, long long split) {
+extern "C" __global__ void reduce_parts(const unsigned char* scratch, OUT* out, Shape s) {
   const int lane = threadIdx.x % 32;
   const Op::A* parts = (const Op::A*)scratch;
-  for (long long row = group_index(32); row < outer; row += group_count(32)) {
+  for (long long row = group_index(32); row < s.outer; row += group_count(32)) {
     Op::A a = Op::identity();
-    for (long long i = lane; i < split; i += 32) a = Op::combine(a, parts[row * split + i]);
+    for (long long i = lane; i < s.split; i += 32) a = Op::combine(a, parts[row * s.split + i]);
     a = combined<Op>(a, 32);
-    if (lane == 0) out[row] = finished(a, n);
+    if (lane == 0) out[row] = finished(a, s.n);
   }
 }
 """
+SHAPE = np.dtype([(f, np.int64) for f in ("outer", "n", "split", "length")])
 
 
 class Reduce(Kernel):
@@ -143,29 +173,41 @@ class Reduce(Kernel):
         shape, dtype = node.inputs[0]
         axes = reduced_axes(node)
         kept = tuple(i for i in range(len(shape)) if i not in axes)
-        self.outer, self.n = prod(shape[i] for i in kept), prod(shape[i] for i in axes)
-        inner = prod(shape[max(axes, default=-1) + 1 :])
-        self.lanes = lanes_for(self.n, inner)
-        self.split = parts(self.outer, self.n, self.lanes)
+        outer, n = prod(shape[i] for i in kept), prod(shape[i] for i in axes)
         self.where = places(shape, kept), places(shape, axes)
+        self.width = packable(*self.where, n, outer, 16 // dtype.itemsize)
+        neighbours = prod(shape[max(axes, default=-1) + 1 :])
+        self.lanes = 1 if neighbours >= 8 else lanes_for(n, neighbours)
+        self.split = parts(outer, n, self.lanes)
+        length = -(-n // (self.split * self.width)) * self.width
+        self.outer, self.sizes = outer, np.array([(outer, n, self.split, length)], SHAPE)
         code = reduction_text(self.row, dtype, node.outputs[0].dtype)
-        self.first = node.device.compiler.function(code, "reduce_elements")
-        self.second = (
-            node.device.compiler.function(code, "reduce_parts") if self.split > 1 else None
-        )
+        names = ("reduce_elements", "reduce_parts")[: 1 + (self.split > 1)]
+        self.functions = [node.device.compiler.function(code, name) for name in names]
 
     def workspace(self) -> tuple[ArraySpec, ...]:
         return (ArraySpec((16 * self.outer * self.split if self.split > 1 else 16,), uint8),)
 
     def launch(self, inputs: Any, workspace: Any, outputs: Any, stream: object) -> None:
         (x,), (out,), (scratch,) = inputs, outputs, workspace
-        grid, block = grid_for(self.outer * self.split, self.lanes)
-        sizes = np.int64(self.outer), np.int64(self.n), np.int64(self.split)
-        arrays = x.flat, out.flat, scratch.flat
-        self.first(grid, block, (*arrays, *self.where, *sizes, np.int32(self.lanes)))
-        if self.second is not None:
-            grid, block = grid_for(self.outer, 32)
-            self.second(grid, block, (scratch.flat, out.flat, *sizes))
+        first, *more = self.functions
+        packed = np.int32(self.width > 1 and x.offset % 16 == 0)
+        rest = *self.where, self.sizes, np.int32(self.lanes), packed
+        first(
+            *grid_for(self.outer * self.split, self.lanes), (x.flat, out.flat, scratch.flat, *rest)
+        )
+        for second in more:
+            second(*grid_for(self.outer, 32), (scratch.flat, out.flat, self.sizes))
+
+
+def packable(kept: Any, over: Any, n: int, outer: int, width: int) -> int:
+    """`width` where packs of so many neighbours make up the rows that are reduced, else 1."""
+    rank = int(over["rank"][0])
+    last = rank - 1
+    whole = over["extent"][0, last] % width == 0 or (rank == 1 and outer == 1)
+    apart = [*kept["step"][0, 0], *over["step"][0, 0, :last]]
+    side_by_side = over["step"][0, 0, last] == 1 and not any(s % width for s in apart)
+    return width if whole and side_by_side and n >= width else 1
 
 
 def reduced_axes(node: KernelNode) -> tuple[int, ...]:
@@ -196,7 +238,8 @@ def reduction_text(row: Row, dtype: DType, out: DType) -> str:
     )
     macros = f"#define LOWEST {low}\n#define HIGHEST {high}\n"
     pad = ("0",) if len(row.identity) == 1 else ()
-    text = _TEXT
+    width = 16 // dtype.itemsize
+    text = _TEXT.replace("@WIDTH@", str(width)).replace("@UNROLL@", "4" if width <= 4 else "2")
     for slot, texts in (
         ("@IDENTITY@", row.identity), ("@ELEMENT@", row.element), ("@COMBINE@", row.combine)
     ):  # fmt: skip
