@@ -1,8 +1,10 @@
 """Files the library's CUDA kernels, a module per family; imported with the first CUDA device."""
 
 from . import activation as activation
+from . import batch_norm as batch_norm
 from . import compare as compare
 from . import create as create
+from . import cross_entropy as cross_entropy
 from . import einsum as einsum
 from . import elementwise as elementwise
 from . import index as index

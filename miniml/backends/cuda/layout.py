@@ -70,7 +70,11 @@ def layout_dtype(count: int) -> np.dtype[Any]:
     )  # fmt: skip
 
 
-LAYOUT = f"""
+PACKS = r"""
+// V neighbours, moved by one instruction.
+template <typename A, int V> struct alignas(sizeof(A) * V) Pack { A at[V]; };
+"""
+LAYOUT = f"""{PACKS}
 template <int K> struct Layout {{
   long long rank, extent[{MAX_RANK}], step[K][{MAX_RANK}], start[K];
 }};
@@ -84,8 +88,6 @@ template <int K> __device__ __forceinline__ void locate(
   }}
   for (int k = 0; k < K; ++k) place[k] += i * at.step[k][0];
 }}
-// V neighbours, moved by one instruction.
-template <typename A, int V> struct alignas(sizeof(A) * V) Pack {{ A at[V]; }};
 // The V elements of input k along the last axis from x on: neighbours, or one element V times.
 template <int V, typename A, int K> __device__ __forceinline__ Pack<A, V> pack_of(
     const A* x, const Layout<K>& where, int k) {{

@@ -1,5 +1,8 @@
-"""Softmax, its logarithm, layer and batch normalisation and cross entropy: groups of threads walk
-the rows, with a shuffle where a row is shared."""
+"""Softmax, its logarithm and layer normalisation: a group of threads for each row.
+
+A group of a warp or a block reads its row once and keeps it in shared memory, where it fits; longer
+rows, and rows whose elements stand apart, are read again.
+"""
 
 from __future__ import annotations
 
@@ -8,201 +11,239 @@ from math import prod
 import numpy as np
 
 from ..kernel import KernelNode, Launch
-from .letters import FLOAT, INT, raw
-from .rows import GROUPS, along, grid_for, lanes_for
+from .layout import PACKS
+from .letters import FLOAT, raw
+from .rows import BLOCK, GROUPS, along, grid_for
 
-HEAD = "using namespace miniml;\ntypedef Compute<T>::type C;\n" + GROUPS
+SHARED = 40 * 1024  # bytes that a block keeps of rows; with what it exchanges less than 48 KiB
+
+# V elements at a time: packs where a row has whole ones (side_by_side), else V is 1. A lane keeps
+# what it alone reads again, so that nobody waits.
+ROWS = (
+    "using namespace miniml;\ntypedef Compute<T>::type C;\n"
+    + PACKS
+    + GROUPS
+    + r"""
+#define WIDTH (16 / (int)sizeof(C))
+__device__ __forceinline__ bool side_by_side(const void* x, long long n) {
+  return n % WIDTH == 0 && (unsigned long long)x % (WIDTH * sizeof(T)) == 0;
+}
+template <int V> __device__ __forceinline__ Pack<C, V> fetched(
+    const T* x, long long i, long long step) {
+  Pack<C, V> r;
+  if constexpr (V == 1) {
+    r.at[0] = load(x[i * step]);
+  } else {
+    const Pack<T, V> pack = *(const Pack<T, V>*)(x + i);
+    for (int v = 0; v < V; ++v) r.at[v] = load(pack.at[v]);
+  }
+  return r;
+}
+template <int V> __device__ __forceinline__ void put(
+    T* out, long long i, long long step, const Pack<C, V>& r) {
+  if constexpr (V == 1) {
+    out[i * step] = store<T>(r.at[0]);
+  } else {
+    Pack<T, V> pack;
+    for (int v = 0; v < V; ++v) pack.at[v] = store<T>(r.at[v]);
+    *(Pack<T, V>*)(out + i) = pack;
+  }
+}
+template <int V, bool KEPT> __device__ __forceinline__ Pack<C, V> again(
+    const T* x, const C* kept, long long i, long long step) {
+  return KEPT ? *(const Pack<C, V>*)(kept + i) : fetched<V>(x, i, step);
+}
+"""
+)
+
+# sum: that of exp(x - top). What is kept in the end: exp(x - top), or x - top for the logarithm.
+EXPONENTIALS = r"""
+struct Exponentials {
+  struct A { C top, sum; };
+  static __device__ __forceinline__ C scaled(C sum, C by) {
+    return sum == C(0) ? sum : sum * exp(by);
+  }
+  static __device__ __forceinline__ A combine(A a, A b) {
+    A r = {a.top > b.top ? a.top : b.top, C(0)};
+    r.sum = scaled(a.sum, a.top - r.top) + scaled(b.sum, b.top - r.top);
+    return r;
+  }
+  static __device__ __forceinline__ A crossed(A a, int o) {
+    A r = {__shfl_xor_sync(0xffffffffu, a.top, o), __shfl_xor_sync(0xffffffffu, a.sum, o)};
+    return r;
+  }
+};
+// One read: the sum follows the top. A top that is not finite, as in a row of -inf, gives NaN.
+__device__ __forceinline__ Exponentials::A sum_along(
+    const T* x, long long n, long long step, int lane, int lanes) {
+  Exponentials::A a = {-INFINITY, C(0)};
+  for (long long i = lane; i < n; i += lanes) {
+    const C value = load(x[i * step]);
+    if (value <= a.top) {
+      if (value > -INFINITY) a.sum += exp(value - a.top);
+    } else {
+      a.sum = Exponentials::scaled(a.sum, a.top - value) + C(1);
+      a.top = value;
+    }
+  }
+  a = combined<Exponentials>(a, lanes);
+  if (is_inf(a.top)) a.sum = C(NAN);
+  return a;
+}
+template <int V> __device__ __forceinline__ Exponentials::A sum_kept(
+    const T* x, C* kept, long long n, int lane, int lanes) {
+  Exponentials::A a = {-INFINITY, C(0)};
+#pragma unroll 2
+  for (long long i = V * lane; i < n; i += V * lanes) {
+    const Pack<C, V> r = fetched<V>(x, i, 1);
+    for (int v = 0; v < V; ++v) a.top = nan_max(a.top, r.at[v]);
+    *(Pack<C, V>*)(kept + i) = r;
+  }
+  a.top = combined<Largest<C> >(a.top, lanes);
+  for (long long i = V * lane; i < n; i += V * lanes) {
+    Pack<C, V> r = *(const Pack<C, V>*)(kept + i);
+    for (int v = 0; v < V; ++v) {
+      const C power = exp(r.at[v] - a.top);
+      r.at[v] = LOGARITHM ? r.at[v] - a.top : power;
+      a.sum += power;
+    }
+    *(Pack<C, V>*)(kept + i) = r;
+  }
+  a.sum = combined<Total<C> >(a.sum, lanes);
+  return a;
+}
+template <int V, bool KEPT> __device__ __forceinline__ Exponentials::A softmax_row(
+    const T* x, T* out, C* kept, long long n, long long step, int lane, int lanes) {
+  const Exponentials::A a = KEPT ? sum_kept<V>(x, kept, n, lane, lanes)
+                                 : sum_along(x, n, step, lane, lanes);
+  const C shift = LOGARITHM ? log(a.sum) : C(0), scale = C(1) / a.sum;
+  for (long long i = V * lane; i < n; i += V * lanes) {
+    Pack<C, V> r = again<V, KEPT>(x, kept, i, step);
+    for (int v = 0; v < V; ++v) {
+      const C y = KEPT ? r.at[v] : LOGARITHM ? r.at[v] - a.top : exp(r.at[v] - a.top);
+      r.at[v] = LOGARITHM ? y - shift : y * scale;
+    }
+    put<V>(out, i, step, r);
+  }
+  return a;
+}
+"""
 
 SOFTMAX = (
-    HEAD
+    ROWS
+    + EXPONENTIALS
     + r"""
 extern "C" __global__ void softmax(
-    const T* x, T* out, long long rows, long long n, long long inner, int lanes) {
+    const T* x, T* out, long long rows, long long n, long long inner, int lanes, int keeps) {
+  extern __shared__ __align__(16) C rows_kept[];
+  C* kept = rows_kept + threadIdx.x / lanes * n;
   const int lane = threadIdx.x % lanes;
+  const bool packs = side_by_side(x, n) && side_by_side(out, n);
   for (long long g = group_index(lanes); g < rows; g += group_count(lanes)) {
     const long long at = g / inner * n * inner + g % inner;
-    C top = -INFINITY, sum = C(0);
-    for (long long i = lane; i < n; i += lanes) top = nan_max(top, load(x[at + i * inner]));
-    top = combined<Largest<C> >(top, lanes);
-    for (long long i = lane; i < n; i += lanes) sum += exp(load(x[at + i * inner]) - top);
-    sum = combined<Total<C> >(sum, lanes);
-    const C shift = LOGARITHM ? log(sum) : C(0), scale = C(1) / sum;
-    for (long long i = lane; i < n; i += lanes) {
-      const C y = load(x[at + i * inner]) - top;
-      out[at + i * inner] = store<T>(LOGARITHM ? y - shift : exp(y) * scale);
-    }
+    if (!keeps) softmax_row<1, false>(x + at, out + at, kept, n, inner, lane, lanes);
+    else if (packs) softmax_row<WIDTH, true>(x + at, out + at, kept, n, 1, lane, lanes);
+    else softmax_row<1, true>(x + at, out + at, kept, n, 1, lane, lanes);
   }
 }
 """
 )
 
 LAYER_NORM = (
-    HEAD
+    ROWS
     + r"""
+struct Moments { C mean, rstd; };
+template <int V, bool KEPT> __device__ __forceinline__ Moments normal_row(
+    const T* x, const T* gamma, const T* beta, T* out, C* kept, long long n, C eps, int lane,
+    int lanes) {
+  C sum = C(0), squares = C(0);
+#pragma unroll 2
+  for (long long i = V * lane; i < n; i += V * lanes) {
+    const Pack<C, V> r = fetched<V>(x, i, 1);
+    for (int v = 0; v < V; ++v) sum += r.at[v];
+    if (KEPT) *(Pack<C, V>*)(kept + i) = r;
+  }
+  const C mean = combined<Total<C> >(sum, lanes) / C(n);
+  for (long long i = V * lane; i < n; i += V * lanes) {
+    const Pack<C, V> r = again<V, KEPT>(x, kept, i, 1);
+    for (int v = 0; v < V; ++v) squares += (r.at[v] - mean) * (r.at[v] - mean);
+  }
+  const C rstd = C(1) / sqrt(combined<Total<C> >(squares, lanes) / C(n) + eps);
+  for (long long i = V * lane; i < n; i += V * lanes) {
+    Pack<C, V> r = again<V, KEPT>(x, kept, i, 1);
+    const Pack<C, V> by = fetched<V>(gamma, i, 1), shift = fetched<V>(beta, i, 1);
+    for (int v = 0; v < V; ++v) r.at[v] = (r.at[v] - mean) * rstd * by.at[v] + shift.at[v];
+    put<V>(out, i, 1, r);
+  }
+  Moments found = {mean, rstd};
+  return found;
+}
 extern "C" __global__ void layer_norm(
     const T* x, const T* gamma, const T* beta, T* out, T* means, T* rstds,
-    long long rows, long long n, double eps, int lanes) {
+    long long rows, long long n, double eps, int lanes, int keeps) {
+  extern __shared__ __align__(16) C rows_kept[];
+  C* kept = rows_kept + threadIdx.x / lanes * n;
   const int lane = threadIdx.x % lanes;
+  const bool packs = side_by_side(x, n) && side_by_side(out, n) && side_by_side(gamma, n) &&
+                     side_by_side(beta, n);
   for (long long g = group_index(lanes); g < rows; g += group_count(lanes)) {
     const T* row = x + g * n;
-    C sum = C(0), squares = C(0);
-    for (long long i = lane; i < n; i += lanes) sum += load(row[i]);
-    const C mean = combined<Total<C> >(sum, lanes) / C(n);
-    for (long long i = lane; i < n; i += lanes) {
-      const C d = load(row[i]) - mean;
-      squares += d * d;
-    }
-    const C rstd = C(1) / sqrt(combined<Total<C> >(squares, lanes) / C(n) + C(eps));
-    for (long long i = lane; i < n; i += lanes)
-      out[g * n + i] = store<T>((load(row[i]) - mean) * rstd * load(gamma[i]) + load(beta[i]));
+    T* to = out + g * n;
+    Moments m;
+    if (!keeps) m = normal_row<1, false>(row, gamma, beta, to, kept, n, C(eps), lane, lanes);
+    else if (packs) m = normal_row<WIDTH, true>(row, gamma, beta, to, kept, n, C(eps), lane, lanes);
+    else m = normal_row<1, true>(row, gamma, beta, to, kept, n, C(eps), lane, lanes);
     if (lane == 0) {
-      means[g] = store<T>(mean);
-      rstds[g] = store<T>(rstd);
+      means[g] = store<T>(m.mean);
+      rstds[g] = store<T>(m.rstd);
     }
   }
 }
 """
 )
 
-BATCH_NORM = (
-    HEAD
-    + r"""
-extern "C" __global__ void batch_norm(
-    const T* x, const T* gamma, const T* beta, T* out, T* means, T* vars,
-    long long images, long long channels, long long plane, double eps, int lanes) {
-  const int lane = threadIdx.x % lanes;
-  const long long n = images * plane;
-  for (long long g = group_index(lanes); g < channels; g += group_count(lanes)) {
-    C sum = C(0), squares = C(0);
-    for (long long i = lane; i < n; i += lanes)
-      sum += load(x[(i / plane * channels + g) * plane + i % plane]);
-    const C mean = combined<Total<C> >(sum, lanes) / C(n);
-    for (long long i = lane; i < n; i += lanes) {
-      const C d = load(x[(i / plane * channels + g) * plane + i % plane]) - mean;
-      squares += d * d;
-    }
-    const C var = combined<Total<C> >(squares, lanes) / C(n);
-    const C scale = load(gamma[g]) / sqrt(var + C(eps)), shift = load(beta[g]);
-    for (long long i = lane; i < n; i += lanes) {
-      const long long at = (i / plane * channels + g) * plane + i % plane;
-      out[at] = store<T>((load(x[at]) - mean) * scale + shift);
-    }
-    if (lane == 0) {
-      means[g] = store<T>(mean);
-      vars[g] = store<T>(var);
-    }
-  }
-}
-"""
-)
 
-# One block for the mean or the sum: each group of 32 takes rows in turn.
-CROSS_ENTROPY = (
-    HEAD
-    + r"""
-extern "C" __global__ void cross_entropy(
-    const T* logits, const T_IN1* labels, T* loss, T* probs,
-    long long rows, long long n, int reduction) {
-  const int lane = threadIdx.x & 31;
-  C total = C(0);
-  for (long long g = group_index(32); g < rows; g += group_count(32)) {
-    const T* row = logits + g * n;
-    C top = -INFINITY, sum = C(0);
-    for (long long i = lane; i < n; i += 32) top = nan_max(top, load(row[i]));
-    top = combined<Largest<C> >(top, 32);
-    for (long long i = lane; i < n; i += 32) sum += exp(load(row[i]) - top);
-    sum = combined<Total<C> >(sum, 32);
-    for (long long i = lane; i < n; i += 32)
-      probs[g * n + i] = store<T>(exp(load(row[i]) - top) / sum);
-    const unsigned long long label = (unsigned long long)labels[g];
-    const C one = label < (unsigned long long)n ? log(sum) - (load(row[label]) - top) : C(NAN);
-    if (reduction == 0) {
-      if (lane == 0) loss[g] = store<T>(one);
-    } else if (lane == 0) {
-      total += one;
-    }
-  }
-  if (reduction) {
-    total = combined<Total<C> >(total, blockDim.x);
-    if (threadIdx.x == 0) loss[0] = store<T>(reduction == 2 ? total / C(rows) : total);
-  }
-}
-"""
-)
+def sharing(node: KernelNode, n: int, inner: int = 1) -> tuple[int, int]:
+    """How many threads share a row of n elements of the first input, `inner` apart, and how many
+    bytes of it they keep: 0 where they read it again."""
+    nbytes = max(node.inputs[0].dtype.itemsize, 4) * n
+    if n <= 8 or (inner >= 32 and n <= 1024):
+        return 1, 0
+    lanes = 32 if nbytes * (BLOCK // 32) <= SHARED else BLOCK
+    return lanes, nbytes if inner == 1 and nbytes <= SHARED else 0
 
-CROSS_ENTROPY_GRAD = r"""
-using namespace miniml;
-typedef Compute<T>::type C;
-extern "C" __global__ void cross_entropy_grad(
-    const T* probs, const T_IN1* labels, const T* dloss, T* out,
-    long long rows, long long n, int reduction) {
-  const long long step = (long long)gridDim.x * blockDim.x, size = rows * n;
-  for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < size; i += step) {
-    const long long row = i / n;
-    C share = load(dloss[reduction ? 0 : row]);
-    if (reduction == 2) share /= C(rows);
-    const bool here = (unsigned long long)labels[row] == (unsigned long long)(i - row * n);
-    out[i] = store<T>(load(probs[i]) * share - (here ? share : C(0)));
-  }
-}
-"""
 
-REDUCTIONS = {"none": 0, "sum": 1, "mean": 2}
+def shared_rows(
+    node: KernelNode, rows: int, n: int, inner: int = 1
+) -> tuple[tuple[int], tuple[int], int, int, np.int32]:
+    """Grid, block, threads of a row, bytes of shared memory of a block, and whether rows are kept
+    there."""
+    lanes, nbytes = sharing(node, n, inner)
+    grid, block = grid_for(rows, lanes)
+    return grid, block, lanes, block[0] // lanes * nbytes, np.int32(nbytes > 0)
 
 
 def softmax(node: KernelNode) -> Launch:
     outer, n, inner = along(node.inputs[0].shape, node.attrs["axis"])
-    lanes = lanes_for(n, inner)
+    grid, block, lanes, shared, keeps = shared_rows(node, outer * inner, n, inner)
     sizes = np.int64(outer * inner), np.int64(n), np.int64(inner), np.int32(lanes)
-    return Launch(*grid_for(outer * inner, lanes), sizes)
+    return Launch(grid, block, (*sizes, keeps), shared)
 
 
 def layer_norm(node: KernelNode) -> Launch:
     n = prod(node.inputs[1].shape)
     rows = prod(node.inputs[0].shape) // max(n, 1)
-    lanes = max(32, lanes_for(n, 1))
+    grid, block, lanes, shared, keeps = shared_rows(node, rows, n)
     sizes = np.int64(rows), np.int64(n), np.float64(node.attrs["eps"]), np.int32(lanes)
-    return Launch(*grid_for(rows, lanes), sizes)
+    return Launch(grid, block, (*sizes, keeps), shared)
 
 
-def batch_norm(node: KernelNode) -> Launch:
-    images, channels, *image = node.inputs[0].shape
-    plane = prod(image)
-    lanes = max(32, lanes_for(images * plane, 1))
-    sizes = np.int64(images), np.int64(channels), np.int64(max(plane, 1) if images else 1)
-    rest = np.float64(node.attrs["eps"]), np.int32(lanes)
-    if not images * plane:
-        sizes = np.int64(0), np.int64(channels), np.int64(1)
-    return Launch(*grid_for(channels, lanes), (*sizes, *rest))
-
-
-def cross_entropy(node: KernelNode) -> Launch:
-    rows, n = node.inputs[0].shape
-    reduction = REDUCTIONS[node.attrs["reduction"]]
-    grid, block = ((1,), (256,)) if reduction else grid_for(rows, 32)
-    return Launch(grid, block, (np.int64(rows), np.int64(n), np.int32(reduction)))
-
-
-def cross_entropy_grad(node: KernelNode) -> Launch:
-    rows, n = node.inputs[0].shape
-    reduction = np.int32(REDUCTIONS[node.attrs["reduction"]])
-    return Launch(*grid_for(rows * n, 1), (np.int64(rows), np.int64(n), reduction))
-
-
-_FLOATS = [f"{c}->{c}" for c in FLOAT]
-_THREE = [f"{c * 3}->{c * 3}" for c in FLOAT]
 for _name, _logarithm in (("Softmax", 0), ("LogSoftmax", 1)):
     raw(
-        _name, *_FLOATS, entry="softmax", source=SOFTMAX, launch=softmax,
+        _name, *[f"{c}->{c}" for c in FLOAT], entry="softmax", source=SOFTMAX, launch=softmax,
         defines={"LOGARITHM": _logarithm},
     )  # fmt: skip
-raw("LayerNorm", *_THREE, entry="layer_norm", source=LAYER_NORM, launch=layer_norm)
-raw("BatchNorm", *_THREE, entry="batch_norm", source=BATCH_NORM, launch=batch_norm)
 raw(
-    "CrossEntropy", *[f"{c}{i}->{c}{c}" for c in FLOAT for i in INT], entry="cross_entropy",
-    source=CROSS_ENTROPY, launch=cross_entropy,
-)  # fmt: skip
-raw(
-    "CrossEntropyGrad", *[f"{c}{i}{c}->{c}" for c in FLOAT for i in INT],
-    entry="cross_entropy_grad", source=CROSS_ENTROPY_GRAD, launch=cross_entropy_grad,
+    "LayerNorm", *[f"{c * 3}->{c * 3}" for c in FLOAT], entry="layer_norm", source=LAYER_NORM,
+    launch=layer_norm,
 )  # fmt: skip
