@@ -40,12 +40,16 @@ def _gpu_count() -> int:
 
 GPUS = _gpu_count()
 
+# Where the simulator looks for a C++ compiler.
+CXX = os.environ.get("CXX", "").split()[:1] or ["g++", "c++", "clang++"]
+HAS_CXX = any(map(shutil.which, CXX))
+
 # How a reason for skipping may begin, and whether it is true of this machine.
 HONEST_SKIPS = {
     "no GPU": GPUS == 0,
     "no C compiler": not any(map(shutil.which, ("cc", "gcc", "clang"))),
     "no cupy": importlib.util.find_spec("cupy") is None,
-    "no C++ compiler": not any(map(shutil.which, ("c++", "g++", "clang++"))),
+    "no C++ compiler": not HAS_CXX,
     "no aarch64": not all(map(shutil.which, ("aarch64-linux-gnu-g++", "qemu-aarch64"))),
 }
 

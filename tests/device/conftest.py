@@ -1,10 +1,9 @@
-import shutil
-
 import pytest
 
 import miniml as ml
+from tests.conftest import HAS_CXX
 
-if any(map(shutil.which, ("c++", "g++", "clang++"))):
+if HAS_CXX:
     DEVICES = ["cuda-sim"]
 else:
     DEVICES = [pytest.param("cuda-sim", marks=pytest.mark.skip(reason="no C++ compiler here"))]

@@ -1,10 +1,10 @@
-import shutil
-
 import pytest
+
+from tests.conftest import HAS_CXX
 
 
 @pytest.fixture(autouse=True)
 def _compiler():
     """Every test here compiles CUDA C for the CPU."""
-    if not any(map(shutil.which, ("c++", "g++", "clang++"))):
+    if not HAS_CXX:
         pytest.skip("no C++ compiler on this machine")

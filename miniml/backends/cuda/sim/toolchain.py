@@ -8,6 +8,7 @@ import platform
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -17,6 +18,7 @@ from ....errors import CompileError, DeviceError
 HERE = Path(__file__).parent
 INCLUDE = HERE / "include"
 _RUNTIME = HERE / "runtime"
+LIMIT = 256 << 20  # bytes of the folder of compiled files: some thousand units
 
 
 @cache
@@ -47,7 +49,10 @@ def is_clang() -> bool:
 
 
 def cache_folder() -> Path:
-    """$MINIML_CACHE, or miniml in the user's cache folder; its part for compiled CUDA sources."""
+    """$MINIML_CACHE, or miniml in the user's cache folder; its part for compiled CUDA sources.
+
+    It may be emptied at any time. Beyond LIMIT bytes, what has not been used for longest goes.
+    """
     chosen = os.environ.get("MINIML_CACHE")
     if not chosen:
         user = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
@@ -55,6 +60,35 @@ def cache_folder() -> Path:
     folder = Path(chosen) / "cuda-sim"
     folder.mkdir(parents=True, exist_ok=True)
     return folder
+
+
+def is_there(target: Path) -> bool:
+    """True for a file that has been compiled before; it counts as read now."""
+    try:
+        os.utime(target, ns=(time.time_ns(), target.stat().st_mtime_ns))
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def trim(folder: Path, limit: int = 0) -> None:
+    """Remove the files read longest ago until the folder has no more than `limit` bytes (LIMIT).
+
+    What was read within the last hour stays: another process may be about to load it.
+    """
+    files = []
+    for path in folder.iterdir():
+        try:
+            stat = path.stat()
+        except FileNotFoundError:  # another process trims, too
+            continue
+        files.append((stat.st_atime, stat.st_size, path))
+    excess, now = sum(size for _, size, _ in files) - (limit or LIMIT), time.time()
+    for used, size, path in sorted(files):
+        if excess <= 0 or now - used < 3600:
+            return
+        path.unlink(missing_ok=True)
+        excess -= size
 
 
 def digest(*parts: str) -> str:
@@ -88,6 +122,7 @@ def build(target: Path, arguments: Sequence[str], text: str | None = None) -> No
         os.replace(temporary, target)
     finally:
         temporary.unlink(missing_ok=True)
+    trim(target.parent)
 
 
 @cache
@@ -98,7 +133,7 @@ def runtime_library() -> Path:
         "-fno-rtti", "-fno-omit-frame-pointer",
     ]  # fmt: skip
     target = cache_folder() / f"runtime-{digest(*flags)}.so"
-    if not target.exists():
+    if not is_there(target):
         # Units name it by its soname and find it beside them, wherever the folder is moved.
         build(target, [*flags, f"-Wl,-soname,{target.name}", str(_RUNTIME / "all.cpp")])
     return target

@@ -25,11 +25,12 @@ _UNDEFINED = (
     "-fsanitize=bounds,shift,signed-integer-overflow,alignment,float-cast-overflow,"
     "integer-divide-by-zero"
 )
-# -O1: accesses stay on their lines, and no call is the last jump of a function.
+# -Og: accesses stay on their lines, no call is the last jump of a function, and compiling takes a
+# third of the time that -O1 takes, provided that nothing is inlined by force (cuda_sim.h).
 # DWARF 4: in version 5 the first #line directive does not name the file.
 _FLAGS = {
     "fast": ("-O2", "-g1", "-gdwarf-4", "-fwrapv"),
-    "check": ("-O1", "-g1", "-gdwarf-4", "-DSIM_CHECK", _UNDEFINED),
+    "check": ("-Og", "-g1", "-gdwarf-4", "-DSIM_CHECK", _UNDEFINED),
 }
 # Nothing of the host is included: NVRTC has no host headers either.
 _COMMON = (
@@ -81,7 +82,7 @@ def build(code: str, options: Sequence[str], mode: str) -> Path:
     flags = [*_COMMON, *_FLAGS[mode]]
     name = toolchain.digest(code, repr(passed), *flags, *_GCC_CHECKS, *_CLANG_CHECKS)
     target = toolchain.cache_folder() / f"{mode}-{name}.so"
-    if not target.exists():
+    if not toolchain.is_there(target):
         if mode == "check":
             flags += _CLANG_CHECKS if toolchain.is_clang() else _GCC_CHECKS
         _compile(target, code, passed, flags)

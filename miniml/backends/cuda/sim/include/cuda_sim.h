@@ -15,7 +15,11 @@
 #define __global__
 #define __device__
 #define __host__
+#ifdef SIM_CHECK
+#define __forceinline__ inline
+#else
 #define __forceinline__ inline __attribute__((always_inline))
+#endif
 #define __noinline__ __attribute__((noinline))
 #define __launch_bounds__(...)
 #define __maxnreg__(...)
