@@ -1,15 +1,24 @@
-"""2-d convolution and its two transposes, each output on its own."""
+"""2-d convolution and its two transposes: by tiles, or, where small, each output on its own.
+
+Few channels, as of depthwise convolutions and of a network's first layer, make small ones.
+"""
 
 from __future__ import annotations
 
 from math import prod
+from typing import Any, ClassVar
 
 import numpy as np
 
-from ..kernel import KernelNode, Launch
-from .layout import spread
-from .letters import FLOAT, raw
+from ...dtype import float32, float64
+from ..kernel import Kernel, KernelNode
+from ..registry import kernel
+from ..signature import ArraySpec
+from .layout import PACKS, spread
+from .letters import FLOAT
 from .rows import GROUPS, grid_for
+from .source import prelude, type_names
+from .convolve import FORWARD, INPUT, TILES, WEIGHT, tiled
 
 HEAD = r"""
 using namespace miniml;
@@ -119,22 +128,82 @@ def window(node: KernelNode, x: Shape, w: Shape, out: Shape) -> np.ndarray[tuple
     return np.array([values], WINDOW)
 
 
-def conv2d(node: KernelNode) -> Launch:
-    (x, w), out = (i.shape for i in node.inputs), node.outputs[0].shape
-    return Launch(*spread(prod(out)), (window(node, x, w, out),))
+class Convolution(Kernel):
+    """Base of the three: `kind` of product, the text and entry for single outputs."""
+
+    kind: ClassVar[int]
+    alone: ClassVar[tuple[str, str]]
+
+    def shapes(self, node: KernelNode) -> tuple[Shape, Shape, Shape]:
+        """Those of x, w and what the convolution of the two gives."""
+        raise NotImplementedError(f"{type(self).__name__} defines no shapes")
+
+    def prepare(self, node: KernelNode) -> None:
+        super().prepare(node)
+        dtype, size = node.inputs[0].dtype, prod(node.outputs[0].shape)
+        self.window = window(node, *self.shapes(node))
+        self.tiles = tiled(self.kind, self.window)
+        names = prelude({dtype}) + type_names([dtype], []) + f"#define KIND {self.kind}\n"
+        self.wide = float64 if dtype == float64 else float32
+        get = node.device.compiler.function
+        if self.tiles is None:
+            text, entry = self.alone
+            self.function = get(names + text, entry)
+            self.shared = grid_for(size, 32) if self.kind == WEIGHT else spread(size)
+            return
+        text = names + HEAD + PACKS + TILES
+        self.function = get(text, self.tiles.entry)
+        self.sum = get(text, "sum_parts") if self.tiles.split > 1 else None
+        self.shared = spread(size)
+
+    def workspace(self) -> tuple[ArraySpec, ...]:
+        if self.tiles is None:
+            return ()
+        split = self.tiles.split
+        size = split * prod(self.node.outputs[0].shape) if split > 1 else 1
+        return (ArraySpec((size,), self.wide),)
+
+    def launch(self, inputs: Any, workspace: Any, outputs: Any, stream: object) -> None:
+        (one, two), out, tiles = (a.flat for a in inputs), outputs[0].flat, self.tiles
+        if tiles is None:
+            self.function(*self.shared, (one, two, out, self.window))
+            return
+        parts = workspace[0].flat  # filters or dout come second, the images first
+        args = (two, one, out, parts, self.window, tiles.product, tiles.tiles)
+        self.function(tiles.grid, (256,), args)
+        if self.sum is not None:
+            self.sum(*self.shared, (parts, out, tiles.product))
 
 
-def input_grad(node: KernelNode) -> Launch:
-    (dout, w), x = (i.shape for i in node.inputs), node.outputs[0].shape
-    return Launch(*spread(prod(x)), (window(node, x, w, dout),))
+class Conv2D(Convolution):
+    """x and w to the convolution."""
+
+    kind, alone = FORWARD, (CONV, "conv2d")
+
+    def shapes(self, node: KernelNode) -> tuple[Shape, Shape, Shape]:
+        (x, w), out = (i.shape for i in node.inputs), node.outputs[0].shape
+        return x, w, out
 
 
-def weight_grad(node: KernelNode) -> Launch:
-    (x, dout), w = (i.shape for i in node.inputs), node.outputs[0].shape
-    return Launch(*grid_for(prod(w), 32), (window(node, x, w, dout),))
+class Conv2DInputGrad(Convolution):
+    """The gradient and w to the gradient in x."""
+
+    kind, alone = INPUT, (INPUT_GRAD, "conv2d_input_grad")
+
+    def shapes(self, node: KernelNode) -> tuple[Shape, Shape, Shape]:
+        (dout, w), x = (i.shape for i in node.inputs), node.outputs[0].shape
+        return x, w, dout
 
 
-_TWO = [f"{c * 2}->{c}" for c in FLOAT]
-raw("Conv2D", *_TWO, entry="conv2d", source=CONV, launch=conv2d)
-raw("Conv2DInputGrad", *_TWO, entry="conv2d_input_grad", source=INPUT_GRAD, launch=input_grad)
-raw("Conv2DWeightGrad", *_TWO, entry="conv2d_weight_grad", source=WEIGHT_GRAD, launch=weight_grad)
+class Conv2DWeightGrad(Convolution):
+    """x and the gradient to the gradient in w."""
+
+    kind, alone = WEIGHT, (WEIGHT_GRAD, "conv2d_weight_grad")
+
+    def shapes(self, node: KernelNode) -> tuple[Shape, Shape, Shape]:
+        (x, dout), w = (i.shape for i in node.inputs), node.outputs[0].shape
+        return x, w, dout
+
+
+for _class in (Conv2D, Conv2DInputGrad, Conv2DWeightGrad):
+    kernel(_class.__name__, "cuda", *[f"{c * 2}->{c}" for c in FLOAT])(_class)
