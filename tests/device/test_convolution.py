@@ -7,8 +7,8 @@ import pytest
 
 import miniml as ml
 from miniml import ops
-from miniml.backends.cuda.sim.settings import SCHEDULES, using
 from miniml.backends.cuda.convolve import FORWARD, INPUT, WEIGHT, tiled
+from miniml.backends.cuda.sim.settings import SCHEDULES, using
 from miniml.backends.cuda.window import WINDOW
 
 # images, channels, rows, columns; outputs, taps; stride, padding, dilation, groups

@@ -13,9 +13,7 @@ import numpy as np
 from ...dtype import DType, bool_, float64
 from .. import registry
 from ..kernel import Expression, Kernel, KernelEntry, KernelNode
-from .layout import LAYOUT as LAYOUT
-from .layout import PER_THREAD, collapsed, layout, packs, spread
-from .layout import layout_dtype as layout_dtype
+from .layout import LAYOUT, PER_THREAD, collapsed, layout, packs, spread
 from .source import C_TYPES, computed_in, prelude, unsigned
 
 _WORDS = re.compile(r"(?<![\w.])[A-Za-z_]\w*")

@@ -9,7 +9,7 @@ from ..fitting import best
 from ..kernel import Kernel, KernelNode
 from ..registry import kernel, table
 from .cublas import CuBLAS
-from .expression import LAYOUT
+from .layout import LAYOUT
 from .letters import BF16, FLOAT, INT, same
 from .product import PRODUCT, Product, product_of
 from .rows import accumulator

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..kernel import KernelNode
 from .array import DeviceArray, dense_strides
-from .expression import Axis, collapsed, layout
+from .layout import Axis, collapsed, layout
 
 _FIELDS = (
     "batches", "m", "n", "k", "x_row", "x_column", "y_row", "y_column", "out_row", "out_column"

@@ -14,11 +14,11 @@ from ...dtype import float32, float64
 from ..kernel import Kernel, KernelNode
 from ..registry import kernel
 from ..signature import ArraySpec
+from .convolve import FORWARD, INPUT, TILES, WEIGHT, tiled
 from .layout import PACKS, spread
 from .letters import FLOAT
 from .rows import GROUPS, grid_for
 from .source import prelude, type_names
-from .convolve import FORWARD, INPUT, TILES, WEIGHT, tiled
 
 HEAD = r"""
 using namespace miniml;
