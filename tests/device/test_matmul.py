@@ -106,8 +106,8 @@ class TestChoice:
     @pytest.mark.parametrize(
         ("features", "kernel"),
         [
-            ({"cublas", "wmma"}, CuBLAS), ({"wmma"}, TensorCoreTiles), (set(), RegisterTiles),
-            ({"wmma_bfloat16"}, RegisterTiles),
+            (("cublas", "wmma"), CuBLAS), (("wmma",), TensorCoreTiles), ((), RegisterTiles),
+            (("wmma_bfloat16",), RegisterTiles),
         ],
         ids=str,
     )  # fmt: skip
