@@ -15,7 +15,7 @@
 #define __global__
 #define __device__
 #define __host__
-#ifdef SIM_CHECK
+#ifdef SIM_CHECK  // where it takes most of the time that compiling takes
 #define __forceinline__ inline
 #else
 #define __forceinline__ inline __attribute__((always_inline))
@@ -45,6 +45,8 @@ typedef unsigned long ulong;
 // Code of the simulator's own that stands in a kernel's unit is not checked.
 #define SIM_UNCHECKED __attribute__((no_sanitize("thread", "undefined")))
 #define SIM_INLINE static inline __attribute__((unused))
+// Code that touches a kernel's memory for it: what is wrong there is on the kernel's line.
+#define SIM_ALWAYS_INLINE static inline __attribute__((always_inline))
 // Where a kernel calls one of the functions that report a place.
 #define SIM_WHERE const char* file = __builtin_FILE(), int line = __builtin_LINE()
 #define SIM_HERE file, line

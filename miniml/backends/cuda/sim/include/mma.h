@@ -38,23 +38,23 @@ static inline size_t sim_place(int e, unsigned stride, bool by_rows) {
   return by_rows ? i * stride + j : j * stride + i;
 }
 template <typename F, typename P>
-static inline void sim_load(F& f, const P* p, unsigned stride, bool by_rows, SIM_WHERE) {
+SIM_ALWAYS_INLINE void sim_load(F& f, const P* p, unsigned stride, bool by_rows, SIM_WHERE) {
   sim_matrix(p, stride * sizeof(P), SIM_LOAD_MATRIX, SIM_HERE);
   for (int e = 0; e < F::num_elements; ++e) f.x[e] = p[sim_place<F>(e, stride, by_rows)];
 }
 template <typename Use, int M, int N, int K, typename T, typename L, typename P>
-static inline void load_matrix_sync(fragment<Use, M, N, K, T, L>& f, const P* p, unsigned stride,
-                                    SIM_WHERE) {
+SIM_ALWAYS_INLINE void load_matrix_sync(fragment<Use, M, N, K, T, L>& f, const P* p,
+                                        unsigned stride, SIM_WHERE) {
   sim_load(f, p, stride, sim_same<L, row_major>::value, SIM_HERE);
 }
 template <int M, int N, int K, typename T, typename P>
-static inline void load_matrix_sync(fragment<accumulator, M, N, K, T>& f, const P* p,
-                                    unsigned stride, layout_t layout, SIM_WHERE) {
+SIM_ALWAYS_INLINE void load_matrix_sync(fragment<accumulator, M, N, K, T>& f, const P* p,
+                                        unsigned stride, layout_t layout, SIM_WHERE) {
   sim_load(f, p, stride, layout == mem_row_major, SIM_HERE);
 }
 template <int M, int N, int K, typename T, typename P>
-static inline void store_matrix_sync(P* p, const fragment<accumulator, M, N, K, T>& f,
-                                     unsigned stride, layout_t layout, SIM_WHERE) {
+SIM_ALWAYS_INLINE void store_matrix_sync(P* p, const fragment<accumulator, M, N, K, T>& f,
+                                         unsigned stride, layout_t layout, SIM_WHERE) {
   typedef fragment<accumulator, M, N, K, T> F;
   sim_matrix(p, stride * sizeof(P), SIM_STORE_MATRIX, SIM_HERE);
   for (int e = 0; e < F::num_elements; ++e)
