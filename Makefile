@@ -9,6 +9,7 @@ MAKEFLAGS += --no-print-directory
 VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
+CUDA_STAMP := $(VENV)/.installed-cuda
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 ARGS ?=
 
@@ -37,11 +38,25 @@ define install
 	touch $(1)/.installed
 endef
 
+# $(call install_cuda,DIRECTORY): what the tests of CUDA sources need besides: NVIDIA's compiler and cupy. They are
+# wheels for Linux; elsewhere those tests are skipped.
+define install_cuda
+	if $(1)/bin/python -c 'import platform as p, sys; \
+			sys.exit(p.machine() not in ("x86_64", "aarch64") or p.libc_ver()[0] != "glibc")'; then \
+		echo "==> Installing NVIDIA's compiler and cupy into $(1), for the tests of CUDA sources (once, 130 MB)"; \
+		$(1)/bin/python -m pip install --quiet --disable-pip-version-check --no-input --no-deps \
+			--require-hashes --only-binary :all: -r requirements-cuda-lock.txt; \
+	else \
+		echo "==> NVIDIA's compiler does not run on this machine: the tests of CUDA sources with it are left out"; \
+	fi; \
+	touch $(1)/.installed-cuda
+endef
+
 # One BLAS thread per test process: the processes are the parallelism.
 TEST_ENV := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 PYTEST := -m pytest --quiet --numprocesses $(JOBS) --dist worksteal
 
-.PHONY: help setup demo test test-deep rates lint unit bench notebooks format lock clean
+.PHONY: help setup demo test test-deep rates lint unit bench notebooks nvrtc format lock clean
 
 help: ## Show this list
 	@echo "miniml: make TARGET"
@@ -51,6 +66,9 @@ setup: $(STAMP) ## Create .venv and install what is locked (the other targets do
 
 $(STAMP): pyproject.toml requirements-lock.txt
 	@$(call install,$(VENV),$(PYTHON))
+
+$(CUDA_STAMP): $(STAMP) requirements-cuda-lock.txt
+	@$(call install_cuda,$(VENV))
 
 demo: $(STAMP) ## Train a small network on handwritten digits (options: make demo ARGS="--epochs 5 --seed 1")
 	@echo "==> Running the demo: python -m miniml demo $(ARGS)"
@@ -70,11 +88,11 @@ lint: $(STAMP) ## Style, types and import floors
 	@$(VENV)/bin/lint-imports --no-logo --cache-dir .cache/import-linter > $(VENV)/.floors.txt 2>&1 \
 		|| { cat $(VENV)/.floors.txt; exit 1; }
 
-unit: $(STAMP) ## Doctests, README code and tests, with small budgets (ARGS go to pytest)
+unit: $(CUDA_STAMP) ## Doctests, README code and tests, with small budgets (ARGS go to pytest)
 	@echo "==> Tests, doctests and README code in $(JOBS) processes"
 	@$(TEST_ENV) $(PY) $(PYTEST) --doctest-modules miniml tests $(ARGS)
 
-test-deep: $(STAMP) ## Larger budgets and slow tests, then the tests on Python 3.12 and 3.13 where present
+test-deep: $(CUDA_STAMP) ## Larger budgets and slow tests, then the tests on Python 3.12 and 3.13 where present
 	@echo "==> Deep tests: slow ones too, larger budgets, in $(JOBS) processes"
 	@$(TEST_ENV) MINIML_DEEP=1 $(PY) $(PYTEST) --timeout 1800 tests $(ARGS)
 	@for version in 3.12 3.13; do $(MAKE) test-on-$$version; done
@@ -92,7 +110,8 @@ test-on-3.12 test-on-3.13: test-on-%:
 		if $$p -c 'import ensurepip, venv' 2>/dev/null; then found=$$p; break; fi; \
 	done; \
 	if [ -z "$$found" ]; then echo "==> Python $* is not on this machine: its tests are left out"; exit 0; fi; \
-	if [ ! -e .venv-$*/.installed ] || [ -n "$$(find pyproject.toml requirements-lock.txt -newer .venv-$*/.installed)" ]; then \
+	if [ ! -e .venv-$*/.installed-cuda ] || \
+		[ -n "$$(find pyproject.toml requirements-lock.txt requirements-cuda-lock.txt -newer .venv-$*/.installed-cuda)" ]; then \
 		$(MAKE) .install-on-$* FOUND=$$found; \
 	fi; \
 	echo "==> Tests, doctests and README code on $$($$found --version)"; \
@@ -101,6 +120,7 @@ test-on-3.12 test-on-3.13: test-on-%:
 .PHONY: .install-on-3.12 .install-on-3.13
 .install-on-3.12 .install-on-3.13: .install-on-%:
 	@$(call install,.venv-$*,$(FOUND))
+	@$(call install_cuda,.venv-$*)
 
 bench: $(STAMP) ## Speed and memory, against hand-written NumPy (ARGS go to the benchmarks)
 	@echo "==> Benchmarks (best on an idle machine): python -m benchmarks $(ARGS)"
@@ -109,20 +129,30 @@ bench: $(STAMP) ## Speed and memory, against hand-written NumPy (ARGS go to the 
 notebooks: $(STAMP) ## Run the notebooks and store their outputs
 	@$(PY) notebooks/execute.py
 
+nvrtc: $(CUDA_STAMP) ## Compile every CUDA kernel for every architecture; write what they take into docs/cuda.md
+	@JOBS=$(JOBS) $(PY) -m docs.registers
+
 format: $(STAMP) ## Rewrite the code in the project's format
 	@$(PY) -m ruff check --fix .
 	@$(PY) -m ruff format .
 
 # UPGRADE=--upgrade moves to the newest versions; without it only what pyproject.toml forces changes.
 UPGRADE ?=
-lock: ## Write requirements-lock.txt anew from pyproject.toml (needs the network)
+COMPILE := UV_PYTHON_DOWNLOADS=never .cache/lock/bin/uv pip compile --quiet $(UPGRADE) --universal --python-version 3.11 \
+	--generate-hashes --no-build --no-header --no-annotate --no-emit-index-url --no-emit-find-links
+lock: ## Write requirements-lock.txt and requirements-cuda-lock.txt anew from pyproject.toml (needs the network)
 	@$(PYTHON) -m venv .cache/lock
 	@.cache/lock/bin/python -m pip install --quiet --disable-pip-version-check uv
-	@UV_PYTHON_DOWNLOADS=never .cache/lock/bin/uv pip compile pyproject.toml --extra test --quiet $(UPGRADE) \
-		--universal --python-version 3.11 --generate-hashes --no-build --no-header --no-annotate \
-		--no-emit-index-url --no-emit-find-links --output-file requirements-lock.txt
+	@$(COMPILE) pyproject.toml --extra test --output-file requirements-lock.txt
 	@sed -i '1i # What the tests, the demo and the notebooks use, for Python 3.11 and newer. Written by: make lock' requirements-lock.txt
-	@echo "==> requirements-lock.txt: $$(grep -c '^[a-z].*==' requirements-lock.txt) packages"
+	@$(PYTHON) -c 'import tomllib; e = tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]; \
+		print(*e["sim"], *e["cuda13"], sep="\n")' > .cache/lock/cuda.in
+	@$(COMPILE) .cache/lock/cuda.in --constraint requirements-lock.txt --no-emit-package numpy \
+		--output-file requirements-cuda-lock.txt
+	@sed -i '1i # NVIDIA'"'"'s compiler and cupy, for the tests of CUDA sources on Linux. Written by: make lock' requirements-cuda-lock.txt
+	@for lock in requirements-lock.txt requirements-cuda-lock.txt; do \
+		echo "==> $$lock: $$(grep -c '^[a-z].*==' $$lock) packages"; \
+	done
 
 clean: ## Remove environments, caches and what the demo wrote
 	@rm -rf .venv .venv-3.12 .venv-3.13 .cache .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

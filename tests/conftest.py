@@ -2,8 +2,8 @@
 
 import ctypes
 import dataclasses
-import importlib.util
 import os
+import platform
 import shutil
 import sys
 
@@ -26,12 +26,20 @@ hypothesis.settings.register_profile("deep", max_examples=400, **_COMMON)
 hypothesis.settings.load_profile("deep" if DEEP else "small")
 
 
+def _has_driver() -> bool:
+    """True where NVIDIA's driver is installed, with or without a GPU."""
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return False
+    return True
+
+
 def _gpu_count() -> int:
     """How many GPUs there are, asked of the NVIDIA driver itself: no package needed."""
-    try:
-        driver = ctypes.CDLL("libcuda.so.1")
-    except OSError:
+    if not _has_driver():
         return 0
+    driver = ctypes.CDLL("libcuda.so.1")
     count = ctypes.c_int(0)
     if driver.cuInit(0) != 0 or driver.cuDeviceGetCount(ctypes.byref(count)) != 0:
         return 0
@@ -44,11 +52,16 @@ GPUS = _gpu_count()
 CXX = os.environ.get("CXX", "").split()[:1] or ["g++", "c++", "clang++"]
 HAS_CXX = any(map(shutil.which, CXX))
 
+# NVIDIA's compiler and cupy are wheels, which exist for these machines only; make installs them.
+WHEELS_OF_CUDA = platform.machine() in ("x86_64", "aarch64") and platform.libc_ver()[0] == "glibc"
+
 # How a reason for skipping may begin, and whether it is true of this machine.
 HONEST_SKIPS = {
     "no GPU": GPUS == 0,
+    "a driver is here": _has_driver(),
     "no C compiler": not any(map(shutil.which, ("cc", "gcc", "clang"))),
-    "no cupy": importlib.util.find_spec("cupy") is None,
+    "no cupy": not WHEELS_OF_CUDA,
+    "no NVRTC": not WHEELS_OF_CUDA,
     "no C++ compiler": not HAS_CXX,
     "no aarch64": not all(map(shutil.which, ("aarch64-linux-gnu-g++", "qemu-aarch64"))),
 }

@@ -14,7 +14,9 @@ from typing import Literal, NamedTuple
 
 import threadpoolctl
 
+from ..backends.cuda.nvrtc import compiler
 from ..backends.device import cpu_threads
+from ..errors import DeviceError
 
 MARKS = {"on": "ok", "off": "--", "wrong": "!!"}
 
@@ -90,6 +92,17 @@ def tools() -> Iterator[Finding]:
         else:
             advice = f"for {use}, which can do without: apt install g++"
             yield Finding(what, "off", "none found", advice)
+    yield nvrtc()
+
+
+def nvrtc() -> Finding:
+    """NVIDIA's compiler, which the tests of CUDA sources ask where there is no GPU."""
+    try:
+        return Finding("NVRTC", "on", compiler().version)
+    except (DeviceError, OSError) as error:
+        advice = "to compile CUDA sources without a GPU, on Linux: pip install 'miniml[sim]'"
+        absent = isinstance(error, DeviceError)
+        return Finding("NVRTC", "off", "not installed" if absent else str(error), advice)
 
 
 def gpu() -> Iterator[Finding]:

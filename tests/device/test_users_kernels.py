@@ -206,16 +206,31 @@ class TestRefusals:
         ):
             load.gpu()
 
-    def test_no_driver(self, monkeypatch):
+    def test_no_driver(self):
+        cupy = pytest.importorskip("cupy", reason="no cupy on this machine")
+        if cupy.cuda.runtime.driverGetVersion():
+            pytest.skip("a driver is here, so none can be missing")
+        with pytest.raises(DeviceError) as e:
+            ml.Tensor([1.0], device="cuda")
+        assert str(e.value).splitlines()[0] == (
+            "device 'cuda' is not available: cupy is here, NVIDIA's driver is not; install it "
+            "where there is a GPU, or use device_target='cuda-sim'"
+        )
+
+    def test_a_driver_that_is_too_old(self, monkeypatch):
         class runtime:
             @staticmethod
             def getDeviceCount():
                 raise RuntimeError("cudaErrorInsufficientDriver")
 
+            @staticmethod
+            def driverGetVersion():
+                return 11040
+
         module = type(sys)("cupy")
         module.cuda = type("cuda", (), {"runtime": runtime})
         monkeypatch.setitem(sys.modules, "cupy", module)
-        with pytest.raises(DeviceError, match=r"driver.*cudaErrorInsufficientDriver"):
+        with pytest.raises(DeviceError, match=r"driver.*cudaErrorInsufficientDriver.*a newer one"):
             load.gpu()
 
     def test_no_compiler(self):

@@ -10,6 +10,7 @@ import pytest
 import safetensors.numpy
 
 from miniml import cli
+from miniml.backends.cuda.nvrtc import compiler
 from miniml.cli import demo, picture, show
 from miniml.errors import MinimlError
 
@@ -135,7 +136,7 @@ def test_the_picture_takes_any_number_of_misread_digits(tmp_path):
 def test_doctor_lists_what_is_there(capsys):
     assert cli.main(["doctor"]) == 0
     said = capsys.readouterr().out
-    for name in ("python", "miniml", "numpy", "BLAS", "C compiler", "NVIDIA", "cupy"):
+    for name in ("python", "miniml", "numpy", "BLAS", "C compiler", "NVRTC", "NVIDIA", "cupy"):
         assert name in said
     assert re.search(r"^ok +numpy +\d+\.\d+", said, re.MULTILINE)
 
@@ -143,10 +144,13 @@ def test_doctor_lists_what_is_there(capsys):
 def test_doctor_says_what_is_missing_and_how_to_get_it(capsys, monkeypatch):
     monkeypatch.setattr(cli.doctor.shutil, "which", lambda name: None)
     monkeypatch.setattr(cli.doctor.metadata, "version", missing)
+    monkeypatch.setattr(cli.doctor.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(cli.doctor, "compiler", compiler.__wrapped__)
     assert cli.main(["doctor"]) == 1
     said = capsys.readouterr().out
     assert re.search(r"!! +numpy +not installed\n +-> pip install numpy", said)
     assert re.search(r"-- +C compiler +none found\n +-> for fused CPU kernels", said)
+    assert re.search(r"-- +NVRTC +not installed\n +-> .*pip install 'miniml\[sim\]'", said)
     assert re.search(r"-- +cupy +not installed\n +-> .*pip install 'miniml\[cuda13\]'", said)
 
 

@@ -25,12 +25,15 @@ def gpu() -> Cuda:
             f"device 'cuda' is not available: it needs cupy, and there is none ({error}); "
             "pip install 'miniml[cuda13]', or use device_target='cuda-sim'"
         ) from None
+    runtime = cupy.cuda.runtime
     try:
-        count = cupy.cuda.runtime.getDeviceCount()
+        count = runtime.getDeviceCount()
     except Exception as error:
+        what = f"NVIDIA's driver does not answer ({error}); install a newer one"
+        if runtime.driverGetVersion() == 0:
+            what = "cupy is here, NVIDIA's driver is not; install it where there is a GPU"
         raise DeviceError(
-            f"device 'cuda' is not available: the driver does not answer ({error}); install it, "
-            "or use device_target='cuda-sim'"
+            f"device 'cuda' is not available: {what}, or use device_target='cuda-sim'"
         ) from None
     if not count:
         raise DeviceError(

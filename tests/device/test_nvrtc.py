@@ -1,0 +1,216 @@
+"""The compiler gate: NVIDIA's compiler takes every kernel, without a GPU and without complaint."""
+
+import ast
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from miniml.backends.cuda import nvrtc
+from miniml.backends.cuda.compile import OPTIONS
+from miniml.errors import CompileError, DeviceError
+from tests.frame.gate import compiled, runs_on
+from tests.frame.units import ROWS, all_units, units
+from tests.unit.test_readme import BLOCKS, ROOT, script
+
+SOURCES = Path(nvrtc.__file__).parent
+ALWAYS = 90
+ARCHITECTURES = [
+    pytest.param(a, marks=() if a == ALWAYS else pytest.mark.deep) for a in nvrtc.ARCHITECTURES
+]
+
+
+@pytest.fixture(autouse=True)
+def _compiler():
+    try:
+        nvrtc.compiler()
+    except DeviceError as error:
+        pytest.skip(f"no NVRTC: {error}")
+
+
+def complaints(texts, architecture):
+    """What the compiler does not like, each with the primitive whose kernel it is."""
+    found = []
+    for text, entry in texts.items():
+        if not runs_on(entry, architecture):
+            continue
+        name = f"{entry.name} {entry.signature} for sm_{architecture}"
+        try:
+            found += [f"{name}: {said}" for said in compiled(text, architecture).faults()]
+        except CompileError as error:
+            found.append(f"{name}: {error}")
+    return found
+
+
+# The architectures of a primitive follow one another, so a process finds its texts once.
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("name", ROWS)
+def test_every_kernel_compiles(name, architecture):
+    found = complaints(units(name), architecture)
+    assert not found, "\n".join(found)
+
+
+def test_no_kernel_of_the_sources_is_left_out():
+    entry = re.compile(r"__global__ void (?:__launch_bounds__\([^)]*\) )?(\w+)\(")
+    written = {n for path in SOURCES.glob("*.py") for n in entry.findall(path.read_text("utf-8"))}
+    assert len(written) > 30
+    written -= {"probe"}  # compiled to see whether it does, for architectures
+    assert written <= {name for text in all_units() for name in entry.findall(text)}
+
+
+# -- kernels of users --
+
+TAIL = """
+import json
+from tests.frame.units import declared
+print(json.dumps({text: f"{e.name} {e.signature}" for text, e in declared().items()}))
+"""
+
+
+def filed_by(code):
+    """The texts that a program files, each with the name of its kernel."""
+    run = subprocess.run(
+        [sys.executable, "-c", code + TAIL], cwd=ROOT, capture_output=True, text=True
+    )
+    assert run.returncode == 0, run.stderr
+    return json.loads(run.stdout.splitlines()[-1])
+
+
+def declarations(code):
+    """The statements of a program that declare something: the others may take long."""
+
+    def declares(node):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+            return ast.unparse(node.value.func).endswith("_kernel")
+        kinds = ast.Import, ast.ImportFrom, ast.ClassDef, ast.FunctionDef, ast.Assign
+        return isinstance(node, kinds)
+
+    tree = ast.parse(code)
+    tree.body = [node for node in tree.body if declares(node)]
+    return ast.unparse(tree) + "\n"
+
+
+def documented():
+    """The programs of the guides in which CUDA kernels are declared, by section."""
+    for blocks in BLOCKS.values():
+        python = [b for b in blocks if b.language == "python" and b.not_run is None]
+        for section in dict.fromkeys(b.section for b in python):
+            code = script([b for b in python if b.section == section])
+            if "_kernel(" in code or '"cuda", "' in code:
+                yield section, declarations(code)
+
+
+PROGRAMS = {"the tests": "import tests.device.test_users_kernels\n", **dict(documented())}
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_kernels_of_users_compile(program):
+    texts = filed_by(PROGRAMS[program])
+    assert texts
+    for text, name in texts.items():
+        found = compiled(text, ALWAYS).faults()
+        assert not found, f"{name}: {found}"
+
+
+# -- the gate itself --
+
+HEAD = 'extern "C" __global__ void '
+
+
+def test_a_kernel_that_does_not_compile_is_reported_on_its_line():
+    text = f'#line 1 "mine.cu"\n{HEAD}f(float* x) {{\n  x[0] = y;\n}}\n'
+    with pytest.raises(CompileError, match=r'mine\.cu\(2\): error: identifier "y" is undefined'):
+        compiled(text, ALWAYS)
+
+
+def test_a_warning_is_a_fault():
+    (said,) = compiled(HEAD + "f(float* x) { int i = 3; x[0] = 1; }", ALWAYS).faults()
+    assert said == 'kernel.cu(1): warning #177-D: variable "i" was declared but never referenced'
+
+
+# 64 numbers that are all alive at the barrier.
+HOLDING = """
+  float a[64];
+  #pragma unroll
+  for (int i = 0; i < 64; ++i) a[i] = x[i * 32 + threadIdx.x];
+  __syncthreads();
+  #pragma unroll
+  for (int i = 0; i < 64; ++i) x[i * 32 + threadIdx.x] = a[63 - i] * a[i];
+"""
+SPILLS = r"f spills registers: [1-9]\d* bytes of stores, [1-9]\d* of loads"
+
+
+def test_a_kernel_that_lacks_registers_is_a_fault():
+    assert compiled(f"{HEAD}f(float* x) {{{HOLDING}}}", ALWAYS).faults() == []
+    bounded = f"{HEAD}__launch_bounds__(1024, 2) f(float* x) {{{HOLDING}}}"
+    (said,) = compiled(bounded, ALWAYS).faults()
+    assert re.fullmatch(SPILLS, said)
+
+
+def test_a_spill_in_a_function_counts_for_the_kernel_that_calls_it():
+    text = (
+        f"__device__ __noinline__ void g(float* x) {{{HOLDING}}}\n"
+        f"{HEAD}f(float* x) {{ g(x); x[1] = 2; }}\n{HEAD}h(float* x) {{ x[0] = 1; }}"
+    )
+    (said,) = compiled(text, ALWAYS, "--maxrregcount=24").faults()
+    assert re.fullmatch(SPILLS, said)
+
+
+def test_shared_memory_is_counted_and_has_a_limit():
+    text = (
+        HEAD + "f(double* x) {{ __shared__ double s[{0}]; s[threadIdx.x] = x[0]; "
+        "__syncthreads(); x[threadIdx.x] = s[{0} - 1]; }}"
+    )
+    fits = compiled(text.format(6144), ALWAYS)
+    assert fits.kernels[0].shared == nvrtc.SHARED_LIMIT
+    assert fits.faults() == []
+    with pytest.raises(CompileError, match="f has 49160 bytes of static shared memory"):
+        compiled(text.format(6145), ALWAYS)
+
+
+def test_the_options_are_those_of_cupy(monkeypatch):
+    """As far as a machine without a driver lets cupy go: to the call of the compiler."""
+    cupy = pytest.importorskip("cupy", reason="no cupy on this machine")
+    inside = cupy.cuda.compiler
+    given = []
+
+    class Program:
+        def __init__(self, *args, **kwargs):
+            pass
+
+        def compile(self, options, log):
+            given.extend(options)
+            raise InterruptedError
+
+    arch = f"-arch=sm_{ALWAYS}", "cubin"
+    monkeypatch.setattr(inside, "_get_arch_for_options_for_nvrtc", lambda _: arch)
+    monkeypatch.setattr(inside, "_preprocess", lambda *args: "")
+    monkeypatch.setattr(inside, "_NVRTCProgram", Program)
+    options = cupy._core.core.assemble_cupy_compiler_options(OPTIONS)
+    with pytest.raises(InterruptedError):
+        inside._compile_module_with_cache(HEAD + "f() {}", options, arch=str(ALWAYS))
+    ours = nvrtc.compiler().options(ALWAYS)
+    assert [o for o in given if not o.startswith("-I")] == [o for o in ours if o[:2] != "-I"]
+    assert {o for o in ours if o[:2] == "-I"} <= set(given)
+
+
+def test_results_are_kept_by_content(monkeypatch):
+    text = f"{HEAD}kept(float* x) {{ x[0] = 1; }}"
+    first = compiled(text, ALWAYS)
+    monkeypatch.setattr(nvrtc.Nvrtc, "compile", lambda *args: pytest.fail("compiled twice"))
+    assert compiled(text, ALWAYS) == first
+    with pytest.raises(pytest.fail.Exception):
+        compiled(text, ALWAYS, "-DOTHER")
+
+
+def test_the_architectures_are_what_the_compiler_knows():
+    assert set(nvrtc.ARCHITECTURES) <= set(nvrtc.compiler().architectures)
+
+
+def test_what_to_install_where_there_is_no_compiler(monkeypatch):
+    monkeypatch.setattr(nvrtc.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(DeviceError, match=r"pip install 'miniml\[sim\]'"):
+        nvrtc.compiler.__wrapped__()
