@@ -93,6 +93,10 @@ class NonFiniteError(MinimlError, FloatingPointError):
     """A NaN or an infinity appeared where the run was told to stop on one."""
 
 
+class CaptureError(MinimlError, RuntimeError):
+    """Something came while a CUDA graph was recorded that no graph can repeat."""
+
+
 class LaunchError(MinimlError, ValueError):
     """A CUDA kernel was launched with the wrong arguments, or beyond the limits of a device."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
 from typing import Any
 
@@ -12,6 +13,7 @@ from ..kernel import Expression, Kernel, KernelEntry, KernelNode, RawSource
 from ..registry import select
 from ..signature import ArraySpec
 from .array import DeviceArray
+from .capture import recorded, refuse_recording
 from .compile import Compiler
 from .expression import Elementwise
 from .features import FEATURES
@@ -60,6 +62,7 @@ class Cuda:
         """A copy on the host; waits until all that was launched is done."""
         if not buffer.size:
             return np.empty(buffer.shape, buffer.dtype)
+        refuse_recording("a copy to the host")
         flat: HostArray = self.contiguous(buffer).flat.get()
         return flat.view(buffer.dtype).reshape(buffer.shape)
 
@@ -78,6 +81,7 @@ class Cuda:
         if not target.size:
             return
         if isinstance(source, np.ndarray):
+            refuse_recording("a copy from the host")
             low, high = target.bounds()
             target.block[low:high].set(as_bytes(source))
             return
@@ -119,7 +123,12 @@ class Cuda:
 
     def synchronize(self) -> None:
         """Wait until all that was launched is done."""
+        refuse_recording("waiting")
         self.module.cuda.get_current_stream().synchronize()
+
+    def capture(self, launches: Callable[[], None]) -> Callable[[], None]:
+        """What `launches` launches, as one CUDA graph: a function that launches it again."""
+        return recorded(self.module, launches)
 
     @property
     def for_kernels(self) -> Cuda:
@@ -132,6 +141,7 @@ class Cuda:
         return self.module.cuda.get_current_stream()
 
     def _block(self, nbytes: int) -> Any:
+        refuse_recording("an allocation")
         return self.module.empty(nbytes, np.uint8)
 
 
