@@ -53,6 +53,14 @@ class DeviceError(MinimlError, RuntimeError):
     """A device is unknown or absent, or values of two devices met in one call."""
 
 
+class DeviceMemoryError(MinimlError, MemoryError):
+    """The memory of a device is exhausted."""
+
+
+class DeviceLostError(DeviceError):
+    """A kernel has faulted on a GPU, after which nothing on it can be used in this process."""
+
+
 class CompileError(MinimlError, RuntimeError):
     """The source of a kernel does not compile; the compiler's log says why."""
 

@@ -284,6 +284,29 @@ class TestFaults:
         with pytest.raises(KernelFaultError, match="out-of-bounds"):
             out.asnumpy()
 
+    def test_an_interrupted_recording_is_made_again(self, on_sim, monkeypatch):
+        p = ml.Parameter(X)
+
+        def f(x):
+            ops.assign(p, p + x)
+            return ops.exp(ops.exp(x))
+
+        g = ml.jit(f)
+        g(ml.Tensor(X))
+        step = emucupy.RawKernel._repeated
+
+        def interrupted(*args):
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(emucupy.RawKernel, "_repeated", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            g(ml.Tensor(X))
+        assert p.tolist() == [2, 4]
+        monkeypatch.setattr(emucupy.RawKernel, "_repeated", step)
+        g(ml.Tensor(X))
+        assert p.tolist() == [3, 6]
+        assert g.compiled(ml.Tensor(X)).program._idle[0].replay is not None
+
 
 TEXT = 'extern "C" __global__ void put(float* y, float v) { y[threadIdx.x] = v; }'
 

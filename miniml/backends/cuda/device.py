@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -16,6 +17,7 @@ from .array import DeviceArray
 from .capture import recorded, refuse_recording
 from .compile import Compiler
 from .expression import Elementwise
+from .failures import no_memory, raise_as, said
 from .features import FEATURES
 from .move import move
 from .raw import Function, Raw
@@ -35,7 +37,7 @@ class Cuda:
 
     def __init__(self, name: str, module: Any, around: Any = None, checks: bool = False):
         self.name, self.module, self.checks = name, module, checks
-        self.compiler = Compiler(module, around)
+        self.compiler = Compiler(self, around)
         self.moves: dict[object, Any] = {}
         self.features: dict[str, bool] = {}
 
@@ -55,7 +57,7 @@ class Cuda:
         """A copy on the device."""
         made = self.empty(array.shape, array.dtype)
         if array.size:
-            made.block.set(as_bytes(array))
+            self.set(made.block, array)
         return made
 
     def to_host(self, buffer: DeviceArray) -> HostArray:
@@ -63,8 +65,20 @@ class Cuda:
         if not buffer.size:
             return np.empty(buffer.shape, buffer.dtype)
         refuse_recording("a copy to the host")
-        flat: HostArray = self.contiguous(buffer).flat.get()
+        source = self.contiguous(buffer).flat
+        try:
+            flat: HostArray = source.get()
+        except Exception as error:
+            raise_as(said(error, self, "a copy to the host"), error)
         return flat.view(buffer.dtype).reshape(buffer.shape)
+
+    def set(self, block: Any, array: HostArray) -> None:
+        """Overwrite a block with the elements of an array of the host."""
+        refuse_recording("a copy from the host")
+        try:
+            block.set(as_bytes(array))
+        except Exception as error:
+            raise_as(said(error, self, "a copy from the host"), error)
 
     def contiguous(self, array: DeviceArray) -> DeviceArray:
         """The array itself, or a copy in row-major order."""
@@ -81,9 +95,8 @@ class Cuda:
         if not target.size:
             return
         if isinstance(source, np.ndarray):
-            refuse_recording("a copy from the host")
             low, high = target.bounds()
-            target.block[low:high].set(as_bytes(source))
+            self.set(target.block[low:high], source)
             return
         move(source, target)
 
@@ -124,11 +137,20 @@ class Cuda:
     def synchronize(self) -> None:
         """Wait until all that was launched is done."""
         refuse_recording("waiting")
-        self.module.cuda.get_current_stream().synchronize()
+        try:
+            self.module.cuda.get_current_stream().synchronize()
+        except Exception as error:
+            raise_as(said(error, self, "waiting for the stream"), error)
 
     def capture(self, launches: Callable[[], None]) -> Callable[[], None]:
         """What `launches` launches, as one CUDA graph: a function that launches it again."""
         return recorded(self.module, launches)
+
+    @cached_property
+    def shared_limit(self) -> int:
+        """Bytes of shared memory that a block may have."""
+        attributes = self.module.cuda.Device().attributes
+        return int(attributes["MaxSharedMemoryPerBlockOptin"])
 
     @property
     def for_kernels(self) -> Cuda:
@@ -142,7 +164,10 @@ class Cuda:
 
     def _block(self, nbytes: int) -> Any:
         refuse_recording("an allocation")
-        return self.module.empty(nbytes, np.uint8)
+        try:
+            return self.module.empty(nbytes, np.uint8)
+        except Exception as error:
+            raise_as(no_memory(error, self, nbytes), error)
 
 
 def as_bytes(array: HostArray) -> HostArray:

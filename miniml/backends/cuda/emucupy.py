@@ -107,6 +107,12 @@ class Device:
             "WarpSize": 32,
         }
 
+    @property
+    def mem_info(self) -> tuple[int, int]:
+        """Bytes that are free, and bytes in all: 80 GB unless the pool has a limit."""
+        total = memory.limit() or 80 * 10**9
+        return total - memory.used_bytes(), total
+
     def synchronize(self) -> None:
         """Runs what this context's streams have queued."""
         current_stream().synchronize()

@@ -33,6 +33,7 @@ SURFACE = (
     "cuda.Device",
     "cuda.Device.attributes",
     "cuda.Device.compute_capability",
+    "cuda.Device.mem_info",
     "cuda.Device.synchronize",
     "cuda.Device.use",
     "cuda.Event",
