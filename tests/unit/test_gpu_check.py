@@ -94,6 +94,8 @@ class TestCommand:
         assert steps == {"machine": "ok", "ulps": "ok", "sanitizer": "skipped"}
         assert found["steps"]["machine"]["result"]["versions"]["numpy"] == np.__version__
         kernels = found["steps"]["ulps"]["result"]["kernels"]
+        assert found["steps"]["ulps"]["result"]["raised"] == {}
+        assert len(kernels) == 6
         assert kernels["Softmax float32"]["of_largest"] <= 4
         assert kernels["ArgMax float32"]["ulp"] == 0
         assert json.loads((tmp_path / "found_ulp.json").read_text())["kernels"] == kernels
@@ -122,6 +124,7 @@ class TestParts:
         assert ulps(np.int8([3]), np.int8([-4])) == (7, 7, 0)
         assert ulps(np.float16([1.001]), np.float16([1.0]))[0] == 1
         assert ulps(np.zeros(0), np.zeros(0)) == (0, 0, 0)
+        assert ulps(np.float32(3), np.float32(4)) == (2**21, 2**21, 0)
 
     def test_reports_of_pytest(self, tmp_path):
         report = tmp_path / "junit.xml"

@@ -3,6 +3,9 @@ kernel, in units in the last place of its result."""
 
 from __future__ import annotations
 
+import os
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
+from multiprocessing import get_context
 from typing import Any
 
 import numpy as np
@@ -33,7 +36,7 @@ def ulps(came: np.ndarray, right: np.ndarray) -> tuple[float, float, int]:
     infinite in one and not the same in the other. Integers: the largest difference."""
     if not came.size:
         return 0.0, 0.0, 0
-    a, b = came.astype(np.float64), right.astype(np.float64)
+    a, b = (np.atleast_1d(x).astype(np.float64) for x in (came, right))
     same = (a == b) | (np.isnan(a) & np.isnan(b))
     finite = np.isfinite(a) & np.isfinite(b)
     special = int((~same & ~finite).sum())
@@ -68,33 +71,53 @@ def largest(row: OpInfo, dtype: DType, device: str, against: str) -> dict[str, A
     return found
 
 
-def chosen(row: OpInfo, quick: bool) -> tuple[DType, ...]:
-    """The dtypes to compare: all, or float32 (the first one without it)."""
-    dtypes = dtypes_of(row)
-    few = tuple(d for d in dtypes if d == float32) or dtypes[:1]
-    return few if quick else dtypes
+def jobs(quick: bool) -> list[tuple[int, DType]]:
+    """Rows and dtypes to compare: first float32 (the first dtype without it) of every row, then,
+    unless it is to be quick, the others."""
+    numbers = [i for i, row in enumerate(ROWS) if row.primitive.name in FEW or not quick]
+    first = {i: min(dtypes_of(ROWS[i]), key=lambda d: d != float32) for i in numbers}
+    others = [(i, d) for i in numbers for d in dtypes_of(ROWS[i]) if d != first[i]]
+    return [*first.items(), *([] if quick else others)]
+
+
+def job(number: int, dtype: DType, device: str) -> dict[str, Any]:
+    """One kernel; what it raises is part of the result."""
+    try:
+        return largest(ROWS[number], dtype, device, AGAINST[device])
+    except Exception as error:
+        return {"raised": f"{type(error).__name__}: {error}"[:300]}
 
 
 def main() -> None:
     given = arguments(__doc__)
     found, device = given.found, given.device
-    against = AGAINST[device]
     get_device(device)
     quick = device == "cuda-sim"
-    rows = [row for row in ROWS if row.primitive.name in FEW or not quick]
-    found.update({"device": device, "against": against, "kernels": {}, "raised": {}})
-    for row in rows:
-        for dtype in chosen(row, quick):
-            name = f"{row.primitive.name} {dtype.name}"
-            try:
-                found["kernels"][name] = largest(row, dtype, device, against)
-            except Exception as error:
-                found["raised"][name] = f"{type(error).__name__}: {error}"[:300]
-        found.save()
+    found.update({"device": device, "against": AGAINST[device], "kernels": {}, "raised": {}})
+    todo = jobs(quick)
+    found["wanted"] = len(todo)
+    # The simulator compiles each kernel on the CPU, which takes longer than all else.
+    with executor(1 if quick else min(12, os.cpu_count() or 1)) as pool:
+        waiting = {pool.submit(job, i, dtype, device): (i, dtype) for i, dtype in todo}
+        for done in as_completed(waiting):
+            i, dtype = waiting[done]
+            result, name = done.result(), f"{ROWS[i].primitive.name} {dtype.name}"
+            if "raised" in result:
+                found["raised"][name] = result["raised"]
+            else:
+                found["kernels"][name] = result
+            found.save()
     kernels = found["kernels"]
     order = sorted(kernels, key=lambda n: kernels[n]["ulp"], reverse=True)
     found["worst"] = {n: kernels[n]["ulp"] for n in order[:20]}
     found.save()
+
+
+def executor(count: int) -> Executor:
+    """Processes of their own, each with its context on the device; a thread where one is enough."""
+    if count == 1:
+        return ThreadPoolExecutor(1)
+    return ProcessPoolExecutor(count, mp_context=get_context("spawn"))
 
 
 if __name__ == "__main__":
