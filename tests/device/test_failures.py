@@ -342,6 +342,17 @@ class TestFaults:
         with pytest.raises(DeviceLostError, match="device 'cuda' is lost"):
             gpu_device.synchronize() if where == "synchronize" else ops.exp(ml.Tensor([2.0]) + x)
 
+    def test_from_a_graph(self, gpu, monkeypatch):
+        with ml.context(cuda_graphs="on"):
+            f, x = ml.jit(lambda x: ops.exp(ops.exp(x))), ml.Tensor([0.0])
+            for _ in range(3):
+                f(x)
+            monkeypatch.setattr(emucupy.cuda.Graph, "_run", raising(ILLEGAL))
+            with pytest.raises(DeviceLostError, match="device 'cuda' is lost"):
+                f(x)
+            monkeypatch.undo()
+            assert abs(f(x).item() - np.e) < 1e-6
+
     def test_other_errors_say_what_was_done(self, gpu, monkeypatch):
         other = CUDARuntimeError(3, "cudaErrorInitializationError: initialization error")
         monkeypatch.setattr(emucupy.ndarray, "set", raising(other))

@@ -277,12 +277,20 @@ class TestFaults:
         late = dataclasses.replace(sim_settings.current(), deferred=True)
         monkeypatch.setattr(sim_settings, "_default", late)  # what programs see
         reads = broken("ReadsLate", self.text, lambda n: Launch((1,), (2,), (np.int64(2),)))
-        f = ml.jit(lambda x: ops.exp(reads(x)))
+        p = ml.Parameter(X)
+
+        def step(x):
+            row = reads(x)
+            ops.assign(p, p + 1)
+            return ops.exp(row)
+
+        f = ml.jit(step)
         for _ in range(2):
             f(ml.Tensor(np.ones((2, 3), np.float32))).asnumpy()
         out = f(ml.Tensor(np.full((2, 3), 9, np.float32)))
         with pytest.raises(KernelFaultError, match="out-of-bounds"):
             out.asnumpy()
+        assert p.tolist() == [3, 4]
 
     def test_an_interrupted_recording_is_made_again(self, on_sim, monkeypatch):
         p = ml.Parameter(X)

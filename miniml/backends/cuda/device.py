@@ -144,7 +144,15 @@ class Cuda:
 
     def capture(self, launches: Callable[[], None]) -> Callable[[], None]:
         """What `launches` launches, as one CUDA graph: a function that launches it again."""
-        return recorded(self.module, launches)
+        launch = recorded(self.module, launches)
+
+        def again() -> None:
+            try:
+                launch()
+            except Exception as error:
+                raise_as(said(error, self, "the launch of a CUDA graph"), error)
+
+        return again
 
     @cached_property
     def shared_limit(self) -> int:

@@ -105,10 +105,13 @@ class Stream:
             raise _unsupported(what)
 
     def synchronize(self) -> None:
-        """Runs what is queued; its errors surface here."""
+        """Runs what is queued; its errors surface here, and what follows a fault never runs."""
         self._forbid("waiting for the stream")
-        while self._queue:
-            self._queue.pop(0)()
+        try:
+            while self._queue:
+                self._queue.pop(0)()
+        finally:
+            self._queue.clear()
 
     def __enter__(self) -> Stream:
         self._tokens.append(_stream.set(self))
