@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import miniml as ml
-from miniml import ops
+from miniml import Launch, ops
 from miniml.backends import device as devices
 from miniml.backends.cuda import emucupy, load
 from miniml.errors import (
