@@ -1,6 +1,7 @@
 """Programs as CUDA graphs: recorded once, the same numbers, a step wholly or not at all."""
 
 import dataclasses
+import threading
 
 import numpy as np
 import pytest
@@ -149,6 +150,26 @@ class TestReplay:
                 drawn[how].append(ops.uniform((2,)).asnumpy())
         assert all(map(np.array_equal, drawn["on"], drawn["off"]))
         assert not np.array_equal(drawn["on"][2], drawn["on"][3])
+
+    def test_threads_have_a_graph_each(self, graphs):
+        f = ml.jit(lambda x: ops.exp(ops.tanh(x)) * 2)
+        settings, wrong = ml.settings.current(), []
+
+        def work(seed):
+            with ml.context(device_target=settings.device_target, cuda_graphs="on"):
+                for i in range(8):
+                    x = numbers(5, 3, seed=10 * seed + i)
+                    if not np.allclose(
+                        f(ml.Tensor(x)).asnumpy(), 2 * np.exp(np.tanh(x)), rtol=1e-5
+                    ):
+                        wrong.append((seed, i))
+
+        threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert wrong == []
 
     def test_parameters_set_from_outside_are_seen(self, graphs):
         net = nn.Dense(3, 2)
