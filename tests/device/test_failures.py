@@ -22,6 +22,7 @@ from miniml.errors import (
 from tests.device.as_gpu import (
     ILLEGAL,
     CompileException,
+    CUBLASError,
     CUDADriverError,
     CUDARuntimeError,
     OutOfMemoryError,
@@ -199,6 +200,18 @@ class TestFaults:
             monkeypatch.setattr(emucupy.RawKernel, "__call__", raising(ILLEGAL))
         with pytest.raises(DeviceLostError, match="device 'cuda' is lost"):
             gpu_device.synchronize() if where == "synchronize" else ops.exp(ml.Tensor([2.0]) + x)
+
+    def test_from_cublas(self, gpu):
+        refusal = CUBLASError("CUBLAS_STATUS_EXECUTION_FAILED")
+        gpu.cuda.get_cublas_handle = lambda: 1
+        gpu.cuda.cublas = SimpleNamespace(
+            getMathMode=lambda handle: 0,
+            setMathMode=lambda handle, mode: None,
+            gemmStridedBatchedEx=raising(refusal),
+        )
+        x = ml.Tensor(MATRIX)
+        with pytest.raises(DeviceError, match="failed at a product by cuBLAS: CUBLAS_STATUS_EXEC"):
+            ops.matmul(x, x.T)
 
     def test_from_a_graph(self, gpu, monkeypatch):
         with ml.context(cuda_graphs="on"):
