@@ -126,7 +126,7 @@ class TestMemory:
             pool.set_limit(None)
         assert f(x).shape == (100, 1000)
 
-    def test_a_step_that_finds_no_room_changes_nothing(self, pool):
+    def test_a_step_that_finds_no_room_changes_nothing(self, on_simulator, pool):
         with ml.context(device_target="cuda-sim", cuda_graphs="on"):
             p = ml.Parameter(np.zeros(1000, np.float32))
 
@@ -156,7 +156,7 @@ class TestMemory:
 
 
 class TestFaults:
-    def test_the_process_survives_in_the_simulator(self):
+    def test_the_process_survives_in_the_simulator(self, on_simulator):
         with ml.context(device_target="cuda-sim"):
             with pytest.raises(KernelFaultError, match=r"out-of-bounds in kernel f.*f\.cu:1"):
                 broken("Outside", OUTSIDE, lambda node: Launch((1,), (32,), (np.int64(7),)))(

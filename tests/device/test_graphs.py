@@ -24,7 +24,7 @@ def graphs(device):
 
 
 @pytest.fixture
-def on_sim():
+def on_sim(on_simulator):
     with ml.context(device_target="cuda-sim", cuda_graphs="on"):
         yield get_device("cuda-sim")
 
@@ -219,7 +219,7 @@ class TestStepByStep:
         ],
         ids=["off", "auto", "check_nan", "short", "class", "branch"],
     )
-    def test_the_reason_is_told(self, f, why, settings):
+    def test_the_reason_is_told(self, on_simulator, f, why, settings):
         with ml.context(**{"device_target": "cuda-sim", "cuda_graphs": "on", **settings}):
             x = ml.Tensor(X)
             told = str(ml.explain(f, x)).splitlines()[-1]

@@ -21,7 +21,7 @@ def launch(*args, grid=(1,), block=(32,), shared=0):
 
 class TestLaunches:
     @pytest.fixture(params=["cuda-sim", "as a GPU"])
-    def either(self, request):
+    def either(self, on_simulator, request):
         """Simulator and GPU refuse in the same words."""
         if request.param == "cuda-sim":
             with ml.context(device_target="cuda-sim"):
