@@ -151,6 +151,19 @@ class TestReplay:
         assert all(map(np.array_equal, drawn["on"], drawn["off"]))
         assert not np.array_equal(drawn["on"][2], drawn["on"][3])
 
+    def test_bodies_of_loops_are_graphs_of_their_own(self, graphs):
+        def body(v):
+            return ops.exp(ops.tanh(v)) + ops.sum(v) * 0.1
+
+        f = ml.jit(lambda x: ops.while_loop(lambda v: ops.sum(v) < 50, body, x))
+        for i in range(2):
+            x = ml.Tensor(numbers(3, 4, seed=i))
+            with ml.context(cuda_graphs="off", jit=False):
+                wanted = f(x).asnumpy()
+            assert np.allclose(f(x).asnumpy(), wanted, rtol=1e-5)
+        (loop,) = f.compiled(x).program.prepared.values()
+        assert loop.instance.body._idle[0].replay is not None
+
     def test_threads_have_a_graph_each(self, graphs):
         f = ml.jit(lambda x: ops.exp(ops.tanh(x)) * 2)
         settings, wrong = ml.settings.current(), []
