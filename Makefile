@@ -56,7 +56,7 @@ endef
 TEST_ENV := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 PYTEST := -m pytest --quiet --numprocesses $(JOBS) --dist worksteal
 
-.PHONY: help setup demo test test-deep rates lint unit bench notebooks nvrtc format lock clean
+.PHONY: help setup demo test test-deep rates lint unit bench gpu notebooks nvrtc format lock clean
 
 help: ## Show this list
 	@echo "miniml: make TARGET"
@@ -125,6 +125,9 @@ test-on-3.12 test-on-3.13: test-on-%:
 bench: $(STAMP) ## Speed and memory, against hand-written NumPy (ARGS go to the benchmarks)
 	@echo "==> Benchmarks (best on an idle machine): python -m benchmarks $(ARGS)"
 	@$(PY) -m benchmarks $(ARGS)
+
+gpu: $(STAMP) ## Everything that needs a GPU, in ten minutes (--device cuda-sim in ARGS tries it without)
+	@$(PY) tools/gpu_check.py $(ARGS)
 
 notebooks: $(STAMP) ## Run the notebooks and store their outputs
 	@$(PY) notebooks/execute.py

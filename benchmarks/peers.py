@@ -15,7 +15,7 @@ from benchmarks.train_step import CASES, build
 Array = np.ndarray[Any, Any]
 
 
-def torch_step(weights: list[Array]) -> Callable[[Any, Any], Any]:
+def torch_step(weights: list[Array], device: str = "cpu") -> Callable[[Any, Any], Any]:
     """One step of SGD on the MLP in PyTorch, with nn and optim as its users write it."""
     import torch  # noqa: PLC0415 - measured where installed, needed by nothing else
 
@@ -26,7 +26,7 @@ def torch_step(weights: list[Array]) -> Callable[[Any, Any], Any]:
         layer.weight.data.copy_(torch.from_numpy(w.T.copy()))
         layer.bias.data.copy_(torch.from_numpy(b))
         layers += [layer, torch.nn.ReLU()]
-    net = torch.nn.Sequential(*layers[:-1])
+    net = torch.nn.Sequential(*layers[:-1]).to(device)
     loss_fn, optimizer = torch.nn.CrossEntropyLoss(), torch.optim.SGD(net.parameters(), lr=0.01)
 
     def step(x: Any, labels: Any) -> Any:

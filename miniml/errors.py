@@ -53,6 +53,14 @@ class DeviceError(MinimlError, RuntimeError):
     """A device is unknown or absent, or values of two devices met in one call."""
 
 
+class DeviceMemoryError(MinimlError, MemoryError):
+    """The memory of a device is exhausted."""
+
+
+class DeviceLostError(DeviceError):
+    """A kernel has faulted on a GPU, after which nothing on it can be used in this process."""
+
+
 class CompileError(MinimlError, RuntimeError):
     """The source of a kernel does not compile; the compiler's log says why."""
 
@@ -91,6 +99,10 @@ class CheckpointError(MinimlError, ValueError):
 
 class NonFiniteError(MinimlError, FloatingPointError):
     """A NaN or an infinity appeared where the run was told to stop on one."""
+
+
+class CaptureError(MinimlError, RuntimeError):
+    """Something came while a CUDA graph was recorded that no graph can repeat."""
 
 
 class LaunchError(MinimlError, ValueError):

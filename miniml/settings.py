@@ -28,6 +28,7 @@ class Settings:
     verify_passes: bool = False
     disabled_passes: tuple[str, ...] = ()
     sim: str = "check"
+    cuda_graphs: str = "auto"
 
 
 _default = Settings()
@@ -50,6 +51,7 @@ def set_context(
     verify_passes: bool | None = None,
     disabled_passes: tuple[str, ...] | None = None,
     sim: str | None = None,
+    cuda_graphs: str | None = None,
 ) -> None:
     """Change the process default; what is not named stays as it is.
 
@@ -61,6 +63,8 @@ def set_context(
     verify_passes: True re-infers the whole graph after every pass.
     disabled_passes: names of graph passes to leave out.
     sim: "check" or "fast", how cuda-sim runs kernels.
+    cuda_graphs: "auto", "on" or "off": whether the launches of a compiled program are recorded
+    and repeated as one CUDA graph. "auto" does so on a GPU, not in the simulator.
     """
     global _default
     given = {key: value for key, value in locals().items() if value is not None}
@@ -78,6 +82,7 @@ def context(
     verify_passes: bool | None = None,
     disabled_passes: tuple[str, ...] | None = None,
     sim: str | None = None,
+    cuda_graphs: str | None = None,
 ) -> Iterator[Settings]:
     """The same settings as `set_context`, for one `with` block of this thread or task only."""
     given = {key: value for key, value in locals().items() if value is not None}
@@ -105,6 +110,10 @@ def _changed(settings: Settings, given: dict[str, Any]) -> Settings:
         )
     if given.get("sim", settings.sim) not in ("check", "fast"):
         raise MinimlError(f"sim {given['sim']!r} is unknown; use 'check' or 'fast'")
+    if given.get("cuda_graphs", settings.cuda_graphs) not in ("auto", "on", "off"):
+        raise MinimlError(
+            f"cuda_graphs {given['cuda_graphs']!r} is unknown; use 'auto', 'on' or 'off'"
+        )
     for key in ("providers", "disabled_passes"):
         if key in given:
             given[key] = (given[key],) if isinstance(given[key], str) else tuple(given[key])

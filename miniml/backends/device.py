@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from functools import cache
 from importlib import import_module
 from typing import Any, Protocol
@@ -55,6 +56,10 @@ class Device(Protocol):
 
     def has(self, feature: str) -> bool:
         """True for a feature that kernels may require and this device has."""
+
+    def capture(self, launches: Callable[[], None]) -> Callable[[], None] | None:
+        """What `launches` launches, as one call that launches it again; None where there is no
+        such thing. CaptureError when it does something else."""
 
     @property
     def for_kernels(self) -> Any:
@@ -118,6 +123,9 @@ class CPU:
     def has(self, feature: str) -> bool:
         """True for an instruction set of this machine's CPU."""
         return machine_features().get(feature.upper(), False)
+
+    def capture(self, launches: Callable[[], None]) -> None:
+        """None: calls of functions are not recorded."""
 
 
 def machine_features() -> dict[str, bool]:

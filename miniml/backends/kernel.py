@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -35,7 +35,12 @@ class Kernel:
     another shape, `release()` at the end. Attributes are in `node.attrs`. The runtime makes an
     instance for each shape, and releases it when the program or the eager cache that holds it is
     dropped.
+
+    capturable: True for a class whose `launch` does nothing but launch, the same each time, so
+    that a CUDA graph may repeat it without calling it. None: the library's own are, users' not.
     """
+
+    capturable: ClassVar[bool | None] = None
 
     def prepare(self, node: KernelNode) -> None:
         """Compile, choose an algorithm, pack constants: whatever is done once per shape."""

@@ -18,6 +18,8 @@ from .program import Options, Program
 class CondKernel(Kernel):
     """Runs one of two programs."""
 
+    capturable = False  # the host decides which
+
     def prepare(self, node: KernelNode) -> None:
         attrs = node.attrs
         self.device = device_of(node)
@@ -40,6 +42,8 @@ class CondKernel(Kernel):
 @kernel("WhileLoop", "cpu", ".*->.*")
 class WhileLoopKernel(Kernel):
     """Runs two programs in turn until the first one gives False."""
+
+    capturable = False  # the host decides how often
 
     def prepare(self, node: KernelNode) -> None:
         attrs = node.attrs
@@ -71,7 +75,7 @@ def program(graph: Graph, device: Device) -> Program:
     """The graph of a branch or body, compiled for a device and the settings in force."""
     settings = current()
     passed = run_passes(graph, settings.disabled_passes, settings.verify_passes)
-    options = Options(device.name, settings.providers, settings.check_nan, settings.sim)
+    options = Options.of(device.name, settings)
     return Program(passed, options)
 
 

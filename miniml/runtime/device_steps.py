@@ -32,7 +32,7 @@ class DeviceInstance:
     brought there. Values that stand in the same memory at every call are bound when the instance
     is made; the others, the inputs and views of them, pass through `slots`. Everything is launched
     in order on one stream and nothing waits for it, except that parameters which stay on the host
-    (the state of random streams) are read at the beginning and written at the end.
+    (the state of random streams) are read at the beginning and written at the end, by `handed`.
     """
 
     def __init__(
@@ -57,6 +57,7 @@ class DeviceInstance:
         self.main = [(node, step) for node in order.main for step in self._steps(node)]
         self.updates = [(node, step) for node in order.updates for step in self._steps(node)]
         self.saved: list[Step] = []
+        self.handed: list[Step] = []
         self.published = [p for w in order.writes for p in self._publish(*w)]
 
     def run(self, *arrays: Any) -> list[Any]:
@@ -72,15 +73,20 @@ class DeviceInstance:
             step(slots)
         self.running = None
         outs = [slots[self.place[v]].copy() for v in self.graph.outputs]
-        if self.updates or self.published:
+        if self.writes:
             with uninterrupted():
                 for node, step in self.updates:
                     self.running = node
                     step(slots)
-                for step in (*self.saved, *self.published):
+                for step in (*self.saved, *self.published, *self.handed):
                     step(slots)
         self.running = None
         return outs
+
+    @property
+    def writes(self) -> bool:
+        """True when a call changes parameters."""
+        return bool(self.updates or self.published or self.handed)
 
     @property
     def source(self) -> str:
@@ -93,9 +99,12 @@ class DeviceInstance:
             yield self.running
         self.running = None
 
-    def _bind_given(self) -> None:
+    def _bind_inputs(self) -> None:
         for var in self.graph.inputs:
             self._moves(var)
+
+    def _bind_given(self) -> None:
+        self._bind_inputs()
         for var in self.graph.constants:
             self._fix(var, self.device.from_host(np.asarray(var.abstract.value)))
         for parameter, var in self.graph.state:
@@ -162,7 +171,7 @@ class DeviceInstance:
         return [lambda slots: self.device.copy_into(target_array, source)]
 
     def _launch(self, node: Node, prepared: Prepared, outs: tuple[Any, ...]) -> Step:
-        instance, device, stream = prepared.instance, self.device, self.device.stream
+        instance, device = prepared.instance, self.device
         assert instance is not None
         launch = instance.launch
         storages = self.layout.workspaces[node]
@@ -178,19 +187,19 @@ class DeviceInstance:
                 inputs = tuple([slots[p] for p in places])
                 if not strided:
                     inputs = tuple(map(device.contiguous, inputs))
-                launch(inputs, scratch, outs, stream)
+                launch(inputs, scratch, outs, device.stream)
 
             return moving
         inputs = tuple(self.fixed[p] for p in places)
         if strided or all(a.contiguous for a in inputs):
-            return lambda slots: launch(inputs, scratch, outs, stream)
+            return lambda slots: launch(inputs, scratch, outs, device.stream)
         dense = tuple(a if a.contiguous else device.empty(a.shape, a.dtype) for a in inputs)
         copies = [(d, a) for d, a in zip(dense, inputs, strict=True) if d is not a]
 
         def copied(slots: Slots) -> None:
             for target, array in copies:
                 device.copy_into(target, array)
-            launch(dense, scratch, outs, stream)
+            launch(dense, scratch, outs, device.stream)
 
         return copied
 
@@ -199,7 +208,10 @@ class DeviceInstance:
         device, place = self.device, self.place[var]
         storage = self.layout.storage[var]
         if parameter.device != device.name:
-            return [lambda slots: np.copyto(parameter._buffer, device.to_host(slots[place]))]
+            self.handed.append(
+                lambda slots: np.copyto(parameter._buffer, device.to_host(slots[place]))
+            )
+            return []
         direct = self.layout.direct
         fresh = var in direct or any(self.layout.storage[v] is storage for v in direct)
         if fresh and storage.parameter is parameter:

@@ -29,6 +29,7 @@ class Explanation:
     choices: tuple[Choice, ...]
     arena_bytes: int
     peak_bytes: int
+    launched: str = ""
 
     def __str__(self) -> str:
         head = ("primitive", "inputs", "kernel", "provider", "why", "called at")
@@ -38,7 +39,8 @@ class Explanation:
         widths = [max(len(row[i]) for row in rows) for i in range(len(head) - 1)] + [0]
         lines = ["  ".join(cell.ljust(w) for cell, w in zip(r, widths, strict=True)) for r in rows]
         memory = f"arena {self.arena_bytes} bytes; at most {self.peak_bytes} are alive at once"
-        return "\n".join([*(line.rstrip() for line in lines), memory])
+        tail = [memory, self.launched] if self.launched else [memory]
+        return "\n".join([*(line.rstrip() for line in lines), *tail])
 
     __repr__ = __str__
 
@@ -70,4 +72,5 @@ def explain_program(program: Program) -> Explanation:
                 str(node.where or ""),
             )
         )
-    return Explanation(tuple(choices), program.plan.size, program.plan.peak)
+    plan = program.plan
+    return Explanation(tuple(choices), plan.size, plan.peak, program.launched)

@@ -8,6 +8,8 @@ from threading import Lock
 from ..backends.device import Array, Device, get_device
 from ..graph.ir import Graph, Node
 from ..location import point_at
+from ..settings import Settings
+from .captured import Capture, CapturedInstance, obstacle
 from .codegen import Instance
 from .device_steps import DeviceInstance
 from .launch import Prepared, prepare
@@ -25,6 +27,13 @@ class Options:
     providers: tuple[str, ...] = ()
     check_nan: bool = False
     sim: str = "check"
+    cuda_graphs: str = "auto"
+
+    @classmethod
+    def of(cls, device: str, settings: Settings) -> Options:
+        """Those of a device under some settings."""
+        s = settings
+        return cls(device, s.providers, s.check_nan, s.sim, s.cuda_graphs)
 
 
 class Program:
@@ -44,6 +53,8 @@ class Program:
         # Built-in kernels write to no input; others shall not be able to.
         on_cpu = options.device == "cpu"
         self._guarded = on_cpu and not all(p.entry.built_in for p in self.prepared.values())
+        why = (options.device, options.check_nan, options.cuda_graphs)
+        self.capture = Capture("" if on_cpu else obstacle(self.graph, self.prepared, *why))
         self._lock = Lock() if self.schedule.writes else None
         self._idle: list[Instance | DeviceInstance] = [self._instance()]
 
@@ -70,11 +81,24 @@ class Program:
             raise
 
     def _instance(self) -> Instance | DeviceInstance:
-        kind = Instance if self.options.device == "cpu" else DeviceInstance
-        return kind(
+        parts = (
             self.graph, self.prepared, self.schedule, self.layout, self.device,
             self.options.check_nan,
         )  # fmt: skip
+        if self.options.device == "cpu":
+            return Instance(*parts)
+        if self.capture.why_not:
+            return DeviceInstance(*parts)
+        return CapturedInstance(*parts, self.capture)
+
+    @property
+    def launched(self) -> str:
+        """How kernels reach the device; "" on the CPU."""
+        if self.options.device == "cpu":
+            return ""
+        if self.capture.why_not:
+            return f"launched one by one: {self.capture.why_not}"
+        return "launched one by one at the first call, as one CUDA graph from then on"
 
     def __call__(self, *arrays: Array) -> list[Array]:
         if self._lock is None:

@@ -1,7 +1,12 @@
+import sys
+
 import pytest
 
 import miniml as ml
+from miniml.backends import device as devices
+from miniml.backends import registry
 from tests.conftest import HAS_CXX
+from tests.device.as_gpu import double
 
 if HAS_CXX:
     DEVICES = ["cuda-sim"]
@@ -26,3 +31,21 @@ def on_device(device):
     """The device, as the one where tensors are made."""
     with ml.context(device_target=device):
         yield device
+
+
+@pytest.fixture
+def cupy(on_simulator, monkeypatch):
+    """A GPU by name, the simulator in truth."""
+    module = double()
+    monkeypatch.setitem(sys.modules, "cupy", module)
+    devices._cuda.cache_clear()
+    registry.version += 1  # no kernel that was prepared for another device
+    yield module
+    devices._cuda.cache_clear()
+    registry.version += 1
+
+
+@pytest.fixture
+def gpu(cupy):
+    with ml.context(device_target="cuda"):
+        yield cupy

@@ -160,14 +160,14 @@ MATRIX = np.ones((2, 3), np.float32)
 class TestRefusals:
     def test_a_kernel_that_does_not_compile_shows_the_log_and_the_users_line(self, on_device):
         text = 'extern "C" __global__ void f(const T* x, T* out, long long n) {\n  out[0] = y;\n}\n'
-        with pytest.raises(CompileError, match=r"f\.cu:2.*'?.?y.*not") as e:
+        with pytest.raises(CompileError, match=r"f\.cu[:(]2.*y") as e:
             broken("NoCompile", text)(ml.Tensor(MATRIX))
         assert "NoCompile was called" in e.value.__notes__[0]
 
     def test_an_expression_that_does_not_compile_names_its_primitive(self, on_device):
         type("Unbalanced", (Swish2,), {"__doc__": "x", "__module__": __name__})
         elementwise_kernel("Unbalanced", "x +* beta", "f->f")
-        with pytest.raises(CompileError, match="Unbalanced expression:1"):
+        with pytest.raises(CompileError, match=r"Unbalanced expression[:(]1"):
             ml.primitive.primitives["Unbalanced"](1.0)(ml.Tensor([1.0]))
 
     def test_a_launch_out_of_limits(self, on_device):

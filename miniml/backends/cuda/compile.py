@@ -7,6 +7,8 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from ...errors import CompileError
+from .failures import not_launched, not_loaded, raise_as
+from .parameters import check, parameters
 
 OPTIONS = ("--std=c++17",)
 
@@ -18,9 +20,9 @@ class Compiler:
     """
 
     def __init__(
-        self, module: Any, around: Callable[[], AbstractContextManager[Any]] | None = None
+        self, device: Any, around: Callable[[], AbstractContextManager[Any]] | None = None
     ):
-        self._module, self._around = module, around
+        self._device, self._around = device, around
         self._loaded: dict[str, Any] = {}
         self._functions: dict[tuple[str, str], Any] = {}
 
@@ -38,27 +40,23 @@ class Compiler:
     def _get(self, code: str, entry: str) -> Any:
         unit = self._loaded.get(code)
         if unit is None:
-            unit = self._loaded[code] = self._module.RawModule(code=code, options=OPTIONS)
+            unit = self._loaded[code] = self._device.module.RawModule(code=code, options=OPTIONS)
         if self._around is not None:
             with self._around():
                 return Within(unit.get_function(entry), self._around)
         try:
-            return unit.get_function(entry)
+            return Checked(unit.get_function(entry), self._device, code, entry)
         except Exception as error:
-            if "Compile" not in type(error).__name__:
-                raise
-            raise CompileError(f"the kernel {entry} does not compile:\n{error}") from error
+            clear = not_loaded(error, self._device, entry)
+            if clear is error and "Compile" in type(error).__name__:
+                clear = CompileError(f"the kernel {entry} does not compile:\n{error}")
+            raise_as(clear, error)
 
 
-class Within:
-    """A kernel that is launched inside a `with`."""
+class Loaded:
+    """Base of kernels that can be launched."""
 
-    def __init__(self, function: Any, around: Callable[[], AbstractContextManager[Any]]):
-        self._function, self._around = function, around
-
-    def __call__(self, grid: Any, block: Any, args: Any, shared_mem: int = 0) -> None:
-        with self._around():
-            self._function(grid, block, args, shared_mem=shared_mem)
+    _function: Any
 
     @property
     def max_dynamic_shared_size_bytes(self) -> int:
@@ -69,3 +67,32 @@ class Within:
     @max_dynamic_shared_size_bytes.setter
     def max_dynamic_shared_size_bytes(self, nbytes: int) -> None:
         self._function.max_dynamic_shared_size_bytes = nbytes
+
+
+class Checked(Loaded):
+    """A kernel on a GPU: its arguments are compared with its text at the first launch, and errors
+    of CUDA become miniml's."""
+
+    def __init__(self, function: Any, device: Any, code: str, entry: str):
+        self._function, self._device, self._entry = function, device, entry
+        self._unchecked = parameters(code, entry)
+
+    def __call__(self, grid: Any, block: Any, args: Any, shared_mem: int = 0) -> None:
+        if self._unchecked is not None:
+            check(self._entry, self._unchecked, args)
+            self._unchecked = None
+        try:
+            self._function(grid, block, args, shared_mem=shared_mem)
+        except Exception as error:
+            raise_as(not_launched(error, self._device, self._entry, grid, block, shared_mem), error)
+
+
+class Within(Loaded):
+    """A kernel that is launched inside a `with`."""
+
+    def __init__(self, function: Any, around: Callable[[], AbstractContextManager[Any]]):
+        self._function, self._around = function, around
+
+    def __call__(self, grid: Any, block: Any, args: Any, shared_mem: int = 0) -> None:
+        with self._around():
+            self._function(grid, block, args, shared_mem=shared_mem)

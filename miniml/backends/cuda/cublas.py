@@ -10,6 +10,7 @@ import numpy as np
 from ...dtype import DType
 from ...errors import ShapeError
 from ..kernel import Kernel, KernelNode
+from .failures import raise_as, said
 from .letters import BF16
 from .product import Product, product_of
 
@@ -130,6 +131,8 @@ class CuBLAS(Kernel):
             for start in self.gemm.starts:
                 at = (a.data.ptr + s * self.itemsize for a, s in zip((x, y, out), start))
                 self._call(handle, *at)
+        except Exception as error:
+            raise_as(said(error, self.node.device, "a product by cuBLAS"), error)
         finally:
             module.cuda.cublas.setMathMode(handle, mode)
 

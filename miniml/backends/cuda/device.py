@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -12,8 +14,10 @@ from ..kernel import Expression, Kernel, KernelEntry, KernelNode, RawSource
 from ..registry import select
 from ..signature import ArraySpec
 from .array import DeviceArray
+from .capture import recorded, refuse_recording
 from .compile import Compiler
 from .expression import Elementwise
+from .failures import no_memory, raise_as, said
 from .features import FEATURES
 from .move import move
 from .raw import Function, Raw
@@ -33,7 +37,7 @@ class Cuda:
 
     def __init__(self, name: str, module: Any, around: Any = None, checks: bool = False):
         self.name, self.module, self.checks = name, module, checks
-        self.compiler = Compiler(module, around)
+        self.compiler = Compiler(self, around)
         self.moves: dict[object, Any] = {}
         self.features: dict[str, bool] = {}
 
@@ -53,15 +57,28 @@ class Cuda:
         """A copy on the device."""
         made = self.empty(array.shape, array.dtype)
         if array.size:
-            made.block.set(as_bytes(array))
+            self.set(made.block, array)
         return made
 
     def to_host(self, buffer: DeviceArray) -> HostArray:
         """A copy on the host; waits until all that was launched is done."""
         if not buffer.size:
             return np.empty(buffer.shape, buffer.dtype)
-        flat: HostArray = self.contiguous(buffer).flat.get()
+        refuse_recording("a copy to the host")
+        source = self.contiguous(buffer).flat
+        try:
+            flat: HostArray = source.get()
+        except Exception as error:
+            raise_as(said(error, self, "a copy to the host"), error)
         return flat.view(buffer.dtype).reshape(buffer.shape)
+
+    def set(self, block: Any, array: HostArray) -> None:
+        """Overwrite a block with the elements of an array of the host."""
+        refuse_recording("a copy from the host")
+        try:
+            block.set(as_bytes(array))
+        except Exception as error:
+            raise_as(said(error, self, "a copy from the host"), error)
 
     def contiguous(self, array: DeviceArray) -> DeviceArray:
         """The array itself, or a copy in row-major order."""
@@ -79,7 +96,7 @@ class Cuda:
             return
         if isinstance(source, np.ndarray):
             low, high = target.bounds()
-            target.block[low:high].set(as_bytes(source))
+            self.set(target.block[low:high], source)
             return
         move(source, target)
 
@@ -119,7 +136,29 @@ class Cuda:
 
     def synchronize(self) -> None:
         """Wait until all that was launched is done."""
-        self.module.cuda.get_current_stream().synchronize()
+        refuse_recording("waiting")
+        try:
+            self.module.cuda.get_current_stream().synchronize()
+        except Exception as error:
+            raise_as(said(error, self, "waiting for the stream"), error)
+
+    def capture(self, launches: Callable[[], None]) -> Callable[[], None]:
+        """What `launches` launches, as one CUDA graph: a function that launches it again."""
+        launch = recorded(self.module, launches)
+
+        def again() -> None:
+            try:
+                launch()
+            except Exception as error:
+                raise_as(said(error, self, "the launch of a CUDA graph"), error)
+
+        return again
+
+    @cached_property
+    def shared_limit(self) -> int:
+        """Bytes of shared memory that a block may have."""
+        attributes = self.module.cuda.Device().attributes
+        return int(attributes["MaxSharedMemoryPerBlockOptin"])
 
     @property
     def for_kernels(self) -> Cuda:
@@ -132,7 +171,11 @@ class Cuda:
         return self.module.cuda.get_current_stream()
 
     def _block(self, nbytes: int) -> Any:
-        return self.module.empty(nbytes, np.uint8)
+        refuse_recording("an allocation")
+        try:
+            return self.module.empty(nbytes, np.uint8)
+        except Exception as error:
+            raise_as(no_memory(error, self, nbytes), error)
 
 
 def as_bytes(array: HostArray) -> HostArray:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 from ...errors import DeviceError
 from . import emucupy
 from . import kernels as kernels  # files the library's kernels
 from .device import Cuda
 from .sim import settings, toolchain
+
+NO_DEVICE = 100  # cudaErrorNoDevice
+NO_GPU = "device 'cuda' is not available: there is no GPU; use device_target='cuda-sim'"
 
 
 def device(name: str, sim: str) -> Cuda:
@@ -29,6 +33,8 @@ def gpu() -> Cuda:
     try:
         count = runtime.getDeviceCount()
     except Exception as error:
+        if getattr(error, "status", None) == NO_DEVICE:
+            raise DeviceError(NO_GPU) from None
         what = f"NVIDIA's driver does not answer ({error}); install a newer one"
         if runtime.driverGetVersion() == 0:
             what = "cupy is here, NVIDIA's driver is not; install it where there is a GPU"
@@ -36,10 +42,22 @@ def gpu() -> Cuda:
             f"device 'cuda' is not available: {what}, or use device_target='cuda-sim'"
         ) from None
     if not count:
-        raise DeviceError(
-            "device 'cuda' is not available: there is no GPU; use device_target='cuda-sim'"
-        )
+        raise DeviceError(NO_GPU)
+    check_architecture(cupy)
     return Cuda("cuda", cupy)
+
+
+def check_architecture(cupy: Any) -> None:
+    """DeviceError for a GPU that is older than what cupy's compiler builds for."""
+    toolkit = cupy.cuda.runtime.runtimeGetVersion() // 1000
+    oldest = 75 if toolkit >= 13 else 50
+    capability = int(cupy.cuda.Device().compute_capability)
+    if capability < oldest:
+        raise DeviceError(
+            f"device 'cuda' is not available: the GPU has compute capability "
+            f"{capability / 10}, and CUDA {toolkit} compiles for {oldest / 10} and newer; "
+            "pip install 'miniml[cuda12]', or use device_target='cuda-sim'"
+        )
 
 
 def simulator(sim: str) -> Cuda:

@@ -12,6 +12,9 @@ from ..signature import ArraySpec
 from .source import prelude, type_names
 
 MAX_THREADS = 1024
+ASSURED_SHARED = 48 * 1024  # bytes; more must be asked for
+MAX_BLOCK = (1024, 1024, 64)
+MAX_GRID = (2**31 - 1, 65535, 65535)
 
 
 class Raw(Kernel):
@@ -30,7 +33,13 @@ class Raw(Kernel):
         self.rule = checked(node.name, body.launch(node))
         code = text(body, node)
         self.function = node.device.compiler.function(code, body.entry)
-        if self.rule.shared > 48 * 1024:
+        if self.rule.shared > ASSURED_SHARED:
+            limit = node.device.shared_limit
+            if self.rule.shared > limit:
+                raise DeclarationError(
+                    f"{node.name} launch gives {self.rule.shared} bytes of shared memory; a block "
+                    f"has at most {limit} here"
+                )
             self.function.max_dynamic_shared_size_bytes = self.rule.shared
 
     def workspace(self) -> tuple[ArraySpec, ...]:
@@ -65,6 +74,11 @@ def checked(name: str, rule: Any) -> Launch:
         raise DeclarationError(
             f"{name} launch gives {prod(rule.block)} threads a block; {MAX_THREADS} is the limit"
         )
+    for what, extents, most in (("grid", rule.grid, MAX_GRID), ("block", rule.block, MAX_BLOCK)):
+        if any(n > limit for n, limit in zip(extents, most, strict=False)):
+            raise DeclarationError(f"{name} launch gives {what} {extents}; {most} is the limit")
+    if rule.shared < 0:
+        raise DeclarationError(f"{name} launch gives {rule.shared} bytes of shared memory")
     return rule._replace(
         grid=tuple(map(int, rule.grid)), block=tuple(map(int, rule.block)), args=tuple(rule.args)
     )

@@ -1,0 +1,134 @@
+"""Launches that are refused: wrong arguments, beyond the limits; in the same words everywhere."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import miniml as ml
+from miniml import Launch
+from miniml.backends.cuda.parameters import check, parameters
+from miniml.errors import DeclarationError, LaunchError
+from tests.device.as_gpu import CUDADriverError, first_line, raising
+from tests.device.test_users_kernels import MATRIX, broken
+
+EMPTY = 'extern "C" __global__ void f(const T* x, T* out, long long n) {}'
+
+
+def launch(*args, grid=(1,), block=(32,), shared=0):
+    return lambda node: Launch(grid, block, args, shared)
+
+
+class TestLaunches:
+    @pytest.fixture(params=["cuda-sim", "as a GPU"])
+    def either(self, on_simulator, request):
+        """Simulator and GPU refuse in the same words."""
+        if request.param == "cuda-sim":
+            with ml.context(device_target="cuda-sim"):
+                yield
+        else:
+            request.getfixturevalue("gpu")
+            yield
+
+    @pytest.mark.parametrize(
+        ("name", "source", "rule", "message"),
+        [
+            ("Few", EMPTY, launch(), "f has 3 parameters; 2 arguments came"),
+            ("Many", EMPTY, launch(np.int64(1), 2), "f has 3 parameters; 4 arguments came"),
+            ("Short", EMPTY, launch(np.int32(1)), "argument 2 of f is .*; a value of int32 came"),
+            ("Real", EMPTY, launch(1.0), "argument 2 of f is .*; a value of float64 came"),
+            ("Text", EMPTY, launch("n"), "argument 2 of f cannot be a str"),
+            (
+                "Host",
+                EMPTY,
+                launch(np.zeros(3)),
+                "argument 2 of f is a NumPy array of 3 elements; put it into device memory",
+            ),
+            (
+                "Pointer",
+                EMPTY.replace("const T* x", "const double* x"),
+                launch(1),
+                "argument 0 of f is .*; an array of float32 came",
+            ),
+            (
+                "Value",
+                EMPTY.replace("const T* x", "float x"),
+                launch(1),
+                "argument 0 of f is .*; an array of float32 came",
+            ),
+        ],
+        ids=lambda v: v if isinstance(v, str) and v.isalpha() else "",
+    )
+    def test_arguments(self, either, name, source, rule, message):
+        kind = broken(f"{name}In{ml.settings.current().device_target[4:]}s", source, rule)
+        with pytest.raises(LaunchError, match=message):
+            kind(ml.Tensor(MATRIX))
+
+    @pytest.mark.parametrize(
+        ("rule", "message"),
+        [
+            (launch(1, block=(2048,)), "2048 threads a block; 1024 is the limit"),
+            (launch(1, block=(1, 1, 128)), r"block \(1, 1, 128\); \(1024, 1024, 64\) is the limit"),
+            (launch(1, grid=(1, 70000)), r"grid \(1, 70000\); \(2147483647, 65535, 65535\) is"),
+            (launch(1, shared=300000), "300000 bytes of shared memory; a block has at most 232448"),
+            (launch(1, shared=-1), "-1 bytes of shared memory"),
+            (launch(1, grid=(0,)), r"gives grid \(0,\); it is one to three ints of at least 1"),
+        ],
+        ids=["threads", "block", "grid", "shared", "negative", "none"],
+    )
+    def test_limits(self, either, rule, message):
+        with pytest.raises(DeclarationError, match=message):
+            broken("OutOfLimits", EMPTY, rule)(ml.Tensor(MATRIX))
+
+    def test_too_many_registers(self, gpu):
+        error = CUDADriverError(
+            701, "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES: too many resources requested for launch"
+        )
+        gpu.RawModule = lambda code, options: SimpleNamespace(
+            get_function=lambda name: raising(error)
+        )
+        with pytest.raises(LaunchError) as caught:
+            broken("Registers", EMPTY, launch(1, block=(1024,)))(ml.Tensor(MATRIX))
+        assert first_line(caught) == (
+            "kernel f cannot be launched with grid (1,), block (1024,) and 0 bytes of dynamic "
+            "shared memory (CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES: too many resources requested for "
+            "launch); fewer threads a block need fewer registers, and __launch_bounds__ makes the "
+            "compiler save some"
+        )
+
+
+class TestParameters:
+    """Parameters are read from the text only where that is sure."""
+
+    def read(self, text):
+        found = parameters(text, "f")
+        return None if found is None else [(p.pointer, p.type) for p in found]
+
+    def test_what_is_read(self):
+        text = """
+        // void f(int wrong)
+        void other() { f(1); }
+        template <int A, int B> struct Pair {};
+        extern "C" __global__ void __launch_bounds__(128) f(
+            const float* __restrict__ x, /* , */ T *out, unsigned long long n, const int k,
+            Pair<2, 3> pair, long long at[4], float** rows) { g(x, out); }
+        """
+        assert self.read(text) == [
+            (True, ("f", 4)), (True, None), (False, ("u", 8)), (False, ("i", 4)), (False, None),
+            (True, ("i", 8)), (True, None),
+        ]  # fmt: skip
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "__global__ void g(int n) {}",
+            "__global__ void f(ARGUMENTS) {}",
+            "__global__ void f(\n#ifdef A\n int n,\n#endif\n int m) {}",
+        ],
+    )
+    def test_what_is_not(self, text):
+        assert self.read(text) is None
+
+    def test_none(self):
+        assert self.read("__global__ void f() {}") == self.read("__global__ void f(void) {}") == []
+        check("f", (), ())
