@@ -17,6 +17,7 @@ from miniml.backends import registry
 from miniml.backends.cuda import emucupy
 from miniml.backends.cuda import kernels as kernels  # files the library's kernels
 from miniml.backends.cuda.device import Cuda
+from miniml.backends.cuda.features import FEATURES
 from miniml.backends.kernel import Expression, KernelEntry, KernelNode, RawSource
 from miniml.backends.signature import ArraySpec
 from miniml.dtype import DType
@@ -76,6 +77,8 @@ def texts_of(entry: KernelEntry, node: KernelNode) -> list[str]:
     """What is compiled when a kernel runs for a node (whose device is ours to choose)."""
     module = Recorder()
     device = Cuda("cuda-sim", module, nullcontext)
+    # Texts for tensor cores are found through the kernels that require them.
+    device.features.update(dict.fromkeys(FEATURES, False))
     kernel = device.kernel(entry)
     kernel.prepare(KernelNode(node.name, node.inputs, node.outputs, node.attrs, device))
     groups = node.inputs, kernel.workspace(), node.outputs
