@@ -57,7 +57,8 @@ def test_no_kernel_of_the_sources_is_left_out():
     entry = re.compile(r"__global__ void (?:__launch_bounds__\([^)]*\) )?(\w+)\(")
     written = {n for path in SOURCES.glob("*.py") for n in entry.findall(path.read_text("utf-8"))}
     assert len(written) > 30
-    written -= {"probe"}  # compiled to see whether it does, for architectures
+    # One is compiled to see whether it does, for architectures; of one a macro gives the names.
+    written -= {"probe", "NAME"}
     assert written <= {name for text in all_units() for name in entry.findall(text)}
 
 
