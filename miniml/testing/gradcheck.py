@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from ..primitive import Primitive
 from ..settings import context, current
+from ..tensor import Parameter
+from ..undo import logged
+from .clock import ends_at
 from .gradreport import GradientError, GradReport
 from .orders import check_orders
 from .problem import Problem, of_miniml, of_numpy
@@ -21,18 +26,23 @@ def gradcheck(
     *args: Any,
     order: int | None = None,
     argnums: int | tuple[int, ...] | None = None,
+    weights: Sequence[Parameter] | Parameter | None = None,
     mode: int | None = None,
     strict: bool = False,
     raise_error: bool = True,
     seed: int = 0,
+    budget: float | None = None,
 ) -> GradReport:
     """Check the gradients of `fn` at `args` against differences of `fn`.
 
-    fn: a function of trees of tensors to a tree of tensors, or a Primitive. args: Tensors, NumPy
-    arrays, Python floats, or trees of these; everything else in them, const inputs of a Primitive
-    too, is passed on as it is. argnums: the arguments to differentiate, all by default. order:
-    derivatives up to this one are checked; 2 by default for a Primitive, else 1. mode:
-    PYNATIVE_MODE or GRAPH_MODE, by default the context's. seed: of the random directions.
+    fn: a function of trees of tensors to a tree of tensors, a Primitive or a Cell. args: Tensors,
+    NumPy arrays, Python floats, or trees of these; everything else in them, const inputs of a
+    Primitive too, is passed on as it is. argnums: the arguments to differentiate, all by default.
+    weights: Parameters that fn reads, to differentiate too, such as net.trainable_params(), which
+    is the default where fn is a Cell; no Parameter is changed. order: derivatives up to this one
+    are checked; 2 by default for a Primitive, else 1. mode: PYNATIVE_MODE or GRAPH_MODE, by
+    default the context's. seed: of the random directions. budget: seconds, after which what was
+    not judged is listed as such.
 
     Differences run in float64, with an error bar of their own; a backward pass in a narrower
     dtype is compared with the float64 one, element by element. Raises GradientError, which has
@@ -45,9 +55,13 @@ def gradcheck(
     True
     """
     highest = order if order is not None else 2 if isinstance(fn, Primitive) else 1
-    with context(mode=current().mode if mode is None else mode):
-        problem = of_miniml(fn, args, argnums)
-        return _checked(problem, highest, strict, raise_error, seed)
+    end = math.inf if budget is None else time.monotonic() + budget
+    with context(mode=current().mode if mode is None else mode), ends_at(end), logged() as log:
+        try:
+            problem = of_miniml(fn, args, argnums, weights)
+            return _checked(problem, highest, strict, raise_error, seed)
+        finally:
+            log.restore()
 
 
 def gradcheck_vjp(
