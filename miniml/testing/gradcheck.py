@@ -16,7 +16,8 @@ from ..undo import logged
 from .clock import ends_at
 from .gradreport import GradientError, GradReport
 from .orders import check_orders
-from .problem import Problem, of_miniml, of_numpy
+from .problem import Problem, device_of, of_miniml, of_numpy
+from .standins import weights_of
 
 Function = Callable[..., Any]
 
@@ -56,7 +57,10 @@ def gradcheck(
     """
     highest = order if order is not None else 2 if isinstance(fn, Primitive) else 1
     end = math.inf if budget is None else time.monotonic() + budget
-    with context(mode=current().mode if mode is None else mode), ends_at(end), logged() as log:
+    settings = {"device_target": device_of(args, weights_of(fn, weights))}
+    if mode is not None:
+        settings["mode"] = mode
+    with context(**settings), ends_at(end), logged() as log:
         try:
             problem = of_miniml(fn, args, argnums, weights)
             return _checked(problem, highest, strict, raise_error, seed)

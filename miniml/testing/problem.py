@@ -207,6 +207,13 @@ def _wants_out(backward: Function, count: int) -> bool:
     return len(required) == count + 2
 
 
+def device_of(args: Sequence[Any], weights: Sequence[Parameter]) -> str:
+    """Where the first Tensor of all is; the context's device if there is none."""
+    leaves = [*optree.tree_leaves(tuple(args), none_is_leaf=True), *weights]  # type: ignore[misc]
+    devices = [leaf.device for leaf in leaves if isinstance(leaf, Tensor)]
+    return devices[0] if devices else current().device_target
+
+
 def _chosen(fn: Function, count: int, argnums: int | tuple[int, ...] | None) -> set[int]:
     const = {i for i, _ in fn._const} if isinstance(fn, Primitive) else set()
     if argnums is None:
