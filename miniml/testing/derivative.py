@@ -84,31 +84,32 @@ class Line:
         up = np.array([self.above[k][columns] for k in order])
         down = np.array([self.below[k][columns] for k in order])
         with np.errstate(all="ignore"):
-            found = _slopes(h, up, down, y0, 2 * self.unit[columns] * np.abs(y0))
+            found = _slopes(h, up, down, y0, self.unit[columns])
         still = 2 * self.unit * np.abs(self.origin) / h[0]
         return _spread(found, columns, np.where(np.isfinite(still), still, 0.0))
 
 
-def _slopes(h: Array, up: Array, down: Array, y0: Array, floor: Array) -> Slopes:
+def _slopes(h: Array, up: Array, down: Array, y0: Array, unit: Array) -> Slopes:
     """Of the components whose largest steps saw too little, again without those steps."""
     rows = (up - down) / (2 * h[:, None])
-    rough = extrapolate(h, rows, floor, 2, ROUNDING)
+    sizes = (np.abs(up - y0) + np.abs(down - y0)) / (2 * h[:, None])
+    grain, floor = 2 * unit * sizes, 2 * unit * np.abs(y0)
+    rough = extrapolate(h, rows, floor, grain, 2, ROUNDING)
     least = floor + np.where(np.isfinite(rough.value), EPS * np.abs(rough.value), 0.0)
     noise, structured = _noise(h, rows, rough, least)
-    central = extrapolate(h, rows, noise, 2, ROUNDING)
+    central = extrapolate(h, rows, noise, grain, 2, ROUNDING)
     structured |= _finer(h, rows, central, least)
     doubt = np.where(structured, np.inf, 0.0)
-    right = extrapolate(h, (up - y0) / h[:, None], noise, 1, ONE_SIDED)
-    left = extrapolate(h, (y0 - down) / h[:, None], noise, 1, ONE_SIDED)
+    right = extrapolate(h, (up - y0) / h[:, None], noise, grain, 1, ONE_SIDED)
+    left = extrapolate(h, (y0 - down) / h[:, None], noise, grain, 1, ONE_SIDED)
     bent = _bent(h, (up + down - 2 * y0) / h[:, None], right.value - left.value, noise)
     central = replace(central, truncation=central.truncation + doubt)
-    sizes = (np.abs(up - y0) + np.abs(down - y0)) / (2 * h[:, None])
     found = Slopes(central, right, left, noise, bent, np.median(sizes, axis=0))
     smaller = h <= h[0] / 4
     again = np.flatnonzero(structured & ~found.kink)
     if smaller.sum() < ENOUGH or not again.size:
         return found
-    part = (h[smaller], up[smaller][:, again], down[smaller][:, again], y0[again], floor[again])
+    part = (h[smaller], up[smaller][:, again], down[smaller][:, again], y0[again], unit[again])
     return _merged(found, _slopes(*part), again)
 
 
@@ -149,8 +150,9 @@ def _noise(h: Array, rows: Array, rough: Estimate, least: Array) -> tuple[Array,
     above.sort(axis=0)  # NaN last
     count = np.isfinite(above).sum(axis=0)
     typical = above[np.maximum(count - 1, 0) // 2, np.arange(count.size)]
-    growing = (count > 1) & (lowest > 12 * typical)
-    structured = ((lowest < largest / 8) | growing) & (largest > 32 * least)
+    growing = (count > 1) & (lowest > 24 * typical)
+    fading = (lowest < largest / 8) & (lowest < typical / 2)
+    structured = (fading | growing) & (largest > 32 * least)
     return np.maximum(least, 2 * largest), structured
 
 
@@ -159,7 +161,7 @@ def _finer(h: Array, rows: Array, found: Estimate, least: Array) -> Array:
 
     Noise would make them disagree with one another as much.
     """
-    last = rows[-3:]
+    last = rows[-max(3, int(np.sum(h <= 4.5 * h[-1]))) :]
     away = np.abs(last - found.value).min(axis=0)
     among = last.max(axis=0) - last.min(axis=0)
     seen = away > np.maximum(found.truncation + found.rounding, 8 * least / h[-1])
@@ -198,7 +200,7 @@ def climb(line: Line, first: float, done: Callable[[Slopes], bool]) -> Slopes:
     while True:
         slopes = line.slopes()
         vague = _vague(line, slopes)
-        if not looked and 0 < vague.sum() <= vague.size // 100:
+        if not looked and 0 < vague.sum() <= (vague.size + 9) // 10:
             looked = True  # a few of many: chance, more likely than structure
             line.add(*(line.steps[HALVINGS - 1] / s for s in MORE_SENTINELS))
             continue

@@ -166,7 +166,7 @@ def _directions(search: Search, members: Array, report: GradReport) -> None:
 
     If they agree, and each output has a derivative in one of them, all members are judged.
     """
-    both = [probe(search.subject, members, search.rng, uniform) for uniform in (False, True)]
+    both = [_direction(search, members, uniform) for uniform in (False, True)]
     for seen, what in zip(both, ("steps like the numbers", "equal steps"), strict=True):
         if seen.agrees and seen.sharp:
             _file_check(report, search.order, f"a random direction, {what}", seen)
@@ -175,6 +175,12 @@ def _directions(search: Search, members: Array, report: GradReport) -> None:
         search.judged.update(members.tolist())
     else:
         search.examine(seen)
+
+
+def _direction(search: Search, members: Array, uniform: bool) -> Probe:
+    """A random direction; another one where the first disagrees by no more than chance may."""
+    seen = probe(search.subject, members, search.rng, uniform)
+    return probe(search.subject, members, search.rng, uniform) if seen.marginal else seen
 
 
 def _file_check(report: GradReport, order: int, what: str, seen: Probe) -> None:

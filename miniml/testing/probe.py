@@ -17,6 +17,7 @@ Array = np.ndarray[Any, Any]
 
 SHARP = 0.05
 ANALYTIC = 8.0
+MARGIN = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,12 @@ class Probe:
         return self.low - self.bar <= self.analytic <= self.high + self.bar
 
     @property
+    def marginal(self) -> bool:
+        """Outside the interval by so little that the bar, itself an estimate, may be too narrow."""
+        reach = MARGIN * self.bar
+        return not self.agrees and self.low - reach <= self.analytic <= self.high + reach
+
+    @property
     def sharp(self) -> bool:
         """Every output has a derivative, or one on each side, and the bar is narrow."""
         return not self.lost and not self.blurred
@@ -95,7 +102,7 @@ class Probe:
     def resolution(self) -> float:
         """The relative error of one typical element that would have shown."""
         sizes = np.abs(self.parts[self.parts != 0])
-        return self.bar / float(np.median(sizes)) if sizes.size else 0.0
+        return MARGIN * self.bar / float(np.median(sizes)) if sizes.size else 0.0
 
 
 def sizes_of(subject: Subject, uniform: bool) -> Array:
