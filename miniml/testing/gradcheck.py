@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..primitive import Primitive
-from ..settings import context, current
+from ..settings import context
 from ..tensor import Parameter
 from ..undo import logged
 from .clock import ends_at
@@ -57,10 +57,8 @@ def gradcheck(
     """
     highest = order if order is not None else 2 if isinstance(fn, Primitive) else 1
     end = math.inf if budget is None else time.monotonic() + budget
-    settings = {"device_target": device_of(args, weights_of(fn, weights))}
-    if mode is not None:
-        settings["mode"] = mode
-    with context(**settings), ends_at(end), logged() as log:
+    device = device_of(args, weights_of(fn, weights))
+    with context(mode=mode, device_target=device), ends_at(end), logged() as log:
         try:
             problem = of_miniml(fn, args, argnums, weights)
             return _checked(problem, highest, strict, raise_error, seed)

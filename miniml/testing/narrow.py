@@ -45,19 +45,7 @@ def check_narrow(
         )  # fmt: skip
         return
     right = wide.pull(v)
-
-    def exact(x: Array, dout: Array) -> tuple[Array, ...]:
-        return (wide.pulled(wide.linearize_at(x), dout),)
-
-    narrowest = max(own, key=unit_roundoff)
-    (spread,) = spread_of(exact, (wide.x, v), narrowest, rng)
-    bars = np.zeros(right.size)
-    for leaf, dtype in zip(wide.leaves, own, strict=True):
-        part = leaf.part
-        size = float(np.max(np.abs(right[part]), where=np.isfinite(right[part]), initial=0.0))
-        size = max(size, float(np.abs(v).max(initial=0.0)) if order > 1 else 0.0)
-        blur = spread[part] + 2 * unit_roundoff(narrowest) * size
-        bars[part] = allowed(right[part], dtype, subject.y.size + subject.x.size, blur)
+    bars = _bars(wide, subject.y.size, v, own, order, rng)
     with np.errstate(invalid="ignore"):
         outside = np.isfinite(came - right) & (np.abs(came - right) > bars)
     if outside.any():
@@ -67,6 +55,27 @@ def check_narrow(
         if leaf.size:
             part = leaf.part
             _compare(leaf, came[part], right[part], bars[part], dtype, order, report)
+
+
+def _bars(
+    wide: Subject, outputs: int, v: Array, own: tuple[DType, ...], order: int,
+    rng: np.random.Generator,
+) -> Array:  # fmt: skip
+    """How far each element may be off by roundings of its dtype."""
+
+    def exact(x: Array, dout: Array) -> tuple[Array, ...]:
+        return (wide.pulled(wide.linearize_at(x), dout),)
+
+    narrowest = max(own, key=unit_roundoff)
+    (spread,) = spread_of(exact, (wide.x, v), narrowest, rng)
+    right, bars = wide.pull(v), np.zeros(wide.x.size)
+    for leaf, dtype in zip(wide.leaves, own, strict=True):
+        part = leaf.part
+        size = float(np.max(np.abs(right[part]), where=np.isfinite(right[part]), initial=0.0))
+        size = max(size, float(np.abs(v).max(initial=0.0)) if order > 1 else 0.0)
+        blur = spread[part] + 2 * unit_roundoff(narrowest) * size
+        bars[part] = allowed(right[part], dtype, outputs + wide.x.size, blur)
+    return bars
 
 
 def _noise(

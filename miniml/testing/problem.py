@@ -46,6 +46,27 @@ class Problem:
     maps: Callable[[int, Arrays], Map]
 
 
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """The arguments of a call in leaves, and which of them, and which weights, are differentiated.
+
+    places: of the chosen leaves. chosen: these leaves, then the weights. names: of the chosen.
+    """
+
+    leaves: list[Any]
+    spec: Any
+    places: list[int]
+    chosen: list[Any]
+    names: list[Name]
+
+    def filled(self, xs: Sequence[Any]) -> Any:
+        """The arguments with xs in the places of what was chosen."""
+        leaves = list(self.leaves)
+        for i, x in zip(self.places, xs):
+            leaves[i] = x
+        return self.spec.unflatten(leaves)
+
+
 def of_miniml(
     fn: Function,
     args: Sequence[Any],
@@ -53,49 +74,58 @@ def of_miniml(
     weights: Sequence[Parameter] | Parameter | None = None,
 ) -> Problem:
     name = _name(fn)
-    tree: Any = tuple(args)
-    leaves, spec = optree.tree_flatten(tree, none_is_leaf=True)
-    paths = spec.paths()
-    chosen = _chosen(fn, len(args), argnums)
-    places = [i for i, leaf in enumerate(leaves) if paths[i][0] in chosen and is_float_leaf(leaf)]
-    given = [leaves[i] for i in places]
-    more = [w for w in weights_of(fn, weights) if not any(w is leaf for leaf in given)]
-    names = [*(_leaf_name(paths[i]) for i in places), *map(_weight_name, more)]
-    given += more
-    point = [np.array(leaf, dtype=_dtype_of(leaf)) for leaf in given]
+    given = _given(fn, args, argnums, weights)
+    point = [np.array(leaf, dtype=_dtype_of(leaf)) for leaf in given.chosen]
     if not sum(a.size for a in point):
-        shown = ", ".join(shown_leaf(leaf) for leaf in leaves) or "no arguments"
-        raise GradientArgumentError(
-            f"gradcheck of {name} has nothing to differentiate: it got {shown}; give at least one "
-            "non-empty array or Tensor of floats"
-        )
-    devices = [leaf.device if isinstance(leaf, Tensor) else None for leaf in given]
+        raise _nothing(f"gradcheck of {name}", given.leaves, "array or Tensor")
+    devices = [leaf.device if isinstance(leaf, Tensor) else None for leaf in given.chosen]
     held, out_paths, counts = held_of(fn, args), list[str](), list[int]()
 
     def outputs(*xs: Any) -> tuple[Any, ...]:
-        filled = list(leaves)
-        for i, x in zip(places, xs):
-            filled[i] = x
-        standing = [(p, x) for p, x in zip(given, xs) if isinstance(p, Parameter)]
+        standing = [(p, x) for p, x in zip(given.chosen, xs) if isinstance(p, Parameter)]
         wide = all(x.dtype == float64 for x in xs)
-        result = run_with(fn, spec.unflatten(filled), standing, held, wide)
+        result = run_with(fn, given.filled(xs), standing, held, wide)
         found, out_spec = optree.tree_flatten(result, none_is_leaf=True)
         which = [i for i, leaf in enumerate(found) if is_float_leaf(leaf)]
         out_paths[:] = [_inner(out_spec.paths()[i]) for i in which]
         return tuple(floats_of(name, found))
 
     def maps(order: int, at: Arrays) -> Map:
-        function, labels, results = outputs, list(names), [f"output{p}" for p in out_paths]
+        function, labels, results = outputs, list(given.names), [f"output{p}" for p in out_paths]
         del counts[order - 1 :]
         counts.append(len(at))
         for before in counts[:-1]:
-            first = len(args) + len(labels) - len(names)
+            first = len(args) + len(labels) - len(given.names)
             function = _pulled(function, before)
             labels += [(first + i, "", f"cotangent of {what}") for i, what in enumerate(results)]
             results = [f"the gradient by {label[2]}" for label in labels[:before]]
         return _map(name, function, tuple(labels), devices)
 
     return Problem(name, point, maps)
+
+
+def _given(
+    fn: Function,
+    args: Sequence[Any],
+    argnums: int | tuple[int, ...] | None,
+    weights: Sequence[Parameter] | Parameter | None,
+) -> _Given:
+    tree: Any = tuple(args)
+    leaves, spec = optree.tree_flatten(tree, none_is_leaf=True)
+    paths, numbers = spec.paths(), _chosen(fn, len(args), argnums)
+    places = [i for i, leaf in enumerate(leaves) if paths[i][0] in numbers and is_float_leaf(leaf)]
+    own = [leaves[i] for i in places]
+    more = [w for w in weights_of(fn, weights) if not any(w is leaf for leaf in own)]
+    names = [*(_leaf_name(paths[i]) for i in places), *map(_weight_name, more)]
+    return _Given(leaves, spec, places, [*own, *more], names)
+
+
+def _nothing(what: str, leaves: Sequence[Any], wanted: str) -> GradientArgumentError:
+    shown = ", ".join(map(shown_leaf, leaves)) or "no arguments"
+    return GradientArgumentError(
+        f"{what} has nothing to differentiate: it got {shown}; give at least one non-empty "
+        f"{wanted} of floats"
+    )
 
 
 def _pulled(function: Function, count: int) -> Function:
@@ -146,11 +176,7 @@ def of_numpy(f: Function, backward: Function, args: Sequence[Any]) -> Problem:
     places = [i for i, a in enumerate(args) if is_float_leaf(a)]
     point = [np.array(args[i], dtype=_dtype_of(args[i])) for i in places]
     if not sum(a.size for a in point):
-        shown = ", ".join(map(shown_leaf, args)) or "no arguments"
-        raise GradientArgumentError(
-            f"gradcheck_vjp of {name} has nothing to differentiate: it got {shown}; give at least "
-            "one non-empty array of floats"
-        )
+        raise _nothing(f"gradcheck_vjp of {name}", args, "array")
     wants_out = _wants_out(backward, len(args))
 
     def filled(arrays: Arrays) -> list[Any]:
@@ -209,7 +235,8 @@ def _wants_out(backward: Function, count: int) -> bool:
 
 def device_of(args: Sequence[Any], weights: Sequence[Parameter]) -> str:
     """Where the first Tensor of all is; the context's device if there is none."""
-    leaves = [*optree.tree_leaves(tuple(args), none_is_leaf=True), *weights]  # type: ignore[misc]
+    tree: Any = tuple(args)
+    leaves: list[Any] = [*optree.tree_leaves(tree, none_is_leaf=True), *weights]
     devices = [leaf.device for leaf in leaves if isinstance(leaf, Tensor)]
     return devices[0] if devices else current().device_target
 

@@ -71,7 +71,7 @@ def weights_of(
     if weights is None:
         return tuple(fn.trainable_params()) if isinstance(fn, Cell) else ()
     given = (weights,) if isinstance(weights, Parameter) else tuple(weights)
-    for weight in given:
+    for weight in list[Any](given):
         if not (isinstance(weight, Parameter) and is_float(weight.dtype)):
             raise GradientArgumentError(
                 f"weights holds {weight!r}; give float Parameters, such as net.trainable_params()"
@@ -90,9 +90,10 @@ def held_of(fn: Callable[..., Any], args: Sequence[Any]) -> list[tuple[Parameter
 
 def _written(fn: Callable[..., Any], args: Sequence[Any]) -> list[tuple[Parameter, Array]]:
     """What fn writes to, such as running statistics: compiled, it would do so unseen."""
+    tree: Any = tuple(args)
     given: Any = optree.tree_map(
         lambda a: Tensor(a) if isinstance(a, np.ndarray) and is_float(a.dtype) else a,
-        tuple(args),
+        tree,
         none_is_leaf=True,
     )
     with context(mode=PYNATIVE_MODE), logged() as log:

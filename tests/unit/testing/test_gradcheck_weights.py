@@ -7,7 +7,6 @@ import miniml as ml
 from miniml import nn, ops
 from miniml.errors import GradientArgumentError
 from miniml.testing import gradcheck
-
 from tests.faults.planted import PRODUCT, Planted, planted
 
 X = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
