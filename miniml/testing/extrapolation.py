@@ -11,7 +11,7 @@ Array = np.ndarray[Any, Any]
 
 EPS = float(np.finfo(np.float64).eps)
 COLUMNS = 6
-TRUNCATION, WITNESSES = 2.0, 2
+TRUNCATION, WITNESSES = 3.0, 2
 
 
 @dataclass(frozen=True, slots=True)

@@ -178,7 +178,10 @@ def _weights(subject: Subject, slopes: Slopes) -> Array:
 def _compare(
     subject: Subject, members: Array, u: Array, v: Array, slopes: Slopes, uniform: bool
 ) -> Probe:
-    used = v != 0
+    given = v != 0
+    vague = (~given & _meant(subject, slopes)) | _unresolved(subject, slopes, given)
+    used = given & ~vague if (given & ~vague).any() else given
+    v = np.where(used, v, 0.0)
     w = v[used]
     central, right, left = (
         (e.value[used], e.truncation[used], e.rounding[used])
@@ -204,7 +207,6 @@ def _compare(
     unseen = typical <= bar <= 1e-12 * size
     largest = max(typical, high - low, abs(low), abs(high))
     blurred = not (bar <= SHARP * largest or unseen or bar == 0)
-    vague = (~used & _meant(subject, slopes)) | _unresolved(subject, slopes, used)
     lost = int(np.sum(vague))
     without = vague | slopes.kink
     return Probe(
