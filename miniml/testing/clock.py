@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-_end: ContextVar[float] = ContextVar("miniml_testing_end", default=math.inf)
+
+def _never() -> bool:
+    return False
+
+
+_over: ContextVar[Callable[[], bool]] = ContextVar("miniml_testing_over", default=_never)
 
 
 class TimeIsUpError(Exception):
@@ -16,19 +21,27 @@ class TimeIsUpError(Exception):
 
 
 @contextmanager
-def ends_at(end: float) -> Iterator[None]:
-    """Inside the block time is up at `end` of time.monotonic(), or earlier if a block around
-    says so."""
-    token = _end.set(min(end, _end.get()))
+def lasting_until(over: Callable[[], bool]) -> Iterator[None]:
+    """Inside the block time is up when `over()` says so, or a block around."""
+    outer = _over.get()
+    token = _over.set(lambda: over() or outer())
     try:
         yield
     finally:
-        _end.reset(token)
+        _over.reset(token)
+
+
+@contextmanager
+def lasting(seconds: float | None) -> Iterator[None]:
+    """Inside the block time is up after that many seconds; None: whenever it is up around."""
+    end = math.inf if seconds is None else time.monotonic() + seconds
+    with lasting_until(lambda: time.monotonic() > end):
+        yield
 
 
 def time_is_up() -> bool:
-    """True when a block around this has ended in time."""
-    return time.monotonic() > _end.get()
+    """True when the time of this check, or of one around it, is over."""
+    return _over.get()()
 
 
 def go_on() -> None:

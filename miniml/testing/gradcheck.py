@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,7 +11,7 @@ from ..primitive import Primitive
 from ..settings import context
 from ..tensor import Parameter
 from ..undo import logged
-from .clock import ends_at
+from .clock import lasting
 from .gradreport import GradientError, GradReport
 from .orders import check_orders
 from .problem import Problem, device_of, of_miniml, of_numpy
@@ -56,9 +54,8 @@ def gradcheck(
     True
     """
     highest = order if order is not None else 2 if isinstance(fn, Primitive) else 1
-    end = math.inf if budget is None else time.monotonic() + budget
     device = device_of(args, weights_of(fn, weights))
-    with context(mode=mode, device_target=device), ends_at(end), logged() as log:
+    with context(mode=mode, device_target=device), lasting(budget), logged() as log:
         try:
             problem = of_miniml(fn, args, argnums, weights)
             return _checked(problem, highest, strict, raise_error, seed)
@@ -73,17 +70,19 @@ def gradcheck_vjp(
     strict: bool = False,
     raise_error: bool = True,
     seed: int = 0,
+    budget: float | None = None,
 ) -> GradReport:
     """Check a hand-written vector-Jacobian product of a plain NumPy function.
 
     f(*args) returns an array or a tuple of arrays. vjp(*args, dout), or vjp(*args, out, dout),
     returns the gradient, or a tuple with one for each argument (None: there is none); dout and out
-    are tuples where f returns one. Report and errors are those of `gradcheck`.
+    are tuples where f returns one. Report, errors and options are those of `gradcheck`.
 
     >>> gradcheck_vjp(np.sin, lambda x, dout: dout * np.cos(x), np.array([0.3, 2.0])).ok
     True
     """
-    return _checked(of_numpy(f, vjp, args), 1, strict, raise_error, seed)
+    with lasting(budget):
+        return _checked(of_numpy(f, vjp, args), 1, strict, raise_error, seed)
 
 
 def _checked(
