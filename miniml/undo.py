@@ -19,6 +19,10 @@ class Log:
         if id(parameter) not in self._old:
             self._old[id(parameter)] = parameter, parameter._data.copy()
 
+    def written(self) -> list[tuple[Any, Any]]:
+        """The parameters noted, each with its old value."""
+        return list(self._old.values())
+
     def restore(self) -> None:
         """Give every parameter noted its old value."""
         for parameter, value in self._old.values():

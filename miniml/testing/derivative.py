@@ -20,7 +20,8 @@ ROUNDING, ONE_SIDED, ENOUGH = 4.0, 12.0, 12
 class Slopes:
     """What differences say of y at 0: the derivative, both one-sided ones, and y's noise.
 
-    bent: the difference between the two sides is there at the smallest steps, too.
+    bent: the difference between the two sides is there at the smallest steps, too. reach: the
+    typical size of a difference quotient, over all steps and both sides.
     """
 
     central: Estimate
@@ -28,6 +29,7 @@ class Slopes:
     left: Estimate
     noise: Array
     bent: Array
+    reach: Array
 
     @property
     def estimates(self) -> tuple[Estimate, Estimate, Estimate]:
@@ -82,30 +84,32 @@ class Line:
         up = np.array([self.above[k][columns] for k in order])
         down = np.array([self.below[k][columns] for k in order])
         with np.errstate(all="ignore"):
-            found = _slopes(h, up, down, y0, 2 * self.unit[columns] * np.abs(y0))
+            found = _slopes(h, up, down, y0, self.unit[columns])
         still = 2 * self.unit * np.abs(self.origin) / h[0]
         return _spread(found, columns, np.where(np.isfinite(still), still, 0.0))
 
 
-def _slopes(h: Array, up: Array, down: Array, y0: Array, floor: Array) -> Slopes:
+def _slopes(h: Array, up: Array, down: Array, y0: Array, unit: Array) -> Slopes:
     """Of the components whose largest steps saw too little, again without those steps."""
     rows = (up - down) / (2 * h[:, None])
-    rough = extrapolate(h, rows, floor, 2, ROUNDING)
+    sizes = (np.abs(up - y0) + np.abs(down - y0)) / (2 * h[:, None])
+    grain, floor = 2 * unit * sizes, 2 * unit * np.abs(y0)
+    rough = extrapolate(h, rows, floor, grain, 2, ROUNDING)
     least = floor + np.where(np.isfinite(rough.value), EPS * np.abs(rough.value), 0.0)
     noise, structured = _noise(h, rows, rough, least)
-    central = extrapolate(h, rows, noise, 2, ROUNDING)
+    central = extrapolate(h, rows, noise, grain, 2, ROUNDING)
     structured |= _finer(h, rows, central, least)
     doubt = np.where(structured, np.inf, 0.0)
-    right = extrapolate(h, (up - y0) / h[:, None], noise, 1, ONE_SIDED)
-    left = extrapolate(h, (y0 - down) / h[:, None], noise, 1, ONE_SIDED)
+    right = extrapolate(h, (up - y0) / h[:, None], noise, grain, 1, ONE_SIDED)
+    left = extrapolate(h, (y0 - down) / h[:, None], noise, grain, 1, ONE_SIDED)
     bent = _bent(h, (up + down - 2 * y0) / h[:, None], right.value - left.value, noise)
     central = replace(central, truncation=central.truncation + doubt)
-    found = Slopes(central, right, left, noise, bent)
+    found = Slopes(central, right, left, noise, bent, np.median(sizes, axis=0))
     smaller = h <= h[0] / 4
     again = np.flatnonzero(structured & ~found.kink)
     if smaller.sum() < ENOUGH or not again.size:
         return found
-    part = (h[smaller], up[smaller][:, again], down[smaller][:, again], y0[again], floor[again])
+    part = (h[smaller], up[smaller][:, again], down[smaller][:, again], y0[again], unit[again])
     return _merged(found, _slopes(*part), again)
 
 
@@ -123,6 +127,7 @@ def _merged(found: Slopes, part: Slopes, columns: Array) -> Slopes:
         for name in ("value", "truncation", "rounding", "step"):
             getattr(old, name)[columns] = getattr(new, name)
     found.noise[columns], found.bent[columns] = part.noise, part.bent
+    found.reach[columns] = part.reach
     return found
 
 
@@ -145,8 +150,9 @@ def _noise(h: Array, rows: Array, rough: Estimate, least: Array) -> tuple[Array,
     above.sort(axis=0)  # NaN last
     count = np.isfinite(above).sum(axis=0)
     typical = above[np.maximum(count - 1, 0) // 2, np.arange(count.size)]
-    growing = (count > 1) & (lowest > 12 * typical)
-    structured = ((lowest < largest / 8) | growing) & (largest > 32 * least)
+    growing = (count > 1) & (lowest > 24 * typical)
+    fading = (lowest < largest / 8) & (lowest < typical / 2)
+    structured = (fading | growing) & (largest > 32 * least)
     return np.maximum(least, 2 * largest), structured
 
 
@@ -155,7 +161,7 @@ def _finer(h: Array, rows: Array, found: Estimate, least: Array) -> Array:
 
     Noise would make them disagree with one another as much.
     """
-    last = rows[-3:]
+    last = rows[-max(3, int(np.sum(h <= 4.5 * h[-1]))) :]
     away = np.abs(last - found.value).min(axis=0)
     among = last.max(axis=0) - last.min(axis=0)
     seen = away > np.maximum(found.truncation + found.rounding, 8 * least / h[-1])
@@ -169,12 +175,14 @@ def _spread(found: Slopes, columns: Array, still: Array) -> Slopes:
     def at_rest() -> Estimate:
         return Estimate(zeros.copy(), zeros.copy(), still.copy(), zeros.copy())
 
-    whole = Slopes(at_rest(), at_rest(), at_rest(), zeros, np.zeros(still.size, bool))
+    whole = Slopes(at_rest(), at_rest(), at_rest(), zeros, np.zeros(still.size, bool), zeros.copy())
     return _merged(whole, found, columns)
 
 
-FIRST, HALVINGS, ROWS = 0.1, 6, 26
+FIRST, HALVINGS, ROWS = 0.1, 6, 30
 SENTINELS = (50.0, 1300.0, 2000.0, 3000.0)
+MORE_SENTINELS = (700.0, 2500.0)
+DEEP = (3e-6, 1e-6, 4e-7, 1.4e-7, 5e-8, 2e-8, 7e-9, 2.6e-9)
 TINY = 1e-6, 1e-8, 1e-10, 1e-12
 
 
@@ -182,19 +190,48 @@ def climb(line: Line, first: float, done: Callable[[Slopes], bool]) -> Slopes:
     """Measure from step `first` down, halving it, until `done` or no smaller step can help.
 
     Some far smaller steps are measured at once: they show noise and structure that the larger
-    ones miss.
+    ones miss. Where even those do not agree, the next steps are the smallest ones: either what
+    looks like noise has a derivative there, or smaller steps will not help.
     """
     count = HALVINGS
     line.add(*_steps(first, 0, count))
     line.add(*(line.steps[-1] / s for s in SENTINELS))
+    looked, deep = False, False
     while True:
         slopes = line.slopes()
-        if count >= ROWS or done(slopes):
+        vague = _vague(line, slopes)
+        if not looked and 0 < vague.sum() <= (vague.size + 9) // 10:
+            looked = True  # a few of many: chance, more likely than structure
+            line.add(*(line.steps[HALVINGS - 1] / s for s in MORE_SENTINELS))
+            continue
+        if not deep and (vague & _unsettled(line)).any():
+            deep = True
+            line.add(*(first * t for t in DEEP))
+            continue
+        if len(line.steps) >= ROWS or done(slopes):
             slopes = _at_kinks(line, slopes)
-            if count >= ROWS or done(slopes):
+            if len(line.steps) >= ROWS or done(slopes):
                 return slopes
         line.add(*_steps(first, count, count + 2))
         count += 2
+
+
+def _vague(line: Line, slopes: Slopes) -> Array:
+    """Components without a usable derivative, by more than the rounding of their own values."""
+    error, value = slopes.central.error, np.abs(slopes.central.value)
+    with np.errstate(invalid="ignore"):
+        small = np.fmax(1e4 * line.unit * np.abs(line.origin), 1e-6 * slopes.reach)
+        usable = (error <= 0.05 * value) | (error <= small)
+    return np.asarray(~usable & ~slopes.kink & np.isfinite(line.origin))
+
+
+def _unsettled(line: Line) -> Array:
+    """Components whose quotients still change at the smallest steps."""
+    last = np.argsort(line.steps)[:3]
+    quotients = np.array([(line.above[k] - line.below[k]) / line.steps[k] for k in last])
+    with np.errstate(invalid="ignore"):
+        among = quotients.max(axis=0) - quotients.min(axis=0)
+        return np.asarray(among > 0.1 * np.abs(quotients).max(axis=0))
 
 
 def _at_kinks(line: Line, slopes: Slopes) -> Slopes:
@@ -248,7 +285,7 @@ def converged(origin: Array) -> Callable[[Slopes], bool]:
         central = slopes.central
         with np.errstate(invalid="ignore"):
             sharp = (central.error <= 1e-9 * np.abs(central.value)) | (
-                central.error <= 1e-12 * size
+                central.error <= 1e-12 * np.fmax(size, slopes.reach)
             )
             blurred = np.isfinite(central.rounding) & (central.rounding >= central.truncation)
         return bool(np.all(sharp | blurred | slopes.kink | ~np.isfinite(size)))

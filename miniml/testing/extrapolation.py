@@ -11,7 +11,7 @@ Array = np.ndarray[Any, Any]
 
 EPS = float(np.finfo(np.float64).eps)
 COLUMNS = 6
-TRUNCATION, WITNESSES = 2.0, 2
+TRUNCATION, WITNESSES = 3.0, 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +29,15 @@ class Estimate:
         return self.truncation + self.rounding
 
 
-def extrapolate(h: Array, rows: Array, noise: Array, power: int, blur: float) -> Estimate:
+def extrapolate(
+    h: Array, rows: Array, noise: Array, grain: Array, power: int, blur: float
+) -> Estimate:
     """The limit of rows[k] for h[k] -> 0, if rows are a polynomial in h**power near 0.
 
-    h: steps, falling; rows: (steps, m) difference quotients. Neville's scheme; of all its entries
-    the one with the least error is taken. An entry's error is its change from its neighbours,
-    TRUNCATION-fold, and blur * noise / h. Three rows at least have to agree, and the WITNESSES
+    h: steps, falling; rows: (steps, m) difference quotients, rounded by `grain`. Neville's scheme;
+    of all its entries the one with the least error is taken. An entry's error is its change from
+    its neighbours, TRUNCATION-fold, and blur times the larger of noise / h and the grain of the
+    rows it is made of. Three rows at least have to agree, and the WITNESSES
     smallest steps give no entry of their own: they show what noise there is.
     Source: Ridders, "Accurate computation of F'(x) and F'(x)F''(x)" (1982).
     """
@@ -49,7 +52,9 @@ def extrapolate(h: Array, rows: Array, noise: Array, power: int, blur: float) ->
         change[1:] = np.maximum(change[1:], np.abs(current[1:] - current[:-1]))
         if c == 1:
             change[0] = np.inf
-        error = TRUNCATION * change + blur * noise / h[c:, None]
+        grain = np.maximum(grain[1:], grain[:-1])
+        blurred = blur * np.maximum(noise / h[c:, None], grain)
+        error = TRUNCATION * change + blurred
         error = np.where(np.isnan(error), np.inf, error)
         error[max(len(error) - WITNESSES, 0) :] = np.inf
         k = np.argmin(error, axis=0)
@@ -59,7 +64,7 @@ def extrapolate(h: Array, rows: Array, noise: Array, power: int, blur: float) ->
         value = np.where(better, current[k, np.arange(m)], value)
         truncation = np.where(better, TRUNCATION * change[k, np.arange(m)], truncation)
         step = np.where(better, h[c:][k], step)
-        rounding = np.where(better, blur * noise / h[c:][k], rounding)
+        rounding = np.where(better, blurred[k, np.arange(m)], rounding)
         previous = current
     return Estimate(value, truncation, rounding, step)
 

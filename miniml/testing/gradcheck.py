@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from ..primitive import Primitive
-from ..settings import context, current
+from ..settings import context
+from ..tensor import Parameter
+from ..undo import logged
+from .clock import lasting
 from .gradreport import GradientError, GradReport
 from .orders import check_orders
-from .problem import Problem, of_miniml, of_numpy
+from .problem import Problem, device_of, of_miniml, of_numpy
+from .standins import weights_of
 
 Function = Callable[..., Any]
 
@@ -21,18 +25,23 @@ def gradcheck(
     *args: Any,
     order: int | None = None,
     argnums: int | tuple[int, ...] | None = None,
+    weights: Sequence[Parameter] | Parameter | None = None,
     mode: int | None = None,
     strict: bool = False,
     raise_error: bool = True,
     seed: int = 0,
+    budget: float | None = None,
 ) -> GradReport:
     """Check the gradients of `fn` at `args` against differences of `fn`.
 
-    fn: a function of trees of tensors to a tree of tensors, or a Primitive. args: Tensors, NumPy
-    arrays, Python floats, or trees of these; everything else in them, const inputs of a Primitive
-    too, is passed on as it is. argnums: the arguments to differentiate, all by default. order:
-    derivatives up to this one are checked; 2 by default for a Primitive, else 1. mode:
-    PYNATIVE_MODE or GRAPH_MODE, by default the context's. seed: of the random directions.
+    fn: a function of trees of tensors to a tree of tensors, a Primitive or a Cell. args: Tensors,
+    NumPy arrays, Python floats, or trees of these; everything else in them, const inputs of a
+    Primitive too, is passed on as it is. argnums: the arguments to differentiate, all by default.
+    weights: Parameters that fn reads, to differentiate too, such as net.trainable_params(), which
+    is the default where fn is a Cell; no Parameter is changed. order: derivatives up to this one
+    are checked; 2 by default for a Primitive, else 1. mode: PYNATIVE_MODE or GRAPH_MODE, by
+    default the context's. seed: of the random directions. budget: seconds, after which what was
+    not judged is listed as such.
 
     Differences run in float64, with an error bar of their own; a backward pass in a narrower
     dtype is compared with the float64 one, element by element. Raises GradientError, which has
@@ -45,9 +54,13 @@ def gradcheck(
     True
     """
     highest = order if order is not None else 2 if isinstance(fn, Primitive) else 1
-    with context(mode=current().mode if mode is None else mode):
-        problem = of_miniml(fn, args, argnums)
-        return _checked(problem, highest, strict, raise_error, seed)
+    device = device_of(args, weights_of(fn, weights))
+    with context(mode=mode, device_target=device), lasting(budget), logged() as log:
+        try:
+            problem = of_miniml(fn, args, argnums, weights)
+            return _checked(problem, highest, strict, raise_error, seed)
+        finally:
+            log.restore()
 
 
 def gradcheck_vjp(
@@ -57,17 +70,19 @@ def gradcheck_vjp(
     strict: bool = False,
     raise_error: bool = True,
     seed: int = 0,
+    budget: float | None = None,
 ) -> GradReport:
     """Check a hand-written vector-Jacobian product of a plain NumPy function.
 
     f(*args) returns an array or a tuple of arrays. vjp(*args, dout), or vjp(*args, out, dout),
     returns the gradient, or a tuple with one for each argument (None: there is none); dout and out
-    are tuples where f returns one. Report and errors are those of `gradcheck`.
+    are tuples where f returns one. Report, errors and options are those of `gradcheck`.
 
     >>> gradcheck_vjp(np.sin, lambda x, dout: dout * np.cos(x), np.array([0.3, 2.0])).ok
     True
     """
-    return _checked(of_numpy(f, vjp, args), 1, strict, raise_error, seed)
+    with lasting(budget):
+        return _checked(of_numpy(f, vjp, args), 1, strict, raise_error, seed)
 
 
 def _checked(

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..dtype import DType, float64
 from ..errors import DTypeError, KernelNotFoundError
+from .clock import TimeIsUpError, time_is_up
 from .gradreport import UNKNOWN, WRONG, Check, Finding, GradReport
 from .linearity import check_linearity
 from .narrow import check_narrow
@@ -24,6 +25,9 @@ def check_orders(
     """Check the derivatives of each order up to `highest`, or to the first that is wrong."""
     point, fixed = problem.point, set[int]()
     for order in range(1, highest + 1):
+        if time_is_up():
+            report.findings.append(_late(order, f"the derivative of order {order}"))
+            break
         map_ = problem.maps(order, point)
         subject = _subject(map_, point, report)
         if fixed:
@@ -34,12 +38,16 @@ def check_orders(
         fixed |= _check_order(subject, order, rng, report, fixed)
         if subject.raised:
             report.notes.append(f"the function raises near the point: {subject.raised}")
-        if not report.wrong and all(f.dtype == float64 for f in subject.leaves):
-            check_narrow(map_, subject, tuple(a.dtype for a in point), order, rng, report)
+        given = tuple(a.dtype for a in point)
+        if not report.wrong and subject.dtypes != given:
+            if time_is_up():
+                report.findings.append(_late(order, "the backward in its own dtypes"))
+            else:
+                check_narrow(map_, subject, given, order, rng, report)
         report.forward_calls += subject.forward_calls
         if report.wrong or order == highest:
             break
-        own = subject.shapes if subject.dtypes == tuple(a.dtype for a in point) else None
+        own = subject.shapes if subject.dtypes == given else None
         shapes = own or _own_shapes(map_, point)
         douts = [_cotangent(rng, shape, dtype) for shape, dtype in shapes]
         point = [*point, *douts]
@@ -78,6 +86,7 @@ def _check_order(
     search.found += _not_finite(subject, order)
     if subject.unlike:
         search.found.append(_unlike(subject, order))
+    faults = list[Finding]()
     try:
         gradient, faults = check_linearity(subject, order, rng)
         if order == 1:
@@ -87,9 +96,12 @@ def _check_order(
             _directions(search, members, report)
             search.check_ties()
         search.diagnose()
-        search.found = _with_faults(search.found, faults)
     except WrongGradientForm as error:
         search.found.append(_misformed(subject, order, error))
+    except TimeIsUpError:
+        left = subject.x.size - len(search.judged)
+        search.found.append(_late(order, f"{left} elements" if left else "ties among kinks"))
+    search.found = _with_faults(search.found, faults)
     report.findings += search.found
     report.judged += len(search.judged)
     report.notes += search.notes
@@ -104,6 +116,11 @@ def _misformed(subject: Subject, order: int, error: WrongGradientForm) -> Findin
     return Finding(
         WRONG, order, leaf.argnum, leaf.path, None, nan, nan, nan, str(error), leaf.argument
     )
+
+
+def _late(order: int, what: str) -> Finding:
+    nan, said = float("nan"), "not judged: the budget was used up; give more"
+    return Finding(UNKNOWN, order, None, "", None, nan, nan, nan, said, what)
 
 
 def _not_finite(subject: Subject, order: int) -> list[Finding]:
@@ -149,7 +166,7 @@ def _directions(search: Search, members: Array, report: GradReport) -> None:
 
     If they agree, and each output has a derivative in one of them, all members are judged.
     """
-    both = [probe(search.subject, members, search.rng, uniform) for uniform in (False, True)]
+    both = [_direction(search, members, uniform) for uniform in (False, True)]
     for seen, what in zip(both, ("steps like the numbers", "equal steps"), strict=True):
         if seen.agrees and seen.sharp:
             _file_check(report, search.order, f"a random direction, {what}", seen)
@@ -158,6 +175,12 @@ def _directions(search: Search, members: Array, report: GradReport) -> None:
         search.judged.update(members.tolist())
     else:
         search.examine(seen)
+
+
+def _direction(search: Search, members: Array, uniform: bool) -> Probe:
+    """A random direction; another one where the first disagrees by no more than chance may."""
+    seen = probe(search.subject, members, search.rng, uniform)
+    return probe(search.subject, members, search.rng, uniform) if seen.marginal else seen
 
 
 def _file_check(report: GradReport, order: int, what: str, seen: Probe) -> None:

@@ -17,6 +17,7 @@ Array = np.ndarray[Any, Any]
 
 SHARP = 0.05
 ANALYTIC = 8.0
+MARGIN = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,12 @@ class Probe:
         return self.low - self.bar <= self.analytic <= self.high + self.bar
 
     @property
+    def marginal(self) -> bool:
+        """Outside the interval by so little that the bar, itself an estimate, may be too narrow."""
+        reach = MARGIN * self.bar
+        return not self.agrees and self.low - reach <= self.analytic <= self.high + reach
+
+    @property
     def sharp(self) -> bool:
         """Every output has a derivative, or one on each side, and the bar is narrow."""
         return not self.lost and not self.blurred
@@ -95,7 +102,7 @@ class Probe:
     def resolution(self) -> float:
         """The relative error of one typical element that would have shown."""
         sizes = np.abs(self.parts[self.parts != 0])
-        return self.bar / float(np.median(sizes)) if sizes.size else 0.0
+        return MARGIN * self.bar / float(np.median(sizes)) if sizes.size else 0.0
 
 
 def sizes_of(subject: Subject, uniform: bool) -> Array:
@@ -171,7 +178,10 @@ def _weights(subject: Subject, slopes: Slopes) -> Array:
 def _compare(
     subject: Subject, members: Array, u: Array, v: Array, slopes: Slopes, uniform: bool
 ) -> Probe:
-    used = v != 0
+    given = v != 0
+    vague = (~given & _meant(subject, slopes)) | _unresolved(subject, slopes, given)
+    used = given & ~vague if (given & ~vague).any() else given
+    v = np.where(used, v, 0.0)
     w = v[used]
     central, right, left = (
         (e.value[used], e.truncation[used], e.rounding[used])
@@ -197,7 +207,6 @@ def _compare(
     unseen = typical <= bar <= 1e-12 * size
     largest = max(typical, high - low, abs(low), abs(high))
     blurred = not (bar <= SHARP * largest or unseen or bar == 0)
-    vague = (~used & _meant(subject, slopes)) | _unresolved(subject, slopes, used)
     lost = int(np.sum(vague))
     without = vague | slopes.kink
     return Probe(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +16,8 @@ from ..grad.transforms import vjp
 from ..primitive import Primitive
 from ..runtime.jit import jit
 from ..settings import GRAPH_MODE, current
-from ..tensor import Tensor
+from ..tensor import Parameter, Tensor
+from .standins import held_of, run_with, weights_of
 from .subject import (
     Array,
     Arrays,
@@ -46,47 +46,86 @@ class Problem:
     maps: Callable[[int, Arrays], Map]
 
 
-def of_miniml(fn: Function, args: Sequence[Any], argnums: int | tuple[int, ...] | None) -> Problem:
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """The arguments of a call in leaves, and which of them, and which weights, are differentiated.
+
+    places: of the chosen leaves. chosen: these leaves, then the weights. names: of the chosen.
+    """
+
+    leaves: list[Any]
+    spec: Any
+    places: list[int]
+    chosen: list[Any]
+    names: list[Name]
+
+    def filled(self, xs: Sequence[Any]) -> Any:
+        """The arguments with xs in the places of what was chosen."""
+        leaves = list(self.leaves)
+        for i, x in zip(self.places, xs):
+            leaves[i] = x
+        return self.spec.unflatten(leaves)
+
+
+def of_miniml(
+    fn: Function,
+    args: Sequence[Any],
+    argnums: int | tuple[int, ...] | None,
+    weights: Sequence[Parameter] | Parameter | None = None,
+) -> Problem:
     name = _name(fn)
-    tree: Any = tuple(args)
-    leaves, spec = optree.tree_flatten(tree, none_is_leaf=True)
-    paths = spec.paths()
-    chosen = _chosen(fn, len(args), argnums)
-    places = [i for i, leaf in enumerate(leaves) if paths[i][0] in chosen and is_float_leaf(leaf)]
-    point = [np.array(leaves[i], dtype=_dtype_of(leaves[i])) for i in places]
+    given = _given(fn, args, argnums, weights)
+    point = [np.array(leaf, dtype=_dtype_of(leaf)) for leaf in given.chosen]
     if not sum(a.size for a in point):
-        shown = ", ".join(shown_leaf(leaf) for leaf in leaves) or "no arguments"
-        raise GradientArgumentError(
-            f"gradcheck of {name} has nothing to differentiate: it got {shown}; give at least one "
-            "non-empty array or Tensor of floats"
-        )
-    devices = [leaves[i].device if isinstance(leaves[i], Tensor) else None for i in places]
-    names = tuple(_leaf_name(paths[i]) for i in places)
+        raise _nothing(f"gradcheck of {name}", given.leaves, "array or Tensor")
+    devices = [leaf.device if isinstance(leaf, Tensor) else None for leaf in given.chosen]
+    held, out_paths, counts = held_of(fn, args), list[str](), list[int]()
 
     def outputs(*xs: Any) -> tuple[Any, ...]:
-        filled = list(leaves)
-        for i, x in zip(places, xs, strict=True):
-            filled[i] = x
-        result = fn(*spec.unflatten(filled))
-        return tuple(floats_of(name, optree.tree_leaves(result, none_is_leaf=True)))
-
-    counts: list[int] = []
+        standing = [(p, x) for p, x in zip(given.chosen, xs) if isinstance(p, Parameter)]
+        wide = all(x.dtype == float64 for x in xs)
+        result = run_with(fn, given.filled(xs), standing, held, wide)
+        found, out_spec = optree.tree_flatten(result, none_is_leaf=True)
+        which = [i for i, leaf in enumerate(found) if is_float_leaf(leaf)]
+        out_paths[:] = [_inner(out_spec.paths()[i]) for i in which]
+        return tuple(floats_of(name, found))
 
     def maps(order: int, at: Arrays) -> Map:
+        function, labels, results = outputs, list(given.names), [f"output{p}" for p in out_paths]
         del counts[order - 1 :]
         counts.append(len(at))
-        function, labels = outputs, list[Name](names)
-        for k, (before, after) in enumerate(itertools.pairwise(counts), 1):
+        for before in counts[:-1]:
+            first = len(args) + len(labels) - len(given.names)
             function = _pulled(function, before)
-            labels += _dout_names(after - before, k)
+            labels += [(first + i, "", f"cotangent of {what}") for i, what in enumerate(results)]
+            results = [f"the gradient by {label[2]}" for label in labels[:before]]
         return _map(name, function, tuple(labels), devices)
 
     return Problem(name, point, maps)
 
 
-def _dout_names(count: int, order: int) -> list[Name]:
-    marks = "" if order == 1 else f" of order {order}"
-    return [(None, f"dout{i}", f"cotangent {i}{marks}") for i in range(count)]
+def _given(
+    fn: Function,
+    args: Sequence[Any],
+    argnums: int | tuple[int, ...] | None,
+    weights: Sequence[Parameter] | Parameter | None,
+) -> _Given:
+    tree: Any = tuple(args)
+    leaves, spec = optree.tree_flatten(tree, none_is_leaf=True)
+    paths, numbers = spec.paths(), _chosen(fn, len(args), argnums)
+    places = [i for i, leaf in enumerate(leaves) if paths[i][0] in numbers and is_float_leaf(leaf)]
+    own = [leaves[i] for i in places]
+    more = [w for w in weights_of(fn, weights) if not any(w is leaf for leaf in own)]
+    names = [*(_leaf_name(paths[i]) for i in places), *map(_weight_name, more)]
+    return _Given(leaves, spec, places, [*own, *more], names)
+
+
+def _nothing(what: str, leaves: Sequence[Any], wanted: str) -> GradientArgumentError:
+    shown = ", ".join(map(shown_leaf, leaves)) or "no arguments"
+    return GradientArgumentError(
+        f"{what} has nothing to differentiate: it got {shown}; give at least one non-empty "
+        f"{wanted} of floats"
+    )
 
 
 def _pulled(function: Function, count: int) -> Function:
@@ -137,11 +176,7 @@ def of_numpy(f: Function, backward: Function, args: Sequence[Any]) -> Problem:
     places = [i for i, a in enumerate(args) if is_float_leaf(a)]
     point = [np.array(args[i], dtype=_dtype_of(args[i])) for i in places]
     if not sum(a.size for a in point):
-        shown = ", ".join(map(shown_leaf, args)) or "no arguments"
-        raise GradientArgumentError(
-            f"gradcheck_vjp of {name} has nothing to differentiate: it got {shown}; give at least "
-            "one non-empty array of floats"
-        )
+        raise _nothing(f"gradcheck_vjp of {name}", args, "array")
     wants_out = _wants_out(backward, len(args))
 
     def filled(arrays: Arrays) -> list[Any]:
@@ -198,6 +233,14 @@ def _wants_out(backward: Function, count: int) -> bool:
     return len(required) == count + 2
 
 
+def device_of(args: Sequence[Any], weights: Sequence[Parameter]) -> str:
+    """Where the first Tensor of all is; the context's device if there is none."""
+    tree: Any = tuple(args)
+    leaves: list[Any] = [*optree.tree_leaves(tree, none_is_leaf=True), *weights]
+    devices = [leaf.device for leaf in leaves if isinstance(leaf, Tensor)]
+    return devices[0] if devices else current().device_target
+
+
 def _chosen(fn: Function, count: int, argnums: int | tuple[int, ...] | None) -> set[int]:
     const = {i for i, _ in fn._const} if isinstance(fn, Primitive) else set()
     if argnums is None:
@@ -211,8 +254,16 @@ def _dtype_of(leaf: Any) -> DType:
 
 
 def _leaf_name(path: tuple[Any, ...]) -> Name:
-    inner = "".join(f"[{p!r}]" for p in path[1:])
+    inner = _inner(path[1:])
     return path[0], inner, f"argument {path[0]}{inner}"
+
+
+def _inner(path: tuple[Any, ...]) -> str:
+    return "".join(f"[{p!r}]" for p in path)
+
+
+def _weight_name(weight: Parameter) -> Name:
+    return None, weight.name, f"weight {weight.name}"
 
 
 def _name(fn: Any) -> str:

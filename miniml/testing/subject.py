@@ -14,6 +14,7 @@ from ..dtype import DType, is_float
 from ..errors import BpropError, GradientArgumentError, MinimlError
 from ..random import default_generator
 from ..tensor import Tensor
+from .clock import TimeIsUpError, go_on
 from .tolerance import unit_roundoff
 
 Array = np.ndarray[Any, Any]
@@ -129,9 +130,10 @@ class Subject:
 
     def __call__(self, x: Array) -> Array:
         """The outputs at x as one float64 vector; NaN where the function raises."""
+        go_on()
         try:
             outs = self._run(x)
-        except GradientArgumentError:
+        except (GradientArgumentError, TimeIsUpError):
             raise
         except Exception as error:  # a function may refuse values that differences reach
             self.raised = f"{type(error).__name__}: {error}"
@@ -255,7 +257,7 @@ def at_point(map_: Map, point: Arrays, dtypes: tuple[DType, ...]) -> Subject:
     """The Subject; GradientArgumentError, with the cause, if the function raises at the point."""
     try:
         return Subject(map_, point, dtypes)
-    except MinimlError:
+    except (MinimlError, TimeIsUpError):
         raise
     except Exception as error:
         raise GradientArgumentError(

@@ -23,7 +23,7 @@ def wrong(
     index: tuple[int, ...] | None = None,
     fault: str = "values",
 ) -> WrongPair:
-    return WrongPair(name, f, vjp, draw, False, diagnosis, argnum, index, fault)
+    return WrongPair(name, f, vjp, draw, False, "", diagnosis, argnum, index, fault)
 
 
 def sine(factor: Callable[[Array], Any] | float) -> dict[str, Any]:

@@ -19,7 +19,8 @@ class Pair:
 
     f(*xs) -> array; vjp(*xs, dout) -> one gradient for each input (None for integers), as a
     tuple; draw(rng) -> xs. Nothing here knows miniml, so other systems' checkers take it too.
-    kink: a point stands on a kink, or as near to one as rounding.
+    kink: a point stands on a kink, or as near to one as rounding. scales: why f is not smooth at
+    ordinary scales there, which may cost a checker more calls of f.
     """
 
     name: str
@@ -27,6 +28,12 @@ class Pair:
     vjp: Callable[..., Any]
     draw: Draw
     kink: bool = False
+    scales: str = ""
+
+    @property
+    def most_calls(self) -> int:
+        """The forward calls that gradcheck may need for one order."""
+        return 150 if self.scales else 60
 
 
 @dataclass(frozen=True)
@@ -89,6 +96,7 @@ def curve(
     slope: Callable[[Array], Array],
     draw: Draw,
     kink: bool = False,
+    scales: str = "",
 ) -> Pair:
     """The pair of y = f(x), element by element, from its derivative."""
-    return Pair(name, f, lambda x, dout: (dout * slope(x),), draw, kink)
+    return Pair(name, f, lambda x, dout: (dout * slope(x),), draw, kink, scales)

@@ -10,6 +10,7 @@ import miniml as ml
 from miniml import ops
 from miniml.errors import GradientArgumentError
 from miniml.testing import GradientError, gradcheck
+from tests.faults.planted import WAVE, Planted, bprop_of, planted
 
 X = np.array([[0.3, -1.2, 0.7], [2.0, -0.4, 1.1]])
 
@@ -97,6 +98,26 @@ def test_the_error_carries_the_report_and_prints_the_element():
     with pytest.raises(GradientError, match=r"argument 0\[0, 0\]") as caught:
         gradcheck(lambda x: ops.sin(ops.stop_gradient(x)) + x, X)
     assert caught.value.report.wrong
+
+
+def test_a_cotangent_is_an_argument_after_the_functions_own():
+    fault = bprop_of(lambda self, x, out, dout: (ops.stop_gradient(dout) * ops.cos(x),))
+    with planted(Planted("StopsItsCotangent", WAVE, "gradient", bprop=fault)) as (sine, _):
+        fn = lambda x, y: {"a": x + y, "b": sine(x)}  # noqa: E731
+        wrong = gradcheck(fn, X, X, order=2, raise_error=False).wrong[0]
+    assert (wrong.order, wrong.argnum, wrong.argument) == (2, 3, "cotangent of output['b']")
+
+
+@pytest.mark.parametrize("budget", [0.0, 0.02, 0.1])
+def test_what_the_budget_leaves_out_is_said(budget):
+    """Whatever it cuts, nothing passes in silence."""
+    large = np.random.default_rng(0).normal(size=(300, 300)).astype(np.float32)
+    report = gradcheck(ops.sin, large, order=3, budget=budget, raise_error=False)
+    assert report.judged < 5 * large.size
+    assert any("budget" in f.diagnosis for f in report.unjudged)
+    assert report.ok == (report.judged > 0)
+    with pytest.raises(GradientError, match="budget"):
+        gradcheck(ops.sin, large, order=3, budget=budget, strict=True)
 
 
 def test_argnums_choose_what_is_differentiated():
