@@ -13,7 +13,7 @@ import pytest
 
 from ..errors import ArityError
 from ..primitive import Primitive
-from .opcheck import OpCheckError, opcheck
+from .opchecks import OpCheckError, opcheck
 from .opinfo import OpInfo
 
 

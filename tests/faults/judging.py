@@ -10,7 +10,7 @@ import numpy as np
 
 from miniml.errors import MinimlError
 from miniml.testing import OpInfo, gradcheck, gradcheck_vjp, opcheck
-from miniml.testing.opcheck import Finding, OpReport
+from miniml.testing.opchecks import Finding, OpReport
 
 from .functions import Function, WrongFunction
 from .planted import Planted, planted

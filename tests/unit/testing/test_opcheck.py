@@ -12,7 +12,7 @@ import miniml as ml
 from miniml import ops
 from miniml.errors import ArityError
 from miniml.testing import OpCheckError, OpInfo, Sample, assert_op, opcheck
-from miniml.testing.opcheck import CHECKS
+from miniml.testing.opchecks import CHECKS
 from tests.opinfo import ROWS
 
 from .planting import plant
