@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import ml_dtypes
 import numpy as np
@@ -18,10 +19,11 @@ from ..calls import Array, Arrays, Call, reference, wide
 from ..tolerance import mismatch, spread_of, unit_roundoff
 from .accuracy import alike_where_not_finite, degree, scale_of, ulps, where_too_large
 from .launches import launch, launched
+from .layouts import CONTIGUOUS, laid_out, named, uniform
 from .session import Problem
-from .values import LAYOUTS
 
 _NUDGES = 3
+_STRIDES = "let the kernel follow strides, or begin with np.ascontiguousarray"
 
 
 class Expected:
@@ -200,17 +202,20 @@ def _jumps(expected: Expected, i: int, out: Array, moved: Array | float) -> bool
 def layouts(call: Call) -> Iterator[Problem]:
     """Inputs with any strides give what contiguous ones give."""
     for entry in call.entries() if launched(call) else ():
-        for layout, arrays in _laid_out(call):
+        for tried, words in _tried(call):
+            arrays = laid_out(call.arrays, tried)
             dense = tuple(np.array(a, order="C") for a in arrays)
             wanted = launch(entry, call, dense)
+            shown = replace(call, layouts=(tried,))
             try:
                 came = launch(entry, call, arrays)
             except Exception as error:
                 yield Problem(
-                    f"raises {layout}",
+                    "raises",
                     f"{call}: the kernel {entry.describe()} raises {type(error).__name__}: {error} "
-                    f"on {layout} inputs, which it computes when they are contiguous",
-                    "let the kernel follow strides, or begin with np.ascontiguousarray",
+                    f"on {words}, which it computes when they are contiguous",
+                    _STRIDES,
+                    call=shown,
                 )
                 continue
             for i, (out, right) in enumerate(zip(came, wanted)):
@@ -221,18 +226,20 @@ def layouts(call: Call) -> Iterator[Problem]:
                 if wrong is not None:
                     yield Problem(
                         "strides",
-                        f"{call}: output {i} of the kernel {entry.describe()} on {layout} inputs "
+                        f"{call}: output {i} of the kernel {entry.describe()} on {words} "
                         f"{wrong} (as for contiguous inputs)",
-                        "let the kernel follow strides, or begin with np.ascontiguousarray",
+                        _STRIDES,
+                        call=shown,
                     )
 
 
-def _laid_out(call: Call) -> Iterator[tuple[str, Arrays]]:
-    """The inputs in each layout together, then one input alone."""
-    for name, lay in LAYOUTS.items():
-        yield name, tuple(map(lay, call.arrays))
-    if len(call.arrays) > 1:
-        for i in range(len(call.arrays)):
-            arrays = list(call.arrays)
-            arrays[i] = LAYOUTS["sliced"](arrays[i])
-            yield f"sliced (input {i})", tuple(arrays)
+def _tried(call: Call) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Layouts of the inputs, and what to call such inputs: the call's own, or usual ones, for all
+    inputs together, then for one input alone."""
+    count = len(call.arrays)
+    alone = [
+        tuple("sliced" if i == k else CONTIGUOUS for i in range(count))
+        for k in range(count if count > 1 else 0)
+    ]
+    for tried in call.layouts or (*uniform(count), *alone):
+        yield tried, named(tried[:count], "input")

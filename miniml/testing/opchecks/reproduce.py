@@ -18,6 +18,7 @@ from ...primitive import Primitive
 from ..calls import Array, Call, as_tuple, reference
 
 _LONG = 64
+_LAID = ("layouts", "gradient cotangents", "devices")  # the checks that look at layouts
 _FILING = {"elementwise_kernel", "raw_kernel", "infer_rule"}
 
 
@@ -39,8 +40,9 @@ def program(name: str | None, call: Call | None, primitive: Primitive) -> str:
     info = _info(call)
     lines += info
     given = ", info" if info else ""
+    laid = f"layouts={call.layouts[0]!r}, " if call.layouts and name in _LAID else ""
     return "\n".join(
-        [*lines, f"opcheck({_made(subject)}{given}, inputs={told}, checks=({name!r},))"]
+        [*lines, f"opcheck({_made(subject)}{given}, inputs={told}, {laid}checks=({name!r},))"]
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from ..calls import Call, call_of
 from ..opinfo import OpInfo, Sample
 from .drawing import ENOUGH, drawn, informed, sampled, signatures, why_none
 from .launches import failure, launched, refused_by_value
+from .layouts import WORDS, known
 from .report import Finding, OpCheckError, OpReport, in_order
 from .reproduce import program
 from .session import Check, Problem, Session, problems
@@ -38,13 +40,16 @@ def opcheck(
     seed: int | None = None,
     checks: Sequence[str] | None = None,
     inputs: tuple[Any, ...] | None = None,
+    layouts: Sequence[str] = (),
 ) -> OpReport:
     """Check a primitive in everything that its rules, kernels and gradient promise.
 
     Inputs are drawn from the rules and the kernel table; `info` gives samples where they cannot
     be guessed, an independent reference, and what NaN and batches do. budget: seconds, after
     which what has not run is named in the report. seed: other draws; None draws the same each
-    time. checks: some of `CHECKS` only. inputs: this call only.
+    time. checks: some of `CHECKS` only. inputs: this call only. layouts: how its inputs, and
+    after them the cotangents of its outputs, lie in memory, as findings say it: "reversed along
+    axis 1", "Fortran-ordered, offset", "contiguous".
 
     Raises OpCheckError, whose `report` is what is returned otherwise, when there is a fault and
     `raise_error` is true.
@@ -53,7 +58,11 @@ def opcheck(
     subject = _instance(primitive, info)
     session = Session(start + (BUDGET if budget is None else budget))
     wanted = CHECKS if checks is None else _known(checks)
-    calls = [_one(subject, info, inputs)] if inputs is not None else _calls(subject, info, seed)
+    calls = (
+        [_one(subject, info, inputs, layouts)]
+        if inputs is not None
+        else _calls(subject, info, seed)
+    )
     lacking = [] if inputs is not None else _lacking(subject, calls, info)
     for check in FIRST:
         if check.name in wanted:
@@ -107,8 +116,17 @@ def _known(checks: Sequence[str]) -> tuple[str, ...]:
     return tuple(checks)
 
 
-def _one(primitive: Primitive, info: OpInfo | None, inputs: tuple[Any, ...]) -> Call:
-    return call_of(primitive, Sample(inputs), info, dict(primitive.attributes))
+def _one(
+    primitive: Primitive, info: OpInfo | None, inputs: tuple[Any, ...], layouts: Sequence[str]
+) -> Call:
+    unknown = [layout for layout in layouts if not known(layout)]
+    if isinstance(layouts, str) or unknown:
+        raise ArityError(
+            f"opcheck knows no layouts {layouts!r}; they are made of {', '.join(WORDS)}, and "
+            "'along axis 0', joined by ', '"
+        )
+    call = call_of(primitive, Sample(inputs), info, dict(primitive.attributes))
+    return replace(call, layouts=(tuple(layouts),) if layouts else ())
 
 
 def _calls(primitive: Primitive, info: OpInfo | None, seed: int | None) -> list[Call]:
@@ -166,12 +184,12 @@ def _nothing(primitive: Primitive, session: Session) -> list[Finding]:
 
 
 def _findings(session: Session, primitive: Primitive) -> list[Finding]:
-    known = {check.name: check for check in (*FIRST, *REST)}
+    by_name = {check.name: check for check in (*FIRST, *REST)}
     found = []
     end = time.monotonic() + _SHRINKING
     for (name, kind), (problem, call) in session.found.items():
         until = min(end, time.monotonic() + _SHRINKING_ONE)
-        small, shown = _shrunk(known[name], kind, problem, call, until)
+        small, shown = _shrunk(by_name[name], kind, problem, call, until)
         text = program(name, shown, primitive)
         found.append(Finding(name, small.severity, small.message, small.advice, text))
     return found

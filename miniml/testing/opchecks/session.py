@@ -53,9 +53,8 @@ class Session:
 
     def run(self, check: Check, calls: Sequence[Call]) -> None:
         """Let a check see calls until it has seen enough or time is up."""
-        chosen = spread([c for c in calls if check.wants(c)])[: check.limit]
         failed = 0
-        for call in chosen:
+        for call in chosen(check, calls):
             if failed == check.enough:
                 return
             if self.late():
@@ -82,6 +81,11 @@ class Session:
     def late(self) -> bool:
         """True when the budget is used up."""
         return time.monotonic() > self.deadline
+
+
+def chosen(check: Check, calls: Sequence[Call]) -> list[Call]:
+    """The calls that a check sees."""
+    return spread([c for c in calls if check.wants(c)])[: check.limit]
 
 
 def problems(check: Check, call: Call) -> list[Problem]:

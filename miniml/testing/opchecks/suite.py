@@ -53,7 +53,7 @@ REST = (
     Check("memory", memory, 80),
     Check("repeat", repeat, 80),
     Check("kernels", kernels, 200, trusted=True),
-    Check("layouts", layouts, 60),
+    Check("layouts", layouts, 100),
     Check("special", special, 24, _floats, trusted=True),
     Check("infer_value", infer_value, 40, _known),
     Check("batching", batching, 40, batched),
