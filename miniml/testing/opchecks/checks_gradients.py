@@ -19,7 +19,7 @@ from ..gradreport import Finding
 from ..slope import Slope
 from ..tolerance import mismatch, unit_roundoff
 from .accuracy import alike_where_not_finite
-from .layouts import laid_out, named, uniform
+from .layouts import laid_out, named, usual
 from .session import Problem
 
 
@@ -174,7 +174,7 @@ def _strided(slope: Slope, douts: Arrays, right: Arrays) -> Iterator[Problem]:
     call = slope.call
     count = len(call.arrays)
     every = len(call.arrays) + len(call.inferred)
-    for tried in call.layouts or uniform(every):
+    for tried in call.layouts or usual(every, 2):
         inputs = laid_out(call.arrays, tried[:count])
         laid = _floats_in(tried[count:], call)
         given = laid_out(douts, laid)

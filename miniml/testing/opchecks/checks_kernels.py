@@ -19,7 +19,7 @@ from ..calls import Array, Arrays, Call, reference, wide
 from ..tolerance import mismatch, spread_of, unit_roundoff
 from .accuracy import alike_where_not_finite, degree, scale_of, ulps, where_too_large
 from .launches import launch, launched
-from .layouts import CONTIGUOUS, laid_out, named, uniform
+from .layouts import CONTIGUOUS, laid_out, named, usual
 from .session import Problem
 
 _NUDGES = 3
@@ -241,5 +241,5 @@ def _tried(call: Call) -> Iterator[tuple[tuple[str, ...], str]]:
         tuple("sliced" if i == k else CONTIGUOUS for i in range(count))
         for k in range(count if count > 1 else 0)
     ]
-    for tried in call.layouts or (*uniform(count), *alone):
+    for tried in call.layouts or (*usual(count), *alone):
         yield tried, named(tried[:count], "input")

@@ -171,7 +171,7 @@ def _random(primitive: Primitive, surveys: Surveys, seed: int | None, keep: Keep
             return
         ranks = [len(s) for s in shapes] + [len(o.shape) for o in call.inferred]
         mixed = tuple(layouts.drawn(choices, ranks) for _ in range(_MIXED))
-        found.append(replace(call, layouts=(*mixed, *layouts.uniform(len(ranks)))))
+        found.append(replace(call, layouts=(*mixed, *layouts.usual(len(ranks), 1))))
 
     explore(body, examples, seed)
     return found

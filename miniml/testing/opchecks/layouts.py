@@ -19,7 +19,7 @@ CONTIGUOUS = "contiguous"
 ORDERS = ("Fortran-ordered", "axes swapped")  # swapped: the first one and the last one
 STEPS = ("reversed", "sliced", "broadcast")  # a negative stride, one twice as large, one of 0
 WORDS = (CONTIGUOUS, *ORDERS, *STEPS, "offset")
-UNIFORM = ("Fortran-ordered", "reversed", "sliced", "offset", "broadcast")
+USUAL = ("Fortran-ordered", "reversed", "sliced", "offset", "broadcast")
 _OFFSET = 3
 T = TypeVar("T")
 
@@ -49,9 +49,12 @@ def drawn(choose: Chooser, ranks: Iterable[int]) -> tuple[str, ...]:
     return tuple(_drawn(choose, rank) for rank in ranks)
 
 
-def uniform(count: int) -> Iterator[tuple[str, ...]]:
-    """Usual layouts, each for that many arrays together."""
-    return ((layout,) * count for layout in UNIFORM)
+def usual(count: int, shifts: int = len(USUAL)) -> Iterator[tuple[str, ...]]:
+    """Usual layouts: each for that many arrays together, then, where there are several arrays, one
+    layout beside another. shifts: 1 for no such mixture, more for more of them."""
+    for shift in range(shifts if count > 1 else 1):
+        for first in range(len(USUAL)):
+            yield tuple(USUAL[(first + shift * i) % len(USUAL)] for i in range(count))
 
 
 def _drawn(choose: Chooser, rank: int) -> str:
