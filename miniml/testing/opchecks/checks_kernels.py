@@ -17,10 +17,10 @@ from ...graph.ir import interleave
 from ...infer import infer
 from ..calls import Array, Arrays, Call, reference, wide
 from ..tolerance import mismatch, spread_of, unit_roundoff
-from .accuracy import alike_where_not_finite, degree, scale_of, ulps, where_too_large
+from .accuracy import alike_where_not_finite, degree, largest_ulp, scale_of, ulps, where_too_large
 from .launches import launch, launched
 from .layouts import CONTIGUOUS, laid_out, named, usual
-from .session import Problem
+from .session import Difference, Problem, Said
 
 _NUDGES = 3
 _STRIDES = "let the kernel follow strides, or begin with np.ascontiguousarray"
@@ -92,7 +92,7 @@ def _float64_kernel(call: Call) -> KernelEntry | None:
     return chosen.entry if chosen.cast is None else None
 
 
-def kernels(call: Call) -> Iterator[Problem]:
+def kernels(call: Call) -> Iterator[Said]:
     """Every kernel gives what float64 gives, up to rounding, and what the other kernels give."""
     if not launched(call):
         return
@@ -100,14 +100,15 @@ def kernels(call: Call) -> Iterator[Problem]:
     expected = Expected(call)
     if expected.known:
         for name, outs in results.items():
-            yield from _against(call, expected, name, outs)
+            yield from against(call, expected, name, outs)
     first = next(iter(results), None)
     for name in list(results)[1:]:
         assert first is not None
-        yield from _between(call, name, results[name], first, results[first])
+        yield from between(call, name, results[name], first, results[first])
 
 
-def _against(call: Call, expected: Expected, name: str, outs: Arrays) -> Iterator[Problem]:
+def against(call: Call, expected: Expected, name: str, outs: Arrays) -> Iterator[Said]:
+    """What a kernel gave, beside what it should give."""
     exact = expected.exact()
     if len(outs) != len(exact):
         return
@@ -122,6 +123,8 @@ def _against(call: Call, expected: Expected, name: str, outs: Arrays) -> Iterato
         yield from _small(call, name, i, out, right)
         right = where_too_large(out, right)
         wrong = mismatch(out, right, call.terms, moved)
+        if wrong is None:
+            yield from compared(call, name, expected.source, out, right)
         if wrong is None or (not expected.given and _jumps(expected, i, out, moved)):
             continue
         how = degree(call, out, right)
@@ -167,19 +170,29 @@ def _floats(call: Call) -> set[DType]:
     return {d for d in found if is_float(d)}
 
 
-def _between(call: Call, name: str, outs: Arrays, other: str, others: Arrays) -> Iterator[Problem]:
+def between(call: Call, name: str, outs: Arrays, other: str, others: Arrays) -> Iterator[Said]:
+    """What a kernel gave, beside what another gave."""
     for i, (out, right) in enumerate(zip(outs, others)):
         scale = scale_of(call, right) * (
             unit_roundoff(right.dtype) if is_float(right.dtype) else 0.0
         )
         wrong = mismatch(out, right, call.terms, 4 * scale)
-        if wrong is not None:
+        if wrong is None:
+            yield from compared(call, name, other, out, right)
+        else:
             yield Problem(
                 f"kernels differ {i}",
                 f"{call}: output {i} of the kernel {name} {wrong} (the kernel {other})"
                 f"{ulps(out, right)}",
                 "correct one of the two kernels",
             )
+
+
+def compared(call: Call, name: str, other: str, out: Array, right: Array) -> Iterator[Difference]:
+    """How far two right results are apart, for numbers of ordinary size."""
+    ulp, index = largest_ulp(out, right)
+    if call.smooth and ulp:
+        yield Difference(name, other, ulp, f"{call} at {index}")
 
 
 def _jumps(expected: Expected, i: int, out: Array, moved: Array | float) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from ...errors import ArityError, MinimlError
 from ...primitive import Primitive
 from ..calls import Call, call_of
 from ..opinfo import OpInfo, Sample
+from . import simulated
 from .drawing import ENOUGH, drawn, informed, sampled, signatures, why_none
 from .launches import failure, launched, refused_by_value
 from .layouts import WORDS, known
@@ -56,7 +57,7 @@ def opcheck(
     """
     start = time.monotonic()
     subject = _instance(primitive, info)
-    session = Session(start + (BUDGET if budget is None else budget))
+    session = Session(BUDGET if budget is None else budget, start)
     wanted = CHECKS if checks is None else _known(checks)
     calls = (
         [_one(subject, info, inputs, layouts)]
@@ -221,11 +222,7 @@ def _notes(
             "numbers were compared with the primitive's own float64 kernel, which is itself "
             "checked only against its gradient; an OpInfo's reference would check it too"
         )
-    absent = [e for (n, device), es in registry.table.items() if n == primitive.name
-              and device != "cpu" for e in es]  # fmt: skip
-    if absent:
-        kernels = ", ".join(f"{e.device} {e.describe()}" for e in absent)
-        notes.append(f"not checked, because their device is absent: {kernels}")
+    notes += _on_devices(primitive, session)
     lacking = [e for e in registry.table.get((primitive.name, "cpu"), ()) if not supported(e)]
     if lacking:
         notes.append(f"not checked on this machine: {', '.join(e.describe() for e in lacking)}")
@@ -233,4 +230,24 @@ def _notes(
         notes.append(f"the budget was used up in {', '.join(session.unfinished)}; give more")
     if info is None and primitive.const_inputs:
         notes.append(f"const inputs ({', '.join(primitive.const_inputs)}) cannot be drawn")
-    return tuple(notes)
+    apart = ", ".join(
+        f"{d.kernel} from {d.other} {d.ulp:.2g} ({d.where})" for d in session.differences.values()
+    )
+    return (
+        (*notes, f"largest differences in units in the last place: {apart}") if apart else (*notes,)
+    )
+
+
+def _on_devices(primitive: Primitive, session: Session) -> Iterator[str]:
+    """Which CUDA kernels ran, and which did not, and why."""
+    why = simulated.available()
+    entries = simulated.filed(primitive.name)
+    seen = session.seen.get("devices", [])
+    ran = [e for e in entries if any(e in simulated.entries(call) for call in seen)]
+    others = [e for e in entries if e not in ran]
+    if ran:
+        names = ", ".join(f"cuda {e.describe()}" for e in ran)
+        yield f"checked in the simulator of CUDA, not on a GPU: {names}"
+    if others:
+        names = ", ".join(f"cuda {e.describe()}" for e in others)
+        yield f"not checked{f', because {why}' if why else ''}: {names}"
