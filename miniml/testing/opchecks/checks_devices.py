@@ -44,7 +44,7 @@ def devices(call: Call) -> Iterator[Said]:
             yield from problem
             continue
         found = False
-        for said in (*_memory(call, name, ran), *_numbers(call, name, ran.outs)):
+        for said in [*_memory(call, name, ran)] or _numbers(call, name, ran.outs):
             found |= isinstance(said, Problem)
             yield said
         if not found:
@@ -61,9 +61,8 @@ def _attempt(
     try:
         return [], run()
     except KernelFaultError as error:
-        return [_fault(call, name, fault) for fault in error.faults[:1]] or [
-            Problem("fault", f"{call}: the kernel {name}: {error}", "correct the kernel")
-        ], None
+        kinds = {_fault(call, name, fault).kind: fault for fault in reversed(error.faults)}
+        return [_fault(call, name, fault) for fault in reversed(kinds.values())], None
     except CompileError as error:
         log = "\n".join(str(error).splitlines()[:_LOG])
         advice = "correct the source; lines count from the first of your own text"

@@ -96,18 +96,19 @@ def _completed(
     """Calls in every dtype: with every kind of number, with nothing or 0-d, with long axes."""
     small = [c for c in found if c.arrays and all(1 <= a.size <= 64 for a in c.arrays)]
     several = [c for c in small if any(a.size > 1 for a in c.arrays)] or small
-    unusual = [c for c in found if any(a.size == 0 or a.ndim == 0 for a in c.arrays)]
+    bare = [c for c in found if any(a.ndim == 0 for a in c.arrays)]
+    empty = [c for c in found if any(a.size == 0 for a in c.arrays)]
     for number, dtypes in enumerate(signatures(primitive)):
-        shaped, odd = (
+        shaped, *odd = (
             [shapes_of(c) for c in calls if len(c.arrays) == len(dtypes)]
-            for calls in (several, unusual)
+            for calls in (several, bare, empty)
         )
         kinds = KINDS if any(map(is_float, dtypes)) else ("ordinary", "huge")
         wanted = [
             (kind, shaped[(number * len(KINDS) + k) % len(shaped)])
             for k, kind in enumerate(kinds if shaped else ())
         ]
-        wanted += [("ordinary", shapes) for shapes in odd[number % max(len(odd), 1) :][:1]]
+        wanted += [("ordinary", shapes[number % len(shapes)]) for shapes in odd if shapes]
         patterns = surveys.get(_like(dtypes, surveys), [])
         wanted += [("ordinary", shapes) for shapes in _long(patterns, number) if shaped]
         for k, (kind, shapes) in enumerate(wanted):

@@ -12,6 +12,7 @@ import numpy as np
 
 from ...backends import registry
 from ...backends.fitting import supported
+from ...backends.kernel import KernelEntry
 from ...dtype import float64
 from ...errors import ArityError, MinimlError
 from ...primitive import Primitive
@@ -28,6 +29,7 @@ from .shrink import smallest
 from .suite import CHECKS, FIRST, REST, SETTLING
 
 BUDGET = 8.0
+_LISTED = 12
 _SHRINKING = 4.0  # seconds for all findings
 _SHRINKING_ONE = 0.8
 
@@ -246,8 +248,11 @@ def _on_devices(primitive: Primitive, session: Session) -> Iterator[str]:
     ran = [e for e in entries if any(e in simulated.entries(call) for call in seen)]
     others = [e for e in entries if e not in ran]
     if ran:
-        names = ", ".join(f"cuda {e.describe()}" for e in ran)
-        yield f"checked in the simulator of CUDA, not on a GPU: {names}"
+        yield f"checked in the simulator of CUDA, not on a GPU: {_listed(ran)}"
     if others:
-        names = ", ".join(f"cuda {e.describe()}" for e in others)
-        yield f"not checked{f', because {why}' if why else ''}: {names}"
+        yield f"not checked{f', because {why}' if why else ''}: {_listed(others)}"
+
+
+def _listed(entries: Sequence[KernelEntry]) -> str:
+    rest = f" and {len(entries) - _LISTED} more" if len(entries) > _LISTED else ""
+    return ", ".join(f"{e.device} {e.describe()}" for e in entries[:_LISTED]) + rest
