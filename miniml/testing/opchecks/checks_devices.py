@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -175,6 +176,7 @@ def _laid(call: Call, name: str, entry: KernelEntry) -> Iterator[Problem]:
                     f"{call}: output {i} of the kernel {name} on "
                     f"{named(tried[: len(arrays)], 'input')} {wrong} (as for contiguous inputs)",
                     "let the kernel follow strides, or file it without strided=True",
+                    call=replace(call, layouts=(tried,)),
                 )
 
 

@@ -16,9 +16,9 @@ import numpy as np
 from ...attributes import show
 from ...primitive import Primitive
 from ..calls import Array, Call, as_tuple, reference
+from .layouts import CONTIGUOUS
 
 _LONG = 64
-_LAID = ("layouts", "gradient cotangents", "devices")  # the checks that look at layouts
 _FILING = {"elementwise_kernel", "raw_kernel", "infer_rule"}
 
 
@@ -40,7 +40,8 @@ def program(name: str | None, call: Call | None, primitive: Primitive) -> str:
     info = _info(call)
     lines += info
     given = ", info" if info else ""
-    laid = f"layouts={call.layouts[0]!r}, " if call.layouts and name in _LAID else ""
+    only = call.layouts[0] if len(call.layouts) == 1 else ()
+    laid = f"layouts={only!r}, " if set(only) - {CONTIGUOUS} else ""
     return "\n".join(
         [*lines, f"opcheck({_made(subject)}{given}, inputs={told}, {laid}checks=({name!r},))"]
     )
