@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -26,6 +25,7 @@ from .report import Finding, OpCheckError, OpReport, in_order
 from .reproduce import program
 from .session import Check, Problem, Session, problems
 from .shrink import smallest
+from .stopwatch import Stopwatch
 from .suite import CHECKS, FIRST, REST, SETTLING
 
 BUDGET = 8.0
@@ -48,18 +48,17 @@ def opcheck(
     """Check a primitive in everything that its rules, kernels and gradient promise.
 
     Inputs are drawn from the rules and the kernel table; `info` gives samples where they cannot
-    be guessed, an independent reference, and what NaN and batches do. budget: seconds, after
-    which what has not run is named in the report. seed: other draws; None draws the same each
-    time. checks: some of `CHECKS` only. inputs: this call only. layouts: how its inputs, and
-    after them the cotangents of its outputs, lie in memory, as findings say it: "reversed along
-    axis 1", "Fortran-ordered, offset", "contiguous".
+    be guessed, an independent reference, and what NaN and batches do. budget: seconds (on a busy
+    machine those in which it ran), after which what has not run is named in the report. seed:
+    other draws; None draws the same each time. checks: some of `CHECKS` only. inputs: this call
+    only. layouts: how its inputs, and after them the cotangents of its outputs, lie in memory, as
+    findings say it: "reversed along axis 1", "Fortran-ordered, offset", "contiguous".
 
     Raises OpCheckError, whose `report` is what is returned otherwise, when there is a fault and
     `raise_error` is true.
     """
-    start = time.monotonic()
     subject = _instance(primitive, info)
-    session = Session(BUDGET if budget is None else budget, start)
+    session = Session(BUDGET if budget is None else budget)
     wanted = CHECKS if checks is None else _known(checks)
     calls = (
         [_one(subject, info, inputs, layouts)]
@@ -80,7 +79,7 @@ def opcheck(
     lacking += _nothing(subject, session)
     findings = in_order([*lacking, *_findings(session, subject)])
     notes = _notes(subject, info, calls, session)
-    report = OpReport(repr(subject), findings, session.counts, notes, time.monotonic() - start)
+    report = OpReport(repr(subject), findings, session.counts, notes, session.watch.seconds())
     if raise_error and not report.ok:
         raise OpCheckError(report)
     return report
@@ -189,17 +188,17 @@ def _nothing(primitive: Primitive, session: Session) -> list[Finding]:
 def _findings(session: Session, primitive: Primitive) -> list[Finding]:
     by_name = {check.name: check for check in (*FIRST, *REST)}
     found = []
-    end = time.monotonic() + _SHRINKING
+    watch = Stopwatch()
     for (name, kind), (problem, call) in session.found.items():
-        until = min(end, time.monotonic() + _SHRINKING_ONE)
-        small, shown = _shrunk(by_name[name], kind, problem, call, until)
+        left = min(_SHRINKING - watch.elapsed(), _SHRINKING_ONE)
+        small, shown = _shrunk(by_name[name], kind, problem, call, left)
         text = program(name, shown, primitive)
         found.append(Finding(name, small.severity, small.message, small.advice, text))
     return found
 
 
 def _shrunk(
-    check: Check, kind: str, problem: Problem, call: Call, until: float
+    check: Check, kind: str, problem: Problem, call: Call, seconds: float
 ) -> tuple[Problem, Call]:
     """The problem in its smallest call, and that call."""
 
@@ -209,7 +208,7 @@ def _shrunk(
     start = problem.call or call
     if of(start) is None:
         start = call  # the problem shows only beside the call that led to it
-    small = smallest(start, lambda c: of(c) is not None, until)
+    small = smallest(start, lambda c: of(c) is not None, seconds)
     return of(small) or problem, small
 
 

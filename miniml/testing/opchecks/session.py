@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ..calls import Call
 from .report import Severity
+from .stopwatch import Stopwatch
 
 
 class Problem(NamedTuple):
@@ -63,7 +63,7 @@ class Session:
     """What has been found so far: by check and kind, the problem in its smallest call."""
 
     budget: float
-    start: float = field(default_factory=time.monotonic)
+    watch: Stopwatch = field(default_factory=Stopwatch)
     found: dict[tuple[str, str], tuple[Problem, Call]] = field(default_factory=dict)
     unfinished: list[str] = field(default_factory=list)
     differences: dict[tuple[str, str], Difference] = field(default_factory=dict)
@@ -72,11 +72,11 @@ class Session:
     def run(self, check: Check, calls: Sequence[Call]) -> None:
         """Let a check see calls until it has seen enough or time is up."""
         failed = 0
-        until = min(time.monotonic() + check.share * self.budget, self.start + self.budget)
+        until = min(self.watch.elapsed() + check.share * self.budget, self.budget)
         for call in chosen(check, calls):
             if failed == check.enough:
                 return
-            if time.monotonic() > until:
+            if self.watch.elapsed() > until:
                 self.unfinished.append(check.name)
                 return
             self.seen.setdefault(check.name, []).append(call)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import chain
@@ -13,22 +12,23 @@ from ...dtype import is_float
 from ..calls import Array, Arrays, Call
 from .launches import refused_by_value
 from .layouts import simpler
+from .stopwatch import Stopwatch
 
 _SIMPLE = (1.0, 0.0, 2.0)
 _FEW = 24
 
 
-def smallest(call: Call, shows: Callable[[Call], bool], deadline: float) -> Call:
+def smallest(call: Call, shows: Callable[[Call], bool], seconds: float) -> Call:
     """A call for which `shows` holds, made smaller as long as that is possible and time is left.
 
     Extents are cut, axes dropped, numbers replaced by 1, 0 and 2, layouts made contiguous. The
     samples of an OpInfo keep their numbers, because others may leave the domain.
     """
-    progress = True
+    watch, progress = Stopwatch(), True
     while progress:
         progress = False
         for candidate in chain(map(call.on, _smaller(call)), _plainer(call)):
-            if time.monotonic() > deadline:
+            if watch.elapsed() > seconds:
                 return call
             if _valid(candidate) and shows(candidate):
                 call, progress = candidate, True
