@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -12,8 +12,9 @@ from ...backends.kernel import KernelEntry
 from ...dtype import float64, is_float
 from ...errors import CompileError, KernelFaultError
 from ..calls import Array, Arrays, Call
-from ..tolerance import mismatch
+from ..tolerance import mismatch, unit_roundoff
 from . import simulated
+from .accuracy import alike_where_not_finite, scale_of
 from .checks_attributes import others
 from .checks_kernels import Expected, against, between
 from .checks_memory import unlike
@@ -29,19 +30,14 @@ _LOG = 6  # lines of a compiler's log that a finding shows
 
 def on_devices(call: Call) -> bool:
     """True for calls that a CUDA kernel takes, where there is a simulator."""
-    return bool(
-        not simulated.available()
-        and simulated.entries(call)
-        and not call.primitive.dynamic_outputs
-        and launched(call)
-    )
+    return bool(simulated.entries(call)) and not simulated.available() and launched(call)
 
 
 def devices(call: Call) -> Iterator[Said]:
     """Every CUDA kernel gives what the reference and the CPU's kernels give, without a fault."""
     for entry in simulated.entries(call):
         name = f"cuda {entry.describe()}"
-        problem, ran = _attempt(call, name, lambda e=entry: simulated.run(e, call))  # type: ignore[misc]
+        problem, ran = _attempt(call, name, entry)
         if ran is None:
             yield from problem
             continue
@@ -56,20 +52,16 @@ def devices(call: Call) -> Iterator[Said]:
                 yield from _elsewhere(call, name, entry)
 
 
-def _unless_all_vanish(out: Array, right: Array) -> Array:
-    """`right`, with what came where that is not finite, if some of what came is not: whether a NaN
-    reaches terms that padding makes 0 is left to kernels."""
-    if not is_float(out.dtype) or np.isfinite(out.astype(float64)).all():
-        return right
-    return np.where(np.isfinite(right.astype(float64)), right, out).astype(right.dtype)
-
-
 def _attempt(
-    call: Call, name: str, run: Callable[[], simulated.Run]
+    call: Call,
+    name: str,
+    entry: KernelEntry,
+    arrays: Arrays | None = None,
+    schedule: str = "forward",
 ) -> tuple[list[Problem], simulated.Run | None]:
     """What a launch gave; or what it raised, as problems."""
     try:
-        return [], run()
+        return [], simulated.run(entry, call, arrays, schedule)
     except KernelFaultError as error:
         kinds = {_fault(call, name, fault).kind: fault for fault in reversed(error.faults)}
         return [_fault(call, name, fault) for fault in reversed(kinds.values())], None
@@ -144,11 +136,7 @@ def _orders(call: Call, name: str, entry: KernelEntry, outs: Arrays) -> Iterator
         ("runs with its threads in another order", "shuffled"),
         ("runs with its last threads first", "reverse"),
     ):
-        problem, ran = _attempt(
-            call,
-            name,
-            lambda s=schedule: simulated.run(entry, call, None, s, 1),  # type: ignore[misc]
-        )
+        problem, ran = _attempt(call, name, entry, None, schedule)
         yield from problem
         if ran is None:
             return
@@ -156,7 +144,7 @@ def _orders(call: Call, name: str, entry: KernelEntry, outs: Arrays) -> Iterator
             if one.tobytes() == two.tobytes():
                 continue
             index = tuple(int(n) for n in np.argwhere(unlike(one, two))[0])
-            rounding = mismatch(two, one, call.terms) is None and schedule != "forward"
+            rounding = schedule != "forward" and _wrong(call, two, one) is None
             yield Problem(
                 f"repeat {i}",
                 f"{call}: the kernel {name} gives other numbers when it {how}: output {i} at "
@@ -174,11 +162,11 @@ def _laid(call: Call, name: str, entry: KernelEntry) -> Iterator[Problem]:
     for tried in call.layouts[:_MIXED]:
         arrays = laid_out(call.arrays, tried)
         dense = tuple(np.array(a, order="C") for a in arrays)
-        wanted = simulated.run(entry, call, dense).outs
-        problem, ran = _attempt(call, name, lambda a=arrays: simulated.run(entry, call, a))  # type: ignore[misc]
+        _, wanted = _attempt(call, name, entry, dense)
+        problem, ran = _attempt(call, name, entry, arrays)
         yield from problem
-        for i, (out, right) in enumerate(zip(ran.outs if ran else (), wanted)):
-            wrong = mismatch(out, right, call.terms)
+        for i, (out, right) in enumerate(zip(ran.outs, wanted.outs) if ran and wanted else ()):
+            wrong = _wrong(call, out, right)
             if wrong is not None:
                 yield Problem(
                     "strides",
@@ -187,6 +175,12 @@ def _laid(call: Call, name: str, entry: KernelEntry) -> Iterator[Problem]:
                     "let the kernel follow strides, or file it without strided=True",
                     call=replace(call, layouts=(tried,)),
                 )
+
+
+def _wrong(call: Call, out: Array, right: Array) -> str | None:
+    """What differs by more than the order of sums explains."""
+    scale = scale_of(call, right) * unit_roundoff(out.dtype) if is_float(out.dtype) else 0.0
+    return mismatch(out, alike_where_not_finite(out, right), call.terms, scale)
 
 
 def _elsewhere(call: Call, name: str, entry: KernelEntry) -> Iterator[Said]:
@@ -203,7 +197,7 @@ def _elsewhere(call: Call, name: str, entry: KernelEntry) -> Iterator[Said]:
             continue
         if not right:
             continue
-        problem, ran = _attempt(other, name, lambda o=other: simulated.run(entry, o))  # type: ignore[misc]
+        problem, ran = _attempt(other, name, entry)
         yield from (p._replace(call=other) for p in problem)
         outs = ran.outs if ran else ()
         if other in near:
@@ -212,3 +206,11 @@ def _elsewhere(call: Call, name: str, entry: KernelEntry) -> Iterator[Said]:
             if isinstance(said, Problem):
                 yield said._replace(kind=f"{said.kind}, elsewhere", call=other)
                 return
+
+
+def _unless_all_vanish(out: Array, right: Array) -> Array:
+    """`right`, with what came where that is not finite, if some of what came is not: whether a NaN
+    reaches terms that padding makes 0 is left to kernels."""
+    if not is_float(out.dtype) or np.isfinite(out.astype(float64)).all():
+        return right
+    return np.where(np.isfinite(right.astype(float64)), right, out).astype(right.dtype)

@@ -241,8 +241,8 @@ def _notes(
 
 def _on_devices(primitive: Primitive, session: Session) -> Iterator[str]:
     """Which CUDA kernels ran, and which did not, and why."""
-    why = simulated.available()
-    entries = simulated.filed(primitive.name)
+    entries = simulated.filed(primitive)
+    why = simulated.available() if entries else ""
     seen = session.seen.get("devices", [])
     ran = [e for e in entries if any(e in simulated.entries(call) for call in seen)]
     others = [e for e in entries if e not in ran]

@@ -14,6 +14,7 @@ from ...backends.device import get_device
 from ...backends.kernel import KernelEntry, KernelNode
 from ...backends.signature import ArraySpec
 from ...errors import DeviceError
+from ...primitive import Primitive
 from ..calls import Array, Arrays, Call, as_tuple
 
 _SECONDS = 4.0  # after which a launch counts as hung
@@ -38,9 +39,11 @@ def available() -> str:
     return ""
 
 
-def filed(name: str) -> list[KernelEntry]:
-    """The CUDA kernels of a primitive."""
-    return registry.table.get((name, "cuda"), [])
+def filed(primitive: Primitive) -> list[KernelEntry]:
+    """The CUDA kernels of a primitive. For one of a user's own that has none, nothing is loaded."""
+    if type(primitive).__module__.startswith("miniml."):
+        available()
+    return registry.table.get((primitive.name, "cuda"), [])
 
 
 def entries(call: Call) -> list[KernelEntry]:
@@ -50,7 +53,7 @@ def entries(call: Call) -> list[KernelEntry]:
     outs = tuple(o.dtype for o in call.inferred)
     return [
         e
-        for e in filed(call.primitive.name)
+        for e in filed(call.primitive)
         if e.signature.accepts(call.dtypes) and e.signature.gives(outs)
     ]
 
@@ -60,11 +63,10 @@ def run(
     call: Call,
     arrays: Arrays | None = None,
     schedule: str = "forward",
-    seed: int = 0,
 ) -> Run:
     """Launch a kernel on a call's inputs (or other arrays of the same shapes), in any strides.
 
-    schedule, seed: the order of blocks and threads. Raises what the kernel's rule and the simulator
+    schedule: the order of blocks and threads. Raises what the kernel's rule and the simulator
     raise: CompileError, LaunchError, KernelFaultError with the faults.
     """
     device: Any = get_device("cuda-sim", "check")
@@ -72,7 +74,7 @@ def run(
     if not device.takes_strides(entry):
         given = tuple(map(device.contiguous, given))
     before = [device.to_host(x).tobytes() for x in given]
-    with settings.using(schedule=schedule, seed=seed, seconds=_SECONDS):
+    with settings.using(schedule=schedule, seed=1, seconds=_SECONDS):
         outs = _launched(device, entry, call, given)
     return Run(
         tuple(map(device.to_host, outs)),
