@@ -51,7 +51,7 @@ def test_opcheck_gives_no_false_alarm():
     for seed in range(first, first + 300):
         row = rows[seed % len(rows)]
         check = judging.check_planted if isinstance(row, Planted) else judging.check_row
-        report = check(row, budget=3.0, seed=seed)
+        report = check(row, seed=seed)
         if not report.ok:
             alarms.append(f"seed {seed}:\n{report}")
     assert not alarms, f"{len(alarms)} of 300:\n" + "\n\n".join(alarms)

@@ -21,21 +21,23 @@ from ..calls import Array, Call, call_of, dtypes_of
 from ..opinfo import OpInfo
 from . import layouts
 from .chance import Choices, explore
+from .launches import launched
 from .shapes import Pattern, Shapes, accepts, extents, survey, symbols, why_refused
 from .values import KINDS, SMOOTH, draw
 
 Dtypes = tuple[DType, ...]
 Keep = Callable[[Call], bool]
-Surveys = dict[Dtypes, list[tuple[Pattern, tuple[int, ...]]]]
+Patterns = list[tuple[Pattern, tuple[int, ...]]]
+Surveys = dict[Dtypes, Patterns]
 
 ENOUGH = 20
-_EXTENTS = (1, 2, 3, 4, 0, 5, 7)
+_EXTENTS = (1, 2, 3, 4, 0, 5, 7, 2)  # as many as bits can say
 _LONG = (67, 300, 1031, 2050)
 _LARGEST = 2**14  # elements of one array
 _MODERATE = 512
 _PLAIN = 24
 _FEW = 4
-_MIXED = 4  # layouts that Hypothesis chooses for a call
+_MIXED = 2  # layouts that Hypothesis chooses for a call
 
 
 def signatures(primitive: Primitive) -> list[Dtypes]:
@@ -75,19 +77,28 @@ def drawn(primitive: Primitive, seed: int | None, keep: Keep) -> list[Call]:
 
 
 def _plain(primitive: Primitive, surveys: Surveys, seed: int, keep: Keep) -> Iterator[Call]:
-    """Calls with the patterns that the survey found, their extents all different."""
+    """Calls with the patterns that the survey found, their extents all different, then with one
+    extent 0."""
     if primitive.const_inputs:
         return
     for dtypes, patterns in surveys.items():
         step = max(1, len(patterns) // _PLAIN)
-        for number, (pattern, known) in enumerate(patterns[::step]):
-            shapes = extents(pattern, known)
+        wanted = [extents(pattern, known) for pattern, known in patterns[::step]]
+        wanted += list(_empty(patterns))
+        for number, shapes in enumerate(wanted):
             if max(map(prod, shapes), default=0) > _MODERATE:
                 continue
             arrays = _numbers("ordinary", shapes, dtypes, seed + 31 * number)
             call = Call(primitive, arrays)
-            if keep(call):
+            if accepts(primitive, shapes, dtypes) and keep(call):
                 yield call
+
+
+def _empty(patterns: Patterns) -> Iterator[Shapes]:
+    """Small shapes with each extent in turn 0: sums of nothing, and nothing to sum."""
+    for pattern, known in [p for p in patterns if p[1]][:_FEW]:
+        for place in range(len(known)):
+            yield extents(pattern, (*known[:place], 0, *known[place + 1 :]))
 
 
 def _completed(
@@ -97,7 +108,7 @@ def _completed(
     small = [c for c in found if c.arrays and all(1 <= a.size <= 64 for a in c.arrays)]
     several = [c for c in small if any(a.size > 1 for a in c.arrays)] or small
     bare = [c for c in found if any(a.ndim == 0 for a in c.arrays)]
-    empty = [c for c in found if any(a.size == 0 for a in c.arrays)]
+    empty = [c for c in found if any(a.size == 0 for a in c.arrays) and launched(c)]
     for number, dtypes in enumerate(signatures(primitive)):
         shaped, *odd = (
             [shapes_of(c) for c in calls if len(c.arrays) == len(dtypes)]
@@ -128,7 +139,7 @@ def shapes_of(call: Call) -> Shapes:
     return tuple(a.shape for a in call.arrays)
 
 
-def _long(patterns: list[tuple[Pattern, tuple[int, ...]]], number: int) -> Iterator[Shapes]:
+def _long(patterns: Patterns, number: int) -> Iterator[Shapes]:
     """Shapes with one axis longer than a block of threads, no multiple of one."""
     for k, extent in enumerate(_LONG[1:3]):
         found = []
@@ -163,7 +174,7 @@ def _random(primitive: Primitive, surveys: Surveys, seed: int | None, keep: Keep
         dtypes = choices.of(usable)
         shapes = _shapes(choices, primitive, surveys[_like(dtypes, surveys)], dtypes)
         kind = choices.of(KINDS)
-        chosen = choices.below(2**16)
+        chosen = choices.below(2**12)
         if shapes is None:
             return
         arrays = _numbers(kind, shapes, dtypes, chosen)
@@ -193,7 +204,7 @@ def _like(dtypes: Dtypes, surveys: dict[Dtypes, Any]) -> Dtypes:
 def _shapes(
     choices: Choices,
     primitive: Primitive,
-    patterns: list[tuple[Pattern, tuple[int, ...]]],
+    patterns: Patterns,
     dtypes: Dtypes,
 ) -> Shapes | None:
     """Shapes of a pattern that the rules accept; None where four tries find none."""
@@ -201,11 +212,11 @@ def _shapes(
     count = symbols(pattern)
     for _ in range(4):
         values = [choices.of(_EXTENTS) for _ in range(count)]
-        if count and choices.below(12) == 0:
+        if count and choices.below(16) == 0:
             values = [1] * count
             values[choices.below(count)] = choices.of(_LONG)
         shapes = extents(pattern, values)
-        if len(dtypes) > 1 and choices.below(5) == 0:
+        if len(dtypes) > 1 and choices.below(4) == 0:
             shapes = _stretched(choices, shapes)
         if max(map(prod, shapes), default=0) <= _LARGEST and accepts(primitive, shapes, dtypes):
             return shapes

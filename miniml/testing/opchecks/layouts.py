@@ -58,11 +58,11 @@ def usual(count: int, shifts: int = len(USUAL)) -> Iterator[tuple[str, ...]]:
 
 
 def _drawn(choose: Chooser, rank: int) -> str:
-    words = [choose.of(("", *ORDERS))] if rank > 1 else []
+    words = [choose.of(("", "", *ORDERS))] if rank > 1 else []
     for axis in range(rank):
         step = choose.of(("", *STEPS))
         words.append(f"{step} along axis {axis}" if step else "")
-    words.append(choose.of(("", "", "offset")))
+    words.append(choose.of(("", "offset")))
     return ", ".join(filter(None, words)) or CONTIGUOUS
 
 

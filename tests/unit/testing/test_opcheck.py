@@ -190,7 +190,7 @@ def test_a_budget_ends_it_and_says_where():
     with plant(fn=slow) as snake:
         start = time.monotonic()
         report = opcheck(snake, budget=0.5, raise_error=False)
-        assert time.monotonic() - start < 4.0
+        assert time.monotonic() - start < 12.0
     assert any("budget was used up in" in n for n in report.notes)
 
 
