@@ -11,6 +11,7 @@ from ...backends import registry
 from ...backends.cuda.array import DeviceArray
 from ...backends.cuda.sim import settings
 from ...backends.device import get_device
+from ...backends.fitting import supported
 from ...backends.kernel import KernelEntry, KernelNode
 from ...backends.signature import ArraySpec
 from ...errors import DeviceError
@@ -47,15 +48,12 @@ def filed(primitive: Primitive) -> list[KernelEntry]:
 
 
 def entries(call: Call) -> list[KernelEntry]:
-    """Those that take and give the dtypes of a call as they are."""
-    if call.primitive.dynamic_outputs:
+    """Those that take and give the dtypes of a call as they are, and that the simulator can run."""
+    fitting = [e for e in filed(call.primitive) if e.signature.accepts(call.dtypes)]
+    if call.primitive.dynamic_outputs or not fitting or available():
         return []
     outs = tuple(o.dtype for o in call.inferred)
-    return [
-        e
-        for e in filed(call.primitive)
-        if e.signature.accepts(call.dtypes) and e.signature.gives(outs)
-    ]
+    return [e for e in fitting if e.signature.gives(outs) and supported(e, "cuda-sim")]
 
 
 def run(
