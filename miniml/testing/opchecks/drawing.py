@@ -153,11 +153,14 @@ def _long(patterns: Patterns, number: int) -> Iterator[Shapes]:
 
 
 def _numbers(kind: str, shapes: Shapes, dtypes: Dtypes, seed: int) -> tuple[Array, ...]:
-    """Arrays of one kind; of the kinds at the ends of a dtype's range only one of them is."""
+    """Arrays of one kind; of the kinds at the ends of a dtype's range only one of the largest is."""
     floats = any(map(is_float, dtypes))
     extreme = kind in ("tiny", "huge") and floats
+    sizes = list(map(prod, shapes))
+    largest = [i for i, size in enumerate(sizes) if size == max(sizes)]
+    alone = largest[seed % len(largest)] if largest else 0
     return tuple(
-        draw("ordinary" if extreme and i != seed % len(shapes) else kind, s, d, seed + i, floats)
+        draw("ordinary" if extreme and i != alone else kind, s, d, seed + i, floats)
         for i, (s, d) in enumerate(zip(shapes, dtypes))
     )
 
