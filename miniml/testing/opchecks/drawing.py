@@ -153,7 +153,7 @@ def _long(patterns: Patterns, number: int) -> Iterator[Shapes]:
 
 
 def _numbers(kind: str, shapes: Shapes, dtypes: Dtypes, seed: int) -> tuple[Array, ...]:
-    """Arrays of one kind; of the kinds at the ends of a dtype's range only one of the largest is."""
+    """Arrays of one kind; of kinds at the ends of a dtype's range only one of the largest is."""
     floats = any(map(is_float, dtypes))
     extreme = kind in ("tiny", "huge") and floats
     sizes = list(map(prod, shapes))
