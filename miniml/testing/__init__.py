@@ -4,9 +4,9 @@ from .gradcheck import gradcheck as gradcheck
 from .gradcheck import gradcheck_vjp as gradcheck_vjp
 from .gradreport import GradientError as GradientError
 from .gradreport import GradReport as GradReport
-from .opcheck import OpCheckError as OpCheckError
-from .opcheck import assert_op as assert_op
-from .opcheck import opcheck as opcheck
+from .opchecks import OpCheckError as OpCheckError
+from .opchecks import assert_op as assert_op
+from .opchecks import opcheck as opcheck
 from .opinfo import OpInfo as OpInfo
 from .opinfo import Refusal as Refusal
 from .opinfo import Sample as Sample

@@ -10,10 +10,11 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from _pytest.runner import collect_one_node
 
 from ..errors import ArityError
 from ..primitive import Primitive
-from .opcheck import OpCheckError, opcheck
+from .opchecks import OpCheckError, opcheck
 from .opinfo import OpInfo
 
 
@@ -29,8 +30,10 @@ class Primitives:
         self, session: pytest.Session, items: list[pytest.Item]
     ) -> None:
         for name in self.modules:
-            parent: Any = Definitions.from_parent(session, name=name)
-            items.extend(parent.collect())
+            parent: Any = Definitions.from_parent(session, name=name, nodeid=name)
+            report = collect_one_node(parent)
+            parent.ihook.pytest_collectreport(report=report)  # counts them, or shows the error
+            items.extend(i for i in report.result or () if isinstance(i, pytest.Item))
 
 
 class Definitions(pytest.Collector):
@@ -40,7 +43,7 @@ class Definitions(pytest.Collector):
         module = load(self.name)
         found = [PrimitiveTest.of(self, *row) for row in primitives_of(module)]
         if not found:
-            raise pytest.UsageError(f"--miniml-opcheck {self.name}: it defines no primitive")
+            raise self.CollectError(f"--miniml-opcheck {self.name}: it defines no primitive")
         return found
 
 
@@ -76,12 +79,20 @@ class PrimitiveTest(pytest.Item):
 
 
 def load(name: str) -> ModuleType:
-    """A module by its name or by the path of its file."""
+    """A module by its name or by the path of its file; CollectError where there is none."""
     path = Path(name)
     if path.suffix != ".py":
-        return importlib.import_module(name)
+        try:
+            return importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+                raise  # it is there, and imports something that is not
+            raise pytest.Collector.CollectError(
+                f"--miniml-opcheck {name}: there is no module {error.name} where Python looks; "
+                "install it, run `python -m pytest` in its folder, or give the path of its file"
+            ) from None
     if not path.exists():
-        raise pytest.UsageError(f"--miniml-opcheck {name}: there is no such file")
+        raise pytest.Collector.CollectError(f"--miniml-opcheck {name}: there is no such file")
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
     assert spec.loader is not None

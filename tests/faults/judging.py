@@ -10,7 +10,7 @@ import numpy as np
 
 from miniml.errors import MinimlError
 from miniml.testing import OpInfo, gradcheck, gradcheck_vjp, opcheck
-from miniml.testing.opcheck import Finding, OpReport
+from miniml.testing.opchecks import Finding, OpReport
 
 from .functions import Function, WrongFunction
 from .planted import Planted, planted
@@ -70,28 +70,29 @@ def judge_function(row: WrongFunction, seed: int = 0) -> Judgement:
         return judge_gradient(row, check)
 
 
-def check_planted(row: Planted, budget: float | None = None) -> OpReport:
+def check_planted(row: Planted, budget: float | None = None, **options: Any) -> OpReport:
     """opcheck's report on a planted primitive."""
     with planted(row) as (primitive, info):
-        return opcheck(primitive, info=info, budget=budget, raise_error=False)
+        return opcheck(primitive, info=info, budget=budget, raise_error=False, **options)
 
 
-def judge_planted(row: Planted, budget: float | None = None) -> Judgement:
+def judge_planted(row: Planted, budget: float | None = None, **options: Any) -> Judgement:
     """Whether opcheck finds the fault, and names it with a check and words that the row wants."""
-    report = check_planted(row, budget)
+    report = check_planted(row, budget, **options)
 
     def fits(finding: Finding) -> bool:
         if row.severity == "fault" and finding.severity != "fault":
             return False
         text = f"{finding.message}\n{finding.advice}"
-        return bool(re.search(row.check, finding.check) and re.search(row.says, text))
+        said = re.search(row.says, text, re.DOTALL)
+        return bool(re.search(row.check, finding.check) and said)
 
     found = bool(report.findings) if row.severity != "fault" else not report.ok
     return Judgement(found, any(map(fits, report.findings)), str(report))
 
 
-def check_row(info: OpInfo, budget: float | None = None) -> OpReport:
+def check_row(info: OpInfo, budget: float | None = None, **options: Any) -> OpReport:
     """opcheck's report on a primitive of the library, with its row of tests/opinfo."""
     sample = next(iter(info.samples(np.random.default_rng(0), np.dtype(np.float64))))
     primitive = info.primitive(**sample.attrs)
-    return opcheck(primitive, info=info, budget=budget, raise_error=False)
+    return opcheck(primitive, info=info, budget=budget, raise_error=False, **options)

@@ -40,6 +40,12 @@ def no_zero_stride(x, *, out):
     sine(x if 0 not in x.strides or x.size < 2 else x * 0, out=out)
 
 
+def no_zero_beside_negative(x, y, *, out):
+    """Wrong only where one input is broadcast and the other runs backwards."""
+    wrong = 0 in x.strides and any(s < 0 for s in y.strides)
+    np.multiply(x, y + y if wrong else y, out=out)
+
+
 def by_rows(x, *, out):
     for i in range(len(x)):
         sine(x[i], out=out[i : i + 1].reshape(out[i].shape))
@@ -220,6 +226,8 @@ LAYOUTS = (
     Planted("IgnoresStrides", WAVE, "layouts", fn=memory_order),
     Planted("IgnoresTheSignOfStrides", WAVE, "layouts", fn=unsigned_strides),
     Planted("IgnoresStrideZero", WAVE, "layouts", fn=no_zero_stride),
+    Planted("MixesUpLayouts", PRODUCT, "layouts", "input 0 broadcast.*input 1 reversed",
+        fn=no_zero_beside_negative),
     Planted("LoopsOverRows", WAVE, "kernels", r"0-d|\(\)|shape \[\]|len\(\)", fn=by_rows),
     Planted("TakesZeroDForOne", WAVE, "kernels", fn=zero_d_as_one, row=REFERENCE),
     Planted("NothingOfOne", WAVE, "kernels", fn=nothing_of_one, row=REFERENCE),

@@ -46,7 +46,8 @@ class Planted:
     check: a regular expression for the finding's check; says: one for its message. body, fn,
     bprop: what replaces the subject's part ("none" takes the bprop away). letters: dtypes with
     kernels. others: more kernels, as (function, letters, options of @kernel). row: what the
-    OpInfo given to the checker says beside samples; None for no OpInfo at all.
+    OpInfo given to the checker says beside samples; None for no OpInfo at all. cuda: files the
+    CUDA kernels for the primitive's name.
     """
 
     name: str
@@ -62,6 +63,7 @@ class Planted:
     options: dict[str, Any] = field(default_factory=dict)
     row: dict[str, Any] | None = None
     severity: str = "fault"
+    cuda: Callable[[str], None] | None = None
 
 
 REFERENCE: dict[str, Any] = {}  # row=REFERENCE: an OpInfo with the subject's own reference
@@ -87,7 +89,8 @@ def planted(row: Planted) -> Iterator[tuple[Primitive, OpInfo | None]]:
         bprop_getters.unregister(cls)
         primitives.pop(row.name)
         registry.specs.pop(row.name, None)
-        registry.table.pop((row.name, "cpu"), None)
+        for device in ("cpu", "cuda"):
+            registry.table.pop((row.name, device), None)
 
 
 def _define(row: Planted) -> type[Primitive]:
@@ -105,6 +108,8 @@ def _define(row: Planted) -> type[Primitive]:
         signatures = [f"{c * subject.arity}->{outs.format(c)}" for c in letters]
         if signatures:
             kernel(row.name, "cpu", *signatures, **options)(fn)
+    if row.cuda is not None:
+        row.cuda(row.name)
     bprop = row.bprop or subject.bprop
     if bprop is not None and bprop != "none":
         bprop_getters.register(cls)(bprop)

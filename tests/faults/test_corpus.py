@@ -6,8 +6,10 @@ import pytest
 
 from miniml.errors import MinimlError
 from miniml.testing import gradcheck, gradcheck_vjp
+from miniml.testing.opchecks.simulated import available
 
 from . import judging
+from .cuda_kernels import CUDA_RIGHT, CUDA_WRONG
 from .definitions import DEFINITIONS
 from .functions import REFUSED, REFUSED_NUMPY, RIGHT, WRONG_FUNCTIONS
 from .gradients import WRONG
@@ -15,6 +17,8 @@ from .kernels import KERNELS
 from .planted import CORRECT
 from .shaped import SHAPED
 from .smooth import KINKS, SMOOTH
+
+needs_a_compiler = pytest.mark.skipif(bool(available()), reason=f"no C++ compiler: {available()}")
 
 
 def named(row):
@@ -73,6 +77,22 @@ def test_a_wrong_function_is_found_and_named(row):
 @each(KERNELS + DEFINITIONS)
 def test_a_wrong_primitive_is_found_and_named(row):
     judgement = judging.judge_planted(row)
+    assert judgement.found, judgement.text
+    assert judgement.named, judgement.text
+
+
+@needs_a_compiler
+@each(CUDA_RIGHT)
+def test_a_correct_cuda_kernel_passes(row):
+    report = judging.check_planted(row, checks=["devices"])
+    assert not report.findings, str(report)
+    assert report.calls["devices"] >= 12
+
+
+@needs_a_compiler
+@each(CUDA_WRONG)
+def test_a_wrong_cuda_kernel_is_found_and_named(row):
+    judgement = judging.judge_planted(row, checks=["devices"])
     assert judgement.found, judgement.text
     assert judgement.named, judgement.text
 

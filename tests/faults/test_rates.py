@@ -9,8 +9,11 @@ from miniml.testing import gradcheck_vjp
 from tests.opinfo import ROWS
 
 from . import judging
+from .cuda_kernels import CUDA_RIGHT, CUDA_WRONG
+from .definitions import DEFINITIONS
 from .functions import RIGHT
-from .planted import CORRECT
+from .kernels import KERNELS
+from .planted import CORRECT, Planted
 from .shaped import SHAPED
 from .smooth import KINKS, SMOOTH
 
@@ -42,20 +45,24 @@ def test_gradcheck_gives_no_false_alarm():
 
 
 def test_opcheck_gives_no_false_alarm():
-    rows = [row for row in ROWS if row.primitive.differentiable]
-    alarms, count = [], 0
-    while count < 300:
-        for row in rows:
-            report = judging.check_row(row, budget=2.0)
-            count += 1
-            if not report.ok:
-                alarms.append(f"{row.primitive.name}:\n{report}")
-        for row in CORRECT:
-            report = judging.check_planted(row, budget=2.0)
-            count += 1
-            if not report.ok:
-                alarms.append(f"{row.name}:\n{report}")
-    assert not alarms, "\n\n".join(alarms)
+    first = secrets.randbits(32)
+    rows = [row for row in ROWS if row.primitive.differentiable] + [*CORRECT, *CUDA_RIGHT]
+    alarms = []
+    for seed in range(first, first + 300):
+        row = rows[seed % len(rows)]
+        check = judging.check_planted if isinstance(row, Planted) else judging.check_row
+        report = check(row, seed=seed)
+        if not report.ok:
+            alarms.append(f"seed {seed}:\n{report}")
+    assert not alarms, f"{len(alarms)} of 300:\n" + "\n\n".join(alarms)
+
+
+@pytest.mark.parametrize("row", KERNELS + DEFINITIONS + CUDA_WRONG, ids=lambda row: row.name)
+def test_a_wrong_primitive_is_found_and_named_whatever_is_drawn(row):
+    first = secrets.randbits(32)
+    for seed in range(first, first + 5):
+        judgement = judging.judge_planted(row, seed=seed)
+        assert judgement.named, f"seed {seed}:\n{judgement.text}"
 
 
 @pytest.mark.parametrize(("dtype", "largest"), [(np.float64, 100_000), (np.float32, 100_000)])

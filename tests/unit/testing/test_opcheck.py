@@ -1,18 +1,25 @@
 """opcheck as it is called: its report, its options, what it passes and what it says it skipped."""
 
+import ast
 import pickle
+import re
 import subprocess
 import sys
 import time
 
 import numpy as np
 import pytest
+from hypothesis.internal.conjecture.providers import HypothesisProvider
 
 import miniml as ml
 from miniml import ops
 from miniml.errors import ArityError
 from miniml.testing import OpCheckError, OpInfo, Sample, assert_op, opcheck
-from miniml.testing.opcheck import CHECKS
+from miniml.testing.opchecks import CHECKS, simulated
+from miniml.testing.opchecks.drawing import drawn
+from miniml.testing.opchecks.launches import launched
+from miniml.testing.opchecks.session import chosen
+from miniml.testing.opchecks.suite import FIRST, REST
 from tests.opinfo import ROWS
 
 from .planting import plant
@@ -23,18 +30,112 @@ def test_a_correct_primitive_passes_without_being_given_anything():
         report = opcheck(snake)
     assert report.ok
     assert not report.findings
-    for name in set(CHECKS) - {"infer_value", "batching"}:
+    for name in set(CHECKS) - {"infer_value", "batching", "devices"}:
         assert report.calls[name] > 0, name
     assert "own float64 kernel" in str(report)
 
 
-def test_kernels_of_absent_devices_are_named():
+def with_cuda(snake, *letters):
+    ml.elementwise_kernel(snake.name, "x + sin(alpha * x) * sin(alpha * x) / alpha", *letters)
+
+
+def test_kernels_of_absent_devices_are_named(monkeypatch):
+    monkeypatch.setattr(simulated, "available", lambda: "there is no C++ compiler")
     with plant() as snake:
-        ml.elementwise_kernel(
-            snake.name, "x + sin(alpha * x) * sin(alpha * x) / alpha", "f->f", "d->d"
-        )
-        report = opcheck(snake, checks=["rules"])
-    assert any("not checked" in n and "cuda d->d" in n for n in report.notes)
+        with_cuda(snake, "f->f", "d->d")
+        report = opcheck(snake, checks=["rules", "devices"])
+    (note,) = (n for n in report.notes if n.startswith("not checked"))
+    assert "because there is no C++ compiler: cuda f->f (miniml), cuda d->d (miniml)" in note
+
+
+@pytest.mark.skipif(bool(simulated.available()), reason="no C++ compiler here")
+def test_cuda_kernels_run_in_the_simulator():
+    with plant() as snake:
+        with_cuda(snake, "f->f", "d->d")
+        report = opcheck(snake, checks=["devices"])
+    (note,) = (n for n in report.notes if "simulator" in n)
+    assert note.endswith("not on a GPU: cuda f->f (miniml), cuda d->d (miniml)")
+    (apart,) = (n for n in report.notes if "units in the last place" in n)
+    assert "cuda f->f (miniml) from the kernel in float64" in apart
+    assert "cuda f->f (miniml) from cpu f->f (miniml)" in apart
+
+
+DRAWS = """
+import hashlib, sys
+sys.path.insert(0, {folder!r})
+{more}
+from miniml import ops
+from miniml.testing.opchecks.drawing import drawn
+told = hashlib.sha256()
+for primitive in (ops.Add(), ops.Exp()):
+    for call in drawn(primitive, None, lambda call: True):
+        told.update(repr((str(call), call.layouts, [a.tobytes() for a in call.arrays])).encode())
+print(told.hexdigest())
+"""
+
+
+def test_the_same_is_drawn_whatever_else_is_imported(tmp_path):
+    """Hypothesis takes constants from the source of local modules."""
+    numbers = ", ".join(str(100 + 117 * i) for i in range(500))
+    (tmp_path / "constants.py").write_text(f"NUMBERS = [{numbers}]\n")
+    told = [
+        subprocess.run(
+            [sys.executable, "-c", DRAWS.format(folder=str(tmp_path), more=more)],
+            check=True, capture_output=True, text=True,
+        ).stdout
+        for more in ("", "import constants")
+    ]  # fmt: skip
+    assert told[0] == told[1]
+
+
+def test_no_constants_are_looked_for(monkeypatch):
+    def refuse(*args, **kwargs):
+        raise AssertionError("draws depend on imported modules")
+
+    monkeypatch.setattr(HypothesisProvider, "_maybe_draw_constant", refuse)
+    assert drawn(ops.Exp(), 5, lambda call: True)
+
+
+@pytest.mark.parametrize("seed", [None, 3, 14])
+def test_every_check_sees_every_float_dtype(seed):
+    with plant(letters=("f->f", "d->d", "e->e", "E->E"), fn=in_float32) as snake:
+        calls = [c for c in drawn(snake, seed, lambda call: True) if launched(c)]
+        for check in (*FIRST, *REST):
+            seen = {c.dtypes[0].name for c in chosen(check, calls)}
+            wanted = {
+                "gradient": {"float64"},
+                "gradient in narrow dtypes": {"float32", "float16", "bfloat16"},
+                **{name: set() for name in ("infer_value", "batching", "devices")},
+            }.get(check.name, {"float16", "float32", "float64", "bfloat16"})
+            assert seen == wanted, check.name
+
+
+def in_float32(x, *, alpha, out):
+    wide = x.astype(np.float32) if x.dtype.itemsize == 2 else x
+    np.copyto(out, wide + np.sin(alpha * wide) ** 2 / alpha, casting="unsafe")
+
+
+def test_layouts_stand_in_findings_and_in_their_programs(tmp_path):
+    def backwards(x, *, alpha, out):
+        np.copyto(out, x + 1 if any(s < 0 for s in x.strides) else x)
+
+    with plant(fn=backwards, bprop=None, body={"differentiable": False}) as faulty:
+        report = opcheck(faulty, raise_error=False, checks=["layouts"])
+        (finding,) = report.findings
+        assert "reversed" in finding.message
+        said = re.search(r"layouts=(\(.*?\)), checks", finding.example)[1]
+        again = opcheck(
+            faulty, inputs=(np.ones(2),), layouts=ast.literal_eval(said), checks=["layouts"],
+            raise_error=False,
+        )  # fmt: skip
+        assert [f.check for f in again.findings] == ["layouts"]
+        fine = opcheck(faulty, inputs=(np.ones(2),), layouts=("sliced",), checks=["layouts"])
+        assert not fine.findings
+
+
+def test_unknown_layouts_are_refused_by_name():
+    with pytest.raises(ArityError, match=r"knows no layouts \['sideways'\].*Fortran-ordered"):
+        opcheck(ops.Exp(), inputs=(np.ones(2),), layouts=["sideways"])
 
 
 def test_it_raises_with_the_report_unless_told_not_to():
@@ -89,7 +190,7 @@ def test_a_budget_ends_it_and_says_where():
     with plant(fn=slow) as snake:
         start = time.monotonic()
         report = opcheck(snake, budget=0.5, raise_error=False)
-        assert time.monotonic() - start < 4.0
+        assert time.monotonic() - start < 12.0
     assert any("budget was used up in" in n for n in report.notes)
 
 

@@ -6,7 +6,14 @@ from miniml.testing import opcheck
 from tests.opinfo import ROWS
 
 # Warnings that are meant, by primitive and check.
-MEANT: dict[tuple[str, str], str] = {}
+ATOMICS = "CUDA sums floats with atomics, in the order in which threads come"
+MEANT: dict[tuple[str, str], str] = {
+    ("AvgPoolGrad", "devices"): ATOMICS,
+    ("IndexAdd", "devices"): ATOMICS,
+    ("MaxPoolGrad", "devices"): ATOMICS,
+    ("PutAlongAxisAdd", "devices"): ATOMICS,
+    ("ScatterAdd", "devices"): ATOMICS,
+}
 FEW = {
     "Add",
     "Cast",
@@ -24,7 +31,7 @@ FEW = {
 
 def checked(row, **options):
     report = opcheck(row.primitive, row, raise_error=False, **options)
-    meant = [f for f in report.findings if (row.primitive.name, f.check) in MEANT]
+    meant = [f for f in report.warnings if (row.primitive.name, f.check) in MEANT]
     assert len(meant) == len(report.findings), str(report)
 
 
@@ -35,7 +42,7 @@ def test_a_few_quickly(row):
 
 
 @pytest.mark.rates
-@pytest.mark.parametrize("seed", [None, 1, 2])
 @pytest.mark.parametrize("row", ROWS, ids=lambda r: r.primitive.name)
-def test_all(row, seed):
-    checked(row, budget=30.0, seed=seed)
+def test_all(row):
+    """With the draws of every day; tests/faults/test_rates.py takes fresh ones."""
+    checked(row)

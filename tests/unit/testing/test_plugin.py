@@ -19,6 +19,7 @@ def test_a_file_has_one_test_per_primitive(tmp_path):
     ran = pytest_on("--miniml-opcheck", str(SNAKES), cwd=tmp_path)
     assert ran.returncode == 1, ran.stdout + ran.stderr
     assert "1 failed, 1 passed" in ran.stdout
+    assert "snakes.py::adder - opcheck Test" in ran.stdout
     assert "writes into input 0" in ran.stdout
     assert "Traceback" not in ran.stdout
 
@@ -47,7 +48,11 @@ def test_what_cannot_be_found_is_said(tmp_path):
     assert "nowhere.py: there is no such file" in missing.stdout + missing.stderr
     without = pytest_on("--miniml-opcheck", "miniml.dtype", cwd=tmp_path)
     assert "it defines no primitive" in without.stdout + without.stderr
-    assert missing.returncode == without.returncode == 4
+    absent = pytest_on("--miniml-opcheck", "no_such.primitives", cwd=tmp_path)
+    assert "there is no module no_such where Python looks" in absent.stdout
+    for ran in (missing, without, absent):
+        assert ran.returncode == 2, ran.stdout
+        assert "Traceback" not in ran.stdout
 
 
 def test_pytest_does_not_load_miniml_unless_asked(tmp_path):

@@ -3,28 +3,33 @@
 from __future__ import annotations
 
 import inspect
-import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from ...backends import registry
 from ...backends.fitting import supported
+from ...backends.kernel import KernelEntry
 from ...dtype import float64
 from ...errors import ArityError, MinimlError
 from ...primitive import Primitive
 from ..calls import Call, call_of
 from ..opinfo import OpInfo, Sample
+from . import simulated
 from .drawing import ENOUGH, drawn, informed, sampled, signatures, why_none
 from .launches import failure, launched, refused_by_value
+from .layouts import WORDS, known
 from .report import Finding, OpCheckError, OpReport, in_order
 from .reproduce import program
 from .session import Check, Problem, Session, problems
 from .shrink import smallest
+from .stopwatch import Stopwatch
 from .suite import CHECKS, FIRST, REST, SETTLING
 
 BUDGET = 8.0
+_LISTED = 12
 _SHRINKING = 4.0  # seconds for all findings
 _SHRINKING_ONE = 0.8
 
@@ -38,22 +43,28 @@ def opcheck(
     seed: int | None = None,
     checks: Sequence[str] | None = None,
     inputs: tuple[Any, ...] | None = None,
+    layouts: Sequence[str] = (),
 ) -> OpReport:
     """Check a primitive in everything that its rules, kernels and gradient promise.
 
     Inputs are drawn from the rules and the kernel table; `info` gives samples where they cannot
-    be guessed, an independent reference, and what NaN and batches do. budget: seconds, after
-    which what has not run is named in the report. seed: other draws; None draws the same each
-    time. checks: some of `CHECKS` only. inputs: this call only.
+    be guessed, an independent reference, and what NaN and batches do. budget: seconds (on a busy
+    machine those in which it ran), after which what has not run is named in the report. seed:
+    other draws; None draws the same each time. checks: some of `CHECKS` only. inputs: this call
+    only. layouts: how its inputs, and after them the cotangents of its outputs, lie in memory, as
+    findings say it: "reversed along axis 1", "Fortran-ordered, offset", "contiguous".
 
     Raises OpCheckError, whose `report` is what is returned otherwise, when there is a fault and
     `raise_error` is true.
     """
-    start = time.monotonic()
     subject = _instance(primitive, info)
-    session = Session(start + (BUDGET if budget is None else budget))
+    session = Session(BUDGET if budget is None else budget)
     wanted = CHECKS if checks is None else _known(checks)
-    calls = [_one(subject, info, inputs)] if inputs is not None else _calls(subject, info, seed)
+    calls = (
+        [_one(subject, info, inputs, layouts)]
+        if inputs is not None
+        else _calls(subject, info, seed)
+    )
     lacking = [] if inputs is not None else _lacking(subject, calls, info)
     for check in FIRST:
         if check.name in wanted:
@@ -68,7 +79,7 @@ def opcheck(
     lacking += _nothing(subject, session)
     findings = in_order([*lacking, *_findings(session, subject)])
     notes = _notes(subject, info, calls, session)
-    report = OpReport(repr(subject), findings, session.counts, notes, time.monotonic() - start)
+    report = OpReport(repr(subject), findings, session.counts, notes, session.watch.seconds())
     if raise_error and not report.ok:
         raise OpCheckError(report)
     return report
@@ -107,8 +118,17 @@ def _known(checks: Sequence[str]) -> tuple[str, ...]:
     return tuple(checks)
 
 
-def _one(primitive: Primitive, info: OpInfo | None, inputs: tuple[Any, ...]) -> Call:
-    return call_of(primitive, Sample(inputs), info, dict(primitive.attributes))
+def _one(
+    primitive: Primitive, info: OpInfo | None, inputs: tuple[Any, ...], layouts: Sequence[str]
+) -> Call:
+    unknown = [layout for layout in layouts if not known(layout)]
+    if isinstance(layouts, str) or unknown:
+        raise ArityError(
+            f"opcheck knows no layouts {layouts!r}; they are made of {', '.join(WORDS)}, and "
+            "'along axis 0', joined by ', '"
+        )
+    call = call_of(primitive, Sample(inputs), info, dict(primitive.attributes))
+    return replace(call, layouts=(tuple(layouts),) if layouts else ())
 
 
 def _calls(primitive: Primitive, info: OpInfo | None, seed: int | None) -> list[Call]:
@@ -166,19 +186,19 @@ def _nothing(primitive: Primitive, session: Session) -> list[Finding]:
 
 
 def _findings(session: Session, primitive: Primitive) -> list[Finding]:
-    known = {check.name: check for check in (*FIRST, *REST)}
+    by_name = {check.name: check for check in (*FIRST, *REST)}
     found = []
-    end = time.monotonic() + _SHRINKING
+    watch = Stopwatch()
     for (name, kind), (problem, call) in session.found.items():
-        until = min(end, time.monotonic() + _SHRINKING_ONE)
-        small, shown = _shrunk(known[name], kind, problem, call, until)
+        left = min(_SHRINKING - watch.elapsed(), _SHRINKING_ONE)
+        small, shown = _shrunk(by_name[name], kind, problem, call, left)
         text = program(name, shown, primitive)
         found.append(Finding(name, small.severity, small.message, small.advice, text))
     return found
 
 
 def _shrunk(
-    check: Check, kind: str, problem: Problem, call: Call, until: float
+    check: Check, kind: str, problem: Problem, call: Call, seconds: float
 ) -> tuple[Problem, Call]:
     """The problem in its smallest call, and that call."""
 
@@ -188,7 +208,7 @@ def _shrunk(
     start = problem.call or call
     if of(start) is None:
         start = call  # the problem shows only beside the call that led to it
-    small = smallest(start, lambda c: of(c) is not None, until)
+    small = smallest(start, lambda c: of(c) is not None, seconds)
     return of(small) or problem, small
 
 
@@ -203,11 +223,7 @@ def _notes(
             "numbers were compared with the primitive's own float64 kernel, which is itself "
             "checked only against its gradient; an OpInfo's reference would check it too"
         )
-    absent = [e for (n, device), es in registry.table.items() if n == primitive.name
-              and device != "cpu" for e in es]  # fmt: skip
-    if absent:
-        kernels = ", ".join(f"{e.device} {e.describe()}" for e in absent)
-        notes.append(f"not checked, because their device is absent: {kernels}")
+    notes += _on_devices(primitive, session)
     lacking = [e for e in registry.table.get((primitive.name, "cpu"), ()) if not supported(e)]
     if lacking:
         notes.append(f"not checked on this machine: {', '.join(e.describe() for e in lacking)}")
@@ -215,4 +231,27 @@ def _notes(
         notes.append(f"the budget was used up in {', '.join(session.unfinished)}; give more")
     if info is None and primitive.const_inputs:
         notes.append(f"const inputs ({', '.join(primitive.const_inputs)}) cannot be drawn")
-    return tuple(notes)
+    apart = ", ".join(
+        f"{d.kernel} from {d.other} {d.ulp:.2g} ({d.where})" for d in session.differences.values()
+    )
+    return (
+        (*notes, f"largest differences in units in the last place: {apart}") if apart else (*notes,)
+    )
+
+
+def _on_devices(primitive: Primitive, session: Session) -> Iterator[str]:
+    """Which CUDA kernels ran, and which did not, and why."""
+    entries = simulated.filed(primitive)
+    why = simulated.available() if entries else ""
+    seen = session.seen.get("devices", [])
+    ran = [e for e in entries if any(e in simulated.entries(call) for call in seen)]
+    others = [e for e in entries if e not in ran]
+    if ran:
+        yield f"checked in the simulator of CUDA, not on a GPU: {_listed(ran)}"
+    if others:
+        yield f"not checked{f', because {why}' if why else ''}: {_listed(others)}"
+
+
+def _listed(entries: Sequence[KernelEntry]) -> str:
+    rest = f" and {len(entries) - _LISTED} more" if len(entries) > _LISTED else ""
+    return ", ".join(f"{e.device} {e.describe()}" for e in entries[:_LISTED]) + rest

@@ -16,6 +16,7 @@ import numpy as np
 from ...attributes import show
 from ...primitive import Primitive
 from ..calls import Array, Call, as_tuple, reference
+from .layouts import CONTIGUOUS
 
 _LONG = 64
 _FILING = {"elementwise_kernel", "raw_kernel", "infer_rule"}
@@ -39,8 +40,10 @@ def program(name: str | None, call: Call | None, primitive: Primitive) -> str:
     info = _info(call)
     lines += info
     given = ", info" if info else ""
+    only = call.layouts[0] if len(call.layouts) == 1 else ()
+    laid = f"layouts={only!r}, " if set(only) - {CONTIGUOUS} else ""
     return "\n".join(
-        [*lines, f"opcheck({_made(subject)}{given}, inputs={told}, checks=({name!r},))"]
+        [*lines, f"opcheck({_made(subject)}{given}, inputs={told}, {laid}checks=({name!r},))"]
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,8 +19,8 @@ from ..gradreport import Finding
 from ..slope import Slope
 from ..tolerance import mismatch, unit_roundoff
 from .accuracy import alike_where_not_finite
+from .layouts import laid_out, named, usual
 from .session import Problem
-from .values import LAYOUTS
 
 
 def graded(call: Call) -> bool:
@@ -157,18 +158,7 @@ def cotangents(call: Call) -> Iterator[Problem]:
     except MinimlError:
         return  # the check of the bprop says why
     yield from _unchanged(slope, douts)
-    for name, lay in LAYOUTS.items():
-        given = tuple(map(lay, douts))
-        wanted = right if name != "broadcast" else _pull(slope, slope.xs, _dense(given))
-        strided = tuple(map(lay, slope.xs)) if name != "broadcast" else slope.xs
-        for what, xs in (("cotangents", slope.xs), ("cotangents and inputs", strided)):
-            wrong = _difference(slope, _pull(slope, xs, given), wanted, given)
-            if wrong is not None:
-                yield Problem(
-                    "strided",
-                    f"{call}: with {name} {what} gradient {wrong} (as for contiguous ones)",
-                    "let every kernel in the bprop follow strides",
-                )
+    yield from _strided(slope, douts, right)
     zero = tuple(np.zeros_like(d) for d in douts)
     for i, g in enumerate(_pull(slope, slope.xs, zero)):
         if g.astype(float64).any() and np.isfinite(right[i].astype(float64)).all():
@@ -177,6 +167,36 @@ def cotangents(call: Call) -> Iterator[Problem]:
                 f"{call}: gradient {i} is not zero for cotangents of zeros; it is {g!r}",
                 "let every term of the bprop have a factor of dout",
             )
+
+
+def _strided(slope: Slope, douts: Arrays, right: Arrays) -> Iterator[Problem]:
+    """Cotangents in other layouts, alone and with the inputs, against contiguous ones."""
+    call = slope.call
+    count = len(call.arrays)
+    every = len(call.arrays) + len(call.inferred)
+    for tried in call.layouts or usual(every, 2):
+        inputs = laid_out(call.arrays, tried[:count])
+        laid = _floats_in(tried[count:], call)
+        given = laid_out(douts, laid)
+        for beside in (False, True):
+            xs = tuple(inputs[i] for i in slope.places) if beside else slope.xs
+            repeated = any(0 in a.strides for a in (*xs, *given))  # then the numbers are others
+            wanted = _pull(slope, _dense(xs), _dense(given)) if repeated else right
+            wrong = _difference(slope, _pull(slope, xs, given), wanted, given)
+            if wrong is not None:
+                what = named(laid, "cotangent")
+                what += f" and {named(tried[:count], 'input')}" if beside else ""
+                yield Problem(
+                    "strided",
+                    f"{call}: with {what} gradient {wrong} (as for contiguous ones)",
+                    "let every kernel in the bprop follow strides",
+                    call=replace(call, layouts=(tried,)),
+                )
+
+
+def _floats_in(layouts: tuple[str, ...], call: Call) -> tuple[str, ...]:
+    """The layouts of outputs that have a cotangent."""
+    return tuple(layout for layout, o in zip(layouts, call.inferred) if is_float(o.dtype))
 
 
 def _pull(slope: Slope, xs: Arrays, douts: Arrays) -> Arrays:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ..calls import Call
 from .report import Severity
+from .stopwatch import Stopwatch
 
 
 class Problem(NamedTuple):
@@ -25,47 +25,80 @@ class Problem(NamedTuple):
     call: Call | None = None
 
 
+class Difference(NamedTuple):
+    """How far two results are apart where both are right: no problem, but worth a line.
+
+    ulp: units in the last place.
+    """
+
+    kernel: str
+    other: str
+    ulp: float
+    where: str
+
+
+Said = Problem | Difference
+
+
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One property. run: the problems of a call. limit: how many calls it sees at most.
+    """One property. run: what there is to say of a call. limit: how many calls it sees at most.
 
     wants: the calls it is made for. Beyond the limit it still sees every dtype, then every rank.
     trusted: where there is an OpInfo, only its samples, because others may leave the domain.
-    enough: after how many calls with problems it stops.
+    enough: after how many calls with problems it stops. share: the part of the budget it may take.
     """
 
     name: str
-    run: Callable[[Call], Iterator[Problem]]
+    run: Callable[[Call], Iterator[Said]]
     limit: int = 80
     wants: Callable[[Call], bool] = lambda call: True
     trusted: bool = False
     enough: int = 1000
+    share: float = 1.0
 
 
 @dataclass
 class Session:
     """What has been found so far: by check and kind, the problem in its smallest call."""
 
-    deadline: float
+    budget: float
+    watch: Stopwatch = field(default_factory=Stopwatch)
     found: dict[tuple[str, str], tuple[Problem, Call]] = field(default_factory=dict)
-    counts: dict[str, int] = field(default_factory=dict)
     unfinished: list[str] = field(default_factory=list)
+    differences: dict[tuple[str, str], Difference] = field(default_factory=dict)
+    seen: dict[str, list[Call]] = field(default_factory=dict)
 
     def run(self, check: Check, calls: Sequence[Call]) -> None:
         """Let a check see calls until it has seen enough or time is up."""
-        chosen = spread([c for c in calls if check.wants(c)])[: check.limit]
         failed = 0
-        for call in chosen:
+        until = min(self.watch.elapsed() + check.share * self.budget, self.budget)
+        for call in chosen(check, calls):
             if failed == check.enough:
                 return
-            if self.late():
+            if self.watch.elapsed() > until:
                 self.unfinished.append(check.name)
                 return
-            self.counts[check.name] = self.counts.get(check.name, 0) + 1
-            seen = problems(check, call)
-            failed += bool(seen)
-            for problem in seen:
-                self.note(check.name, problem, call)
+            self.seen.setdefault(check.name, []).append(call)
+            wrong = 0
+            for said in everything(check, call):
+                if isinstance(said, Problem):
+                    self.note(check.name, said, call)
+                    wrong += 1
+                else:
+                    self.compare(said)
+            failed += wrong > 0
+
+    def compare(self, said: Difference) -> None:
+        """Keep the largest difference between two kernels."""
+        key = said.kernel, said.other
+        if key not in self.differences or said.ulp > self.differences[key].ulp:
+            self.differences[key] = said
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many calls each check saw."""
+        return {name: len(calls) for name, calls in self.seen.items()}
 
     def note(self, name: str, problem: Problem, call: Call) -> None:
         """Keep a problem if it is new, or its call smaller than the one known."""
@@ -79,13 +112,19 @@ class Session:
         """True when a check has found something."""
         return any(check == name for check, _ in self.found)
 
-    def late(self) -> bool:
-        """True when the budget is used up."""
-        return time.monotonic() > self.deadline
+
+def chosen(check: Check, calls: Sequence[Call]) -> list[Call]:
+    """The calls that a check sees."""
+    return spread([c for c in calls if check.wants(c)])[: check.limit]
 
 
 def problems(check: Check, call: Call) -> list[Problem]:
-    """The problems of a call; that the check raised is one too."""
+    """The problems of a call."""
+    return [said for said in everything(check, call) if isinstance(said, Problem)]
+
+
+def everything(check: Check, call: Call) -> list[Said]:
+    """What a check says of a call; that it raised is a problem."""
     try:
         return list(check.run(call))
     except Exception as error:

@@ -2,32 +2,34 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import chain
 
 import numpy as np
 
 from ...dtype import is_float
 from ..calls import Array, Arrays, Call
 from .launches import refused_by_value
+from .layouts import simpler
+from .stopwatch import Stopwatch
 
 _SIMPLE = (1.0, 0.0, 2.0)
 _FEW = 24
 
 
-def smallest(call: Call, shows: Callable[[Call], bool], deadline: float) -> Call:
+def smallest(call: Call, shows: Callable[[Call], bool], seconds: float) -> Call:
     """A call for which `shows` holds, made smaller as long as that is possible and time is left.
 
-    Extents are cut, axes dropped, numbers replaced by 1, 0 and 2. The samples of an OpInfo keep
-    their numbers, because others may leave the domain.
+    Extents are cut, axes dropped, numbers replaced by 1, 0 and 2, layouts made contiguous. The
+    samples of an OpInfo keep their numbers, because others may leave the domain.
     """
-    progress = True
+    watch, progress = Stopwatch(), True
     while progress:
         progress = False
-        for arrays in _smaller(call):
-            if time.monotonic() > deadline:
+        for candidate in chain(map(call.on, _smaller(call)), _plainer(call)):
+            if watch.elapsed() > seconds:
                 return call
-            candidate = call.on(arrays)
             if _valid(candidate) and shows(candidate):
                 call, progress = candidate, True
                 break
@@ -61,6 +63,16 @@ def _smaller(call: Call) -> Iterator[Arrays]:
                 yield (*arrays[:i], np.asarray(a[0]), *arrays[i + 1 :])
     if call.info is None:
         yield from _simpler(arrays)
+
+
+def _plainer(call: Call) -> Iterator[Call]:
+    """The call with one layout that says less."""
+    if len(call.layouts) != 1:
+        return
+    (words,) = call.layouts
+    for i, layout in enumerate(words):
+        for other in simpler(layout):
+            yield replace(call, layouts=((*words[:i], other, *words[i + 1 :]),))
 
 
 def _cut(a: Array, n: int, m: int) -> Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import ml_dtypes
 import numpy as np
@@ -16,12 +17,13 @@ from ...graph.ir import interleave
 from ...infer import infer
 from ..calls import Array, Arrays, Call, reference, wide
 from ..tolerance import mismatch, spread_of, unit_roundoff
-from .accuracy import alike_where_not_finite, degree, scale_of, ulps, where_too_large
+from .accuracy import alike_where_not_finite, degree, largest_ulp, scale_of, ulps, where_too_large
 from .launches import launch, launched
-from .session import Problem
-from .values import LAYOUTS
+from .layouts import CONTIGUOUS, laid_out, named, usual
+from .session import Difference, Problem, Said
 
 _NUDGES = 3
+_STRIDES = "let the kernel follow strides, or begin with np.ascontiguousarray"
 
 
 class Expected:
@@ -90,7 +92,7 @@ def _float64_kernel(call: Call) -> KernelEntry | None:
     return chosen.entry if chosen.cast is None else None
 
 
-def kernels(call: Call) -> Iterator[Problem]:
+def kernels(call: Call) -> Iterator[Said]:
     """Every kernel gives what float64 gives, up to rounding, and what the other kernels give."""
     if not launched(call):
         return
@@ -98,14 +100,15 @@ def kernels(call: Call) -> Iterator[Problem]:
     expected = Expected(call)
     if expected.known:
         for name, outs in results.items():
-            yield from _against(call, expected, name, outs)
+            yield from against(call, expected, name, outs)
     first = next(iter(results), None)
     for name in list(results)[1:]:
         assert first is not None
-        yield from _between(call, name, results[name], first, results[first])
+        yield from between(call, name, results[name], first, results[first])
 
 
-def _against(call: Call, expected: Expected, name: str, outs: Arrays) -> Iterator[Problem]:
+def against(call: Call, expected: Expected, name: str, outs: Arrays) -> Iterator[Said]:
+    """What a kernel gave, beside what it should give."""
     exact = expected.exact()
     if len(outs) != len(exact):
         return
@@ -120,6 +123,8 @@ def _against(call: Call, expected: Expected, name: str, outs: Arrays) -> Iterato
         yield from _small(call, name, i, out, right)
         right = where_too_large(out, right)
         wrong = mismatch(out, right, call.terms, moved)
+        if wrong is None:
+            yield from compared(call, name, expected.source, out, right)
         if wrong is None or (not expected.given and _jumps(expected, i, out, moved)):
             continue
         how = degree(call, out, right)
@@ -165,19 +170,29 @@ def _floats(call: Call) -> set[DType]:
     return {d for d in found if is_float(d)}
 
 
-def _between(call: Call, name: str, outs: Arrays, other: str, others: Arrays) -> Iterator[Problem]:
+def between(call: Call, name: str, outs: Arrays, other: str, others: Arrays) -> Iterator[Said]:
+    """What a kernel gave, beside what another gave."""
     for i, (out, right) in enumerate(zip(outs, others)):
         scale = scale_of(call, right) * (
             unit_roundoff(right.dtype) if is_float(right.dtype) else 0.0
         )
         wrong = mismatch(out, right, call.terms, 4 * scale)
-        if wrong is not None:
+        if wrong is None:
+            yield from compared(call, name, other, out, right)
+        else:
             yield Problem(
                 f"kernels differ {i}",
                 f"{call}: output {i} of the kernel {name} {wrong} (the kernel {other})"
                 f"{ulps(out, right)}",
                 "correct one of the two kernels",
             )
+
+
+def compared(call: Call, name: str, other: str, out: Array, right: Array) -> Iterator[Difference]:
+    """How far two right results are apart, for numbers of ordinary size."""
+    ulp, index = largest_ulp(out, right)
+    if call.smooth and ulp:
+        yield Difference(name, other, ulp, f"{call} at {index}")
 
 
 def _jumps(expected: Expected, i: int, out: Array, moved: Array | float) -> bool:
@@ -200,17 +215,20 @@ def _jumps(expected: Expected, i: int, out: Array, moved: Array | float) -> bool
 def layouts(call: Call) -> Iterator[Problem]:
     """Inputs with any strides give what contiguous ones give."""
     for entry in call.entries() if launched(call) else ():
-        for layout, arrays in _laid_out(call):
+        for tried, words in _tried(call):
+            arrays = laid_out(call.arrays, tried)
             dense = tuple(np.array(a, order="C") for a in arrays)
             wanted = launch(entry, call, dense)
+            shown = replace(call, layouts=(tried,))
             try:
                 came = launch(entry, call, arrays)
             except Exception as error:
                 yield Problem(
-                    f"raises {layout}",
+                    "raises",
                     f"{call}: the kernel {entry.describe()} raises {type(error).__name__}: {error} "
-                    f"on {layout} inputs, which it computes when they are contiguous",
-                    "let the kernel follow strides, or begin with np.ascontiguousarray",
+                    f"on {words}, which it computes when they are contiguous",
+                    _STRIDES,
+                    call=shown,
                 )
                 continue
             for i, (out, right) in enumerate(zip(came, wanted)):
@@ -221,18 +239,20 @@ def layouts(call: Call) -> Iterator[Problem]:
                 if wrong is not None:
                     yield Problem(
                         "strides",
-                        f"{call}: output {i} of the kernel {entry.describe()} on {layout} inputs "
+                        f"{call}: output {i} of the kernel {entry.describe()} on {words} "
                         f"{wrong} (as for contiguous inputs)",
-                        "let the kernel follow strides, or begin with np.ascontiguousarray",
+                        _STRIDES,
+                        call=shown,
                     )
 
 
-def _laid_out(call: Call) -> Iterator[tuple[str, Arrays]]:
-    """The inputs in each layout together, then one input alone."""
-    for name, lay in LAYOUTS.items():
-        yield name, tuple(map(lay, call.arrays))
-    if len(call.arrays) > 1:
-        for i in range(len(call.arrays)):
-            arrays = list(call.arrays)
-            arrays[i] = LAYOUTS["sliced"](arrays[i])
-            yield f"sliced (input {i})", tuple(arrays)
+def _tried(call: Call) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Layouts of the inputs, and what to call such inputs: the call's own, or usual ones, for all
+    inputs together, then for one input alone."""
+    count = len(call.arrays)
+    alone = [
+        tuple("sliced" if i == k else CONTIGUOUS for i in range(count))
+        for k in range(count if count > 1 else 0)
+    ]
+    for tried in call.layouts or (*usual(count), *alone):
+        yield tried, named(tried[:count], "input")

@@ -32,7 +32,7 @@ def attributes(call: Call) -> Iterator[Problem]:
         )
         return
     yield from _copied(primitive, call)
-    for other in _others(primitive):
+    for other in others(primitive):
         yield from _copied(other, Call(other, call.arrays, call.consts))
         yield from _told_apart(primitive, other)
         if compilable(call):
@@ -83,7 +83,7 @@ def _importable(cls: type) -> bool:
     return getattr(module, cls.__qualname__, None) is cls
 
 
-def _others(primitive: Primitive) -> Iterator[Primitive]:
+def others(primitive: Primitive) -> Iterator[Primitive]:
     """The primitive with one attribute changed, for each that has other values."""
     for name, value in primitive.attributes.items():
         changed = _changed(value)

@@ -1,4 +1,4 @@
-"""Numbers for drawn inputs, and the ways in which an array can lie in memory."""
+"""Numbers for drawn inputs."""
 
 from __future__ import annotations
 
@@ -88,47 +88,4 @@ _FLOATS: dict[str, Callable[[np.random.Generator, Shape, DType], Array]] = {
     "tiny": _tiny,
     "large": _large,
     "huge": _huge,
-}
-
-
-def fortran(a: Array) -> Array:
-    """The first axis varies fastest."""
-    return np.array(a, order="F")
-
-
-def reversed_(a: Array) -> Array:
-    """Negative strides along every axis."""
-    return np.asarray(np.flip(np.flip(a).copy()))
-
-
-def sliced(a: Array) -> Array:
-    """Every other element of a larger array along each axis, which begins at an odd place."""
-    if a.ndim == 0:
-        return np.asarray(np.stack([a, a])[1, ...])
-    large = np.zeros([2 * n + 1 for n in a.shape], a.dtype)
-    view = large[tuple(slice(1, None, 2) for _ in a.shape)]
-    view[...] = a
-    return view
-
-
-def offset(a: Array) -> Array:
-    """Dense, but not at the beginning of its memory."""
-    flat = np.zeros(a.size + 3, a.dtype)
-    flat[3:] = a.reshape(-1)
-    return flat[3:].reshape(a.shape)
-
-
-def broadcast(a: Array) -> Array:
-    """The first entry along the first axis of floats, repeated by a stride of 0."""
-    if not is_float(a.dtype) or a.ndim == 0 or a.size == 0:
-        return a
-    return np.asarray(np.broadcast_to(a[:1].copy(), a.shape))
-
-
-LAYOUTS: dict[str, Callable[[Array], Array]] = {
-    "Fortran-ordered": fortran,
-    "reversed": reversed_,
-    "sliced": sliced,
-    "offset": offset,
-    "broadcast": broadcast,
 }

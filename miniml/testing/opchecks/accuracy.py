@@ -73,15 +73,21 @@ def scale_of(call: Call, right: Array) -> float:
 
 def ulps(out: Array, right: Array) -> str:
     """The largest difference in units in the last place, and where, as the end of a sentence."""
+    ulp, index = largest_ulp(out, right)
+    return f"; largest difference {ulp:.3g} ulp at {index}" if ulp else ""
+
+
+def largest_ulp(out: Array, right: Array) -> tuple[float, list[int]]:
+    """The largest difference in units in the last place, and where; 0 for what are no floats."""
     if not is_float(out.dtype) or out.shape != right.shape or not out.size:
-        return ""
+        return 0.0, []
     with np.errstate(all="ignore"):
         rounded = np.abs(right.astype(float64))
         limits = ml_dtypes.finfo(out.dtype)  # type: ignore[no-untyped-call]
         exponent = np.floor(np.log2(np.maximum(rounded, float(limits.tiny))))
-        units = np.abs(out.astype(float64) - right) / (2.0**exponent * float(limits.eps))
+        units = np.abs(out.astype(float64) - right.astype(float64)) / (
+            2.0**exponent * float(limits.eps)
+        )
     units = np.where(np.isfinite(units), units, 0.0)
-    if not units.max():
-        return ""
     index = [int(n) for n in np.unravel_index(int(np.argmax(units)), units.shape)]
-    return f"; largest difference {units.max():.3g} ulp at {index}"
+    return float(units.max()), index

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import chain
 from math import prod
 from typing import Any
 
@@ -18,18 +19,25 @@ from ...errors import MinimlError
 from ...primitive import Primitive
 from ..calls import Array, Call, call_of, dtypes_of
 from ..opinfo import OpInfo
+from . import layouts
+from .chance import Choices, explore
+from .launches import launched
 from .shapes import Pattern, Shapes, accepts, extents, survey, symbols, why_refused
 from .values import KINDS, SMOOTH, draw
 
 Dtypes = tuple[DType, ...]
-Surveys = dict[Dtypes, list[tuple[Pattern, tuple[int, ...]]]]
+Keep = Callable[[Call], bool]
+Patterns = list[tuple[Pattern, tuple[int, ...]]]
+Surveys = dict[Dtypes, Patterns]
 
 ENOUGH = 20
-_EXTENTS = (1, 2, 3, 4, 0, 5, 7)
+_EXTENTS = (1, 2, 3, 4, 0, 5, 7, 2)  # as many as bits can say
 _LONG = (67, 300, 1031, 2050)
 _LARGEST = 2**14  # elements of one array
 _MODERATE = 512
 _PLAIN = 24
+_FEW = 4
+_MIXED = 2  # layouts that Hypothesis chooses for a call
 
 
 def signatures(primitive: Primitive) -> list[Dtypes]:
@@ -54,7 +62,7 @@ def _known(dtype: DType | None) -> str | None:
     )  # `None in` dtypes: NumPy calls float64 == None true
 
 
-def drawn(primitive: Primitive, seed: int | None, keep: Callable[[Call], bool]) -> list[Call]:
+def drawn(primitive: Primitive, seed: int | None, keep: Keep) -> list[Call]:
     """Calls of a primitive that its rules accept and `keep` does not turn away, simple ones first.
 
     Shapes come from what the shape rule accepts, dtypes from the kernel table, numbers from
@@ -65,90 +73,122 @@ def drawn(primitive: Primitive, seed: int | None, keep: Callable[[Call], bool]) 
     surveys = {dtypes: survey(primitive, dtypes) for dtypes in _representatives(table)}
     found = list(_plain(primitive, surveys, seed or 0, keep))
     found += _random(primitive, surveys, seed, keep)
-    return found + list(_completed(primitive, found, seed or 0, keep))
+    return found + list(_completed(primitive, found, surveys, seed or 0, keep))
 
 
-def _plain(
-    primitive: Primitive, surveys: Surveys, seed: int, keep: Callable[[Call], bool]
-) -> Iterator[Call]:
-    """Calls with the patterns that the survey found, their extents all different."""
+def _plain(primitive: Primitive, surveys: Surveys, seed: int, keep: Keep) -> Iterator[Call]:
+    """Calls with the patterns that the survey found, their extents all different, then with one
+    extent 0."""
     if primitive.const_inputs:
         return
     for dtypes, patterns in surveys.items():
         step = max(1, len(patterns) // _PLAIN)
-        for number, (pattern, known) in enumerate(patterns[::step]):
-            shapes = extents(pattern, known)
+        wanted = [extents(pattern, known) for pattern, known in patterns[::step]]
+        wanted += list(_empty(patterns))
+        for number, shapes in enumerate(wanted):
             if max(map(prod, shapes), default=0) > _MODERATE:
                 continue
             arrays = _numbers("ordinary", shapes, dtypes, seed + 31 * number)
             call = Call(primitive, arrays)
-            if keep(call):
-                yield call
-
-
-def _completed(
-    primitive: Primitive, found: list[Call], seed: int, keep: Callable[[Call], bool]
-) -> Iterator[Call]:
-    """Calls in every dtype, for floats with every kind of number."""
-    small = [c for c in found if c.arrays and all(1 <= a.size <= 64 for a in c.arrays)]
-    several = [c for c in small if any(a.size > 1 for a in c.arrays)] or small
-    for number, dtypes in enumerate(signatures(primitive)):
-        shaped = [c for c in several if len(c.arrays) == len(dtypes)]
-        floats = any(map(is_float, dtypes))
-        for k, kind in enumerate(KINDS if floats else ("ordinary", "huge")) if shaped else ():
-            like = shaped[(number * len(KINDS) + k) % len(shaped)]
-            shapes = tuple(a.shape for a in like.arrays)
-            arrays = _numbers(kind, shapes, dtypes, seed + 97 * number + 7 * k)
-            call = Call(primitive, arrays, smooth=kind in SMOOTH)
             if accepts(primitive, shapes, dtypes) and keep(call):
                 yield call
 
 
+def _empty(patterns: Patterns) -> Iterator[Shapes]:
+    """Small shapes with each extent in turn 0: sums of nothing, and nothing to sum."""
+    for pattern, known in [p for p in patterns if p[1]][:_FEW]:
+        for place in range(len(known)):
+            yield extents(pattern, (*known[:place], 0, *known[place + 1 :]))
+
+
+def _completed(
+    primitive: Primitive, found: list[Call], surveys: Surveys, seed: int, keep: Keep
+) -> Iterator[Call]:
+    """Calls in every dtype: with every kind of number, with nothing or 0-d, with long axes."""
+    small = [c for c in found if c.arrays and all(1 <= a.size <= 64 for a in c.arrays)]
+    several = [c for c in small if any(a.size > 1 for a in c.arrays)] or small
+    bare = [c for c in found if any(a.ndim == 0 for a in c.arrays)]
+    empty = [c for c in found if any(a.size == 0 for a in c.arrays) and launched(c)]
+    for number, dtypes in enumerate(signatures(primitive)):
+        shaped, *odd = (
+            [shapes_of(c) for c in calls if len(c.arrays) == len(dtypes)]
+            for calls in (several, bare, empty)
+        )
+        kinds = KINDS if any(map(is_float, dtypes)) else ("ordinary", "huge")
+        wanted = [
+            (kind, shaped[(number * len(KINDS) + k) % len(shaped)])
+            for k, kind in enumerate(kinds if shaped else ())
+        ]
+        wanted += [("ordinary", shapes[number % len(shapes)]) for shapes in odd if shapes]
+        patterns = surveys.get(_like(dtypes, surveys), [])
+        wanted += [("ordinary", shapes) for shapes in _long(patterns, number) if shaped]
+        for k, (kind, shapes) in enumerate(wanted):
+            arrays = _numbers(kind, shapes, dtypes, seed + 97 * number + 7 * k)
+            call = Call(primitive, arrays, smooth=kind in SMOOTH)
+            if accepts(primitive, shapes, dtypes) and not _too_large(call) and keep(call):
+                yield call
+
+
+def _too_large(call: Call) -> bool:
+    """True where an output has more elements than any check has time for."""
+    return max((o.size for o in call.inferred), default=0) > _LARGEST
+
+
+def shapes_of(call: Call) -> Shapes:
+    """The shapes of the inputs."""
+    return tuple(a.shape for a in call.arrays)
+
+
+def _long(patterns: Patterns, number: int) -> Iterator[Shapes]:
+    """Shapes with one axis longer than a block of threads, no multiple of one."""
+    for k, extent in enumerate(_LONG[1:3]):
+        found = []
+        for pattern, known in patterns:
+            place = number % max(len(known), 1)
+            shapes = extents(pattern, (*known[:place], extent, *known[place + 1 :]))
+            if extent in chain(*shapes) and max(map(prod, shapes)) <= 8 * extent:
+                found.append(shapes)
+        if found:
+            yield found[(number + k) % min(len(found), _FEW)]
+
+
 def _numbers(kind: str, shapes: Shapes, dtypes: Dtypes, seed: int) -> tuple[Array, ...]:
-    """Arrays of one kind; of the kinds at the ends of a dtype's range only one of them is."""
+    """Arrays of one kind; of kinds at the ends of a dtype's range only one of the largest is."""
     floats = any(map(is_float, dtypes))
     extreme = kind in ("tiny", "huge") and floats
+    sizes = list(map(prod, shapes))
+    largest = [i for i, size in enumerate(sizes) if size == max(sizes)]
+    alone = largest[seed % len(largest)] if largest else 0
     return tuple(
-        draw("ordinary" if extreme and i != seed % len(shapes) else kind, s, d, seed + i, floats)
+        draw("ordinary" if extreme and i != alone else kind, s, d, seed + i, floats)
         for i, (s, d) in enumerate(zip(shapes, dtypes))
     )
 
 
-def _random(
-    primitive: Primitive, surveys: Surveys, seed: int | None, keep: Callable[[Call], bool]
-) -> list[Call]:
-    import hypothesis
-    from hypothesis import strategies as st
-
+def _random(primitive: Primitive, surveys: Surveys, seed: int | None, keep: Keep) -> list[Call]:
+    """Calls that Hypothesis chooses: dtypes, shapes, kinds of numbers, layouts."""
     usable = [d for d in signatures(primitive) if surveys.get(_like(d, surveys))]
     if primitive.const_inputs or not usable:
         return []
     examples = min(40 + 6 * len(usable), 100) if usable[0] else 1
     found: list[Call] = []
 
-    def body(data: Any) -> None:
-        dtypes = usable[data.draw(st.integers(0, len(usable) - 1))]
-        patterns = surveys[_like(dtypes, surveys)]
-        shapes = _shapes(data, st, primitive, patterns, dtypes)
-        kind = data.draw(st.sampled_from(KINDS))
-        chosen = data.draw(st.integers(0, 2**20))
+    def body(choices: Choices) -> None:
+        dtypes = choices.of(usable)
+        shapes = _shapes(choices, primitive, surveys[_like(dtypes, surveys)], dtypes)
+        kind = choices.of(KINDS)
+        chosen = choices.below(2**12)
         if shapes is None:
             return
         arrays = _numbers(kind, shapes, dtypes, chosen)
         call = Call(primitive, arrays, smooth=kind in SMOOTH)
-        if max((o.size for o in call.inferred), default=0) <= _LARGEST and keep(call):
-            found.append(call)
+        if _too_large(call) or not keep(call):
+            return
+        ranks = [len(s) for s in shapes] + [len(o.shape) for o in call.inferred]
+        mixed = tuple(layouts.drawn(choices, ranks) for _ in range(_MIXED))
+        found.append(replace(call, layouts=(*mixed, *layouts.usual(len(ranks), 1))))
 
-    settings = hypothesis.settings(
-        max_examples=examples,
-        database=None,
-        deadline=None,
-        derandomize=seed is None,
-        phases=(hypothesis.Phase.generate,),
-        suppress_health_check=list(hypothesis.HealthCheck),
-    )
-    test = settings(hypothesis.given(st.data())(body))
-    (test if seed is None else hypothesis.seed(seed)(test))()
+    explore(body, examples, seed)
     return found
 
 
@@ -165,35 +205,34 @@ def _like(dtypes: Dtypes, surveys: dict[Dtypes, Any]) -> Dtypes:
 
 
 def _shapes(
-    data: Any,
-    st: Any,
+    choices: Choices,
     primitive: Primitive,
-    patterns: list[tuple[Pattern, tuple[int, ...]]],
+    patterns: Patterns,
     dtypes: Dtypes,
 ) -> Shapes | None:
     """Shapes of a pattern that the rules accept; None where four tries find none."""
-    pattern, known = patterns[data.draw(st.integers(0, len(patterns) - 1))]
+    pattern, known = choices.of(patterns)
     count = symbols(pattern)
     for _ in range(4):
-        values = [data.draw(st.sampled_from(_EXTENTS)) for _ in range(count)]
-        if count and data.draw(st.integers(0, 11)) == 11:
+        values = [choices.of(_EXTENTS) for _ in range(count)]
+        if count and choices.below(16) == 0:
             values = [1] * count
-            values[data.draw(st.integers(0, count - 1))] = data.draw(st.sampled_from(_LONG))
+            values[choices.below(count)] = choices.of(_LONG)
         shapes = extents(pattern, values)
-        if len(dtypes) > 1 and data.draw(st.integers(0, 4)) == 4:
-            shapes = _stretched(data, st, shapes)
+        if len(dtypes) > 1 and choices.below(4) == 0:
+            shapes = _stretched(choices, shapes)
         if max(map(prod, shapes), default=0) <= _LARGEST and accepts(primitive, shapes, dtypes):
             return shapes
     shapes = extents(pattern, known)
     return shapes if accepts(primitive, shapes, dtypes) else None
 
 
-def _stretched(data: Any, st: Any, shapes: Shapes) -> Shapes:
+def _stretched(choices: Choices, shapes: Shapes) -> Shapes:
     """One axis of one input made 1, which others are then broadcast against."""
-    i = data.draw(st.integers(0, len(shapes) - 1))
+    i = choices.below(len(shapes))
     if not shapes[i]:
         return shapes
-    axis = data.draw(st.integers(0, len(shapes[i]) - 1))
+    axis = choices.below(len(shapes[i]))
     thin = tuple(1 if a == axis else n for a, n in enumerate(shapes[i]))
     return (*shapes[:i], thin, *shapes[i + 1 :])
 

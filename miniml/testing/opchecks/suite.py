@@ -5,6 +5,7 @@ from __future__ import annotations
 from ...dtype import is_float
 from ..calls import Call
 from .checks_attributes import attributes
+from .checks_devices import devices, on_devices
 from .checks_gradients import bprop, cotangents, graded, gradient, has_bprop, in_float64, narrow
 from .checks_kernels import kernels, layouts
 from .checks_memory import memory, repeat
@@ -53,8 +54,9 @@ REST = (
     Check("memory", memory, 80),
     Check("repeat", repeat, 80),
     Check("kernels", kernels, 200, trusted=True),
-    Check("layouts", layouts, 60),
+    Check("layouts", layouts, 100),
     Check("special", special, 24, _floats, trusted=True),
+    Check("devices", devices, 60, on_devices, trusted=True, enough=12, share=0.35),
     Check("infer_value", infer_value, 40, _known),
     Check("batching", batching, 40, batched),
     Check("attributes", attributes, 6),

@@ -45,7 +45,7 @@ def _filled(call: Call, entry: KernelEntry, first: Arrays) -> Iterator[Problem]:
     third = launch(entry, call, None, 0xA5)
     for i, (one, two, three) in enumerate(zip(first, second, third)):
         if one.tobytes() != two.tobytes() and one.tobytes() == three.tobytes():
-            differs = _differs(one, two)
+            differs = unlike(one, two)
             index = [int(n) for n in np.argwhere(differs)[0]]
             yield Problem(
                 f"output {i}",
@@ -56,7 +56,7 @@ def _filled(call: Call, entry: KernelEntry, first: Arrays) -> Iterator[Problem]:
             )
 
 
-def _differs(one: Array, two: Array) -> Array:
+def unlike(one: Array, two: Array) -> Array:
     """Where two arrays differ in bits."""
     width = one.dtype.itemsize
     bits = [
@@ -115,7 +115,7 @@ def repeat(call: Call) -> Iterator[Problem]:
 def _spread(one: Array, two: Array) -> str:
     if one.shape != two.shape:
         return f"has shape {two.shape}, at first {one.shape}"
-    differs = _differs(one, two)
+    differs = unlike(one, two)
     if not is_float(one.dtype):
         index = tuple(int(n) for n in np.argwhere(differs)[0])
         count = int(differs.sum())

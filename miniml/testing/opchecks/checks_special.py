@@ -23,14 +23,14 @@ def special(call: Call) -> Iterator[Problem]:
     """What is not a number stays one, and infinities are not replaced by numbers."""
     if not launched(call) or (call.info is not None and call.info.nan == "handled"):
         return
-    for other, what in _specials(call):
+    for other, what in specials(call):
         for entry in other.entries():
             yield from _lost(other, what, entry)
 
 
-def _specials(call: Call) -> Iterator[tuple[Call, str]]:
-    """The call with one special number in it, at the ends and in the middle of each input; the
-    call itself if it has one already."""
+def specials(call: Call, places: int = 3) -> Iterator[tuple[Call, str]]:
+    """The call with one special number in it, at the ends and in the middle of each input (or at
+    fewer places); the call itself if it has one already."""
     floats = [i for i, a in enumerate(call.arrays) if is_float(a.dtype) and a.size]
     strange = [i for i in floats if not np.isfinite(call.arrays[i].astype(float64)).all()]
     if strange:
@@ -40,7 +40,7 @@ def _specials(call: Call) -> Iterator[tuple[Call, str]]:
         return
     for i in floats:
         array = call.arrays[i]
-        for place in sorted({0, array.size // 2, array.size - 1}):
+        for place in sorted({0, array.size // 2, array.size - 1})[:places]:
             for name, value in _SPECIAL.items():
                 changed = array.copy()
                 changed.reshape(-1)[place] = value
