@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ..calls import Call
+from ..clock import lasting_until
 from .report import Severity
 from .stopwatch import Stopwatch
 
@@ -80,14 +81,25 @@ class Session:
                 self.unfinished.append(check.name)
                 return
             self.seen.setdefault(check.name, []).append(call)
-            wrong = 0
+            failed += self._look(check, call)
+            if self._late():
+                self.unfinished.append(check.name)  # this call may have been cut short
+                return
+
+    def _look(self, check: Check, call: Call) -> bool:
+        """Let a check see one call, for as long as the budget lasts; True if it has a problem."""
+        wrong = 0
+        with lasting_until(self._late):
             for said in everything(check, call):
                 if isinstance(said, Problem):
                     self.note(check.name, said, call)
                     wrong += 1
                 else:
                     self.compare(said)
-            failed += wrong > 0
+        return wrong > 0
+
+    def _late(self) -> bool:
+        return self.watch.elapsed() > self.budget
 
     def compare(self, said: Difference) -> None:
         """Keep the largest difference between two kernels."""

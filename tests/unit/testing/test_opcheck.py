@@ -182,6 +182,23 @@ def test_the_same_is_drawn_unless_a_seed_says_otherwise():
     assert len(set(seen)) == 3
 
 
+def test_a_budget_ends_a_gradient_check_that_has_begun():
+    calls = []
+
+    def slow(x, *, alpha, out):
+        calls.append(1)
+        end = time.process_time() + 0.01
+        while time.process_time() < end:
+            pass
+        np.add(x, np.sin(alpha * x) ** 2 / alpha, out=out)
+
+    with plant(slow) as snake:
+        given = (np.array([0.3, 2.0]),)
+        report = opcheck(snake, budget=0.2, inputs=given, checks=["gradient"])
+    assert len(calls) < 60
+    assert any("budget was used up in gradient" in n for n in report.notes)
+
+
 def test_a_budget_ends_it_and_says_where():
     def slow(x, *, alpha, out):
         time.sleep(0.01)
