@@ -22,10 +22,10 @@ class Finding:
     verdict: "wrong", "kink" (a valid subgradient, accepted), "too near a kink" or "cannot judge".
     order: of the derivative. argnum, path: the argument, and the way to the leaf inside it; None
     and the weight's name for a weight. From order 2 on, arguments after the function's own are
-    cotangents, which `argument` names. index:
-    of the element, None where the whole argument is meant. analytic, numeric, error_bar: the
-    gradient at that element and the interval numeric +- error_bar that differences give. left,
-    right: one-sided slopes, where they were measured. diagnosis: what it looks like, in words.
+    cotangents, which `argument` names. index: of the element, None where the whole argument is
+    meant. analytic, numeric, error_bar: the gradient at that element and the interval numeric +-
+    error_bar that differences give. left, right: one-sided slopes, where they were measured.
+    diagnosis: what it looks like, in words.
     """
 
     verdict: str
