@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ..calls import Call
+from ..clock import lasting_until
 from .report import Severity
 from .stopwatch import Stopwatch
 
@@ -80,8 +81,10 @@ class Session:
                 self.unfinished.append(check.name)
                 return
             self.seen.setdefault(check.name, []).append(call)
+            with lasting_until(lambda: self.watch.elapsed() > until):
+                told = everything(check, call)
             wrong = 0
-            for said in everything(check, call):
+            for said in told:
                 if isinstance(said, Problem):
                     self.note(check.name, said, call)
                     wrong += 1
