@@ -73,33 +73,30 @@ class Session:
     def run(self, check: Check, calls: Sequence[Call]) -> None:
         """Let a check see calls until it has seen enough or time is up."""
         failed = 0
-        until = min(self.watch.elapsed() + check.share * self.budget, self.budget)
+        end = min(self.watch.elapsed() + check.share * self.budget, self.budget)
         for call in chosen(check, calls):
             if failed == check.enough:
                 return
-            if self.watch.elapsed() > until:
+            if not self._late(end):
+                self.seen.setdefault(check.name, []).append(call)
+                failed += self._look(check, call, end)
+            if self._late(end):  # the call may have been cut short
                 self.unfinished.append(check.name)
                 return
-            self.seen.setdefault(check.name, []).append(call)
-            failed += self._look(check, call)
-            if self._late():
-                self.unfinished.append(check.name)  # this call may have been cut short
-                return
 
-    def _look(self, check: Check, call: Call) -> bool:
-        """Let a check see one call, for as long as the budget lasts; True if it has a problem."""
-        wrong = 0
-        with lasting_until(self._late):
-            for said in everything(check, call):
-                if isinstance(said, Problem):
-                    self.note(check.name, said, call)
-                    wrong += 1
-                else:
-                    self.compare(said)
-        return wrong > 0
+    def _look(self, check: Check, call: Call, end: float) -> bool:
+        """Let a check see one call, until `end` of the watch; True if it has a problem."""
+        with lasting_until(lambda: self._late(end)):
+            told = everything(check, call)
+        for said in told:
+            if isinstance(said, Problem):
+                self.note(check.name, said, call)
+            else:
+                self.compare(said)
+        return any(isinstance(said, Problem) for said in told)
 
-    def _late(self) -> bool:
-        return self.watch.elapsed() > self.budget
+    def _late(self, end: float) -> bool:
+        return self.watch.elapsed() > end
 
     def compare(self, said: Difference) -> None:
         """Keep the largest difference between two kernels."""

@@ -10,6 +10,7 @@ import numpy as np
 
 from ...dtype import is_float
 from ..calls import Array, Arrays, Call
+from ..clock import lasting_until
 from .launches import refused_by_value
 from .layouts import simpler
 from .stopwatch import Stopwatch
@@ -30,7 +31,9 @@ def smallest(call: Call, shows: Callable[[Call], bool], seconds: float) -> Call:
         for candidate in chain(map(call.on, _smaller(call)), _plainer(call)):
             if watch.elapsed() > seconds:
                 return call
-            if _valid(candidate) and shows(candidate):
+            with lasting_until(lambda: watch.elapsed() > seconds):
+                smaller = _valid(candidate) and shows(candidate)
+            if smaller:
                 call, progress = candidate, True
                 break
     return call
