@@ -70,3 +70,12 @@ def test_arrays_are_turned_by_tiles(on_device, shape, dtype, schedule):
         for axes in (range(x.ndim)[::-1], (*range(1, x.ndim), 0), (1, 0, *range(2, x.ndim))):
             turned = ops.transpose(ml.Tensor(x), tuple(axes))
             assert np.array_equal(turned.reshape(-1).asnumpy(), x.transpose(tuple(axes)).ravel())
+
+
+@pytest.mark.parametrize("dtype", ["b", "e", "d"])
+@pytest.mark.parametrize("n", [1, 15, 16, 17, 300])
+def test_zeros_are_filled_in(on_device, dtype, n):
+    """The gradient of a slice is zeros, of which a part is overwritten."""
+    x = integers(n, dtype=dtype)
+    slice_grad = ops.SliceGrad((n + 40,), (3,), (3 + n,), (1,))
+    assert np.array_equal(slice_grad(ml.Tensor(x)).asnumpy(), np.pad(x, (3, 37)))

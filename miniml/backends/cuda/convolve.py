@@ -124,14 +124,16 @@ template <int M, int N> __device__ __forceinline__ void tile(
     }
   }
 }
-#define TILED(NAME, M, N)                                                                       \
-  extern "C" __global__ void __launch_bounds__(256, 2) NAME(                                    \
-      const T* left, const T* images, T* out, C* parts, Window s, Product p, long long tiles) { \
-    for (long long g = blockIdx.x; g < tiles; g += gridDim.x)                                   \
-      tile<M, N>(left, images, out, parts, s, p, g);                                            \
-  }
-TILED(tiles_64, 64, 64)
-TILED(tiles_32, 32, 128)
+extern "C" __global__ void __launch_bounds__(256, 2) tiles_64(
+    const T* left, const T* images, T* out, C* parts, Window s, Product p, long long tiles) {
+  for (long long g = blockIdx.x; g < tiles; g += gridDim.x)
+    tile<64, 64>(left, images, out, parts, s, p, g);
+}
+extern "C" __global__ void __launch_bounds__(256, 2) tiles_32(
+    const T* left, const T* images, T* out, C* parts, Window s, Product p, long long tiles) {
+  for (long long g = blockIdx.x; g < tiles; g += gridDim.x)
+    tile<32, 128>(left, images, out, parts, s, p, g);
+}
 extern "C" __global__ void sum_parts(const C* parts, T* out, Product p) {
   const long long step = (long long)gridDim.x * blockDim.x;
   for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < p.size; i += step) {

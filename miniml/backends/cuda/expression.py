@@ -52,9 +52,10 @@ class Elementwise(Kernel):
 
 
 def pack_width(entry: KernelEntry) -> int:
-    """How many elements of an expression's widest array fill 16 bytes, what a thread moves best."""
+    """How many elements of an expression's widest array fill 16 bytes, what a thread moves best;
+    8 at most, because compilers write each of them out."""
     s = entry.signature
-    return 16 // max(d.itemsize for d in (*s.inputs, *s.outputs) if d is not None)
+    return min(8, 16 // max(d.itemsize for d in (*s.inputs, *s.outputs) if d is not None))
 
 
 def kernel_name(entry: KernelEntry) -> str:
@@ -155,11 +156,11 @@ def kernel_text(entry: KernelEntry) -> str:
         f'extern "C" __global__ void {name}({", ".join([*given, "long long packs, long long n"])}) '
         "{\n  const long long step = (long long)gridDim.x * blockDim.x;\n"
         "  const long long first = (long long)blockIdx.x * blockDim.x + threadIdx.x;\n"
-        "  for (long long p = first; p < packs; p += step) {\n"
+        "#pragma unroll 1\n  for (long long p = first; p < packs; p += step) {\n"
         f"{place.format(f'p * {width}')}{packs}    Pack<{result}, {width}> made;\n"
         f"#pragma unroll\n    for (int v = 0; v < {width}; ++v) made.at[v] = {each};\n"
         f"    *(Pack<{result}, {width}>*)(out + p * {width}) = made;\n  }}\n"
-        f"  for (long long i = packs * {width} + first; i < n; i += step) {{\n"
+        f"#pragma unroll 1\n  for (long long i = packs * {width} + first; i < n; i += step) {{\n"
         f"{place.format('i')}    out[i] = {one};\n  }}\n}}\n"
     )
 

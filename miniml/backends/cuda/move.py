@@ -51,10 +51,13 @@ extern "C" __global__ void turn(const E* x, E* out, Layout<2> where, Turn s) {
     __syncthreads();
   }
 }
-extern "C" __global__ void fill(E* out, E value, long long n) {
+extern "C" __global__ void fill(E* out, E value, long long packs, long long n) {
   const long long step = (long long)gridDim.x * blockDim.x;
-  for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step)
-    out[i] = value;
+  const long long first = (long long)blockIdx.x * blockDim.x + threadIdx.x;
+  Pack<E, @WIDTH@> all;
+  for (int v = 0; v < @WIDTH@; ++v) all.at[v] = value;
+  for (long long p = first; p < packs; p += step) *(Pack<E, @WIDTH@>*)(out + p * @WIDTH@) = all;
+  for (long long i = packs * @WIDTH@ + first; i < n; i += step) out[i] = value;
 }
 """
 TURN = np.dtype([(f, np.int64) for f in "a b x_step out_step tiles_a tiles_b batch".split()])
@@ -124,4 +127,7 @@ def fill(target: DeviceArray, value: Any) -> None:
         bits = carrier(target.dtype.itemsize)
         function = target.device.compiler.function(text(bits.itemsize), "fill")
         size, number = target.size, np.asarray(value).astype(target.dtype).view(bits)[()]
-        function(*spread(size), (target.flat.view(bits), number, np.int64(size)))
+        width = 16 // bits.itemsize
+        count = 0 if target.offset % 16 else size // width
+        args = (target.flat.view(bits), number, np.int64(count), np.int64(size))
+        function(*spread(size, max(width, 4)), args)

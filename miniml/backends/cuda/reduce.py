@@ -18,6 +18,7 @@ from .rows import GROUPS, accumulator, grid_for, lanes_for, parts, places
 from .source import C_TYPES, computed_in, prelude
 
 Shape = tuple[int, ...]
+PACK = 16  # bytes that a thread loads at once
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,7 @@ template <bool ONE_STEP> __device__ __forceinline__ Op::A taken(
   Op::A a = Op::identity();
   if (packed && begin < end) {
     const long long rest = end - (end - begin) % @WIDTH@;
-#pragma unroll @UNROLL@
+#pragma unroll (ONE_STEP ? 2 : 1)
     for (long long i = begin + @WIDTH@ * lane; i < rest; i += @WIDTH@ * lanes) {
       typedef Pack<IN, @WIDTH@> Taken;
       const Taken pack = *(const Taken*)(x + (ONE_STEP ? i : placed<false>(over, i)));
@@ -122,7 +123,7 @@ template <bool ONE_STEP> __device__ __forceinline__ Op::A taken(
     }
     begin = rest;
   }
-#pragma unroll 4
+#pragma unroll (ONE_STEP ? 4 : 1)
   for (long long i = begin + lane; i < end; i += lanes)
     a = Op::combine(a, Op::element(load(x[placed<ONE_STEP>(over, i)]), i));
   return a;
@@ -175,7 +176,7 @@ class Reduce(Kernel):
         kept = tuple(i for i in range(len(shape)) if i not in axes)
         outer, n = prod(shape[i] for i in kept), prod(shape[i] for i in axes)
         self.where = places(shape, kept), places(shape, axes)
-        self.width = packable(*self.where, n, outer, 16 // dtype.itemsize)
+        self.width = packable(*self.where, n, outer, PACK // dtype.itemsize)
         neighbours = prod(shape[max(axes, default=-1) + 1 :])
         self.lanes = 1 if neighbours >= 8 else lanes_for(n, neighbours)
         self.split = parts(outer, n, self.lanes)
@@ -238,8 +239,7 @@ def reduction_text(row: Row, dtype: DType, out: DType) -> str:
     )
     macros = f"#define LOWEST {low}\n#define HIGHEST {high}\n"
     pad = ("0",) if len(row.identity) == 1 else ()
-    width = 16 // dtype.itemsize
-    text = _TEXT.replace("@WIDTH@", str(width)).replace("@UNROLL@", "4" if width <= 4 else "2")
+    text = _TEXT.replace("@WIDTH@", str(PACK // dtype.itemsize))
     for slot, texts in (
         ("@IDENTITY@", row.identity), ("@ELEMENT@", row.element), ("@COMBINE@", row.combine)
     ):  # fmt: skip

@@ -28,9 +28,7 @@ struct Window {
 };
 """
 
-CONV = (
-    HEAD
-    + r"""
+CONV = r"""
 extern "C" __global__ void conv2d(const T* x, const T* w, T* out, Window s) {
   const long long step = (long long)gridDim.x * blockDim.x, size = s.n * s.o * s.oh * s.ow;
   const long long inner = s.c / s.groups, outer = s.o / s.groups;
@@ -55,11 +53,8 @@ extern "C" __global__ void conv2d(const T* x, const T* w, T* out, Window s) {
   }
 }
 """
-)
 
-INPUT_GRAD = (
-    HEAD
-    + r"""
+INPUT_GRAD = r"""
 extern "C" __global__ void conv2d_input_grad(const T* dout, const T* w, T* out, Window s) {
   const long long step = (long long)gridDim.x * blockDim.x, size = s.n * s.c * s.h * s.w;
   const long long inner = s.c / s.groups, outer = s.o / s.groups;
@@ -84,12 +79,8 @@ extern "C" __global__ void conv2d_input_grad(const T* dout, const T* w, T* out, 
   }
 }
 """
-)
 
-WEIGHT_GRAD = (
-    HEAD
-    + GROUPS
-    + r"""
+WEIGHT_GRAD = r"""
 extern "C" __global__ void conv2d_weight_grad(const T* x, const T* dout, T* out, Window s) {
   const long long inner = s.c / s.groups, outer = s.o / s.groups;
   const long long size = s.o * inner * s.kh * s.kw, terms = s.n * s.oh * s.ow;
@@ -110,7 +101,6 @@ extern "C" __global__ void conv2d_weight_grad(const T* x, const T* dout, T* out,
   }
 }
 """
-)
 
 _FIELDS = "n c h w o oh ow kh kw sh sw top left dh dw groups".split()
 WINDOW = np.dtype([(name, np.int64) for name in _FIELDS])
@@ -143,18 +133,15 @@ class Convolution(Kernel):
         dtype, size = node.inputs[0].dtype, prod(node.outputs[0].shape)
         self.window = window(node, *self.shapes(node))
         self.tiles = tiled(self.kind, self.window)
-        names = prelude({dtype}) + type_names([dtype], []) + f"#define KIND {self.kind}\n"
         self.wide = float64 if dtype == float64 else float32
-        get = node.device.compiler.function
-        if self.tiles is None:
-            text, entry = self.alone
-            self.function = get(names + text, entry)
-            self.shared = grid_for(size, 32) if self.kind == WEIGHT else spread(size)
-            return
-        text = names + HEAD + PACKS + TILES
-        self.function = get(text, self.tiles.entry)
-        self.sum = get(text, "sum_parts") if self.tiles.split > 1 else None
+        alone, entry = self.alone
+        head = prelude({dtype}) + type_names([dtype], []) + f"#define KIND {self.kind}\n"
+        text, get = head + HEAD + PACKS + GROUPS + alone + TILES, node.device.compiler.function
+        self.function = get(text, self.tiles.entry if self.tiles else entry)
+        self.sum = get(text, "sum_parts") if self.tiles and self.tiles.split > 1 else None
         self.shared = spread(size)
+        if self.kind == WEIGHT and self.tiles is None:
+            self.shared = grid_for(size, 32)
 
     def workspace(self) -> tuple[ArraySpec, ...]:
         if self.tiles is None:

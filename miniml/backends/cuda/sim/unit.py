@@ -13,7 +13,7 @@ NAME = "kernel.cu"  # what the user's text is called in messages, unless it has 
 
 _GCC_CHECKS = (
     "-fsanitize=thread", "--param=tsan-distinguish-volatile=1",
-    "--param=tsan-instrument-func-entry-exit=0",
+    "--param=tsan-instrument-func-entry-exit=0", "-fno-var-tracking",
 )  # fmt: skip
 _CLANG_CHECKS = (
     "-fsanitize=thread", "-mllvm", "-tsan-distinguish-volatile=1",

@@ -44,8 +44,8 @@ long long llabs(long long) noexcept;
 }
 SIM_INLINE float fma(float x, float y, float z) { return fmaf(x, y, z); }
 SIM_INLINE float ldexp(float x, int n) { return ldexpf(x, n); }
-SIM_INLINE float frexp(float x, int* n) { return frexpf(x, n); }
-SIM_INLINE float modf(float x, float* whole) { return modff(x, whole); }
+SIM_ALWAYS_INLINE float frexp(float x, int* n) { return frexpf(x, n); }
+SIM_ALWAYS_INLINE float modf(float x, float* whole) { return modff(x, whole); }
 SIM_INLINE long long llrint(float x) { return llrintf(x); }
 SIM_INLINE long abs(long x) { return labs(x); }
 SIM_INLINE long long abs(long long x) { return llabs(x); }
@@ -77,10 +77,10 @@ SIM_INLINE float sinpif(float x) { return (float)sinpi((double)x); }
 SIM_INLINE float cospif(float x) { return (float)cospi((double)x); }
 SIM_INLINE double normcdf(double x) { return 0.5 * erfc(-x * sim_sqrt_half); }
 SIM_INLINE float normcdff(float x) { return (float)normcdf((double)x); }
-SIM_INLINE void sincos(double x, double* s, double* c) { *s = sin(x), *c = cos(x); }
-SIM_INLINE void sincosf(float x, float* s, float* c) { *s = sinf(x), *c = cosf(x); }
-SIM_INLINE void sincospi(double x, double* s, double* c) { *s = sinpi(x), *c = cospi(x); }
-SIM_INLINE void sincospif(float x, float* s, float* c) { *s = sinpif(x), *c = cospif(x); }
+SIM_ALWAYS_INLINE void sincos(double x, double* s, double* c) { *s = sin(x), *c = cos(x); }
+SIM_ALWAYS_INLINE void sincosf(float x, float* s, float* c) { *s = sinf(x), *c = cosf(x); }
+SIM_ALWAYS_INLINE void sincospi(double x, double* s, double* c) { *s = sinpi(x), *c = cospi(x); }
+SIM_ALWAYS_INLINE void sincospif(float x, float* s, float* c) { *s = sinpif(x), *c = cospif(x); }
 // Winitzki's approximation (2008), and Halley's steps on erf, or on erfc where 1 - y is small.
 SIM_INLINE double erfinv(double y) {
   double z = fabs(y);
@@ -136,7 +136,7 @@ SIM_FAST1(__expf, expf) SIM_FAST1(__exp10f, exp10f) SIM_FAST1(__logf, logf)
 SIM_FAST1(__log2f, log2f) SIM_FAST1(__log10f, log10f) SIM_FAST1(__sinf, sinf)
 SIM_FAST1(__cosf, cosf) SIM_FAST1(__tanf, tanf) SIM_FAST1(__fsqrt_rn, sqrtf)
 SIM_FAST1(__frsqrt_rn, rsqrtf) SIM_FAST1(__tanhf, tanhf)
-SIM_INLINE void __sincosf(float x, float* s, float* c) { sincosf(x, s, c); }
+SIM_ALWAYS_INLINE void __sincosf(float x, float* s, float* c) { sincosf(x, s, c); }
 SIM_INLINE float __powf(float x, float y) { return powf(x, y); }
 SIM_INLINE float __fdividef(float x, float y) { return x / y; }
 SIM_INLINE float __frcp_rn(float x) { return 1.0f / x; }
