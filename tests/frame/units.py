@@ -7,8 +7,9 @@ They run on the backend's own device, whose module computes nothing and takes do
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from functools import cache
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from miniml.backends.cuda.features import FEATURES
 from miniml.backends.kernel import Expression, KernelEntry, KernelNode, RawSource
 from miniml.backends.signature import ArraySpec
 from miniml.dtype import DType
+from miniml.errors import MinimlError
 from miniml.primitive import primitives
 from miniml.testing import OpInfo
 from miniml.testing.calls import Call, calls
@@ -34,6 +36,9 @@ ROWS = {row.primitive.name: row for row in opinfo.ROWS}
 CONTROL = ("Cond", "WhileLoop")
 # Kernels that require one of these call it; they have no text of their own either.
 LIBRARIES = {"cublas"}
+# Their texts depend on whether 32 bits number the elements of a row.
+LONG_ROWS = ("Sort", "TopK")
+LAUNCHED = 1 << 31  # elements; nothing is stored for them, but addresses are taken
 
 
 class Memory(np.ndarray):
@@ -74,13 +79,16 @@ class Recorder:
 
 
 def texts_of(entry: KernelEntry, node: KernelNode) -> list[str]:
-    """What is compiled when a kernel runs for a node (whose device is ours to choose)."""
+    """What is compiled when a kernel runs for a node (whose device is ours to choose); when it is
+    prepared, for arrays that no memory holds."""
     module = Recorder()
     device = Cuda("cuda-sim", module, nullcontext)
     # Texts for tensor cores are found through the kernels that require them.
     device.features.update(dict.fromkeys(FEATURES, False))
     kernel = device.kernel(entry)
     kernel.prepare(KernelNode(node.name, node.inputs, node.outputs, node.attrs, device))
+    if any(prod(spec.shape) > LAUNCHED for spec in (*node.inputs, *node.outputs)):
+        return module.texts
     groups = node.inputs, kernel.workspace(), node.outputs
     ins, scratch, outs = (tuple(device.empty(*spec) for spec in specs) for specs in groups)
     kernel.launch(ins, scratch, outs, device.stream)
@@ -121,13 +129,30 @@ def units(name: str) -> dict[str, KernelEntry]:
 
 
 def nodes(entry: KernelEntry, row: OpInfo) -> Iterator[KernelNode]:
-    """What a kernel is prepared for; a single node where its text cannot depend on it."""
+    """What a kernel is prepared for: the samples of a row and the same ones enlarged; a single
+    node where its text cannot depend on it."""
     working = (entry.signature.inputs or entry.signature.outputs)[0]
     assert working is not None
     for call in calls(row, working, rng_of(entry.name, working)):
         yield node_of(entry, call)
         if isinstance(entry.body, (Expression, RawSource)):
             return
+        choices = [(slice(2), 16), (slice(None), 16)]  # images of more channels; everything
+        if entry.name in LONG_ROWS:
+            choices.append((slice(-1, None), 1 << 33))
+        for axes, times in choices:
+            with suppress(MinimlError):  # attributes may speak of the sample's own extents
+                yield node_of(entry, enlarged(call, axes, times))
+
+
+def enlarged(call: Call, axes: slice, times: int) -> Call:
+    """The call on arrays that are so many times as long along some axes, and hold nothing."""
+    arrays = []
+    for a in call.arrays:
+        shape = list(a.shape)
+        shape[axes] = [times * n for n in shape[axes]]
+        arrays.append(np.broadcast_to(np.zeros((), a.dtype), shape))
+    return call.on(tuple(arrays))
 
 
 def declared() -> dict[str, KernelEntry]:
