@@ -149,7 +149,7 @@ lock: ## Write requirements-lock.txt and requirements-cuda-lock.txt anew from py
 	@$(COMPILE) pyproject.toml --extra test --output-file requirements-lock.txt
 	@sed -i '1i # What the tests, the demo and the notebooks use, for Python 3.11 and newer. Written by: make lock' requirements-lock.txt
 	@$(PYTHON) -c 'import tomllib; e = tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]; \
-		print(*e["sim"], *e["cuda13"], sep="\n")' > .cache/lock/cuda.in
+		print(*e["sim"], *(r for r in e["cuda13"] if "cublas" not in r), sep="\n")' > .cache/lock/cuda.in
 	@$(COMPILE) .cache/lock/cuda.in --constraint requirements-lock.txt --no-emit-package numpy \
 		--output-file requirements-cuda-lock.txt
 	@sed -i '1i # NVIDIA'"'"'s compiler and cupy, for the tests of CUDA sources on Linux. Written by: make lock' requirements-cuda-lock.txt

@@ -2,6 +2,7 @@
 
 import ctypes
 import dataclasses
+import importlib.metadata
 import os
 import platform
 import shutil
@@ -46,6 +47,12 @@ def _gpu_count() -> int:
     return count.value
 
 
+def _installed(*packages: str) -> bool:
+    """True where one of these packages is."""
+    found = {d.metadata["Name"] for d in importlib.metadata.distributions()}
+    return not found.isdisjoint(packages)
+
+
 GPUS = _gpu_count()
 
 # Where the simulator looks for a C++ compiler.
@@ -62,6 +69,7 @@ HONEST_SKIPS = {
     "no C compiler": not any(map(shutil.which, ("cc", "gcc", "clang"))),
     "no cupy": not WHEELS_OF_CUDA,
     "no NVRTC": not WHEELS_OF_CUDA,
+    "no cuBLAS": not _installed("nvidia-cublas", "nvidia-cublas-cu12"),
     "no C++ compiler": not HAS_CXX,
     "no aarch64": not all(map(shutil.which, ("aarch64-linux-gnu-g++", "qemu-aarch64"))),
 }

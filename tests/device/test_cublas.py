@@ -84,7 +84,7 @@ class TestCuBLAS:
         try:
             names = cupy.cuda.cublas
         except ImportError:
-            pytest.skip("cupy finds no cuBLAS on this machine")
+            pytest.skip("no cuBLAS on this machine")
         runtime = cupy.cuda.runtime
         kinds = [runtime.CUDA_R_32F, runtime.CUDA_R_64F, runtime.CUDA_R_16F, runtime.CUDA_R_16BF]
         assert list(cublas._TYPES.values()) == kinds

@@ -36,7 +36,9 @@ EVERYTHING = CORE + [r for extra in EXTRAS for r in requirements(extra)]
 
 LOCKS = ("requirements-lock.txt", "requirements-cuda-lock.txt")
 LOCKED = [(r, LOCKS[0]) for r in CORE + requirements("test")]
-LOCKED += [(r, LOCKS[1]) for r in requirements("sim") + requirements("cuda13")]
+# cuBLAS, of 400 MB, does nothing without a GPU.
+CUDA = [r for r in requirements("sim") + requirements("cuda13") if r.name != "nvidia-cublas"]
+LOCKED += [(r, LOCKS[1]) for r in CUDA]
 
 
 def locked(file: str) -> dict[str, list[tuple[str, list[str]]]]:
