@@ -133,7 +133,7 @@ notebooks: $(STAMP) ## Run the notebooks and store their outputs
 	@$(PY) notebooks/execute.py
 
 nvrtc: $(CUDA_STAMP) ## Compile every CUDA kernel for every architecture; write what they take into docs/cuda.md
-	@JOBS=$(JOBS) $(PY) -m docs.registers
+	@JOBS=$(JOBS) $(PY) -m tools.registers
 
 format: $(STAMP) ## Rewrite the code in the project's format
 	@$(PY) -m ruff check --fix .

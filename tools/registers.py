@@ -1,4 +1,4 @@
-"""What CUDA kernels take of a GPU, by NVIDIA's compiler: `python -m docs.registers`, make nvrtc.
+"""What CUDA kernels take of a GPU, by NVIDIA's compiler: `python -m tools.registers`, make nvrtc.
 
 Compiles every text of the library for every architecture and writes the table of docs/cuda.md.
 """
@@ -17,7 +17,7 @@ from miniml.errors import CompileError
 from tests.frame.gate import compiled, runs_on
 from tests.frame.units import all_units
 
-DOCUMENT = Path(__file__).parent / "cuda.md"
+DOCUMENT = Path(__file__).parents[1] / "docs" / "cuda.md"
 MARKS = "<!-- registers -->\n", "<!-- end of registers -->\n"
 
 
