@@ -186,7 +186,8 @@ def _wrong(call: Call, out: Array, right: Array) -> str | None:
 def _elsewhere(call: Call, name: str, entry: KernelEntry) -> Iterator[Said]:
     """With NaN and infinities among the inputs, and with other attributes, it follows the CPU."""
     handled = call.info is not None and call.info.nan == "handled"
-    near = [] if handled or not call.smooth else [other for other, _ in specials(call, 1)]
+    looked = call.smooth and not handled and not _to_integers(call)
+    near = [other for other, _ in specials(call, 1)] if looked else []
     twins = [Call(p, call.arrays, call.consts) for p in others(call.primitive)]
     for other in (*near, *twins):
         try:
@@ -206,6 +207,13 @@ def _elsewhere(call: Call, name: str, entry: KernelEntry) -> Iterator[Said]:
             if isinstance(said, Problem):
                 yield said._replace(kind=f"{said.kind}, elsewhere", call=other)
                 return
+
+
+def _to_integers(call: Call) -> bool:
+    """True where each element becomes an integer: what NaN and infinities become is left to
+    machines."""
+    shapes = [a.shape for a in call.arrays[:1]]
+    return all(o.dtype.kind in "iu" and [o.shape] == shapes for o in call.inferred)
 
 
 def _unless_all_vanish(out: Array, right: Array) -> Array:

@@ -76,7 +76,7 @@ def _made(primitive: Primitive) -> str:
 
 
 def _value(value: Any) -> str:
-    return repr(value.name) if isinstance(value, np.dtype) else repr(value)
+    return f"np.dtype({value.name!r})" if isinstance(value, np.dtype) else repr(value)
 
 
 def _info(call: Call) -> list[str]:

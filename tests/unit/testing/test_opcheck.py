@@ -15,7 +15,8 @@ import miniml as ml
 from miniml import ops
 from miniml.errors import ArityError
 from miniml.testing import OpCheckError, OpInfo, Sample, assert_op, opcheck
-from miniml.testing.opchecks import CHECKS, simulated
+from miniml.testing.calls import Call
+from miniml.testing.opchecks import CHECKS, reproduce, simulated
 from miniml.testing.opchecks.drawing import drawn
 from miniml.testing.opchecks.launches import launched
 from miniml.testing.opchecks.session import chosen
@@ -257,3 +258,18 @@ def test_neither_miniml_nor_miniml_testing_imports_hypothesis():
         "import miniml.testing; assert 'hypothesis' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+@pytest.mark.skipif(bool(simulated.available()), reason="no C++ compiler here")
+def test_what_an_infinity_becomes_as_an_integer_is_left_to_machines():
+    report = opcheck(
+        ops.Cast(np.dtype(np.int8)), inputs=(np.array(-0.4, "f"),), checks=("devices",)
+    )
+    assert report.ok
+    assert not report.findings
+
+
+def test_a_reproduction_spells_dtypes_as_numpy_takes_them():
+    call = Call(ops.Cast(np.dtype(np.int8)), (np.ones(2, np.float32),))
+    program = reproduce.program("kernels", call, call.primitive)
+    assert "Cast(dtype=np.dtype('int8'))" in program
