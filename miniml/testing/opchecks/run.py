@@ -16,6 +16,7 @@ from ...dtype import float64
 from ...errors import ArityError, MinimlError
 from ...primitive import Primitive
 from ..calls import Call, call_of
+from ..clock import Stopwatch
 from ..opinfo import OpInfo, Sample
 from . import simulated
 from .drawing import ENOUGH, drawn, informed, sampled, signatures, why_none
@@ -25,7 +26,6 @@ from .report import Finding, OpCheckError, OpReport, in_order
 from .reproduce import program
 from .session import Check, Problem, Session, problems
 from .shrink import smallest
-from .stopwatch import Stopwatch
 from .suite import CHECKS, FIRST, REST, SETTLING
 
 BUDGET = 8.0

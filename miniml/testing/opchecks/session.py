@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ..calls import Call
-from ..clock import lasting_until
+from ..clock import Stopwatch, lasting_until
 from .report import Severity
-from .stopwatch import Stopwatch
 
 
 class Problem(NamedTuple):

@@ -10,10 +10,9 @@ import numpy as np
 
 from ...dtype import is_float
 from ..calls import Array, Arrays, Call
-from ..clock import lasting_until
+from ..clock import Stopwatch, lasting_until
 from .launches import refused_by_value
 from .layouts import simpler
-from .stopwatch import Stopwatch
 
 _SIMPLE = (1.0, 0.0, 2.0)
 _FEW = 24

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from miniml.testing.opchecks import stopwatch
+from miniml.testing import clock as clocks
 
 
 @pytest.mark.parametrize(
@@ -15,8 +15,8 @@ from miniml.testing.opchecks import stopwatch
 def test_waiting_for_others_counts_a_quarter(monkeypatch, clock, work, elapsed):
     now = {"clock": 10.0, "work": 5.0}
     monkeypatch.setattr(time, "monotonic", lambda: now["clock"])
-    monkeypatch.setattr(stopwatch, "_work", lambda: now["work"])
-    watch = stopwatch.Stopwatch()
+    monkeypatch.setattr(clocks, "_work", lambda: now["work"])
+    watch = clocks.Stopwatch()
     now["clock"] += clock
     now["work"] += work
     assert watch.elapsed() == pytest.approx(elapsed)
