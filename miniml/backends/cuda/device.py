@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from math import prod
 from typing import Any
@@ -64,21 +65,15 @@ class Cuda:
         """A copy on the host; waits until all that was launched is done."""
         if not buffer.size:
             return np.empty(buffer.shape, buffer.dtype)
-        refuse_recording("a copy to the host")
         source = self.contiguous(buffer).flat
-        try:
+        with self._outside_graphs("a copy to the host"):
             flat: HostArray = source.get()
-        except Exception as error:
-            raise_as(said(error, self, "a copy to the host"), error)
         return flat.view(buffer.dtype).reshape(buffer.shape)
 
     def set(self, block: Any, array: HostArray) -> None:
         """Overwrite a block with the elements of an array of the host."""
-        refuse_recording("a copy from the host")
-        try:
+        with self._outside_graphs("a copy from the host"):
             block.set(as_bytes(array))
-        except Exception as error:
-            raise_as(said(error, self, "a copy from the host"), error)
 
     def contiguous(self, array: DeviceArray) -> DeviceArray:
         """The array itself, or a copy in row-major order."""
@@ -136,21 +131,16 @@ class Cuda:
 
     def synchronize(self) -> None:
         """Wait until all that was launched is done."""
-        refuse_recording("waiting")
-        try:
-            self.module.cuda.get_current_stream().synchronize()
-        except Exception as error:
-            raise_as(said(error, self, "waiting for the stream"), error)
+        with self._outside_graphs("waiting for the stream"):
+            self.stream.synchronize()
 
     def capture(self, launches: Callable[[], None]) -> Callable[[], None]:
         """What `launches` launches, as one CUDA graph: a function that launches it again."""
         launch = recorded(self.module, launches)
 
         def again() -> None:
-            try:
+            with self._outside_graphs("the launch of a CUDA graph"):
                 launch()
-            except Exception as error:
-                raise_as(said(error, self, "the launch of a CUDA graph"), error)
 
         return again
 
@@ -169,6 +159,15 @@ class Cuda:
     def stream(self) -> Any:
         """The stream on which everything is launched."""
         return self.module.cuda.get_current_stream()
+
+    @contextmanager
+    def _outside_graphs(self, doing: str) -> Iterator[None]:
+        """What no CUDA graph can record; errors of CUDA in it are said in miniml's words."""
+        refuse_recording(doing)
+        try:
+            yield
+        except Exception as error:
+            raise_as(said(error, self, doing), error)
 
     def _block(self, nbytes: int) -> Any:
         refuse_recording("an allocation")

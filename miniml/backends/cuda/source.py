@@ -27,8 +27,11 @@ C_TYPES: dict[DType, str] = {
     uint64: "unsigned long long", float16: "__half", bfloat16: "__nv_bfloat16",
     float32: "float", float64: "double",
 }  # fmt: skip
-_HEADERS = {float16: "cuda_fp16.h", bfloat16: "cuda_bf16.h"}
-_GUARDS = {float16: "MINIML_HALF", bfloat16: "MINIML_BFLOAT16"}
+# Of 16 bits: the header, and the functions to and from float.
+_HALVES = {
+    float16: ("cuda_fp16.h", "__half2float", "__float2half"),
+    bfloat16: ("cuda_bf16.h", "__bfloat162float", "__float2bfloat16"),
+}
 
 
 def computed_in(dtype: DType) -> str:
@@ -49,12 +52,15 @@ def unsigned(dtype: DType) -> str:
 def prelude(dtypes: Iterable[DType]) -> str:
     """What stands above the text of a kernel that uses these dtypes."""
     known = set(dtypes)
-    includes = "".join(
-        f"#include <{header}>\n#define {_GUARDS[d]}\n"
-        for d, header in _HEADERS.items()
-        if d in known
-    )
-    return includes + PRELUDE
+    halves = [d for d in _HALVES if d in known]
+    includes = "".join(f"#include <{_HALVES[d][0]}>\n" for d in halves)
+    return includes + PRELUDE + "".join(map(_of_16_bits, halves))
+
+
+def _of_16_bits(dtype: DType) -> str:
+    _, to_float, from_float = _HALVES[dtype]
+    named = HALF.replace("@HALF@", C_TYPES[dtype])
+    return named.replace("@TO_FLOAT@", to_float).replace("@FROM_FLOAT@", from_float)
 
 
 def type_names(inputs: Iterable[DType], outputs: Iterable[DType]) -> str:
@@ -140,34 +146,6 @@ template <> struct Convert<bool, float> {
 template <> struct Convert<bool, double> {
   static __device__ __forceinline__ bool from(double x) { return x != 0.0; }
 };
-#ifdef MINIML_HALF
-template <> struct Compute<__half> { typedef float type; };
-__device__ __forceinline__ float load(__half x) { return __half2float(x); }
-template <typename S> struct Convert<__half, S> {
-  static __device__ __forceinline__ __half from(S x) { return __float2half((float)x); }
-};
-template <> struct Convert<__half, float> {
-  static __device__ __forceinline__ __half from(float x) { return __float2half(x); }
-};
-template <> struct Convert<__half, double> {
-  static __device__ __forceinline__ __half from(double x) { return __float2half((float)x); }
-};
-#endif
-#ifdef MINIML_BFLOAT16
-template <> struct Compute<__nv_bfloat16> { typedef float type; };
-__device__ __forceinline__ float load(__nv_bfloat16 x) { return __bfloat162float(x); }
-template <typename S> struct Convert<__nv_bfloat16, S> {
-  static __device__ __forceinline__ __nv_bfloat16 from(S x) { return __float2bfloat16((float)x); }
-};
-template <> struct Convert<__nv_bfloat16, float> {
-  static __device__ __forceinline__ __nv_bfloat16 from(float x) { return __float2bfloat16(x); }
-};
-template <> struct Convert<__nv_bfloat16, double> {
-  static __device__ __forceinline__ __nv_bfloat16 from(double x) {
-    return __float2bfloat16((float)x);
-  }
-};
-#endif
 // A computed number as a stored one.
 template <typename D, typename S> __device__ __forceinline__ D store(S x) {
   return Convert<D, S>::from(x);
@@ -224,5 +202,22 @@ template <typename A> __device__ __forceinline__ A int_pow(A x, A y) {
   }
   return A(result);
 }
+}  // namespace miniml
+"""
+
+# What a type of 16 bits adds: it is loaded as float, and stored from it.
+HALF = r"""
+namespace miniml {
+template <> struct Compute<@HALF@> { typedef float type; };
+__device__ __forceinline__ float load(@HALF@ x) { return @TO_FLOAT@(x); }
+template <typename S> struct Convert<@HALF@, S> {
+  static __device__ __forceinline__ @HALF@ from(S x) { return @FROM_FLOAT@((float)x); }
+};
+template <> struct Convert<@HALF@, float> {
+  static __device__ __forceinline__ @HALF@ from(float x) { return @FROM_FLOAT@(x); }
+};
+template <> struct Convert<@HALF@, double> {
+  static __device__ __forceinline__ @HALF@ from(double x) { return @FROM_FLOAT@((float)x); }
+};
 }  // namespace miniml
 """

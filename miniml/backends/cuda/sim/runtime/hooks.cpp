@@ -31,39 +31,28 @@ SIM_API void __tsan_init() {}
 SIM_API void __tsan_vptr_update(void*, void*) {}
 SIM_API void __tsan_vptr_read(void*) {}
 
-// Calls for copies of structures, which clang makes.
-SIM_API void* __tsan_memcpy(void* to, const void* from, size_t n) {
-  touch(from, n, Touch::read, SIM_PC);
-  touch(to, n, Touch::write, SIM_PC);
-  return memcpy(to, from, n);
+static void copied(void* to, const void* from, size_t n, const void* pc) {
+  touch(from, n, Touch::read, pc);
+  touch(to, n, Touch::write, pc);
 }
-SIM_API void* __tsan_memmove(void* to, const void* from, size_t n) {
-  touch(from, n, Touch::read, SIM_PC);
-  touch(to, n, Touch::write, SIM_PC);
-  return memmove(to, from, n);
-}
-SIM_API void* __tsan_memset(void* to, int value, size_t n) {
-  touch(to, n, Touch::write, SIM_PC);
-  return memset(to, value, n);
-}
-// Older ones call the plain functions, which the linker turns into these (unit.py).
-SIM_API void* __wrap_memcpy(void* to, const void* from, size_t n) {
-  return __tsan_memcpy(to, from, n);
-}
-SIM_API void* __wrap_memmove(void* to, const void* from, size_t n) {
-  return __tsan_memmove(to, from, n);
-}
-SIM_API void* __wrap_memset(void* to, int value, size_t n) { return __tsan_memset(to, value, n); }
-// And those in the text of a kernel.
-SIM_API void* sim_memcpy(void* to, const void* from, size_t n) {
-  touch(from, n, Touch::read, SIM_PC);
-  touch(to, n, Touch::write, SIM_PC);
-  return memmove(to, from, n);
-}
-SIM_API void* sim_memset(void* to, int value, size_t n) {
-  touch(to, n, Touch::write, SIM_PC);
-  return memset(to, value, n);
-}
+
+// Whole functions, not calls of one: SIM_PC is then the kernel's own line.
+#define SIM_COPIES(PREFIX)                                              \
+  SIM_API void* PREFIX##memcpy(void* to, const void* from, size_t n) {  \
+    copied(to, from, n, SIM_PC);                                        \
+    return memmove(to, from, n);                                        \
+  }                                                                     \
+  SIM_API void* PREFIX##memmove(void* to, const void* from, size_t n) { \
+    copied(to, from, n, SIM_PC);                                        \
+    return memmove(to, from, n);                                        \
+  }                                                                     \
+  SIM_API void* PREFIX##memset(void* to, int value, size_t n) {         \
+    touch(to, n, Touch::write, SIM_PC);                                 \
+    return memset(to, value, n);                                        \
+  }
+SIM_COPIES(sim_)     // in the text of a kernel
+SIM_COPIES(__tsan_)  // for copies of structures, where clang calls these
+SIM_COPIES(__wrap_)  // or the plain functions, which the linker turns into these (unit.py)
 
 SIM_API void sim_trap(int is_assert, const char* text, const char* file, int line) {
   fault_at(is_assert ? assertion : sim::trap, file, line, "%s%s", text,
