@@ -7,11 +7,12 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-from ..backends.device import Array
+from ..backends.device import Array, Device
 from ..backends.kernel import Expression, KernelEntry, RawSource
 from ..graph.ir import Graph, Node
 from .device_steps import DeviceInstance, uninterrupted
 from .launch import Prepared
+from .storage import Layout
 
 # A launch from Python takes some microseconds, in which a GPU copies a few MiB.
 BYTES_PER_LAUNCH = 4 << 20
@@ -75,11 +76,11 @@ class CapturedInstance(DeviceInstance):
     graph and written after it.
     """
 
-    def __init__(self, *parts: Any):
-        *rest, self.capture = parts
+    def __init__(self, layout: Layout, device: Device, check_nan: bool, capture: Capture):
+        super().__init__(layout, device, check_nan)
+        self.capture = capture
         self.warm = False
         self.replay: Callable[[], None] | None = None
-        super().__init__(*rest)
         self.results: list[Array] = []
 
     def run(self, *arrays: Any) -> list[Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import keyword
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextvars import Context
 from functools import partial
 from operator import call
@@ -15,10 +15,9 @@ import numpy as np
 from ..backends.device import Array, Device
 from ..dtype import is_float
 from ..errors import NonFiniteError
-from ..graph.ir import Graph, Node, Var
+from ..graph.ir import Node, Var
 from ..tensor import Parameter
 from .launch import Prepared
-from .schedule import Schedule
 from .storage import Layout, Storage
 
 _consume = deque[object](maxlen=0).extend
@@ -34,17 +33,9 @@ class Instance:
     node of each source line.
     """
 
-    def __init__(
-        self,
-        graph: Graph,
-        prepared: Mapping[Node, Prepared],
-        order: Schedule,
-        layout: Layout,
-        device: Device,
-        check_nan: bool,
-    ):
-        self.graph, self.prepared, self.order, self.layout = graph, prepared, order, layout
-        self.device, self.check_nan = device, check_nan
+    def __init__(self, layout: Layout, device: Device, check_nan: bool):
+        self.layout, self.device, self.check_nan = layout, device, check_nan
+        self.graph, self.prepared, self.order = layout.graph, layout.prepared, layout.order
         self.arena = device.arena(layout.plan.size)
         self.names: dict[str, Any] = {"call": call, "consume": _consume, "partial": partial}
         self.lines: list[str] = []
@@ -52,13 +43,13 @@ class Instance:
         self.static: dict[Var, Array] = {}
         self.text: dict[Var, str] = {}
         self._bind_given()
-        for node in order.main:
+        for node in self.order.main:
             self._step(node)
         outs = self._copies()
         self._updates()
         self.lines.append(f"return [{', '.join(outs)}]")
         self.source = self._source()
-        code = compile(self.source, f"<miniml program {graph.name}>", "exec")
+        code = compile(self.source, f"<miniml program {self.graph.name}>", "exec")
         exec(code, self.names)
         self.run: Callable[..., list[Array]] = self.names["program"]
         self.quiet = quiet_context()
@@ -221,7 +212,7 @@ class Instance:
     ) -> None:
         """Copy a finished value into its parameter, unless it was computed there."""
         storage = self.layout.storage[var]
-        fresh = var in self.layout.direct or self._made_direct(var)
+        fresh = self.layout.computed_in_parameter(var)
         if fresh and storage.parameter is parameter:
             return
         if storage.kind == "parameter" and not fresh:  # another parameter's old value: save it
@@ -236,10 +227,6 @@ class Instance:
         else:
             target = self._name("p", parameter._buffer)
             thunks.append(f"partial({self._name('t', np.copyto)}, {target}, {self.text[var]})")
-
-    def _made_direct(self, var: Var) -> bool:
-        storage = self.layout.storage[var]
-        return any(self.layout.storage[v] is storage for v in self.layout.direct)
 
 
 def quiet_context() -> Context:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import Context
 from typing import Any
@@ -14,11 +14,10 @@ import numpy as np
 from ..backends.device import Array, Device
 from ..dtype import is_float
 from ..errors import NonFiniteError
-from ..graph.ir import Graph, Node, Var
+from ..graph.ir import Node, Var
 from ..tensor import Parameter
 from .codegen import quiet_context
 from .launch import Prepared
-from .schedule import Schedule
 from .storage import Layout, Storage
 
 Slots = list[Any]
@@ -35,17 +34,9 @@ class DeviceInstance:
     (the state of random streams) are read at the beginning and written at the end, by `handed`.
     """
 
-    def __init__(
-        self,
-        graph: Graph,
-        prepared: Mapping[Node, Prepared],
-        order: Schedule,
-        layout: Layout,
-        device: Device,
-        check_nan: bool,
-    ):
-        self.graph, self.prepared, self.layout = graph, prepared, layout
-        self.device, self.check_nan = device, check_nan
+    def __init__(self, layout: Layout, device: Device, check_nan: bool):
+        self.layout, self.device, self.check_nan = layout, device, check_nan
+        self.graph, self.prepared, order = layout.graph, layout.prepared, layout.order
         self.arena = device.arena(layout.plan.size)
         self.place: dict[Var, int] = {}
         self.fixed: Slots = []
@@ -212,8 +203,7 @@ class DeviceInstance:
                 lambda slots: np.copyto(parameter._buffer, device.to_host(slots[place]))
             )
             return []
-        direct = self.layout.direct
-        fresh = var in direct or any(self.layout.storage[v] is storage for v in direct)
+        fresh = self.layout.computed_in_parameter(var)
         if fresh and storage.parameter is parameter:
             return []
         if storage.kind == "parameter" and not fresh:  # another parameter's old value: save it

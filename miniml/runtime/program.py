@@ -81,15 +81,12 @@ class Program:
             raise
 
     def _instance(self) -> Instance | DeviceInstance:
-        parts = (
-            self.graph, self.prepared, self.schedule, self.layout, self.device,
-            self.options.check_nan,
-        )  # fmt: skip
+        made_of = self.layout, self.device, self.options.check_nan
         if self.options.device == "cpu":
-            return Instance(*parts)
+            return Instance(*made_of)
         if self.capture.why_not:
-            return DeviceInstance(*parts)
-        return CapturedInstance(*parts, self.capture)
+            return DeviceInstance(*made_of)
+        return CapturedInstance(*made_of, self.capture)
 
     @property
     def launched(self) -> str:

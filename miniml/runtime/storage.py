@@ -33,12 +33,16 @@ class Storage:
 
 @dataclass(eq=False)
 class Layout:
-    """The storage of every Var, the arena's plan, and which writes of state need no copy.
+    """Where the values of a scheduled graph live: the storage of every Var, the arena's plan, and
+    which writes of state need no copy.
 
     whole: Vars that are their storage's full array rather than a view of it. workspaces: scratch
     storages of each node. direct: Vars computed straight into the buffer of their parameter.
     """
 
+    graph: Graph
+    prepared: Mapping[Node, Prepared]
+    order: Schedule
     storage: dict[Var, Storage] = field(default_factory=dict)
     whole: set[Var] = field(default_factory=set)
     workspaces: dict[Node, tuple[Storage, ...]] = field(default_factory=dict)
@@ -46,10 +50,15 @@ class Layout:
     plan: Plan = field(default_factory=lambda: Plan((), 0, 0))
     offsets: dict[Storage, int] = field(default_factory=dict)
 
+    def computed_in_parameter(self, var: Var) -> bool:
+        """True for a new value, or a view of one, that was computed where a parameter lives."""
+        storage = self.storage[var]
+        return any(v is var or self.storage[v] is storage for v in self.direct)
+
 
 def lay_out(graph: Graph, prepared: Mapping[Node, Prepared], order: Schedule) -> Layout:
     """Decide where each value of a scheduled graph lives and plan the arena."""
-    layout = Layout()
+    layout = Layout(graph, prepared, order)
     for var in graph.inputs:
         layout.storage[var] = Storage("input")
     for var in graph.constants:

@@ -70,5 +70,6 @@ def extrapolate(
 
 
 def next_column(h: Array, previous: Array, c: int, power: int) -> Array:
+    """Column c of Neville's scheme in h**power: each entry is extrapolated from two before it."""
     ratio = (h[:-c] / h[c:])[:, None] ** power - 1
     return np.asarray(previous[1:] + (previous[1:] - previous[:-1]) / ratio)

@@ -73,6 +73,7 @@ def of_miniml(
     argnums: int | tuple[int, ...] | None,
     weights: Sequence[Parameter] | Parameter | None = None,
 ) -> Problem:
+    """The Problem of a function of Tensors; `weights` are differentiated like arguments."""
     name = _name(fn)
     given = _given(fn, args, argnums, weights)
     point = [np.array(leaf, dtype=_dtype_of(leaf)) for leaf in given.chosen]
@@ -172,6 +173,7 @@ def _tensor(array: Array) -> Tensor:
 
 
 def of_numpy(f: Function, backward: Function, args: Sequence[Any]) -> Problem:
+    """The Problem of a function of arrays with a pull-back written by hand."""
     name = _name(f)
     places = [i for i, a in enumerate(args) if is_float_leaf(a)]
     point = [np.array(args[i], dtype=_dtype_of(args[i])) for i in places]

@@ -1,3 +1,5 @@
+"""Devices that run CUDA, for the tests of kernels: the simulator, and a GPU where there is one."""
+
 import sys
 
 import pytest

@@ -1,3 +1,5 @@
+"""Graphs as pictures and as pages."""
+
 import re
 import shutil
 import subprocess

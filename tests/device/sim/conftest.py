@@ -1,3 +1,5 @@
+"""The tests of the simulator need a C++ compiler."""
+
 import pytest
 
 from tests.conftest import HAS_CXX

@@ -1,3 +1,5 @@
+"""Keys of calls, and functions traced into graphs."""
+
 from typing import NamedTuple
 
 import numpy as np

@@ -1,3 +1,5 @@
+"""The text of a graph."""
+
 from textwrap import dedent
 
 import numpy as np

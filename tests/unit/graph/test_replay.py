@@ -1,3 +1,5 @@
+"""Graphs traced again: through primitives, with the versions of parameters kept apart."""
+
 import numpy as np
 import pytest
 

@@ -1,3 +1,5 @@
+"""What verify refuses of a graph, in whose words."""
+
 from dataclasses import replace
 
 import numpy as np
