@@ -147,9 +147,14 @@ class TestReplay:
                 draw = ml.jit(lambda x: x + ops.uniform((3, 5)) * ops.normal((3, 5)))
                 zero = ml.Tensor(np.zeros((3, 5), np.float32))
                 drawn[how] = [draw(zero).asnumpy() for _ in range(4)]
-                drawn[how].append(ops.uniform((2,)).asnumpy())
+                drawn[how].append(ops.uniform((3, 5)).asnumpy())  # others draw meanwhile
+                drawn[how].append(draw(zero).asnumpy())
+                ml.manual_seed(3)
+                drawn[how].append(draw(zero).asnumpy())
         assert all(map(np.array_equal, drawn["on"], drawn["off"]))
-        assert not np.array_equal(drawn["on"][2], drawn["on"][3])
+        *first, last = drawn["on"]
+        assert np.array_equal(first[0], last)
+        assert len({d.tobytes() for d in first}) == len(first)
 
     def test_bodies_of_loops_are_graphs_of_their_own(self, graphs):
         def body(v):
