@@ -17,6 +17,7 @@ from .move import fill, move
 from .places import (
     ADD,
     PUT,
+    TAKE,
     Indexed,
     Shape,
     along_others,
@@ -32,8 +33,10 @@ NAMED = "il"
 class Take(Indexed):
     """Base of what reads at indices."""
 
+    kernels = TAKE
+
     def launch(self, inputs: Any, workspace: Any, outputs: Any, stream: object) -> None:
-        arrays = (inputs[0].flat, *self.indices(inputs), outputs[0].flat)
+        arrays = (self.bits(inputs[0]), *self.indices(inputs), self.bits(outputs[0]))
         args = (*arrays, self.where, self.axes, np.int64(self.count))
         self.get("take")(*spread(self.count), args)
 
@@ -41,7 +44,8 @@ class Take(Indexed):
 class AddAt(Indexed):
     """Base of what adds at indices, in sums of a type that has atomics; they are rounded once."""
 
-    more = ADD
+    kernels = ADD
+    moves = False
 
     def workspace(self) -> tuple[ArraySpec, ...]:
         out = self.node.outputs[0]
@@ -145,7 +149,7 @@ class ScatterAdd(AddAt):
 class Scatter(Indexed):
     """x with values put where an index says; of several for one place the last one stays."""
 
-    more = PUT
+    kernels = PUT
 
     def is_index(self, i: int) -> bool:
         return i > 1
@@ -198,7 +202,7 @@ class Scatter(Indexed):
             indices = self.indices(inputs)
             rest = self.where, self.axes, np.int64(self.count)
             self.get("claim")(*spread(self.count), (*indices, owner.flat, *rest))
-            arrays = (value.flat, *indices, owner.flat, out.flat)
+            arrays = (self.bits(value), *indices, owner.flat, self.bits(out))
             self.get("put")(*spread(self.count), (*arrays, *rest))
 
 

@@ -18,11 +18,12 @@ from ...errors import OutOfRangeError
 from ..kernel import Kernel, KernelNode
 from .array import DeviceArray, dense_strides
 from .layout import LAYOUT, MAX_RANK, layout_dtype
+from .move import carrier
 from .source import C_TYPES, computed_in, prelude
 
 Shape = tuple[int, ...]
 
-TEXT = r"""
+HEAD = r"""
 using namespace miniml;
 struct Axes { long long extent[8], step[8]; };
 __device__ __forceinline__ bool place(
@@ -33,13 +34,15 @@ __device__ __forceinline__ bool place(
   *found = total;
   return inside;
 }
+"""
+TAKE = r"""
 extern "C" __global__ void take(
     const E* x, @INDICES@, E* out, Layout<@K@ + 1> where, Axes axes, long long n) {
   const long long step = (long long)gridDim.x * blockDim.x;
   for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step) {
     long long at[@K@ + 1], found;
     locate(where, i, at);
-    out[i] = place(@NAMES@, at, axes, &found) ? x[found] : store<E>(0);
+    out[i] = place(@NAMES@, at, axes, &found) ? x[found] : E(0);
   }
 }
 """
@@ -89,14 +92,14 @@ extern "C" __global__ void put(
 AXES = np.dtype([("extent", np.int64, 8), ("step", np.int64, 8)])
 
 
-def text(dtype: DType, index: DType, count: int, more: str = "") -> str:
-    """The unit for elements of `dtype` and `count` indices."""
+def text(kernels: str, dtype: DType, index: DType, count: int) -> str:
+    """The unit of TAKE, ADD or PUT for elements of `dtype` and `count` indices."""
     named = C_TYPES[index]
     line = (
         "  {{ long long j = (long long)j{0}[at[{0} + 1]]; if (j < 0) j += axes.extent[{0}];\n"
         "    inside = inside && j >= 0 && j < axes.extent[{0}]; total += j * axes.step[{0}]; }}"
     )
-    body = (TEXT + more).replace("@K@", str(count))
+    body = (HEAD + kernels).replace("@K@", str(count))
     body = body.replace("@PLACE@", "\n".join(line.format(k) for k in range(count)))
     body = body.replace("@INDICES@", ", ".join(f"const {named}* j{k}" for k in range(count)))
     body = body.replace("@NAMES@", ", ".join(f"j{k}" for k in range(count)))
@@ -143,15 +146,21 @@ def axes_of(extents: Shape, steps: Shape) -> Any:
 
 
 class Indexed(Kernel):
-    """Base of kernels whose indices name places: `plan` says where everything stands."""
+    """Base of kernels whose indices name places: `plan` says where everything stands.
 
-    more = ""
+    kernels: the text. moves: elements are only moved, so that their size is all that matters.
+    """
+
+    kernels: str
+    moves = True
 
     def prepare(self, node: KernelNode) -> None:
         super().prepare(node)
         self.named = [i for i, s in enumerate(node.inputs) if self.is_index(i)]
         index = node.inputs[self.named[0]].dtype if self.named else int32
-        code = text(node.outputs[0].dtype, index, len(self.named), self.more)
+        held = node.outputs[0].dtype
+        self.element = carrier(held.itemsize) if self.moves else held
+        code = text(self.kernels, self.element, index, len(self.named))
         compiler = node.device.compiler
         self.get: Callable[[str], Any] = lambda entry: compiler.function(code, entry)
         self.shape, self.where, self.axes = self.plan(node)
@@ -174,6 +183,10 @@ class Indexed(Kernel):
             for k, array in enumerate(found):
                 self.check(array, int(self.axes["extent"][0, k]))
         return [a.flat for a in found]
+
+    def bits(self, array: DeviceArray) -> Any:
+        """The pointer to elements that are only moved."""
+        return array.flat.view(self.element)
 
     def check(self, array: DeviceArray, extent: int) -> None:
         """OutOfRangeError, which names the index, unless all are inside an axis."""
