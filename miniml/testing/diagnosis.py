@@ -11,6 +11,7 @@ import numpy as np
 
 from .probe import Probe
 from .subject import Leaf, Subject
+from .tolerance import limits_of
 
 Array = np.ndarray[Any, Any]
 Change = Callable[[Array], Array]
@@ -56,7 +57,7 @@ def rounded(found: list[tuple[float, float]]) -> str:
     if len(off) < max(2, len(found)):
         return ""
     for dtype in LOWER:
-        unit = float(ml_dtypes.finfo(dtype).eps)  # type: ignore[no-untyped-call]
+        unit = float(limits_of(np.dtype(dtype)).eps)
         if unit / 256 < max(off) < 4 * unit and float(np.median(off)) < unit:
             return f"computed or rounded in {np.dtype(dtype).name}"
     return ""

@@ -21,8 +21,10 @@ def by(f: Finding) -> str:
         return "not finite, where differences give a number"
     if f.analytic == 0:
         return "zero, but the function depends on this element"
-    if f.numeric == 0 or np.isfinite(f.left):
+    if np.isfinite(f.left):
         return ""
+    if abs(f.numeric) <= f.error_bar:
+        return "should be zero"
     return f"{f.analytic / f.numeric:.6g} times what it should be"
 
 

@@ -10,7 +10,7 @@ from ..dtype import DType, float64
 from .gradreport import WRONG, Check, Finding, GradReport
 from .probe import random_signs
 from .subject import Map, Subject, WrongGradientForm, at_point
-from .tolerance import allowed, spread_of, unit_roundoff
+from .tolerance import allowed, limits_of, spread_of, unit_roundoff
 
 Array = np.ndarray[Any, Any]
 
@@ -111,9 +111,7 @@ def _compare(
 ) -> None:
     with np.errstate(invalid="ignore"):
         off = np.abs(came - right)
-        limit = np.abs(right) > 0.98 * float(
-            np.finfo(np.float32).max if dtype != "float16" else 65504
-        )
+        limit = np.abs(right) > 0.98 * float(limits_of(dtype).max)
         wrong = ~(off <= bar) & np.isfinite(right) & ~limit
     worst = int(np.argmax(np.where(wrong, np.nan_to_num(off / (bar + 1e-300), nan=np.inf), -1.0)))
     if not wrong.any():

@@ -275,6 +275,8 @@ class Search:
 
     def diagnose(self) -> None:
         """Say of each wrong argument what kind of fault it looks like."""
+        if sum(f.verdict == WRONG for f in self.found) >= MOST:
+            self.notes.append(f"the search ended with {MOST} wrong elements; there may be more")
         wrong = {self.leaf_of(i) for i in self.suspects}
         said = {}
         for leaf in self.subject.leaves:

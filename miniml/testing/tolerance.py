@@ -24,10 +24,11 @@ def unit_roundoff(dtype: DType) -> float:
     >>> unit_roundoff(float16) == 2.0**-11
     True
     """
-    return float(_limits(dtype).eps) / 2
+    return float(limits_of(dtype).eps) / 2
 
 
-def _limits(dtype: DType) -> Any:
+def limits_of(dtype: DType) -> Any:
+    """Its finfo: eps, max, the smallest normal number `tiny`, `smallest_subnormal`."""
     return ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
 
 
@@ -63,7 +64,7 @@ def allowed(expected: Array, dtype: DType, terms: int = 1, spread: Array | float
     """
     relative = tolerance(dtype, terms)
     finite = np.where(np.isfinite(expected), np.abs(expected), 0.0)
-    tiny = STEPS * float(_limits(dtype).smallest_subnormal)
+    tiny = STEPS * float(limits_of(dtype).smallest_subnormal)
     return np.asarray(relative * (finite + np.asarray(spread) / unit_roundoff(dtype)) + tiny)
 
 
@@ -139,7 +140,7 @@ def _wrong_floats(actual: Array, expected: Array, terms: int, spread: Array | fl
         wide = actual.astype(np.float64)
         near = np.abs(wide - expected) <= allowed(expected, dtype, terms, spread)
     same = (wide == rounded) | (np.isnan(wide) & np.isnan(expected))
-    largest = float(_limits(dtype).max)
+    largest = float(limits_of(dtype).max)
     edge = (
         np.isinf(wide) & (np.sign(wide) == np.sign(expected)) & (np.abs(expected) > 0.98 * largest)
     )

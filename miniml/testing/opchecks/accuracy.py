@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import ml_dtypes
 import numpy as np
 
 from ...dtype import float64, is_float
 from ..calls import Array, Call
-from ..tolerance import unit_roundoff
+from ..tolerance import limits_of, unit_roundoff
 
 _ROUNDINGS = 8  # of the size of inputs and outputs: not worth a finding
 _BLUR = 64 * 2.0**-53  # what the float64 side itself may be off, of the largest number
@@ -18,7 +17,7 @@ def where_too_large(out: Array, right: Array) -> Array:
     """The exact result; where no number of the dtype is as large, whatever non-finite came."""
     if not is_float(out.dtype) or out.shape != right.shape:
         return right
-    limits = ml_dtypes.finfo(out.dtype)  # type: ignore[no-untyped-call]
+    limits = limits_of(out.dtype)
     numbers = out.astype(float64)
     beyond = (np.abs(right) > 0.98 * float(limits.max)) & ~np.isfinite(numbers)
     return np.where(beyond, numbers, right)
@@ -83,7 +82,7 @@ def largest_ulp(out: Array, right: Array) -> tuple[float, list[int]]:
         return 0.0, []
     with np.errstate(all="ignore"):
         rounded = np.abs(right.astype(float64))
-        limits = ml_dtypes.finfo(out.dtype)  # type: ignore[no-untyped-call]
+        limits = limits_of(out.dtype)
         exponent = np.floor(np.log2(np.maximum(rounded, float(limits.tiny))))
         units = np.abs(out.astype(float64) - right.astype(float64)) / (
             2.0**exponent * float(limits.eps)

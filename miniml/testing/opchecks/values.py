@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import ml_dtypes
 import numpy as np
 
 from ...abstract import Shape
 from ...dtype import DType, bool_, is_float
 from ..calls import Array
+from ..tolerance import limits_of
 
 # Kinds of numbers. The first three suit gradients: no two are equal, none is at a kink.
 SMOOTH = ("ordinary", "positive", "unit")
@@ -63,7 +63,7 @@ def _zeros(rng: np.random.Generator, shape: Shape, dtype: DType) -> Array:
 
 def _tiny(rng: np.random.Generator, shape: Shape, dtype: DType) -> Array:
     """Numbers below the smallest normal one, that one, the smallest of all, and 0."""
-    limits = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
+    limits = limits_of(dtype)
     below = rng.choice([-1.0, 1.0], shape) * rng.uniform(0.05, 0.9, shape) * float(limits.tiny)
     few = [float(limits.tiny), float(limits.smallest_subnormal), 0.0]
     return np.asarray(np.where(rng.random(shape) < 0.7, below, rng.choice(few, shape)))
@@ -75,7 +75,7 @@ def _large(rng: np.random.Generator, shape: Shape, dtype: DType) -> Array:
 
 def _huge(rng: np.random.Generator, shape: Shape, dtype: DType) -> Array:
     """Numbers that the dtype holds, but not their squares."""
-    limits = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
+    limits = limits_of(dtype)
     return np.asarray(float(limits.max) ** 0.7 * _ordinary(rng, shape, dtype))
 
 

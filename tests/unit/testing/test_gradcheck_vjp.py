@@ -96,6 +96,26 @@ def test_a_missing_broadcast_sum_is_named():
     assert "broadcast" in str(check(np.add, lambda x, y, d: (d, d[0]), X, row))
 
 
+def test_a_search_that_ends_early_says_so():
+    report = check(np.sin, lambda x, dout: 2 * dout * (np.cos(x) - 1), RNG.normal(size=20))
+    assert len(report.wrong) == 8
+    assert "the search ended with 8 wrong elements; there may be more" in str(report)
+
+
+def test_a_gradient_that_should_be_zero():
+    def softmax(x):
+        e = np.exp(x - x.max(axis=-1, keepdims=True))
+        return e / e.sum(axis=-1, keepdims=True)
+
+    def vjp(x, dout):
+        y = softmax(x)
+        return y * (dout - (dout * y).mean(axis=-1, keepdims=True))
+
+    report = check(softmax, vjp, RNG.normal(size=(2, 3)))
+    assert {f.diagnosis for f in report.wrong} == {"should be zero"}
+    assert not report.notes
+
+
 def test_a_subgradient_outside_the_slopes_is_wrong():
     relu = lambda x: np.maximum(x, 0)  # noqa: E731
     for at_zero, right in ((0.0, True), (0.5, True), (1.0, True), (2.0, False), (-1e-3, False)):

@@ -6,8 +6,10 @@ import sys
 
 import numpy as np
 import pytest
+from scipy import special
 
 from miniml import ops
+from miniml.ops.activation import GELU
 from miniml.testing import OpInfo, Sample, opcheck
 
 from .planting import plant, snake
@@ -140,6 +142,33 @@ def test_a_planted_fault_is_found_and_named(fault):
         assert found.message
         assert found.advice
         compile(found.example, "example", "exec")
+
+
+FLUSHED = "is 0 where numbers below the smallest normal one are right"
+
+
+def test_denormals_that_came_in_are_kept():
+    tiny = np.finfo(np.float64).tiny
+
+    def half(x, *, alpha, out):
+        np.multiply(x, 0.5, out=out)
+        out[np.abs(out) < tiny] = 0
+
+    with plant(fn=half, bprop=None, body={"differentiable": False}) as primitive:
+        info = OpInfo(type(primitive), lambda rng, dtype: (), reference=lambda x, alpha: x * 0.5)
+        inputs = (np.array([tiny / 2]),)
+        report = opcheck(primitive, info, inputs=inputs, checks=("kernels",), raise_error=False)
+    assert any(FLUSHED in f.message for f in report.faults), str(report)
+
+
+def test_a_function_that_ends_a_little_early_is_a_warning():
+    info = OpInfo(
+        GELU, lambda rng, dtype: (),
+        reference=lambda x, approximate: x * np.exp(special.log_ndtr(x)),
+    )  # fmt: skip
+    report = opcheck(GELU(), info, inputs=(np.array([-38.396]),), checks=("kernels",))
+    (found,) = report.findings
+    assert (found.severity, FLUSHED in found.message) == ("warning", True)
 
 
 def test_rows_that_depend_on_each_other_are_found():

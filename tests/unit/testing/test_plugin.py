@@ -1,5 +1,6 @@
 """pytest --miniml-opcheck: one test per primitive, without loading miniml otherwise."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ def pytest_on(*args, cwd):
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "_miniml_pytest", "-q", "-rA", *args],
         cwd=cwd, capture_output=True, text=True,
+        env=os.environ | {"COLUMNS": "300"},  # else the summary is cut, by the checkout's path
     )  # fmt: skip
 
 
