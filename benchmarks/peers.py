@@ -19,7 +19,6 @@ def torch_step(weights: list[Array], device: str = "cpu") -> Callable[[Any, Any]
     """One step of SGD on the MLP in PyTorch, with nn and optim as its users write it."""
     import torch  # noqa: PLC0415 - measured where installed, needed by nothing else
 
-    torch.set_num_threads(1)
     layers: list[Any] = []
     for w, b in zip(weights[::2], weights[1::2], strict=True):
         layer = torch.nn.Linear(*w.shape)
