@@ -12,7 +12,7 @@ from tests.frame.completeness import library
 from tests.frame.device import check_device, check_device_layouts, chosen
 from tests.opinfo import ROWS
 
-SWEEP = os.environ.get("MINIML_SWEEP", "") not in ("", "0")  # every dtype: half an hour when nothing is compiled
+SWEEP = os.environ.get("MINIML_SWEEP", "") not in ("", "0")  # every dtype: half an hour
 CASES = [(row, dtype) for row in ROWS for dtype in chosen(row, SWEEP)]
 
 
