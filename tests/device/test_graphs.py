@@ -247,6 +247,10 @@ class TestStepByStep:
             first = compiled(x).asnumpy()
             assert np.array_equal(compiled(x).asnumpy(), first)
 
+    def test_as_many_inputs_as_launches_are_not_copied(self, on_sim):
+        told = str(ml.explain(lambda x, y: ops.exp(x * y), ml.Tensor(X), ml.Tensor(X)))
+        assert "a graph of 2 launches saves nothing when 2 inputs are copied first" in told
+
     def test_large_inputs_are_not_copied(self, on_sim):
         x = ml.Tensor(np.zeros(1 << 22, np.float32))
         told = str(ml.explain(lambda x: ops.exp(ops.exp(x[:2])), x))
@@ -277,6 +281,19 @@ class TestStepByStep:
         f = ml.jit(lambda x: Odd()(ops.exp(x)))
         for i in range(3):
             assert np.allclose(f(ml.Tensor(X + i)).asnumpy(), np.exp(X + i), rtol=1e-6)
+        assert f.compiled(ml.Tensor(X)).program._idle[0].replay is not None
+
+    def test_an_expression_of_a_user_only_launches(self, on_sim):
+        f = ml.jit(lambda x: Swish2(1.0)(ops.exp(x)))
+        seen = [f(ml.Tensor(X)).asnumpy() for _ in range(3)]
+        assert np.array_equal(seen[0], seen[2])
+        assert f.compiled(ml.Tensor(X)).program._idle[0].replay is not None
+
+    def test_a_gpu_makes_graphs_by_itself(self, gpu):
+        assert "as one CUDA graph" in str(ml.explain(lambda x: ops.exp(ops.exp(x)), ml.Tensor(X)))
+        f = ml.jit(lambda x: ops.exp(ops.exp(x)))
+        seen = [f(ml.Tensor(X)).asnumpy() for _ in range(3)]
+        assert np.array_equal(seen[0], seen[2])
         assert f.compiled(ml.Tensor(X)).program._idle[0].replay is not None
 
     def test_an_unknown_setting(self):
