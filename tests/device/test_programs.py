@@ -105,6 +105,20 @@ class TestPrograms:
         ml.jit(swap)(ml.Tensor([0.0]))
         assert (a.tolist(), b.tolist()) == ([3.0, 4.0], [1.0, 2.0])
 
+    def test_one_new_value_of_two_parameters(self, on_device):
+        a, b = ml.Parameter(np.float32([1, 2])), ml.Parameter(np.float32([3, 4]))
+
+        def share(x):
+            new = a * x
+            ops.assign(a, new)
+            ops.assign(b, ops.reshape(new, (2,)))
+            return x
+
+        f = ml.jit(share)
+        for i in (1, 2, 3):
+            f(ml.Tensor([2.0]))
+            assert a.tolist() == b.tolist() == [2.0**i, 2 * 2.0**i]
+
     def test_branches_and_loops(self, on_device):
         f = ml.jit(lambda x: ops.cond(ops.sum(x) > 0, lambda v: v * 2, lambda v: -v, x))
         assert f(ml.Tensor([1.0, 2.0])).tolist() == [2.0, 4.0]

@@ -145,6 +145,23 @@ def test_two_parameters_swap_their_values(through: Callable[[Any], Any]) -> None
     np.testing.assert_array_equal(b.asnumpy(), before[0])
 
 
+@pytest.mark.parametrize("through", [lambda v: v, lambda v: ops.reshape(v, (3,))])
+def test_one_new_value_of_two_parameters(through: Callable[[Any], Any]) -> None:
+    a, b = ml.Parameter(array(3), name="a"), ml.Parameter(array(3, seed=1), name="b")
+
+    def fn(x: Any) -> Any:
+        new = a * x
+        ops.assign(a, new)
+        ops.assign(b, through(new))
+        return x
+
+    old, made = a.asnumpy(), program(fn, array(1))
+    made(np.float32([2]))
+    made(np.float32([2]))
+    np.testing.assert_array_equal(a.asnumpy(), 4 * old)
+    np.testing.assert_array_equal(b.asnumpy(), 4 * old)
+
+
 def test_an_update_that_reads_the_old_value_of_another_gets_the_old_value() -> None:
     a, b = ml.Parameter(array(3), name="a"), ml.Parameter(array(3, seed=1), name="b")
 
