@@ -56,6 +56,33 @@ def test_an_update_in_place_that_is_not_built_in_is_staged() -> None:
     assert (p.tolist(), q.tolist()) == ([3.0, 5.0], [4.0, 6.0])
 
 
+class RunSumDifference(Primitive):
+    """x + y and x - y; its kernel still reads its inputs when it has written one output."""
+
+    outputs = ("sum", "difference")
+    differentiable = False
+
+    def infer_shape(self, x: Any, y: Any) -> Any:
+        return x, x
+
+    def infer_dtype(self, x: Any, y: Any) -> Any:
+        return x, x
+
+
+@kernel("RunSumDifference", "cpu", "ff->ff", inplace=(0,))
+def sum_difference(x: Any, y: Any, *, out: Any) -> None:
+    total, difference = out
+    np.add(x, y, out=total)
+    np.subtract(x, y, out=difference)
+
+
+def test_two_outputs_never_share_the_memory_of_an_input() -> None:
+    x, y = np.float32([1.0, 2.0]), np.float32([3.0, 5.0])
+    total, difference = ml.jit(lambda x, y: RunSumDifference()(x * 2.0, y))(x, y)
+    assert total.tolist() == [5.0, 9.0]
+    assert difference.tolist() == [-1.0, -1.0]
+
+
 class RunGreedy(Primitive):
     def infer_shape(self, x: Any) -> Any:
         return x
