@@ -36,7 +36,7 @@ class Layout:
     """Where the values of a scheduled graph live: the storage of every Var, the arena's plan, and
     which writes of state need no copy.
 
-    whole: Vars that are their storage's full array rather than a view of it. workspaces: scratch
+    whole: Vars that a node computed, rather than views of them. workspaces: scratch
     storages of each node. direct: Vars computed straight into the buffer of their parameter.
     """
 
@@ -66,7 +66,6 @@ def lay_out(graph: Graph, prepared: Mapping[Node, Prepared], order: Schedule) ->
     held = {id(p): Storage("parameter", v.abstract.nbytes, p) for p, v in graph.state}
     for parameter, var in graph.state:
         layout.storage[var] = held[id(parameter)]
-        layout.whole.add(var)
     reads = _last_reads(graph, prepared, order)
     targets = direct_targets(order, prepared, held)
     for step, node in enumerate(order.order):
