@@ -70,7 +70,6 @@ def lay_out(graph: Graph, prepared: Mapping[Node, Prepared], order: Schedule) ->
     targets = direct_targets(order, prepared, held)
     for step, node in enumerate(order.order):
         _place(layout, node, step, prepared[node], reads, targets)
-    _keep_alive(layout, graph, order)
     arena = _arena(layout)
     layout.plan = plan([Lifetime(s.nbytes, s.start, s.end) for s in arena])
     layout.offsets = dict(zip(arena, layout.plan.offsets, strict=True))
@@ -145,13 +144,6 @@ def _reusable(
 
 def _same(a: Abstract, b: Abstract) -> bool:
     return a.shape == b.shape and a.dtype == b.dtype
-
-
-def _keep_alive(layout: Layout, graph: Graph, order: Schedule) -> None:
-    """What the caller or a parameter receives at the end lives until then."""
-    end = len(order.order)
-    for var in (*graph.outputs, *(v for _, v in order.writes)):
-        layout.storage[var].end = end
 
 
 def _arena(layout: Layout) -> list[Storage]:

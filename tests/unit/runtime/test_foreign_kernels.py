@@ -83,6 +83,31 @@ def test_two_outputs_never_share_the_memory_of_an_input() -> None:
     assert difference.tolist() == [-1.0, -1.0]
 
 
+class RunWider(Primitive):
+    """x in float64."""
+
+    differentiable = False
+
+    def infer_shape(self, x: Any) -> Any:
+        return x
+
+    def infer_dtype(self, x: Any) -> Any:
+        return ml.float64
+
+
+@kernel("RunWider", "cpu", "f->d", inplace=(0,))
+def wider(x: Any, *, out: Any) -> None:
+    out[...] = x.astype(np.float64)
+
+
+def test_an_output_of_another_size_gets_memory_of_its_own() -> None:
+    run = ml.jit(lambda x: (x + 1.0, RunWider()(x * 2.0), x + 3.0))
+    x = np.arange(100, dtype=np.float32)
+    made = run(x)
+    for out, right in zip(made, (x + 1, 2 * x, x + 3), strict=True):
+        np.testing.assert_array_equal(out, right)
+
+
 class RunGreedy(Primitive):
     def infer_shape(self, x: Any) -> Any:
         return x
