@@ -1,8 +1,10 @@
 """The library's kernels on the device "cuda", with the double in the place of cupy: there every
 launch is compared with the text of its kernel, and nothing is put around it."""
 
+import numpy as np
 import pytest
 
+import miniml as ml
 from miniml.backends.cuda.sim.settings import using
 from tests.frame.calls import rng_of
 from tests.frame.device import check_device, chosen
@@ -23,3 +25,10 @@ def test_kernels(row, gpu):
     with using(mode="fast"):
         for dtype in chosen(row, False):
             check_device(row, dtype, rng_of(row.primitive.name, dtype), "cuda")
+
+
+def test_bfloat16_goes_to_kernels_as_integers(gpu):
+    """Not every cupy knows the dtype."""
+    x = ml.Tensor(np.arange(3), ml.bfloat16)
+    assert x._data.flat.dtype == np.uint16
+    assert (x + x).tolist() == [0.0, 2.0, 4.0]

@@ -111,6 +111,32 @@ class TestPrograms:
         f = ml.jit(lambda x: (lambda h: h - h.T)(x * 2))
         assert np.array_equal(f(ml.Tensor(x)).asnumpy(), x * 2 - (x * 2).T)
 
+    def test_a_parameter_is_read_until_its_new_value_is_done(self, on_device):
+        """A product reads all of its input for each output: it cannot work in place."""
+        w, x = ml.Parameter(numbers(5, 5)), numbers(5, 5, seed=1)
+        first = w.asnumpy()
+
+        def multiply(x):
+            ops.assign(w, ops.matmul(w, x))
+            return x
+
+        ml.jit(multiply)(ml.Tensor(x))
+        assert np.allclose(w.asnumpy(), first @ x, rtol=1e-5, atol=1e-6)
+
+    def test_the_old_value_of_a_parameter_goes_to_another(self, on_device):
+        a, b = ml.Parameter(np.float32([1, 2])), ml.Parameter(np.float32([3, 4]))
+
+        def shift(x):
+            ops.assign(b, a)
+            ops.assign(a, a * x)
+            return x
+
+        f = ml.jit(shift)
+        for i in (0, 1, 2):
+            f(ml.Tensor([2.0]))
+            assert b.tolist() == [2.0**i, 2 * 2.0**i]
+            assert a.tolist() == [2 * 2.0**i, 4 * 2.0**i]
+
     def test_one_new_value_of_two_parameters(self, on_device):
         a, b = ml.Parameter(np.float32([1, 2])), ml.Parameter(np.float32([3, 4]))
 
