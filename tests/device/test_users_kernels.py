@@ -66,6 +66,19 @@ elementwise_kernel("Swish2", "x / (1.0f + exp(-beta * x))", "f->f", "d->d", "e->
 raw_kernel("SumOfRows", "f->f", "d->d", entry="row_sum", source=ROW_SUM, defines={}, launch=rows)
 
 
+class OnlyDouble(Primitive):
+    """x / 3, for which there is a kernel in float64 alone."""
+
+    def infer_shape(self, x):
+        return x
+
+    def infer_dtype(self, x):
+        return x
+
+
+elementwise_kernel("OnlyDouble", "x / 3", "d->d")
+
+
 class Doubled(Primitive):
     """2 x, by way of a workspace."""
 
@@ -102,6 +115,15 @@ class DoubledKernel(Kernel):
 
 
 class TestUsersKernels:
+    @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+    def test_a_wider_kernel_serves_a_narrow_dtype(self, on_device, dtype):
+        x = ml.Tensor(np.arange(6.0).reshape(2, 3), getattr(ml, dtype)).T
+        right = (np.arange(6.0).reshape(2, 3).T / 3).astype(x.dtype)
+        for run in (OnlyDouble(), ml.jit(OnlyDouble())):
+            came = run(x)
+            assert came.dtype == x.dtype
+            assert np.array_equal(came.asnumpy(), right)
+
     @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
     def test_an_expression(self, on_device, dtype):
         x = np.linspace(-3, 3, 12).reshape(3, 4).astype(dtype)
