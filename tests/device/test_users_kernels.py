@@ -66,7 +66,7 @@ elementwise_kernel("Swish2", "x / (1.0f + exp(-beta * x))", "f->f", "d->d", "e->
 raw_kernel("SumOfRows", "f->f", "d->d", entry="row_sum", source=ROW_SUM, defines={}, launch=rows)
 
 
-class OnlyDouble(Primitive):
+class ThirdOf(Primitive):
     """x / 3, for which there is a kernel in float64 alone."""
 
     def infer_shape(self, x):
@@ -76,7 +76,7 @@ class OnlyDouble(Primitive):
         return x
 
 
-elementwise_kernel("OnlyDouble", "x / 3", "d->d")
+elementwise_kernel("ThirdOf", "x / 3", "d->d")
 
 
 class Doubled(Primitive):
@@ -119,7 +119,7 @@ class TestUsersKernels:
     def test_a_wider_kernel_serves_a_narrow_dtype(self, on_device, dtype):
         x = ml.Tensor(np.arange(6.0).reshape(2, 3), getattr(ml, dtype)).T
         right = (np.arange(6.0).reshape(2, 3).T / 3).astype(x.dtype)
-        for run in (OnlyDouble(), ml.jit(OnlyDouble())):
+        for run in (ThirdOf(), ml.jit(ThirdOf())):
             came = run(x)
             assert came.dtype == x.dtype
             assert np.array_equal(came.asnumpy(), right)
