@@ -26,6 +26,7 @@ from .primitive import PrimitiveWithCheck as PrimitiveWithCheck
 from .primitive import PrimitiveWithInfer as PrimitiveWithInfer
 from .primitive import prim_attr_register as prim_attr_register
 from .random import manual_seed as manual_seed
+from .random import random_state as random_state
 from .settings import GRAPH_MODE as GRAPH_MODE
 from .settings import PYNATIVE_MODE as PYNATIVE_MODE
 from .settings import context as context

@@ -47,6 +47,7 @@ class Generator:
 
 
 default_generator = Generator(0)
+random_state = default_generator.state  # a Parameter: what an exact resume saves and loads
 
 
 def manual_seed(seed: int) -> Generator:
