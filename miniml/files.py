@@ -9,17 +9,19 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+Buffer = bytes | memoryview
 _CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-_SUFFIX = ".tmp"
+DRAFT = ".tmp"  # how the names of drafts end
 _RANDOM = 4  # bytes of a draft's name, twice as many characters
 
 
-def write_file(target: Path, parts: Iterable[bytes], mode: int = 0o666) -> None:
+def write_file(target: Path, parts: Iterable[Buffer], mode: int | None = None) -> None:
     """Write `parts` to a draft beside `target`, sync it and put it in target's place.
 
-    A link is followed. A file that is there keeps its mode; a new one gets `mode` less the umask.
-    Drafts of the same target that killed processes left are removed. When anything is raised,
-    target is as it was and the draft is gone; an OSError says that the system refuses.
+    A link is followed. mode: of the file; None leaves that of a file that is there, and gives a
+    new one what the umask allows. Drafts of the same target that killed processes left are
+    removed. When anything is raised, target is as it was and the draft is gone; an OSError says
+    that the system refuses.
     """
     target = Path(os.path.realpath(target))
     remove_drafts(target)
@@ -36,20 +38,19 @@ def remove_drafts(target: Path) -> None:
     start = _prefix(target)
     with suppress(OSError):
         for entry in os.scandir(target.parent):
-            if entry.name.startswith(start) and entry.name.endswith(_SUFFIX):
-                if len(entry.name) == len(start) + 2 * _RANDOM + len(_SUFFIX):
+            if entry.name.startswith(start) and entry.name.endswith(DRAFT):
+                if len(entry.name) == len(start) + 2 * _RANDOM + len(DRAFT):
                     _remove_unless_locked(entry.path)
 
 
 @contextmanager
-def _draft(target: Path, mode: int) -> Iterator[tuple[Path, int]]:
+def _draft(target: Path, mode: int | None) -> Iterator[tuple[Path, int]]:
     """A new file beside target, locked while it is written; removed when anything is raised."""
-    draft = target.with_name(f"{_prefix(target)}{os.urandom(_RANDOM).hex()}{_SUFFIX}")
+    draft = target.with_name(f"{_prefix(target)}{os.urandom(_RANDOM).hex()}{DRAFT}")
     descriptor = -1
     try:
-        descriptor = _create_locked(draft, mode)
-        with suppress(FileNotFoundError):
-            os.fchmod(descriptor, stat.S_IMODE(target.stat().st_mode))
+        descriptor = _create_locked(draft)
+        _set_mode(descriptor, target, mode)
         yield draft, descriptor
     except BaseException:
         draft.unlink(missing_ok=True)
@@ -59,9 +60,14 @@ def _draft(target: Path, mode: int) -> Iterator[tuple[Path, int]]:
             os.close(descriptor)
 
 
-def _create_locked(draft: Path, mode: int) -> int:
+def _set_mode(descriptor: int, target: Path, mode: int | None) -> None:
+    with suppress(FileNotFoundError):
+        os.fchmod(descriptor, stat.S_IMODE(target.stat().st_mode) if mode is None else mode)
+
+
+def _create_locked(draft: Path) -> int:
     while True:
-        descriptor = os.open(draft, _CREATE, mode)
+        descriptor = os.open(draft, _CREATE, 0o666)
         _lock(descriptor, fcntl.LOCK_EX)
         if os.fstat(descriptor).st_nlink:
             return descriptor

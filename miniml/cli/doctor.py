@@ -15,6 +15,7 @@ from typing import Literal, NamedTuple
 import threadpoolctl
 
 from ..backends.cuda.nvrtc import compiler
+from ..backends.cuda.sim.toolchain import CACHE
 from ..backends.device import cpu_threads
 from ..errors import DeviceError
 
@@ -92,7 +93,18 @@ def tools() -> Iterator[Finding]:
         else:
             advice = f"for {use}, which can do without: apt install g++"
             yield Finding(what, "off", "none found", advice)
+    yield compiled_files()
     yield nvrtc()
+
+
+def compiled_files() -> Finding:
+    """The folder where what the C++ compiler made is kept."""
+    problem = CACHE.problem()
+    if problem:
+        advice = "a temporary folder takes its place; set MINIML_CACHE to a folder of your own"
+        return Finding("compile cache", "off", f"{CACHE.folder}: {problem}", advice)
+    used, limit = CACHE.nbytes() / 2**20, CACHE.limit / 2**20
+    return Finding("compile cache", "on", f"{CACHE.folder}, {used:.0f} of {limit:.0f} MB")
 
 
 def nvrtc() -> Finding:

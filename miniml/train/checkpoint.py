@@ -69,7 +69,7 @@ def _gather(entries: Mapping[str, Any]) -> dict[str, Array]:
     return {name: array_of(value) for name, value in entries.items()}
 
 
-def _encoded(arrays: Mapping[str, Array]) -> Iterator[Any]:
+def _encoded(arrays: Mapping[str, Array]) -> Iterator[bytes | memoryview]:
     """A safetensors file piece by piece; equal arrays give equal files, byte by byte."""
     # Wide numbers first, so that each stands at a multiple of its size.
     ordered = sorted(arrays.items(), key=lambda item: (-item[1].itemsize, item[0]))

@@ -255,14 +255,17 @@ class TestRefusals:
         with pytest.raises(DeviceError, match=r"driver.*cudaErrorInsufficientDriver.*a newer one"):
             load.gpu()
 
-    def test_no_compiler(self):
+    def test_no_compiler(self, tmp_path):
         text = (
             "import miniml as ml\n"
             "try: ml.Tensor([1.0], device='cuda-sim')\n"
             "except ml.errors.DeviceError as error: print(error)"
         )
         run = subprocess.run(
-            [sys.executable, "-c", text], env={"PATH": "/nowhere"}, capture_output=True, text=True
+            [sys.executable, "-c", text],
+            env={"PATH": "/nowhere", "MINIML_CACHE": str(tmp_path)},
+            capture_output=True,
+            text=True,
         )
         assert "needs a C++ compiler" in run.stdout, run.stderr
 

@@ -154,6 +154,18 @@ def test_doctor_says_what_is_missing_and_how_to_get_it(capsys, monkeypatch):
     assert re.search(r"-- +cupy +not installed\n +-> .*pip install 'miniml\[cuda13\]'", said)
 
 
+def test_doctor_reports_the_compile_cache(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("MINIML_CACHE", str(tmp_path))
+    cli.main(["doctor"])
+    said = capsys.readouterr().out
+    assert re.search(rf"ok +compile cache +{tmp_path}/cuda-sim, 0 of 256 MB\n", said)
+    (tmp_path / "cuda-sim").chmod(0o777)
+    cli.main(["doctor"])
+    said = capsys.readouterr().out
+    assert re.search(r"-- +compile cache +.*/cuda-sim: others can write to it \(mode 777\)", said)
+    assert "set MINIML_CACHE to a folder of your own" in said
+
+
 def missing(name):
     raise cli.doctor.metadata.PackageNotFoundError(name)
 

@@ -62,5 +62,5 @@ def check_architecture(cupy: Any) -> None:
 
 def simulator(sim: str) -> Cuda:
     """The simulator, in mode "check" or "fast"."""
-    toolchain.compiler()  # DeviceError where there is none
+    toolchain.identity()  # DeviceError where nothing can be compiled, and nothing has been
     return Cuda("cuda-sim", emucupy, partial(settings.using, mode=sim), sim == "check")

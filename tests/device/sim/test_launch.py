@@ -352,8 +352,8 @@ def test_other_systems_are_told_what_to_use_instead():
     assert "runs on Linux only" in said
 
 
-def test_no_compiler_is_one_sentence_that_says_what_to_install():
-    done = python(SMALL, CXX="/nowhere/c++")
+def test_no_compiler_is_one_sentence_that_says_what_to_install(tmp_path):
+    done = python(SMALL, CXX="/nowhere/c++", MINIML_CACHE=str(tmp_path))
     (said,) = [line for line in done.stderr.splitlines() if "DeviceError: " in line]
     assert "device 'cuda-sim' needs a C++ compiler" in said
     assert "apt install g++" in said

@@ -2,7 +2,7 @@
 
     module.py      Module(code, options).kernel(name).launch(grid, block, args)
     unit.py        from the text to a shared library in the cache folder
-    toolchain.py   the compiler, the cache folder
+    toolchain.py   the compiler, what it made
     symbols.py     where shared arrays and variables stand in that library
     arguments.py   what is passed, against the kernel's parameters
     ranges.py      which memory a launch may touch

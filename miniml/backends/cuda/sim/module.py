@@ -17,7 +17,7 @@ from . import faults, symbols, unit
 from .arguments import Packed, Parameter
 from .ranges import Range, merged, separate
 from .settings import SCHEDULES, Settings, current
-from .toolchain import runtime_library
+from .toolchain import load, runtime_library
 
 MAX_THREADS = 1024
 MAX_BLOCK = (1024, 1024, 64)
@@ -55,7 +55,7 @@ _Index = ctypes.c_uint * 3
 
 @cache
 def _runtime() -> ctypes.CDLL:
-    return ctypes.CDLL(str(runtime_library()))
+    return load(runtime_library())
 
 
 class _Loaded:
@@ -64,7 +64,7 @@ class _Loaded:
     def __init__(self, path: Path):
         _runtime()
         self.path = path
-        self.library = ctypes.CDLL(str(path))
+        self.library = load(path)
         self.symbols = symbols.read(path)
         anchor = ctypes.addressof(ctypes.c_char.in_dll(self.library, "sim_anchor"))
         self.base = anchor - self.symbols.anchor

@@ -1,34 +1,40 @@
-"""The machine's C++ compiler, and the folder where what it has compiled is kept."""
+"""The machine's C++ compiler: what it is, how it is run, and where what it made is kept."""
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import hashlib
 import os
 import platform
+import re
 import shutil
+import signal
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
 from ....errors import CompileError, DeviceError
+from ...cache import Cache
 
 HERE = Path(__file__).parent
 INCLUDE = HERE / "include"
 _RUNTIME = HERE / "runtime"
-LIMIT = 256 << 20  # bytes of the folder of compiled files: some thousand units
+CACHE = Cache("cuda-sim", 256 << 20)  # bytes: some thousand units
+SECONDS = 300.0  # after which a compiler counts as hung; a large unit takes ten
+_LOG = 20_000  # characters of a compiler's log in an error
+_OTHER = "set CXX to another, or reinstall it: apt install --reinstall g++"
+# How the drivers of g++ and clang++ say that a signal ended the compiler below them.
+_KILLED = re.compile(r"signal terminated program|Killed signal|unable to execute command: \w+")
+_FULL = {os.strerror(code): code for code in (errno.ENOSPC, errno.EDQUOT)}
 
 
 @cache
 def compiler() -> tuple[str, ...]:
     """The command of the C++ compiler: $CXX, g++, c++ or clang++; DeviceError without one."""
-    if sys.platform != "linux":
-        raise DeviceError(
-            "device 'cuda-sim' runs on Linux only, on x86-64 and aarch64; elsewhere use a "
-            "container, or WSL on Windows"
-        )
     named = os.environ.get("CXX", "").split()
     candidates = [named] if named else [["g++"], ["c++"], ["clang++"]]
     for command in candidates:
@@ -44,96 +50,143 @@ def compiler() -> tuple[str, ...]:
 @cache
 def is_clang() -> bool:
     """True when the compiler is clang, whose flags differ."""
-    said = subprocess.run([*compiler(), "--version"], capture_output=True, text=True)
-    return "clang" in said.stdout
-
-
-def cache_folder() -> Path:
-    """$MINIML_CACHE, or miniml in the user's cache folder; its part for compiled CUDA sources.
-
-    It may be emptied at any time. Beyond LIMIT bytes, what has not been used for longest goes.
-    """
-    chosen = os.environ.get("MINIML_CACHE")
-    if not chosen:
-        user = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-        chosen = os.path.join(user, "miniml")
-    folder = Path(chosen) / "cuda-sim"
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
-
-
-def is_there(target: Path) -> bool:
-    """True for a file that has been compiled before; it counts as read now."""
-    try:
-        os.utime(target, ns=(time.time_ns(), target.stat().st_mtime_ns))
-    except FileNotFoundError:
-        return False
-    return True
-
-
-def trim(folder: Path, limit: int = 0) -> None:
-    """Remove the files read longest ago until the folder has no more than `limit` bytes (LIMIT).
-
-    What was read within the last hour stays: another process may be about to load it.
-    """
-    files = []
-    for path in folder.iterdir():
-        try:
-            stat = path.stat()
-        except FileNotFoundError:  # another process trims, too
-            continue
-        files.append((stat.st_atime, stat.st_size, path))
-    excess, now = sum(size for _, size, _ in files) - (limit or LIMIT), time.time()
-    for used, size, path in sorted(files):
-        if excess <= 0 or now - used < 3600:
-            return
-        path.unlink(missing_ok=True)
-        excess -= size
-
-
-def digest(*parts: str) -> str:
-    """A name for a compiled file: the same contents and compiler give the same name."""
-    return hashlib.sha256("\0".join((*parts, _identity())).encode()).hexdigest()[:32]
+    return "clang" in run(["--version"])
 
 
 @cache
-def _identity() -> str:
-    """What a compiled file depends on besides its source: the compiler, and our own C++ text."""
-    path = os.path.realpath(compiler()[0])
-    stat = os.stat(path)
+def identity() -> str:
+    """Of the compiler, for the names of files; without one, of that which filled the cache.
+
+    DeviceError where nothing can be compiled, and nothing has been.
+    """
+    if sys.platform != "linux":
+        raise DeviceError(
+            "device 'cuda-sim' runs on Linux only, on x86-64 and aarch64; elsewhere use a "
+            "container, or WSL on Windows"
+        )
+    try:
+        command = compiler()
+    except DeviceError:
+        runtime = CACHE.newest(f"runtime-{_hash(_own_text(), *_RUNTIME_FLAGS)}-*.so")
+        if runtime is None:
+            raise
+        return runtime.stem.rpartition("-")[2]
+    path = os.path.realpath(command[0])
+    status = os.stat(path)
+    return _hash(repr(command), path, str(status.st_size), str(status.st_mtime_ns))
+
+
+@cache
+def _own_text() -> str:
+    """What a compiled file depends on besides its source and the compiler: our own C++ text."""
     own = sorted([*INCLUDE.glob("*.h"), *_RUNTIME.glob("*")])
     texts = "".join(f"{p.name}\n{p.read_text()}" for p in own if p.is_file())
-    return f"{compiler()} {path} {stat.st_size} {stat.st_mtime_ns} {platform.machine()}\n{texts}"
+    return f"{platform.machine()}\n{texts}"
 
 
-def run(arguments: Sequence[str], text: str | None = None) -> str:
-    """What the compiler prints, with `text` as its input; CompileError with its log."""
-    done = subprocess.run([*compiler(), *arguments], input=text, capture_output=True, text=True)
-    if done.returncode:
-        raise CompileError(done.stderr.strip())
-    return done.stdout
+def _hash(*parts: str) -> str:
+    text = "\0".join(parts).encode(errors="surrogatepass")
+    return hashlib.sha256(text).hexdigest()[:32]
 
 
-def build(target: Path, arguments: Sequence[str], text: str | None = None) -> None:
-    """Compiles to a temporary file and moves it into place: others see all of it or nothing."""
-    temporary = target.with_name(f"{target.name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
+def file_name(kind: str, *parts: str) -> str:
+    """The name of a compiled file: equal for equal parts, texts of our own, and compilers."""
+    return f"{kind}-{_hash(_own_text(), *parts)}-{identity()}.so"
+
+
+def run(arguments: Sequence[str], text: str = "", scratch: Path | None = None) -> str:
+    """What the compiler prints, with `text` as its input and `scratch` for its temporary files.
+
+    CompileError with its log where it refuses the text; DeviceError where it fails itself;
+    OSError where the disk is full.
+    """
+    command = [*compiler(), *arguments]
+    environment = os.environ | {"LC_ALL": "C.UTF-8"}
+    if scratch is not None:
+        environment["TMPDIR"] = str(scratch)
     try:
-        run([*arguments, "-o", str(temporary)], text)
-        os.replace(temporary, target)
-    finally:
-        temporary.unlink(missing_ok=True)
-    trim(target.parent)
+        process = subprocess.Popen(
+            command, stdin=-1, stdout=-1, stderr=-1, env=environment, process_group=0
+        )
+    except OSError as error:
+        raise _failed(f"cannot be run ({error.strerror})") from None
+    output, log = _communicate(process, text)
+    if process.returncode:
+        raise _error(process.returncode, log)
+    return output
 
 
-@cache
+def _communicate(process: subprocess.Popen[bytes], text: str) -> tuple[str, str]:
+    """What the process prints; it and its children do not outlive this call."""
+    with process:
+        try:
+            streams = process.communicate(text.encode(errors="surrogatepass"), SECONDS)
+        except subprocess.TimeoutExpired:
+            _kill(process)
+            raise _failed(f"did not end within {SECONDS:g} seconds") from None
+        except BaseException:  # Ctrl-C
+            _kill(process)
+            raise
+    output, log = (stream.decode(errors="replace") for stream in streams)
+    return output, log
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _error(code: int, log: str) -> Exception:
+    """The error for a compiler that ended with a code other than 0."""
+    log = log.strip()[:_LOG]
+    for reason, number in _FULL.items():
+        if reason in log:
+            return OSError(number, reason)
+    if code < 0 or _KILLED.search(log):
+        by = f"by signal {-code}" if code < 0 else f"by a signal:\n{log}"
+        return _failed(f"was ended {by}", "it may have been short of memory")
+    return CompileError(log) if log else _failed(f"ended with {code} and printed no reason")
+
+
+def _failed(what: str, advice: str = _OTHER) -> DeviceError:
+    return DeviceError(f"the C++ compiler {compiler()[0]} {what}; {advice}")
+
+
+def build(name: str, arguments: Sequence[str], text: str = "") -> Path:
+    """Compiles to a file of the cache."""
+
+    def compiled(scratch: Path) -> bytes:
+        output = scratch / "unit.so"
+        run([*arguments, "-o", str(output)], text, scratch)
+        content = output.read_bytes() if output.is_file() else b""
+        if not content.startswith(b"\x7fELF"):
+            raise _failed(f"reported success and wrote no library but {len(content)} bytes")
+        return content
+
+    return CACHE.make(name, compiled)
+
+
+_RUNTIME_FLAGS = (
+    "-std=c++17", "-O2", "-g1", "-fPIC", "-shared", "-fvisibility=hidden", "-fno-exceptions",
+    "-fno-rtti", "-fno-omit-frame-pointer",
+)  # fmt: skip
+
+
 def runtime_library() -> Path:
     """The compiled runtime: fibers, barriers, the checker."""
-    flags = [
-        "-std=c++17", "-O2", "-g1", "-fPIC", "-shared", "-fvisibility=hidden", "-fno-exceptions",
-        "-fno-rtti", "-fno-omit-frame-pointer",
-    ]  # fmt: skip
-    target = cache_folder() / f"runtime-{digest(*flags)}.so"
-    if not is_there(target):
-        # Units name it by its soname and find it beside them, wherever the folder is moved.
-        build(target, [*flags, f"-Wl,-soname,{target.name}", str(_RUNTIME / "all.cpp")])
-    return target
+    name = file_name("runtime", *_RUNTIME_FLAGS)
+    # Units name it by its soname and find it beside them, wherever the folder is moved.
+    flags = [*_RUNTIME_FLAGS, f"-Wl,-soname,{name}", str(_RUNTIME / "all.cpp")]
+    return CACHE.find(name) or build(name, flags)
+
+
+def load(path: Path) -> ctypes.CDLL:
+    """A compiled file, loaded into this process; DeviceError says why it cannot be."""
+    try:
+        return ctypes.CDLL(str(path))
+    except OSError as error:
+        raise DeviceError(
+            f"what the C++ compiler made cannot be loaded ({error}); remove the file, or set "
+            "MINIML_CACHE to a folder from which programs may run"
+        ) from None

@@ -80,16 +80,17 @@ def build(code: str, options: Sequence[str], mode: str) -> Path:
     """
     passed = passed_options(options)
     flags = [*_COMMON, *_FLAGS[mode]]
-    name = toolchain.digest(code, repr(passed), *flags, *_GCC_CHECKS, *_CLANG_CHECKS)
-    target = toolchain.cache_folder() / f"{mode}-{name}.so"
-    if not toolchain.is_there(target):
-        if mode == "check":
-            flags += _CLANG_CHECKS if toolchain.is_clang() else _GCC_CHECKS
-        _compile(target, code, passed, flags)
-    return target
+    parts = code, repr(passed), *flags, *_GCC_CHECKS, *_CLANG_CHECKS
+    name = toolchain.file_name(mode, *parts)
+    kept = toolchain.CACHE.find(name)
+    if kept:
+        return kept
+    if mode == "check":
+        flags += _CLANG_CHECKS if toolchain.is_clang() else _GCC_CHECKS
+    return _compile(name, code, passed, flags)
 
 
-def _compile(target: Path, code: str, passed: list[str], flags: list[str]) -> None:
+def _compile(name: str, code: str, passed: list[str], flags: list[str]) -> Path:
     text = _DYNAMIC_SHARED.sub(_in_one_line, code)
     exports = "".join(f"SIM_KERNEL({name}, {bound})\n" for name, bound in kernels(code, passed))
     unit = f'#line 1 "{NAME}"\n{text}\n#line 1 "entries"\n{exports}'
@@ -98,7 +99,7 @@ def _compile(target: Path, code: str, passed: list[str], flags: list[str]) -> No
     # Without -nostdlib the sanitizers' own libraries would be linked; ours takes their place.
     link = ["-shared", "-nostdlib", "-x", "none", str(library), "-Wl,-rpath,$ORIGIN"]
     try:
-        toolchain.build(target, [*flags, *passed, *include, "-", *link], unit)
+        return toolchain.build(name, [*flags, *passed, *include, "-", *link], unit)
     except CompileError as error:
         raise CompileError(f"the CUDA source does not compile:\n{error}") from None
 

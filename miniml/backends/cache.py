@@ -1,0 +1,230 @@
+"""A cache on disk of what compilers made: verified when read, published whole, bounded in size."""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import os
+import shutil
+import stat
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+
+from ..errors import DeviceError
+from ..files import DRAFT, write_file
+
+_MARK = b"miniml 1"  # begins the trailer of a file; its hash follows
+_DIGEST = 32  # bytes of that hash
+_HOUR = 3600.0  # seconds
+_ADVICE = "set MINIML_CACHE to a folder of your own that can be written"
+_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+
+
+class Cache:
+    """Files by name, in the folder `part` of $MINIML_CACHE or of miniml in the user's own cache.
+
+    A file is given only if it is whole, as the hash behind its content shows, if its owner is this
+    user or root, and if nobody else can write it or its folder. Where the folder is another's, or
+    cannot be written, a temporary folder takes its place, and a warning says so once. limit: bytes
+    of a folder, beyond which the files read longest ago go. It may be emptied at any time.
+    """
+
+    def __init__(self, part: str, limit: int):
+        self.part, self.limit = part, limit
+
+    def find(self, name: str) -> Path | None:
+        """The file of that name, whole and trustworthy; None where there is none."""
+        paths = (folder / name for folder in self._folders() if not distrust(folder))
+        return next(filter(is_whole, paths), None)
+
+    def newest(self, pattern: str) -> Path | None:
+        """The file written last of those whose names match, as `find` gives it."""
+        for folder in self._folders():
+            if not distrust(folder):
+                whole = [path for path in folder.glob(pattern) if is_whole(path)]
+                if whole:
+                    return max(whole, key=os.path.getmtime)
+        return None
+
+    def make(self, name: str, build: Callable[[Path], bytes]) -> Path:
+        """Keep what `build` gives under a name; its argument is a folder for drafts.
+
+        An OSError of the file system leads to the next folder; DeviceError when there is none.
+        """
+        reasons: list[str] = []
+        for folder in self._folders():
+            try:
+                path = self._publish(folder, name, build)
+            except OSError as error:
+                reasons.append(f"{folder}: {error.strerror or error}")
+            else:
+                if reasons:
+                    _warn(f"compiled files go to {folder}, for {reasons[0]}; {_ADVICE}")
+                return path
+        raise DeviceError(f"no folder can take compiled files: {'; '.join(reasons)}; {_ADVICE}")
+
+    def problem(self) -> str:
+        """What keeps the first folder from being used, in a clause; "" for nothing."""
+        folder = self.folder
+        try:
+            _prepare(folder)
+        except OSError as error:
+            return error.strerror or str(error)
+        return "" if os.access(folder, os.W_OK | os.X_OK) else "it cannot be written"
+
+    def nbytes(self) -> int:
+        """The size of what the first folder holds."""
+        return sum(path.stat().st_size for path in self.folder.glob("*") if path.is_file())
+
+    @property
+    def folder(self) -> Path:
+        """The first folder that is tried."""
+        return next(self._folders())
+
+    def _folders(self) -> Iterator[Path]:
+        """Where files may be, best first, without links; none need exist."""
+        yield self._below(os.environ.get("MINIML_CACHE") or _of_user())
+        yield from map(self._below, _temporary_folders())
+
+    def _below(self, folder: str) -> Path:
+        return Path(os.path.realpath(os.path.join(folder, self.part)))
+
+    def _publish(self, folder: Path, name: str, build: Callable[[Path], bytes]) -> Path:
+        _prepare(folder)
+        scratch = tempfile.mkdtemp(DRAFT, ".", folder)
+        try:
+            content = build(Path(scratch))
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+        write_file(folder / name, [content, _trailer(content)], 0o644)
+        trim(folder, self.limit)
+        return folder / name
+
+
+def _of_user() -> str:
+    user = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return os.path.join(user, "miniml")
+
+
+@cache
+def _temporary_folders() -> tuple[str, ...]:
+    """One that outlives the process and, should that be another's, one of this process."""
+    try:
+        kept = os.path.join(tempfile.gettempdir(), f"miniml-{os.geteuid()}")
+    except OSError:  # there is no temporary folder
+        return ()
+    own = f"{kept}-{os.urandom(8).hex()}"
+    atexit.register(_remove_own, own, os.getpid())
+    return kept, own
+
+
+def _remove_own(folder: str, process: int) -> None:
+    if os.getpid() == process:  # not a child by fork
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _prepare(folder: Path) -> None:
+    """Make the folder; OSError where it cannot be, or must not be trusted."""
+    for missing in reversed([p for p in (folder, *folder.parents) if not p.exists()]):
+        missing.mkdir(0o755, exist_ok=True)
+    reason = distrust(folder)
+    if reason:
+        raise PermissionError(reason)
+
+
+def distrust(folder: Path) -> str:
+    """Why what stands in a folder might be another user's, in a clause; "" if it cannot be."""
+    try:
+        status, parent = folder.stat(), folder.parent.stat()
+        loose = [p for p in folder.parents if _lets_others_rename(p)]
+    except OSError as error:
+        return error.strerror or str(error)
+    for owner in (status.st_uid, parent.st_uid):
+        if owner not in (0, os.geteuid()):
+            return f"it belongs to another user (uid {owner})"
+    if status.st_mode & _OTHERS:
+        return f"others can write to it (mode {stat.S_IMODE(status.st_mode):o}), chmod go-w it"
+    return f"others can rename what stands in {loose[0]}" if loose else ""
+
+
+def _lets_others_rename(folder: Path) -> bool:
+    mode = folder.stat().st_mode
+    return bool(mode & stat.S_IWOTH and not mode & stat.S_ISVTX)
+
+
+def is_whole(path: Path) -> bool:
+    """True for a file of one's own or of root's with the hash of its content behind it.
+
+    It counts as read now.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+        with open(descriptor, "rb") as file:
+            status = os.fstat(descriptor)
+            if not _is_own(status):
+                _warn(f"{path} is compiled anew, for others could have written it")
+                return False
+            content = memoryview(file.read())
+    except OSError:
+        return False
+    end = len(content) - len(_MARK) - _DIGEST
+    if end < 0 or content[end:] != _trailer(content[:end]):
+        return False
+    _count_as_read(path, status)
+    return True
+
+
+def _is_own(status: os.stat_result) -> bool:
+    return status.st_uid in (0, os.geteuid()) and not status.st_mode & _OTHERS
+
+
+def _count_as_read(path: Path, status: os.stat_result) -> None:
+    with suppress(OSError):  # root's, or on a disk that cannot be written
+        os.utime(path, ns=(time.time_ns(), status.st_mtime_ns))
+
+
+def _trailer(content: bytes | memoryview) -> bytes:
+    return _MARK + hashlib.blake2b(content, digest_size=_DIGEST).digest()
+
+
+def trim(folder: Path, limit: int) -> None:
+    """Remove the files read longest ago until the folder has no more than `limit` bytes.
+
+    What was read within the last hour stays: another process may be about to load it. Drafts do
+    not count; those older than an hour have lost their compiler, and go.
+    """
+    files, now = [], time.time()
+    for entry in os.scandir(folder):
+        with suppress(OSError):  # another process trims, too
+            status = entry.stat(follow_symlinks=False)
+            if entry.name.endswith(DRAFT):
+                _remove(entry, now - status.st_mtime)
+            elif stat.S_ISREG(status.st_mode):
+                files.append((status.st_atime, status.st_size, entry.path))
+    excess = sum(size for _, size, _ in files) - limit
+    for used, size, path in sorted(files):
+        if excess <= 0 or now - used < _HOUR:
+            return
+        with suppress(OSError):
+            os.unlink(path)
+        excess -= size
+
+
+def _remove(draft: os.DirEntry[str], age: float) -> None:
+    if age < _HOUR:
+        return
+    if draft.is_dir(follow_symlinks=False):
+        shutil.rmtree(draft.path, ignore_errors=True)
+    else:
+        os.unlink(draft.path)
+
+
+@cache
+def _warn(message: str) -> None:
+    """Once for each message."""
+    warnings.warn(f"miniml: {message}", RuntimeWarning, stacklevel=2)
