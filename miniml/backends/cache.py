@@ -88,11 +88,13 @@ class Cache:
 
     def _folders(self) -> Iterator[Path]:
         """Where files may be, best first, without links; none need exist."""
-        yield self._below(os.environ.get("MINIML_CACHE") or _of_user())
+        chosen = os.environ.get("MINIML_CACHE")
+        yield self._below(os.path.abspath(chosen) if chosen else _of_user())
         yield from map(self._below, _temporary_folders())
 
     def _below(self, folder: str) -> Path:
-        return Path(os.path.realpath(os.path.join(folder, self.part)))
+        path = os.path.join(folder, self.part)
+        return Path(os.path.realpath(path) if os.path.isabs(path) else path)
 
     def _publish(self, folder: Path, name: str, build: Callable[[Path], bytes]) -> Path:
         _prepare(folder)
@@ -107,6 +109,7 @@ class Cache:
 
 
 def _of_user() -> str:
+    """Relative for a user who has no home."""
     user = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     return os.path.join(user, "miniml")
 
@@ -130,8 +133,9 @@ def _remove_own(folder: str, process: int) -> None:
 
 def _prepare(folder: Path) -> None:
     """Make the folder; OSError where it cannot be, or must not be trusted."""
-    for missing in reversed([p for p in (folder, *folder.parents) if not p.exists()]):
-        missing.mkdir(0o755, exist_ok=True)
+    if folder.is_absolute():
+        for missing in reversed([p for p in (folder, *folder.parents) if not p.exists()]):
+            missing.mkdir(0o755, exist_ok=True)
     reason = distrust(folder)
     if reason:
         raise PermissionError(reason)
@@ -139,17 +143,23 @@ def _prepare(folder: Path) -> None:
 
 def distrust(folder: Path) -> str:
     """Why what stands in a folder might be another user's, in a clause; "" if it cannot be."""
+    if not folder.is_absolute():
+        return "there is no home folder"
     try:
-        status, parent = folder.stat(), folder.parent.stat()
+        mode = folder.stat().st_mode
+        strange = [p for p in (folder, folder.parent) if not _is_owner(p.stat())]
         loose = [p for p in folder.parents if _lets_others_rename(p)]
     except OSError as error:
         return error.strerror or str(error)
-    for owner in (status.st_uid, parent.st_uid):
-        if owner not in (0, os.geteuid()):
-            return f"it belongs to another user (uid {owner})"
-    if status.st_mode & _OTHERS:
-        return f"others can write to it (mode {stat.S_IMODE(status.st_mode):o}), chmod go-w it"
+    if strange:
+        return f"{strange[0]} belongs to another user"
+    if mode & _OTHERS:
+        return f"others can write to it (mode {stat.S_IMODE(mode):o}), chmod go-w it"
     return f"others can rename what stands in {loose[0]}" if loose else ""
+
+
+def _is_owner(status: os.stat_result) -> bool:
+    return status.st_uid in (0, os.geteuid())
 
 
 def _lets_others_rename(folder: Path) -> bool:
@@ -163,10 +173,9 @@ def is_whole(path: Path) -> bool:
     It counts as read now.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
-        with open(descriptor, "rb") as file:
-            status = os.fstat(descriptor)
-            if not _is_own(status):
+        with open(path, "rb", opener=_opener) as file:
+            status = os.fstat(file.fileno())
+            if not _is_owner(status) or status.st_mode & _OTHERS:
                 _warn(f"{path} is compiled anew, for others could have written it")
                 return False
             content = memoryview(file.read())
@@ -179,8 +188,9 @@ def is_whole(path: Path) -> bool:
     return True
 
 
-def _is_own(status: os.stat_result) -> bool:
-    return status.st_uid in (0, os.geteuid()) and not status.st_mode & _OTHERS
+def _opener(path: str, flags: int) -> int:
+    """Follows no link, and does not wait for the writer of a pipe."""
+    return os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW)
 
 
 def _count_as_read(path: Path, status: os.stat_result) -> None:

@@ -85,6 +85,9 @@ def test_what_is_no_file_is_not_found():
     path.symlink_to(elsewhere)
     assert kept.find("x.so") is None
     path.unlink()
+    path.mkdir()
+    assert kept.find("x.so") is None
+    path.rmdir()
     os.mkfifo(path)
     assert kept.find("x.so") is None
     assert made(kept) == path
@@ -173,9 +176,13 @@ def test_where_no_folder_can_be_a_temporary_one_takes_its_place(tmp_path, monkey
 def test_without_a_home_a_temporary_folder_takes_its_place(tmp_path, monkeypatch):
     for name in ("MINIML_CACHE", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HOME", "/proc/nobody")
-    with pytest.warns(RuntimeWarning, match="MINIML_CACHE"):
-        assert made(Cache("units", 1 << 20)).is_relative_to(tmp_path / "temporary")
+    monkeypatch.chdir(tmp_path)
+    for home, reason in (("/proc/nobody", "No such file"), ("~", "there is no home folder")):
+        monkeypatch.setenv("HOME", home)
+        with pytest.warns(RuntimeWarning, match=f"{reason}.*set MINIML_CACHE"):
+            path = made(Cache("units", 1 << 20))
+        assert path.is_relative_to(tmp_path / "temporary")
+        assert os.listdir(tmp_path) == ["temporary"]
 
 
 def test_a_full_disk_leads_to_the_next_folder_and_at_last_to_a_sentence(tmp_path, monkeypatch):
