@@ -32,13 +32,13 @@ TRAIN = """
     run = {"net": net, "optimizer": optimizer, "random": ml.random_state, "epoch": 0, "done": 0}
     if os.path.exists(path):
         ml.load_checkpoint(path, run)
-    print("ready", flush=True)
     for epoch in range(run["epoch"], epochs):
         batches = minibatches(x, y, size=16, seed=1, epoch=epoch)
         for batch in itertools.islice(batches, run["done"], None):
             step(*batch)
             run["done"] += 1
             ml.save_checkpoint(run, path)
+            print("saved", flush=True)
         run.update(epoch=epoch + 1, done=0)
     ml.save_checkpoint(run, path)
 """
@@ -49,29 +49,27 @@ def start(path, epochs: int) -> subprocess.Popen[str]:
     return subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
 
 
-def kills(path, epochs: int, moments: np.random.Generator) -> int:
-    """Runs to the end, killing each process at a random moment; gives how many were killed."""
-    for count in range(1000):
-        process = start(path, epochs)
-        with process.stdout:
-            process.stdout.readline()
-            time.sleep(moments.uniform(0.0, 0.2))
-            if count < (50 if DEEP else 2):
-                process.kill()
-        if process.wait() == 0:
-            return count
-        assert process.returncode == -signal.SIGKILL
-    return 1000
+def kill_at_random(path, epochs: int, moments: np.random.Generator) -> None:
+    """Starts the run and kills it some saves later, at any moment of a step or of a save."""
+    process = start(path, epochs)
+    for _ in range(moments.integers(1, 60)):
+        assert process.stdout.readline() == "saved\n"
+    time.sleep(moments.uniform(0.0, 0.004))
+    process.kill()
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
 
 
 @pytest.mark.timeout(900)
 def test_a_run_that_is_killed_goes_on_bit_by_bit(tmp_path):
     """Adam, Dropout, BatchNorm, the order of batches; no draft is left."""
-    epochs = 1000 if DEEP else 50
+    kills, epochs = (50, 2000) if DEEP else (2, 60)
     whole, broken = tmp_path / "whole", tmp_path / "broken"
-    unbroken = start(whole, epochs)
-    assert kills(broken, epochs, np.random.default_rng(0)) >= (50 if DEEP else 1)
-    unbroken.communicate()
-    assert unbroken.returncode == 0
+    unbroken, moments = start(whole, epochs), np.random.default_rng(0)
+    for _ in range(kills):
+        kill_at_random(broken, epochs, moments)
+    for process in (start(broken, epochs), unbroken):
+        process.communicate()
+        assert process.returncode == 0
     assert broken.read_bytes() == whole.read_bytes()
     assert sorted(os.listdir(tmp_path)) == ["broken", "whole"]
