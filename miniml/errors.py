@@ -94,7 +94,7 @@ class GraphError(MinimlError, ValueError):
 
 
 class CheckpointError(MinimlError, ValueError):
-    """A checkpoint is damaged or does not fit the object it is loaded into."""
+    """A checkpoint is damaged, does not fit the object it is loaded into, or cannot be written."""
 
 
 class NonFiniteError(MinimlError, FloatingPointError):
