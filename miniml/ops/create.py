@@ -17,7 +17,7 @@ from .elementwise import cast
 from .shape import broadcast_to
 
 __all__ = [
-    "Arange", "Eye", "Full", "OneHot",
+    "Arange", "Eye", "Full", "Linspace", "OneHot",
     "arange", "eye", "full", "full_like", "linspace", "one_hot", "ones", "ones_like", "zeros",
     "zeros_like",
 ]  # fmt: skip
@@ -71,6 +71,43 @@ class Arange(Primitive):
             for n in (self.start, self.step, self.start + max(0, self.count() - 1) * self.step):
                 fitting(self.name, abs(n) if n is self.step else n, self.dtype)
         return self.dtype
+
+
+class Linspace(Primitive):
+    """`num` numbers at equal distances from `start` to `stop`, both included."""
+
+    start: int | float
+    stop: int | float
+    num: int
+    dtype: DType
+    differentiable = False
+
+    def infer_shape(self) -> Shape:
+        if self.num < 0 or not (isfinite(self.start) and isfinite(self.stop)):
+            raise ShapeError(
+                f"Linspace got {self.num} numbers from {self.start} to {self.stop}; there are 0 or "
+                "more, and both ends are finite"
+            )
+        return (self.num,)
+
+    def infer_dtype(self) -> DType:
+        if self.dtype == bool_:
+            raise DTypeError("Linspace has no steps in bool; use an integer or a float dtype")
+        if self.dtype in INTEGERS and self.num:
+            self._needs_whole_numbers()
+        return self.dtype
+
+    def _needs_whole_numbers(self) -> None:
+        """DTypeError unless every number is one of the integer dtype."""
+        fitting(self.name, self.start, self.dtype)
+        if self.num == 1:
+            return
+        fitting(self.name, self.stop, self.dtype)
+        if (self.stop - self.start) % (self.num - 1):
+            raise DTypeError(
+                f"Linspace got {self.num} numbers from {self.start} to {self.stop}, which are not "
+                f"all whole, for {self.dtype.name}; use a float dtype, then round and cast"
+            )
 
 
 class Eye(Primitive):
@@ -182,13 +219,12 @@ def arange(start: Any, stop: Any = None, step: Any = 1, dtype: object = None) ->
 
 
 def linspace(start: float, stop: float, num: int = 50, dtype: object = float) -> Any:
-    """`num` numbers at equal distances, from `start` to `stop` (itself included, to rounding)."""
-    if num < 0:
-        raise ShapeError(f"linspace got num {num}; the number of points is 0 or more")
-    if num < 2 or start == stop:
-        return full(num, start, dtype)
-    step = (stop - start) / (num - 1)
-    return Arange(float(start), start + (num - 0.5) * step, step, as_dtype(dtype))()
+    """`num` numbers at equal distances, from `start` to `stop`, both included; float32 by default.
+
+    Computed in float64. DTypeError for an integer dtype unless all of them are whole.
+    """
+    first, last = (n.item() if hasattr(n, "item") else n for n in (start, stop))
+    return Linspace(first, last, num, as_dtype(dtype))()
 
 
 def eye(n: int, m: int | None = None, dtype: object = float) -> Any:

@@ -25,7 +25,11 @@ __all__ = [
 
 
 class Cast(Primitive):
-    """x in another dtype. Floats to integers truncate towards zero; anything non-zero is True."""
+    """x in another dtype; anything non-zero is True.
+
+    Floats become integers by truncation towards zero, the nearest end of the range outside it and
+    0 for NaN, on every device. Integers that do not fit wrap.
+    """
 
     dtype: DType
 
@@ -37,7 +41,11 @@ class Cast(Primitive):
 
 
 def cast(x: Any, dtype: object) -> Any:
-    """x in another dtype, given as a dtype, a name or a Python type (float means float32)."""
+    """x in another dtype, given as a dtype, a name or a Python type (float means float32).
+
+    >>> cast([2.7, -2.7, 300.0, float("nan")], "int8").tolist()
+    [2, -2, 127, 0]
+    """
     return Cast(as_dtype(dtype))(x)
 
 
@@ -76,8 +84,9 @@ class Mod(NumberBinary):
 class Pow(NumberBinary):
     """x to the power y, in the common dtype: integers give integers.
 
-    Integers to negative integer powers are refused when it runs: cast x to a float first. The
-    gradient with respect to y is 0 where x <= 0, where the logarithm does not exist.
+    A negative x to a y that is no whole number is NaN. Integers to negative integer powers are
+    refused when it runs: cast x to a float first. The gradient with respect to y is 0 where
+    x <= 0, where the logarithm does not exist.
     """
 
 
@@ -266,8 +275,8 @@ _pow, square = Pow(), Square()
 def pow(x: Any, y: Any) -> Any:
     """x to the power y, in the common dtype; the Python exponent 2 makes it `square(x)`.
 
-    Integers give integers and refuse negative powers. The gradient with respect to y is 0 where
-    x <= 0.
+    (-2.0)^y is a number for whole y only, NaN for others. Integers give integers and refuse
+    negative powers. The gradient with respect to y is 0 where x <= 0.
     """
     return square(x) if type(y) is int and y == 2 else _pow(x, y)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import builtins
+from math import prod as product
 from typing import Any as Value  # Any is a primitive here
 
 from ..abstract import Shape
@@ -211,24 +213,35 @@ def cumsum(x: Value, axis: int, reverse: bool = False, exclusive: bool = False) 
 def var(x: Value, axis: Axes = None, keepdims: bool = False, correction: float = 0) -> Value:
     """The variance of x over `axis`: the sum of (x - mean)^2, divided by n - `correction`.
 
-    correction: 1 gives the unbiased estimate of a sample's population. Where n <= correction the
-    result is NaN or infinite. float16 and bfloat16 are computed in float32.
+    correction: 1 gives the unbiased estimate of a sample's population. Where n <= correction it is
+    divided by 0: the result is infinite, or NaN where all elements are equal. float16 and bfloat16
+    are computed in float32.
     """
-    low = dtype_of(x) in (float16, bfloat16)
-    wide = elementwise.cast(x, float32) if low else x
-    centred = elementwise.sub(wide, mean(wide, axis, True))
-    shape = shape_of(x)
-    n = 1
-    for i in normal_axes("var", freeze(axis, "var", "axis"), len(shape)):
-        n *= shape[i]
-    squares = sum(elementwise.mul(centred, centred), axis, keepdims)
-    out = elementwise.div(squares, float(n - correction))
-    return elementwise.cast(out, dtype_of(x)) if low else out
+    return _like(x, _var("var", _wide(x), axis, keepdims, correction))
 
 
 def std(x: Value, axis: Axes = None, keepdims: bool = False, correction: float = 0) -> Value:
-    """The square root of `var`; its gradient is infinite where all elements are equal."""
-    return elementwise.sqrt(var(x, axis, keepdims, correction))
+    """The square root of `var`; its gradient is NaN where all elements are equal."""
+    return _like(x, elementwise.sqrt(_var("std", _wide(x), axis, keepdims, correction)))
+
+
+def _var(name: str, x: Value, axis: Axes, keepdims: bool, correction: float) -> Value:
+    """The variance in x's own dtype."""
+    shape = shape_of(x)
+    axes = normal_axes(name, freeze(axis, name, "axis"), len(shape))
+    count = product(shape[i] for i in axes)
+    centred = elementwise.sub(x, mean(x, axis, True))
+    squares = sum(elementwise.square(centred), axis, keepdims)
+    return elementwise.div(squares, float(builtins.max(count - correction, 0)))
+
+
+def _wide(x: Value) -> Value:
+    return elementwise.cast(x, float32) if dtype_of(x) in (float16, bfloat16) else x
+
+
+def _like(x: Value, out: Value) -> Value:
+    """What was computed from `_wide(x)`, in x's own dtype."""
+    return elementwise.cast(out, dtype_of(x)) if dtype_of(x) in (float16, bfloat16) else out
 
 
 def one_axis(name: str, axis: object) -> int | None:

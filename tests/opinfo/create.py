@@ -23,6 +23,13 @@ def arange_samples(rng, dtype):
         yield Sample((), {"start": -0.5, "stop": 1.0, "step": 0.25, "dtype": dtype})
 
 
+def linspace_samples(rng, dtype):
+    for start, stop, num in ((0, 6, 4), (5, 1, 3), (2, 2, 3), (3, 9, 1), (3, 9, 0)):
+        yield Sample((), {"start": start, "stop": stop, "num": num, "dtype": dtype})
+    if dtype.kind not in "iu":
+        yield Sample((), {"start": -0.5, "stop": 1.0, "num": 5, "dtype": dtype})
+
+
 def eye_samples(rng, dtype):
     for n, m in ((1, 1), (3, 4), (5, 2), (0, 3), (3, 0)):
         yield Sample((), {"n": n, "m": m, "dtype": dtype})
@@ -43,6 +50,10 @@ def one_hot_by_comparison(indices, depth, dtype):
 def filled(value, dtype, match="cannot hold", shape=(2,)):
     attrs = {"shape": shape, "value": value, "dtype": dtype}
     return Refusal((), match, attrs, ShapeError if shape != (2,) else DTypeError)
+
+
+def spaced(match, error, dtype=int64, **attrs):
+    return Refusal((), match, {"start": 0, "stop": 6, "num": 4, "dtype": dtype, **attrs}, error)
 
 
 def counted(match, error, dtype=int64, **attrs):
@@ -73,6 +84,20 @@ ROWS = (
             counted("cannot count in bool", DTypeError, dtype=np.dtype(bool)),
             counted("cannot hold", DTypeError, stop=300, dtype=int8),
             counted("cannot hold", DTypeError, step=0.5),
+        ),
+    ),
+    OpInfo(
+        ops.Linspace,
+        linspace_samples,
+        lambda start, stop, num, dtype: np.linspace(start, stop, num).astype(dtype),
+        refused=(
+            spaced("Linspace got -1 numbers", ShapeError, num=-1),
+            spaced("both ends are finite", ShapeError, stop=float("inf"), dtype=float32),
+            spaced("no steps in bool", DTypeError, dtype=np.dtype(bool)),
+            spaced(
+                "Linspace got the number 300, which int8 cannot", DTypeError, stop=300, dtype=int8
+            ),
+            spaced("Linspace got 4 numbers from 0 to 1, which are not all", DTypeError, stop=1),
         ),
     ),
     OpInfo(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isinf
 from typing import Any
 
 import numpy as np
@@ -15,11 +16,22 @@ def full(*, shape: tuple[int, ...], value: Any, dtype: Any, out: Array) -> None:
 
 
 def count(*, start: int, stop: int, step: int, dtype: Any, out: Array) -> None:
-    np.copyto(out, np.arange(len(out)) * int(step) + int(start), casting="unsafe")
+    counted = np.arange(len(out), dtype=np.uint64) * np.uint64(int(step) % 2**64)
+    np.copyto(out, counted + np.uint64(int(start) % 2**64), casting="unsafe")
 
 
 def arange(*, start: float, stop: float, step: float, dtype: Any, out: Array) -> None:
     np.copyto(out, np.arange(len(out)) * float(step) + float(start), casting="unsafe")
+
+
+def steps(*, start: int, stop: int, num: int, dtype: Any, out: Array) -> None:
+    step = (int(stop) - int(start)) // max(num - 1, 1)
+    count(start=start, stop=stop, step=step, dtype=dtype, out=out)
+
+
+def linspace(*, start: float, stop: float, num: int, dtype: Any, out: Array) -> None:
+    scale = 2.0 if isinf(float(stop) - float(start)) else 1.0  # by halves, which stay in the range
+    np.copyto(out, np.linspace(start / scale, stop / scale, num) * scale, casting="unsafe")
 
 
 def eye(*, n: int, m: int, dtype: Any, out: Array) -> None:
@@ -41,5 +53,7 @@ def one_hot(indices: Array, *, depth: int, dtype: Any, out: Array) -> None:
 file("Full", full, *[f"->{c}" for c in ANY])
 file("Arange", count, *[f"->{c}" for c in INT])
 file("Arange", arange, *[f"->{c}" for c in FLOAT])
+file("Linspace", steps, *[f"->{c}" for c in INT])
+file("Linspace", linspace, *[f"->{c}" for c in FLOAT])
 file("Eye", eye, *[f"->{c}" for c in ANY])
 file("OneHot", one_hot, *[f"{i}->{c}" for i in INT for c in ANY])

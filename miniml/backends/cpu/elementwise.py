@@ -57,6 +57,22 @@ def cast(x: Array, *, dtype: object, out: Array) -> None:
     np.copyto(out, x, casting="unsafe")
 
 
+def whole(x: Array, *, dtype: object, out: Array) -> None:
+    """Floats as integers. NumPy leaves what the integers cannot hold to the machine."""
+    low, above = float(np.iinfo(out.dtype).min), float(np.iinfo(out.dtype).max + 1)
+    least, most = (f.reduce(x, axis=None, initial=0) for f in (np.minimum, np.maximum))
+    if low <= least and most < above:  # neither holds for NaN
+        np.copyto(out, x, casting="unsafe")
+    else:
+        saturate(x.astype(np.float64), low, above, out)
+
+
+def saturate(x: Array, low: float, above: float, out: Array) -> None:
+    held = np.clip(x, low, np.nextafter(above, 0))
+    np.copyto(out, np.where(np.isnan(x), 0, held), casting="unsafe")
+    np.copyto(out, np.iinfo(out.dtype).max, where=x >= above)
+
+
 def clip(x: Array, *, min: float | None, max: float | None, out: Array) -> None:
     if min is not None:
         x = np.maximum(x, min, out=out)
@@ -71,5 +87,6 @@ file("Rsqrt", rsqrt, *same(1, WIDE), inplace=(0,))
 file("Rsqrt", in_float32(rsqrt), *same(1, LOW))
 for _name in _ROUNDING:  # whole numbers already
     file(_name, copy, *same(1, "?" + INT), inplace=(0,))
-file("Cast", cast, *[f"{a}->{b}" for a in ANY for b in ANY])
+file("Cast", whole, *[f"{a}->{b}" for a in FLOAT for b in INT])
+file("Cast", cast, *[f"{a}->{b}" for a in ANY for b in ANY if a not in FLOAT or b not in INT])
 file("Clip", clip, *same(1, NUMBER), inplace=(0,))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isinf
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from ..kernel import KernelNode, Launch
 from .layout import spread
 from .letters import ANY, FLOAT, INT, express, raw
 
-_INT64, _FLOAT64 = np.dtype(np.int64), np.dtype(np.float64)
+_INT64, _UINT64, _FLOAT64 = map(np.dtype, (np.int64, np.uint64, np.float64))
 
 
 def given(node: KernelNode) -> dict[str, Any]:
@@ -35,11 +36,43 @@ for _c in ANY:
         "Eye", "T(index / m == index % m)", f"->{_c}", unit="create", types=(("m", _INT64),),
         scalars=given,
     )  # fmt: skip
-for _c in INT:
+
+
+def spaced(node: KernelNode) -> dict[str, Any]:
+    """Linspace by its step. By halves where the way from end to end leaves float64's range."""
+    start, stop, num = (node.attrs[name] for name in ("start", "stop", "num"))
+    scale = 2.0 if isinf(float(stop) - float(start)) else 1.0
+    step = (stop / scale - start / scale) / max(num - 1, 1)
+    end = num - 1 if num > 1 else -1  # the index of what is `stop` itself
+    return {"start": start / scale, "stop": stop, "step": step, "scale": scale, "end": end}
+
+
+def whole_steps(node: KernelNode) -> dict[str, Any]:
+    """Linspace of integers by its step."""
+    start, stop, num = (int(node.attrs[name]) for name in ("start", "stop", "num"))
+    return modular(start, (stop - start) // max(num - 1, 1))
+
+
+def counted(node: KernelNode) -> dict[str, Any]:
+    """Arange of integers."""
+    return modular(int(node.attrs["start"]), int(node.attrs["step"]))
+
+
+def modular(start: int, step: int) -> dict[str, Any]:
+    return {"start": start % 2**64, "step": step % 2**64}
+
+
+_SPACED = (*((n, _FLOAT64) for n in ("start", "stop", "step", "scale")), ("end", _INT64))
+for _name, _scalars in (("Arange", counted), ("Linspace", whole_steps)):
+    for _c in INT:
+        express(
+            _name, "T(start + (unsigned long long)index * step)", f"->{_c}", unit="create",
+            types=(("start", _UINT64), ("step", _UINT64)), scalars=_scalars,
+        )  # fmt: skip
+for _c in FLOAT:
     express(
-        "Arange", "T((unsigned long long)start + (unsigned long long)index * "
-        "(unsigned long long)step)", f"->{_c}", unit="create",
-        types=(("start", _INT64), ("step", _INT64)), scalars=given,
+        "Linspace", "T(index == end ? stop : (start + double(index) * step) * scale)", f"->{_c}",
+        unit="create", types=_SPACED, scalars=spaced,
     )  # fmt: skip
 for _c in FLOAT:
     express(

@@ -66,8 +66,12 @@ def get_bprop_leaky_relu_grad(self: ops.LeakyReLUGrad) -> Bprop:
 
 @bprop_getters.register(ops.ELU)
 def get_bprop_elu(self: ops.ELU) -> Bprop:
-    # alpha * exp(x) is out + alpha, which cannot overflow.
-    return lambda x, out, dout: (ops.select(x > 0, dout, dout * (out + self.alpha)),)
+    def bprop(x: Any, out: Any, dout: Any) -> tuple[Any]:
+        # Not out + alpha, which cancels. Clipped, as the exponential must not overflow above 0.
+        slope = ops.exp(ops.clip(x, None, 0.0)) * self.alpha
+        return (ops.select(x > 0, dout, dout * slope),)
+
+    return bprop
 
 
 @bprop_getters.register(ops.GELU)
@@ -84,6 +88,7 @@ def _gelu_slope(x: Any) -> Any:
 
 def _gelu_tanh_slope(x: Any) -> Any:
     """The derivative of x * s(v(x)), s the sigmoid and v(x) = 2 sqrt(2 / pi) (x + 0.044715 x^3)."""
+    x = ops.clip(x, -30.0, 30.0)  # it is 0 or 1 there in every dtype, and x^3 may overflow beyond
     scale, square = 2 * math.sqrt(2 / math.pi), ops.square(x)
     s = ops.sigmoid(x * (square * 0.044715 + 1) * scale)
     dv = (square * (3 * 0.044715) + 1) * scale

@@ -36,7 +36,8 @@ def get_bprop_mul(self: ops.Mul) -> Bprop:
 def get_bprop_div(self: ops.Div) -> Bprop:
     def bprop(x: Any, y: Any, out: Any, dout: Any) -> tuple[Any, Any]:
         dx = dout / y
-        return dx, -(dx * out)
+        # Where 1 / y leaves the range, x / y^2 may be in it: at x = 0 for one.
+        return dx, -ops.select(ops.isfinite(dx), dx * out, dout * out / y)
 
     return bprop
 
@@ -49,11 +50,11 @@ def get_bprop_mod(self: ops.Mod) -> Bprop:
 @bprop_getters.register(ops.Pow)
 def get_bprop_pow(self: ops.Pow) -> Bprop:
     def bprop(x: Any, y: Any, out: Any, dout: Any) -> tuple[Any, Any]:
-        # 0 to the 0 is constant in x, but y * x^(y - 1) would be 0 * inf.
-        constant = ops.logical_and(x == 0, y == 0)
-        dx = dout * (y * ops.pow(x, ops.select(constant, 1, y - 1)))
-        log = ops.log(ops.select(x > 0, x, 1))  # log 1 = 0 where x has no logarithm
-        return dx, dout * (out * log)
+        # x to the 0 is constant in x, but y * x^(y - 1) is 0 * inf where 1 / x is not finite.
+        constant = ops.logical_and(y == 0, ops.logical_not(ops.isfinite(1 / x)))
+        dx = dout * (y * ops.pow(ops.select(constant, 1, x), y - 1))
+        log = ops.log(ops.select(x <= 0, 1, x))
+        return dx, ops.select(x <= 0, 0, dout * log * out)
 
     return bprop
 
@@ -61,8 +62,14 @@ def get_bprop_pow(self: ops.Pow) -> Bprop:
 @bprop_getters.register(ops.Atan2)
 def get_bprop_atan2(self: ops.Atan2) -> Bprop:
     def bprop(x: Any, y: Any, out: Any, dout: Any) -> tuple[Any, Any]:
-        scaled = dout / (ops.square(x) + ops.square(y))
-        return scaled * y, -(scaled * x)
+        # By the ratio of the smaller to the larger: the squares of x and y may leave the range.
+        steep = ops.abs(x) > ops.abs(y)
+        larger = ops.select(steep, x, y)
+        ratio = ops.select(steep, y, x) / larger
+        whole = dout / (ops.square(ratio) + 1)
+        part = whole * ratio
+        dx, dy = ops.select(steep, part, whole), ops.select(steep, whole, part)
+        return dx / larger, -(dy / larger)
 
     return bprop
 
@@ -96,7 +103,7 @@ def get_bprop_abs(self: ops.Abs) -> Bprop:
 
 @bprop_getters.register(ops.Square)
 def get_bprop_square(self: ops.Square) -> Bprop:
-    return lambda x, out, dout: (dout * (x * 2),)
+    return lambda x, out, dout: (dout * x * 2,)
 
 
 @bprop_getters.register(ops.Clip)
@@ -115,12 +122,12 @@ def get_bprop_sqrt(self: ops.Sqrt) -> Bprop:
 
 @bprop_getters.register(ops.Rsqrt)
 def get_bprop_rsqrt(self: ops.Rsqrt) -> Bprop:
-    return lambda x, out, dout: (dout * (out / x) * -0.5,)
+    return lambda x, out, dout: (dout * (out * -0.5) / x,)
 
 
 @bprop_getters.register(ops.Reciprocal)
 def get_bprop_reciprocal(self: ops.Reciprocal) -> Bprop:
-    return lambda x, out, dout: (-(dout * ops.square(out)),)
+    return lambda x, out, dout: (-(dout * out * out),)
 
 
 @bprop_getters.register(ops.Exp)
@@ -130,12 +137,12 @@ def get_bprop_exp(self: ops.Exp) -> Bprop:
 
 @bprop_getters.register(ops.Expm1)
 def get_bprop_expm1(self: ops.Expm1) -> Bprop:
-    return lambda x, out, dout: (dout * (out + 1),)
+    return lambda x, out, dout: (dout * ops.exp(x),)
 
 
 @bprop_getters.register(ops.Exp2)
 def get_bprop_exp2(self: ops.Exp2) -> Bprop:
-    return lambda x, out, dout: (dout * (out * math.log(2)),)
+    return lambda x, out, dout: (dout * math.log(2) * out,)
 
 
 @bprop_getters.register(ops.Log)
@@ -150,7 +157,7 @@ def get_bprop_log1p(self: ops.Log1p) -> Bprop:
 
 @bprop_getters.register(ops.Log2)
 def get_bprop_log2(self: ops.Log2) -> Bprop:
-    return lambda x, out, dout: (dout / (x * math.log(2)),)
+    return lambda x, out, dout: (dout / x * (1 / math.log(2)),)
 
 
 @bprop_getters.register(ops.Sin)
@@ -165,7 +172,7 @@ def get_bprop_cos(self: ops.Cos) -> Bprop:
 
 @bprop_getters.register(ops.Tan)
 def get_bprop_tan(self: ops.Tan) -> Bprop:
-    return lambda x, out, dout: (dout * (ops.square(out) + 1),)
+    return lambda x, out, dout: (dout * out * out + dout,)
 
 
 @bprop_getters.register(ops.Asin)
@@ -180,7 +187,17 @@ def get_bprop_acos(self: ops.Acos) -> Bprop:
 
 @bprop_getters.register(ops.Atan)
 def get_bprop_atan(self: ops.Atan) -> Bprop:
-    return lambda x, out, dout: (dout / (ops.square(x) + 1),)
+    def bprop(x: Any, out: Any, dout: Any) -> tuple[Any]:
+        near, far = _near_and_far(x)
+        return (dout * far / (ops.square(near) + ops.square(far)) * far,)
+
+    return bprop
+
+
+def _near_and_far(x: Any) -> tuple[Any, Any]:
+    """(|x|, 1) up to 1 and (1, 1 / |x|) above: 1 / (1 + x^2) is far^2 / (near^2 + far^2)."""
+    size = ops.abs(x)
+    return ops.minimum(size, 1), 1 / ops.maximum(size, 1)
 
 
 @bprop_getters.register(ops.Sinh)
@@ -200,12 +217,16 @@ def get_bprop_tanh(self: ops.Tanh) -> Bprop:
 
 @bprop_getters.register(ops.Asinh)
 def get_bprop_asinh(self: ops.Asinh) -> Bprop:
-    return lambda x, out, dout: (dout * ops.rsqrt(ops.square(x) + 1),)
+    def bprop(x: Any, out: Any, dout: Any) -> tuple[Any]:
+        near, far = _near_and_far(x)
+        return (dout * (far * ops.rsqrt(ops.square(near) + ops.square(far))),)
+
+    return bprop
 
 
 @bprop_getters.register(ops.Acosh)
 def get_bprop_acosh(self: ops.Acosh) -> Bprop:
-    return lambda x, out, dout: (dout * ops.rsqrt((x - 1) * (x + 1)),)
+    return lambda x, out, dout: (dout * ops.rsqrt(x + 1) * ops.rsqrt(x - 1),)
 
 
 @bprop_getters.register(ops.Atanh)

@@ -33,13 +33,12 @@ def get_bprop_layer_norm(self: ops.LayerNorm) -> Bprop:
         share = 1.0 / max(gamma.size, 1)
         normal = (x - mean) * rstd
         slope = dout[0] * gamma
-        tilt = ops.sum(slope * normal, columns, True)
+        tilt = ops.mean(slope * normal, columns, True)
         if used(dout, 2):
-            tilt = tilt + dout[2] * rstd
-        shift = rstd * ops.sum(slope, columns, True)
+            tilt = tilt + dout[2] * rstd * share
+        dx = (slope - normal * tilt - ops.mean(slope, columns, True)) * rstd
         if used(dout, 1):
-            shift = shift - dout[1]
-        dx = rstd * slope - normal * (tilt * rstd * share) - shift * share
+            dx = dx + dout[1] * share
         return dx, ops.sum(dout[0] * normal, rows), ops.sum(dout[0], rows)
 
     return bprop
@@ -56,15 +55,14 @@ def get_bprop_batch_norm(self: ops.BatchNorm) -> Bprop:
         centred = x - ops.reshape(mean, rest)
         dbeta = ops.sum(dout[0], axes)
         dgamma = ops.sum(dout[0] * centred, axes) * rstd
-        scale = gamma * rstd
-        tilt = scale * rstd * dgamma
-        if used(dout, 2):
-            tilt = tilt - 2.0 * dout[2]
-        shift = scale * dbeta
+        # scale comes last: rstd^2 may leave float16's range where the variance is next to nothing.
+        tilt, shift = dgamma * share * rstd, dbeta * share
+        dx = dout[0] - centred * ops.reshape(tilt, rest) - ops.reshape(shift, rest)
+        dx = dx * ops.reshape(gamma * rstd, rest)
         if used(dout, 1):
-            shift = shift - dout[1]
-        dx = dout[0] * ops.reshape(scale, rest)
-        dx = dx - centred * ops.reshape(tilt * share, rest) - ops.reshape(shift * share, rest)
+            dx = dx + ops.reshape(dout[1] * share, rest)
+        if used(dout, 2):
+            dx = dx + centred * ops.reshape(dout[2] * (2.0 * share), rest)
         return dx, dgamma, dbeta
 
     return bprop

@@ -80,12 +80,18 @@ def products_of_others(x: Any) -> Any:
 
 @bprop_getters.register(ops.LogSumExp)
 def get_bprop_log_sum_exp(self: ops.LogSumExp) -> Bprop:
-    """The softmax of x; zeros where all of x is -inf, whose softmax would be 0/0."""
+    """The softmax of x; zeros where all of x is -inf, whose softmax would be 0/0.
+
+    The exponentials of x - out are divided by their sum, since out is rounded: to 32 near 60,000
+    in float16. That takes out from the softmax altogether, so no gradient passes to it.
+    """
 
     def bprop(x: Any, out: Any, dout: Any) -> tuple[Any]:
-        total = expanded(out, x.shape, self.axis, self.keepdims)
-        total = ops.select(ops.equal(total, -inf), ops.zeros_like(total), total)
-        return (expanded(dout, x.shape, self.axis, self.keepdims) * ops.exp(x - total),)
+        total = expanded(ops.stop_gradient(out), x.shape, self.axis, self.keepdims)
+        nothing = ops.equal(total, -inf)
+        shares = ops.exp(x - ops.select(nothing, 0, total))
+        total = ops.select(nothing, 1, ops.sum(shares, self.axis, True))
+        return (expanded(dout, x.shape, self.axis, self.keepdims) / total * shares,)
 
     return bprop
 

@@ -103,6 +103,35 @@ def test_linspace_is_numpys(start, stop, num):
         assert came.tolist()[-1] == stop
 
 
+@pytest.mark.parametrize(
+    ("start", "stop", "num"),
+    [(1.0, 1.0 + 1e-15, 50), (0.0, 1e300, 7), (1e-3, 5e-324, 4), (2, 7, 1), (0.1, 0.7, 13)],
+)
+def test_linspace_has_its_length_and_its_ends_whatever_the_step(start, stop, num):
+    got = ops.linspace(start, stop, num, "float64").asnumpy()
+    np.testing.assert_array_equal(got, np.linspace(start, stop, num))
+
+
+def test_linspace_from_end_to_end_of_the_range():
+    got = ops.linspace(-1.5e308, 1.5e308, 5, "float64").tolist()
+    assert got == [-1.5e308, -0.75e308, 0.0, 0.75e308, 1.5e308]
+    top = np.finfo(np.float64).max
+    assert ops.linspace(top, -top, 3, "float64").tolist() == [top, 0.0, -top]
+
+
+def test_linspace_of_integers_is_exact_and_refuses_in_its_own_name():
+    assert told(ops.linspace(2**53, 2**53 + 2, 3, int)) == ([2**53 + i for i in range(3)], ml.int64)
+    assert told(ops.linspace(2**64 - 1, 2**64 - 3, 3, "uint64"))[0] == [
+        2**64 - i for i in (1, 2, 3)
+    ]
+    assert told(ops.linspace(0, 10, 11, int))[0] == list(range(11))
+    with pytest.raises(DTypeError, match="Linspace got 50 numbers from 0 to 1, which are not all"):
+        ops.linspace(0, 1, dtype=int)
+    with pytest.raises(ShapeError, match="Linspace got -1 numbers from 0 to 1"):
+        ops.linspace(0, 1, -1)
+    assert told(ops.arange(2**63, 2**63 + 2, dtype="uint64"))[0] == [2**63, 2**63 + 1]
+
+
 def test_eye():
     for n, m in ((3, None), (2, 4), (4, 2), (0, 2), (1, 1)):
         np.testing.assert_array_equal(ops.eye(n, m).asnumpy(), np.eye(n, m))

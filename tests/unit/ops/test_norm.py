@@ -6,7 +6,7 @@ import pytest
 import miniml as ml
 from miniml import ops
 from miniml.errors import OutOfRangeError, ShapeError
-from miniml.grad import grad, value_and_grad
+from miniml.grad import grad, value_and_grad, vjp
 
 RNG = np.random.default_rng(0)
 LOGITS, LABELS = RNG.standard_normal((5, 4)), np.array([3, 0, 1, 1, 2])
@@ -108,6 +108,30 @@ def test_statistics_of_large_numbers(shift):
     x = (RNG.standard_normal((64, 2)) + shift).astype(np.float32)
     _, _, var = ops.batch_norm(x, np.ones(2, np.float32), np.zeros(2, np.float32), training=True)
     np.testing.assert_allclose(var.asnumpy(), x.astype(float).var(0), rtol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_gradients_of_what_hardly_varies(dtype):
+    """A constant channel: 1 / variance leaves float16's range, the gradient does not."""
+    x, dout = np.full((4, 2, 3), 2.0, dtype), RNG.standard_normal((4, 2, 3)).astype(dtype)
+    ones = np.ones(2, dtype)
+    _, pull = vjp(lambda x: ops.batch_norm(x, ones, ones, training=True)[0], x)
+    exact = dout.astype(float)
+    expected = (exact - exact.mean((0, 2), keepdims=True)) / np.sqrt(1e-5)
+    np.testing.assert_allclose(pull(dout)[0], expected, 4e-3, 0.4 if dtype == np.float16 else 1e-3)
+
+
+def test_the_gradient_of_layer_norm_sums_what_float16_cannot_hold():
+    """1,024 cotangents of 100 each: their sum leaves the range, their mean does not."""
+    x, ones = RNG.standard_normal((2, 1024)), np.ones(1024)
+    dout = 100 + RNG.standard_normal((2, 1024))
+
+    def pulled(dtype):
+        gamma, beta = ones.astype(dtype), ones.astype(dtype)
+        _, pull = vjp(lambda x: ops.layer_norm(x, gamma, beta), x.astype(dtype))
+        return pull(dout.astype(dtype))[0].asnumpy()
+
+    np.testing.assert_allclose(pulled(np.float16), pulled(np.float64), atol=0.3)
 
 
 def test_layer_norm_over_two_axes():
