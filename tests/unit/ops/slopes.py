@@ -18,22 +18,31 @@ def bell(x):
 
 
 def silu(x):
-    return sigmoid(x) + x * sigmoid(x) * sigmoid(-x)
+    s = sigmoid(x)
+    return s + x * s * sigmoid(-x), s * (1 + np.abs(x))
 
 
 def gelu(x):
+    """Phi(x) + x phi(x); the exponents x^2 / 2 are rounded, so that is part of the terms' size."""
     cumulative = special.erfc(-x.astype(np.float64) / np.sqrt(2)) / 2
-    return cumulative + x * np.exp(-x * x / 2) / np.sqrt(2 * PI)
+    density = np.exp(-x * x / 2) / np.sqrt(2 * PI)
+    return cumulative + x * density, (cumulative + np.abs(x) * density) * (1 + x * x)
 
 
 def gelu_tanh(x):
-    scale = 2 * np.sqrt(2 / PI)
-    v = scale * (x + np.longdouble("0.044715") * x**3)
-    dv = scale * (1 + 3 * np.longdouble("0.044715") * x * x)
-    return sigmoid(v) + x * dv * sigmoid(v) * sigmoid(-v)
+    x = np.clip(x, -1000, 1000)
+    scale, cube = 2 * np.sqrt(2 / PI), np.longdouble("0.044715")
+    v, dv = scale * (x + cube * x**3), scale * (1 + 3 * cube * x * x)
+    s = sigmoid(v)
+    return s + x * dv * s * sigmoid(-v), s * (1 + np.abs(x) * dv) * (1 + np.abs(v))
 
 
-# d/dx of the functions of one float, by name; NaN outside their domains.
+def erf(x):
+    return bell(x), bell(x) * (1 + x * x)
+
+
+# d/dx of the functions of one float, by name; NaN outside their domains. Where the rule adds terms
+# that may cancel at a point, or rounds an exponent, also the size of what is rounded.
 UNARY = {
     "sqrt": lambda x: 0.5 / np.sqrt(x),
     "rsqrt": lambda x: -0.5 / (x * np.sqrt(x)),
@@ -62,8 +71,8 @@ UNARY = {
     "relu": lambda x: np.where(x > 0, 1, np.zeros_like(x)),
     "leaky_relu": lambda x: np.where(x > 0, 1, np.full_like(x, 0.01)),
     "elu": lambda x: np.where(x > 0, 1, np.exp(np.minimum(x, 0))),
-    "erf": bell,
-    "erfc": lambda x: -bell(x),
+    "erf": erf,
+    "erfc": lambda x: (-erf(x)[0], erf(x)[1]),
     "sigmoid": lambda x: sigmoid(x) * sigmoid(-x),
     "softplus": sigmoid,
     "silu": silu,
@@ -73,10 +82,12 @@ UNARY = {
 
 
 def power(x, y):
-    negative = (x < 0) & (y != np.rint(y))
-    dx = np.where(y == 0, 0, y * np.power(x, y - 1))
-    dy = np.where(x > 0, np.power(x, y) * np.log(np.where(x > 0, x, 1)), 0)
-    return np.where(negative, np.nan, dx), np.where(negative, np.nan, dy)
+    """y x^(y - 1), whose exponent is rounded, and x^y log x."""
+    off = (x < 0) & (y != np.rint(y))
+    dx = np.where(off, np.nan, np.where(y == 0, 0, y * np.power(x, y - 1)))
+    log = np.log(np.where(x > 0, x, 1))
+    dy = np.where(off, np.nan, np.where(x > 0, np.power(x, y) * log, 0))
+    return (dx, np.abs(dx) * (1 + np.abs((y - 1) * log))), dy
 
 
 def atan2(x, y):
@@ -95,7 +106,7 @@ BINARY = {
     "sub": lambda x, y: (np.ones_like(x), -np.ones_like(x)),
     "mul": lambda x, y: (y, x),
     "div": lambda x, y: (1 / y, -x / (y * y)),
-    "mod": lambda x, y: (np.ones_like(x), -np.floor(x / y)),
+    "mod": lambda x, y: (np.ones_like(x), -np.floor_divide(x, y)),
     "pow": power,
     "atan2": atan2,
     "maximum": lambda x, y: halves(x > y, x < y),
