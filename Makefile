@@ -92,9 +92,11 @@ unit: $(CUDA_STAMP) ## Doctests, README code and tests, with small budgets (ARGS
 	@echo "==> Tests, doctests and README code in $(JOBS) processes"
 	@$(TEST_ENV) $(PY) $(PYTEST) --doctest-modules miniml tests $(ARGS)
 
-test-deep: $(CUDA_STAMP) ## Larger budgets and slow tests, then the tests on Python 3.12 and 3.13 where present
+test-deep: $(CUDA_STAMP) ## Larger budgets and slow tests, numbers as on other processors, Python 3.12 and 3.13 where present
 	@echo "==> Deep tests: slow ones too, larger budgets, in $(JOBS) processes"
 	@$(TEST_ENV) MINIML_DEEP=1 $(PY) $(PYTEST) --timeout 1800 tests $(ARGS)
+	@echo "==> Tests of numbers as other processors compute them, in $(JOBS) processes"
+	@$(TEST_ENV) $(PY) -m tools.other_cpus $(PYTEST) $(ARGS)
 	@for version in 3.12 3.13; do $(MAKE) test-on-$$version; done
 	@echo "==> All of make test-deep passed"
 

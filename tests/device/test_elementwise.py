@@ -61,6 +61,39 @@ def test_tensors_made_from_nothing(on_device, n):
     assert np.array_equal(ops.arange(n).asnumpy(), np.arange(n))
 
 
+@pytest.mark.parametrize("dtype", ["b", "L", "e", "f", "d"])
+def test_linspace_on_a_device(on_device, dtype):
+    for start, stop, num in ((3, 45, 7), (45, 3, 3), (7, 7, 4), (5, 9, 1), (5, 9, 0)):
+        expected = np.linspace(start, stop, num).astype(dtype)
+        assert np.array_equal(ops.linspace(start, stop, num, dtype).asnumpy(), expected)
+
+
+def test_linspace_from_end_to_end_of_the_range_on_a_device(on_device):
+    got = ops.linspace(-1.5e308, 1.5e308, 5, "float64").tolist()
+    assert got == [-1.5e308, -0.75e308, 0.0, 0.75e308, 1.5e308]
+    assert ops.linspace(1.0, 1.0 + 1e-15, 50, "float64").tolist()[-1] == 1.0 + 1e-15
+    assert ops.linspace(2**64 - 1, 2**64 - 3, 3, "uint64").tolist() == [
+        2**64 - i for i in (1, 2, 3)
+    ]
+    assert ops.arange(2**63, 2**63 + 2, dtype="uint64").tolist() == [2**63, 2**63 + 1]
+
+
+@pytest.mark.parametrize("source", ["float16", "bfloat16", "float32", "float64"])
+def test_floats_become_integers_as_on_the_cpu(on_device, source):
+    ends = [
+        float(f(np.iinfo(d))) for d in ml.dtype.INTEGERS for f in (lambda i: i.min, lambda i: i.max)
+    ]
+    near = np.array([e + d for e in ends for d in (-1.5, -1, -0.5, 0, 0.5, 1, 1.5)])
+    with np.errstate(over="ignore"):
+        x = np.concatenate([near, [np.nan, np.inf, -np.inf, -0.0]]).astype(
+            ml.dtype.as_dtype(source)
+        )
+    for target in ml.dtype.INTEGERS:
+        with ml.context(device_target="cpu"):
+            expected = ops.cast(ml.Tensor(x), target).asnumpy()
+        assert np.array_equal(ops.cast(ml.Tensor(x), target).asnumpy(), expected)
+
+
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("dtype", ["?", "e", "f", "d"])
 @pytest.mark.parametrize("shape", [(31, 33), (64, 32), (3, 70, 25), (2, 33, 2, 40), (5, 1, 7)])

@@ -7,6 +7,7 @@ from typing import Any
 from ... import ops
 from ...bprop import Bprop, bprop_getters
 from ..reverse import used
+from .reduce import divided
 
 
 @bprop_getters.register(ops.Softmax)
@@ -50,19 +51,19 @@ def get_bprop_batch_norm(self: ops.BatchNorm) -> Bprop:
         mean, var = out[1:]
         axes = (0, *range(2, x.ndim))
         rest = (-1, *(1,) * (x.ndim - 2))
-        share = x.shape[1] / max(x.size, 1)
+        count = x.size // max(x.shape[1], 1)
         rstd = ops.rsqrt(var + self.eps)
         centred = x - ops.reshape(mean, rest)
         dbeta = ops.sum(dout[0], axes)
         dgamma = ops.sum(dout[0] * centred, axes) * rstd
         # scale comes last: rstd^2 may leave float16's range where the variance is next to nothing.
-        tilt, shift = dgamma * share * rstd, dbeta * share
+        tilt, shift = divided(dgamma, count) * rstd, divided(dbeta, count)
         dx = dout[0] - centred * ops.reshape(tilt, rest) - ops.reshape(shift, rest)
         dx = dx * ops.reshape(gamma * rstd, rest)
         if used(dout, 1):
-            dx = dx + ops.reshape(dout[1] * share, rest)
+            dx = dx + ops.reshape(divided(dout[1], count), rest)
         if used(dout, 2):
-            dx = dx + centred * ops.reshape(dout[2] * (2.0 * share), rest)
+            dx = dx + centred * ops.reshape(divided(2.0 * dout[2], count), rest)
         return dx, dgamma, dbeta
 
     return bprop

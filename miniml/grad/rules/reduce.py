@@ -24,10 +24,17 @@ def get_bprop_sum(self: ops.Sum) -> Bprop:
 def get_bprop_mean(self: ops.Mean) -> Bprop:
     def bprop(x: Any, out: Any, dout: Any) -> tuple[Any]:
         count = prod(x.shape[a] for a in normal_axes("Mean", self.axis, x.ndim))
-        share = expanded(dout, x.shape, self.axis, self.keepdims) * (1.0 / max(count, 1))
+        share = divided(expanded(dout, x.shape, self.axis, self.keepdims), count)
         return (ops.broadcast_to(share, x.shape),)
 
     return bprop
+
+
+def divided(dout: Any, count: int) -> Any:
+    """dout / count; in two steps where 1 / count is no normal number of float16."""
+    if count <= 1 << 14:
+        return dout * (1.0 / max(count, 1))
+    return dout * (1.0 / 1024) * (1024.0 / count)
 
 
 @bprop_getters.register(ops.Max)

@@ -6,6 +6,7 @@ import pytest
 import miniml as ml
 from miniml import ops
 from miniml.grad import grad, vjp
+from miniml.testing import gradcheck
 
 NAN, INF = np.nan, np.inf
 
@@ -105,6 +106,63 @@ def test_pow_has_its_second_derivative_at_zero():
         assert second(t(0.0)).item() == wanted
     mixed = grad(grad(ops.pow), argnums=1)  # d/dy of y x^(y - 1) is 1 / x at y = 0
     np.testing.assert_allclose(mixed(t(3.0), t(0.0)).item(), 1 / 3)
+
+
+@pytest.mark.parametrize(
+    ("fn", "x", "y", "dx", "dy"),
+    [
+        (ops.pow, 1e-5, 0.0, 0.0, np.log(1e-5)),  # 1 / x overflows
+        (ops.pow, NAN, 0.0, 0.0, NAN),
+        (ops.pow, 0.0, -1.0, -INF, 0.0),  # the output is infinite
+        (ops.div, 0.0, 1e-5, INF, 0.0),  # 1 / y overflows
+        (ops.div, 1e-7, 1e-5, INF, -1000.0),
+        (ops.atan2, 1e-4, 1e-4, 5000.0, -5000.0),  # the squares vanish
+        (ops.atan2, 300.0, 300.0, 1 / 600, -1 / 600),  # the squares overflow
+        (ops.atan2, 0.0, 1e-5, INF, 0.0),
+        (ops.atan2, INF, 2.0, 0.0, 0.0),
+    ],
+)
+def test_gradients_of_pairs_where_a_part_of_the_formula_leaves_float16(fn, x, y, dx, dy):
+    x, y = np.float16(x), np.float16(y)
+
+    def pull(x, y):
+        return vjp(fn, x, y)[1](ops.ones_like(x))
+
+    for got in (pull(x, y), ml.jit(pull)(x, y)):
+        np.testing.assert_allclose([float(g.item()) for g in got], [dx, dy], 0.2)
+
+
+@pytest.mark.parametrize("fn", [ops.atan, ops.asinh, ops.elu, ops.expm1, ops.tan])
+def test_second_derivatives_where_the_pieces_of_a_rule_meet(fn):
+    """At 0 and 1, and far out: from the closed forms."""
+    points = np.array([-50.0, -1.0, -0.5, 0.0, 0.5, 1.0, 50.0])
+    expected = {
+        ops.atan: -2 * points / (1 + points**2) ** 2,
+        ops.asinh: -points / (1 + points**2) ** 1.5,
+        ops.elu: np.where(points <= 0, np.exp(points), 0),
+        ops.expm1: np.exp(points),
+        ops.tan: 2 * np.tan(points) / np.cos(points) ** 2,
+    }[fn]
+    second = grad(lambda x: ops.sum(grad(lambda v: ops.sum(fn(v)))(x)))
+    np.testing.assert_allclose(second(points), expected, 1e-12)
+
+
+@pytest.mark.parametrize(
+    ("fn", "points"),
+    [
+        (ops.div, ([3.0, 0.0, -2.0], [0.5, -2.0, 4.0])),
+        (ops.pow, ([3.0, 0.5, 2.0], [0.0, -2.5, 4.0])),
+        (ops.atan2, ([3.0, 0.0, -2.0, 1.0], [0.5, -2.0, 0.0, 1.0])),
+        (ops.rsqrt, ([0.5, 4.0],)),
+        (ops.reciprocal, ([0.5, -4.0],)),
+        (ops.acosh, ([1.5, 40.0],)),
+        (ops.log2, ([0.5, 40.0],)),
+        (ops.exp2, ([0.5, -4.0],)),
+        (lambda x: ops.gelu(x, "tanh"), ([0.5, -4.0, 40.0],)),
+    ],
+)
+def test_second_derivatives_of_rules_that_mind_the_range(fn, points):
+    assert gradcheck(fn, *map(np.array, points), order=2).ok
 
 
 def test_the_exponent_two_is_a_square():

@@ -8,7 +8,7 @@ import pytest
 import miniml as ml
 from miniml import ops
 from miniml.errors import ShapeError
-from miniml.grad import grad
+from miniml.grad import grad, vjp
 from miniml.testing import gradcheck
 
 NAN, INF = np.nan, np.inf
@@ -220,6 +220,13 @@ def test_cumsum_directions():
     assert ops.cumsum(x, -1, reverse=True).tolist() == [6, 5, 3]
     assert ops.cumsum(x, 0, True, True).tolist() == [5, 3, 0]
     assert ops.cumsum([INF, 1.0], 0, exclusive=True).tolist() == [0, INF]
+
+
+@pytest.mark.parametrize("count", [1000, 16384, 20000, 1_000_000])
+def test_the_gradient_of_a_mean_of_many_float16(count):
+    """1 / count is not a normal number of float16; a scaled loss divided by it is."""
+    _, pull = vjp(ops.mean, np.ones(count, np.float16))
+    np.testing.assert_allclose(pull(np.float16(1024))[0].asnumpy()[0], 1024 / count, 2e-3)
 
 
 # Axes
