@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ...dtype import float32, float64, from_letter
 from ...errors import DTypeError
 from ..kernel import Array
 from .filing import ANY, FLOAT, INT, LOW, NUMBER, WIDE, file, file_ufuncs, in_float32, same
@@ -57,14 +58,22 @@ def cast(x: Array, *, dtype: object, out: Array) -> None:
     np.copyto(out, x, casting="unsafe")
 
 
+# The least integer of each dtype, and the first above all of them.
+_ENDS = {
+    d: (float(np.iinfo(d).min), 2.0 ** np.iinfo(d).max.bit_length()) for d in map(from_letter, INT)
+}
+
+
 def whole(x: Array, *, dtype: object, out: Array) -> None:
     """Floats as integers. NumPy leaves what the integers cannot hold to the machine."""
-    low, above = float(np.iinfo(out.dtype).min), float(np.iinfo(out.dtype).max + 1)
-    least, most = (f.reduce(x, axis=None, initial=0) for f in (np.minimum, np.maximum))
+    low, above = _ENDS[out.dtype]
+    if x.itemsize == 2:
+        x = x.astype(float32)
+    least, most = (float(f.reduce(x, axis=None, initial=0)) for f in (np.minimum, np.maximum))
     if low <= least and most < above:  # neither holds for NaN
         np.copyto(out, x, casting="unsafe")
     else:
-        saturate(x.astype(np.float64), low, above, out)
+        saturate(x.astype(float64), low, above, out)
 
 
 def saturate(x: Array, low: float, above: float, out: Array) -> None:
