@@ -88,8 +88,8 @@ def _gelu_slope(x: Any) -> Any:
 
 def _gelu_tanh_slope(x: Any) -> Any:
     """The derivative of x * s(v(x)), s the sigmoid and v(x) = 2 sqrt(2 / pi) (x + 0.044715 x^3)."""
-    x = ops.clip(x, -30.0, 30.0)  # it is 0 or 1 there in every dtype, and x^3 may overflow beyond
-    scale, square = 2 * math.sqrt(2 / math.pi), ops.square(x)
+    # From |x| = 30 on it is 0 or 1 in every dtype, where an infinite square would make it NaN.
+    scale, square = 2 * math.sqrt(2 / math.pi), ops.clip(ops.square(x), None, 900.0)
     s = ops.sigmoid(x * (square * 0.044715 + 1) * scale)
     dv = (square * (3 * 0.044715) + 1) * scale
     return s + x * (s * (1 - s)) * dv

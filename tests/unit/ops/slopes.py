@@ -30,7 +30,8 @@ def gelu(x):
 
 
 def gelu_tanh(x):
-    x = np.clip(x, -1000, 1000)
+    """As gelu, and with no value at infinity; the same beyond 1000 as there."""
+    x = np.where(np.isinf(x), np.nan, np.clip(x, -1000, 1000))
     scale, cube = 2 * np.sqrt(2 / PI), np.longdouble("0.044715")
     v, dv = scale * (x + cube * x**3), scale * (1 + 3 * cube * x * x)
     s = sigmoid(v)
