@@ -83,10 +83,11 @@ class Linspace(Primitive):
     differentiable = False
 
     def infer_shape(self) -> Shape:
-        if self.num < 0 or not (isfinite(self.start) and isfinite(self.stop)):
+        counted = isinstance(self.num, int) and self.num >= 0
+        if not (counted and isfinite(self.start) and isfinite(self.stop)):
             raise ShapeError(
-                f"Linspace got {self.num} numbers from {self.start} to {self.stop}; there are 0 or "
-                "more, and both ends are finite"
+                f"Linspace got {self.num} numbers from {self.start} to {self.stop}; how many is an "
+                "int from 0 on, and both ends are finite"
             )
         return (self.num,)
 

@@ -127,8 +127,9 @@ def test_linspace_of_integers_is_exact_and_refuses_in_its_own_name():
     assert told(ops.linspace(0, 10, 11, int))[0] == list(range(11))
     with pytest.raises(DTypeError, match="Linspace got 50 numbers from 0 to 1, which are not all"):
         ops.linspace(0, 1, dtype=int)
-    with pytest.raises(ShapeError, match="Linspace got -1 numbers from 0 to 1"):
-        ops.linspace(0, 1, -1)
+    for count in (-1, 5.0):
+        with pytest.raises(ShapeError, match=f"Linspace got {count} numbers from 0 to 1"):
+            ops.linspace(0, 1, count)
     assert told(ops.arange(2**63, 2**63 + 2, dtype="uint64"))[0] == [2**63, 2**63 + 1]
 
 
