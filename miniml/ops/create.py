@@ -83,13 +83,11 @@ class Linspace(Primitive):
     differentiable = False
 
     def infer_shape(self) -> Shape:
-        counted = isinstance(self.num, int) and self.num >= 0
-        if not (counted and isfinite(self.start) and isfinite(self.stop)):
+        if not (isfinite(self.start) and isfinite(self.stop)):
             raise ShapeError(
-                f"Linspace got {self.num} numbers from {self.start} to {self.stop}; how many is an "
-                "int from 0 on, and both ends are finite"
+                f"Linspace cannot divide the way from {self.start} to {self.stop}; both are finite"
             )
-        return (self.num,)
+        return extents(self.name, as_shape(self.num, self.name))
 
     def infer_dtype(self) -> DType:
         if self.dtype == bool_:

@@ -91,8 +91,8 @@ ROWS = (
         linspace_samples,
         lambda start, stop, num, dtype: np.linspace(start, stop, num).astype(dtype),
         refused=(
-            spaced("Linspace got -1 numbers", ShapeError, num=-1),
-            spaced("both ends are finite", ShapeError, stop=float("inf"), dtype=float32),
+            spaced(r"Linspace got shape \(-1,\)", ShapeError, num=-1),
+            spaced("both are finite", ShapeError, stop=float("inf"), dtype=float32),
             spaced("no steps in bool", DTypeError, dtype=np.dtype(bool)),
             spaced(
                 "Linspace got the number 300, which int8 cannot", DTypeError, stop=300, dtype=int8

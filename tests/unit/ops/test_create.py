@@ -128,7 +128,7 @@ def test_linspace_of_integers_is_exact_and_refuses_in_its_own_name():
     with pytest.raises(DTypeError, match="Linspace got 50 numbers from 0 to 1, which are not all"):
         ops.linspace(0, 1, dtype=int)
     for count in (-1, 5.0):
-        with pytest.raises(ShapeError, match=f"Linspace got {count} numbers from 0 to 1"):
+        with pytest.raises(ShapeError, match=r"Linspace got shape"):
             ops.linspace(0, 1, count)
     assert told(ops.arange(2**63, 2**63 + 2, dtype="uint64"))[0] == [2**63, 2**63 + 1]
 
