@@ -48,10 +48,10 @@ PROCESSORS = (
 
 def probe(env: dict[str, str]) -> tuple[list[str], list[str]]:
     """NumPy's features in use and OpenBLAS's cores, in that environment."""
-    told = subprocess.run(
+    shown = subprocess.run(
         [sys.executable, "-c", PROBE], env=env, capture_output=True, text=True, check=True
     )
-    used, cores = json.loads(told.stdout)
+    used, cores = json.loads(shown.stdout)
     return used, cores
 
 
@@ -77,8 +77,8 @@ def main(command: list[str]) -> int:
         for sentence in left_out:
             print(f"==> A processor {processor.name}, left out: {sentence}", flush=True)
         if added:
-            told = " ".join(f"{key}={value!r}" for key, value in added.items())
-            print(f"==> A processor {processor.name}: {told}", flush=True)
+            shown = " ".join(f"{key}={value!r}" for key, value in added.items())
+            print(f"==> A processor {processor.name}: {shown}", flush=True)
             ran = subprocess.run([sys.executable, *command, *TESTS], env={**os.environ, **added})
             failed += ran.returncode not in (0, NOTHING_SELECTED)
     return failed

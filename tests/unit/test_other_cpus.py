@@ -22,9 +22,9 @@ def test_what_the_machine_has_not_is_left_out(monkeypatch, capfd):
     unknown = Processor("of another make", lambda feature: False, "NoSuchCore")
     monkeypatch.setattr(other_cpus, "PROCESSORS", (unknown,))
     assert other_cpus.main(["-c", "raise SystemExit(1)"]) == 0
-    told = capfd.readouterr().out
-    assert "of another make, left out: NumPy uses no more than that here" in told
-    assert "of another make, left out: OpenBLAS cannot compute as for NoSuchCore here" in told
+    shown = capfd.readouterr().out
+    assert "of another make, left out: NumPy uses no more than that here" in shown
+    assert "of another make, left out: OpenBLAS cannot compute as for NoSuchCore here" in shown
 
 
 def test_a_run_that_fails_is_counted(monkeypatch):
