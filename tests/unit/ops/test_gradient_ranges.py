@@ -227,3 +227,13 @@ def test_every_elementwise_rule_is_held_to_a_closed_form():
         if p.__module__ in modules and p.differentiable and p.name.lower() not in known
     ]
     assert set(missing) == MOVING
+
+
+@pytest.mark.parametrize("name", ["sigmoid", "tanh"])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_saturated_slopes_are_off_by_the_rounding_of_one_at_most(name, dtype):
+    x = all_of(dtype)
+    got = vjp(FUNCTIONS[name], x)[1](np.ones_like(x))[0].asnumpy()
+    with np.errstate(all="ignore"):
+        error = np.abs(got - UNARY[name](x.astype(np.longdouble)))
+    assert error.max() <= 2 * np.finfo(dtype).eps
