@@ -202,8 +202,8 @@ class Parameter(Tensor):
 
     def _host(self, wanted: str) -> Array:
         """The data, where they are known: a graph reads a parameter anew each time it runs."""
-        traced = current_trace().stand_in(self) if is_tracing() and wanted != "repr" else None
-        return super()._host(wanted) if traced is None else traced._host(wanted)
+        traced = is_tracing() and wanted != "repr"
+        return current_trace().stand_in(self)._host(wanted) if traced else super()._host(wanted)
 
     def set_data(self, value: Any) -> None:
         """Overwrite the data; shape and dtype must be equal, else ShapeError or DTypeError.

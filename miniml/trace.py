@@ -32,7 +32,8 @@ class Trace(Protocol):
         and how many random blocks it draws; they are not reserved yet."""
 
     def stand_in(self, parameter: Any) -> Any:
-        """The tensor that a parameter is inside this trace; None where it is just itself."""
+        """The value that a parameter has now inside this trace: a tensor that stays what it is
+        when the parameter is written to, and one and the same until then."""
 
     def reserve(self, blocks: int) -> tuple[Any, int]:
         """Random state to draw from: a (key, offset) tensor, and how many blocks to skip."""

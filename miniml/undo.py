@@ -1,11 +1,12 @@
-"""What parameters held before a block of code first wrote to them, so that it can be undone."""
+"""Old values of parameters: kept for who has read them, and so that a block can be undone."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
+from weakref import WeakValueDictionary
 
 
 class Log:
@@ -51,6 +52,33 @@ def logged() -> Iterator[Log]:
 
 def before_write(parameter: Any) -> None:
     """To be called before a parameter's data change."""
+    keep_readings((parameter,))
     log = _log.get()
     if log is not None:
         log.note(parameter)
+
+
+_readings: WeakValueDictionary[int, Any] = WeakValueDictionary()
+
+
+def reading_of(parameter: Any) -> Any:
+    """What shares the present value of the parameter; None where nothing does."""
+    return _readings.get(id(parameter))
+
+
+def share(parameter: Any, reading: Any) -> None:
+    """Let `reading` share the parameter's memory: its `own` is called before that changes.
+
+    It keeps the parameter alive, and is itself kept alive by its users alone.
+    """
+    _readings[id(parameter)] = reading
+
+
+def keep_readings(parameters: Iterable[Any]) -> None:
+    """To be called before these parameters change: what shares their values gets copies."""
+    if _readings:
+        for parameter in parameters:
+            reading = _readings.get(id(parameter))
+            if reading is not None:
+                reading.own()
+                _readings.pop(id(parameter), None)

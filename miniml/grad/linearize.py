@@ -76,13 +76,14 @@ def linearize(
         weight_vars = tuple(trace.weight(p).var for p in _checked_weights(weights))
         result: Any = trace.record(fn, traced)
         out, aux = _split(fn, result) if has_aux else (result, None)
-        leaves, out_spec = optree.tree_flatten(out, none_is_leaf=True)
+        returned, out_spec = optree.tree_flatten(out, none_is_leaf=True)
+        leaves = [trace.stand_in(v) if isinstance(v, Parameter) else v for v in returned]
         _refuse_left(fn, trace, leaves)
         targets = tuple(_target(trace, leaf) for leaf in leaves)
         values = out_spec.unflatten([_value(trace, leaf) for leaf in leaves])
         kept = None if aux is None else optree.tree_map(trace.value, aux, none_is_leaf=True)
     finally:
-        trace.ended = True
+        trace.end()
     return Linearized(values, kept, trace, targets, out_spec, tuple(wrt), weight_vars)
 
 

@@ -11,6 +11,7 @@ import optree
 from ..abstract import Abstract
 from ..attributes import key
 from ..errors import GraphError
+from ..reading import Reading
 from ..tensor import Parameter, Tensor, common_device
 from .ir import Graph
 from .tracer import GraphTrace, trace_graph
@@ -106,6 +107,8 @@ def is_traced(leaf: Any) -> bool:
 
 
 def _as_leaf(leaf: Any, device: str | None) -> Tensor:
+    if isinstance(leaf, Reading):
+        leaf.own()  # a program may write to what it shares memory with
     return leaf if isinstance(leaf, Tensor) else Tensor(leaf, device=device)
 
 

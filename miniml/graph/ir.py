@@ -42,6 +42,11 @@ class Node:
         """Attributes and const inputs together: what the kernel gets by keyword."""
         return {**self.primitive.attributes, **dict(self.consts)}
 
+    @property
+    def writes(self) -> bool:
+        """True where the node makes a new version of what its first input is a version of."""
+        return self.primitive.effect == "state" and bool(self.inputs)
+
     def rule_inputs(self) -> tuple[Any, ...]:
         """Inputs in the order of the primitive's rules: Abstracts, with const values in place."""
         return interleave(self.primitive, [v.abstract for v in self.inputs], dict(self.consts))

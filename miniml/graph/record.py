@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ..abstract import Abstract
@@ -13,6 +13,7 @@ from ..tensor import Parameter, Tensor
 from ..trace import Trace, use_trace
 from .ir import Graph, Node, Var, interleave
 from .replay import replay
+from .state import written
 from .traced import TracedTensor, live
 from .tracer import trace_body
 
@@ -21,7 +22,9 @@ class RecordTrace:
     """The trace of one gradient: what depends on its inputs is recorded, all else passes by.
 
     Every call is also bound in the `parent` trace, so a traced tensor here carries its value
-    there: a real one when the parent is eager, a traced one when gradients nest or compile.
+    there: a real one when the parent is eager, a traced one when gradients nest or compile. A
+    parameter is recorded as the value that it has in the parent when it is read, so what is
+    written to it later changes nothing.
     """
 
     def __init__(self, parent: Trace):
@@ -29,15 +32,19 @@ class RecordTrace:
         self.numbers_left = False  # as Python floats or ints, which carry no gradient
         self.nodes: list[Node] = []
         self.values: dict[Var, Any] = {}
-        self.versions: dict[int, TracedTensor] = {}
+        self.versions: dict[int, TracedTensor] = {}  # by the id of the value in the parent
 
     def input(self, value: Tensor) -> TracedTensor:
         """A tensor to differentiate with respect to, standing for `value` of the parent."""
-        return self._traced(value)
+        return self._traced(self.value(value))
 
     def weight(self, parameter: Parameter) -> TracedTensor:
-        """The tensor that stands for a parameter wherever this trace meets it."""
-        self.versions[id(parameter)] = traced = self._traced(parameter)
+        """The tensor that stands for a parameter wherever this trace meets its present value."""
+        return self._version(self.parent.stand_in(parameter))
+
+    def _version(self, value: Tensor) -> TracedTensor:
+        """A value of a parameter, traced: `stand_in` finds it while the parameter has it."""
+        self.versions[id(value)] = traced = self._traced(value)
         return traced
 
     def _traced(self, value: Tensor) -> TracedTensor:
@@ -46,38 +53,43 @@ class RecordTrace:
         return TracedTensor(var, self, value.device, value)
 
     def bind(self, primitive: Primitive, args: Sequence[Any]) -> tuple[Any, ...]:
-        target = args[0] if args and isinstance(args[0], Parameter) else None
-        args = [self.versions.get(id(a), a) if isinstance(a, Parameter) else a for a in args]
-        if not any(isinstance(a, TracedTensor) and a.trace is self for a in args):
+        target = written(primitive, args)
+        given = [self.stand_in(a) if isinstance(a, Parameter) else a for a in args]
+        if not any(self._recorded(a) for a in given):
             return self.parent.bind(primitive, args)
         if not primitive.differentiable:
-            return self.parent.bind(primitive, [self.value(a) for a in args])
-        tensors, consts = arguments(primitive, args, self.bind)
-        outer = [self.value(t) for t in tensors]
-        if target is not None and primitive.effect == "state":
-            outer[0] = target
+            return self.parent.bind(primitive, _writing(target, map(self.value, given)))
+        tensors, consts = arguments(primitive, given, self.bind)
+        outer = _writing(target, map(self.value, tensors))
+        inputs = tuple(map(self._var, tensors))
         outs = self.parent.bind(primitive, interleave(primitive, outer, consts))
-        inputs = tuple(self._var(t) for t in tensors)
-        results = tuple(self._traced(o) for o in outs)
+        if target is None:
+            results = tuple(map(self._traced, outs))
+        else:
+            version = self._version(self.parent.stand_in(target))
+            results = (version, *map(self._traced, outs[1:]))
         variables = tuple(r.var for r in results)
         where = user_location()
         self.nodes.append(Node(primitive, inputs, variables, tuple(consts.items()), where))
-        if target is not None and primitive.effect == "state":
-            self.versions[id(target)] = results[0]
         return results
 
     def value(self, value: Any) -> Any:
-        """What stands for a value in the parent trace."""
+        """What stands for a value in the parent trace; for a parameter, the value it has now."""
+        if isinstance(value, Parameter):
+            return self.parent.stand_in(value)
         if isinstance(value, TracedTensor):
             live(value)
             return value.value if value.trace is self else value
         return value
 
+    def _recorded(self, value: Any) -> bool:
+        return isinstance(value, TracedTensor) and value.trace is self
+
     def _var(self, tensor: Tensor) -> Var:
         if isinstance(tensor, TracedTensor) and tensor.trace is self:
             return tensor.var
         var = Var(Abstract(tensor.shape, tensor.dtype))
-        self.values[var] = tensor
+        self.values[var] = self.value(tensor)
         return var
 
     def run(self, graph: Graph, args: Sequence[Any]) -> tuple[Any, ...]:
@@ -97,13 +109,24 @@ class RecordTrace:
         return trace_body(self, fn, operands)
 
     def stand_in(self, parameter: Any) -> Any:
-        traced = self.versions.get(id(parameter))
-        return self.parent.stand_in(parameter) if traced is None else traced
+        value = self.parent.stand_in(parameter)
+        return self.versions.get(id(value), value)
 
     def reserve(self, blocks: int) -> tuple[Any, int]:
         return self.parent.reserve(blocks)
+
+    def end(self) -> None:
+        """No more calls: nothing but the recorded values stays alive, without waiting for gc."""
+        self.ended = True
+        self.versions.clear()  # traced tensors know their trace
 
     def record(self, fn: Callable[..., Any], args: Sequence[Any]) -> Any:
         """Run `fn(*args)` inside this trace."""
         with use_trace(self):
             return fn(*args)
+
+
+def _writing(target: Parameter | None, values: Iterable[Any]) -> list[Any]:
+    """The arguments of a call in the parent: the parameter itself where the call writes to it."""
+    given = list(values)
+    return given if target is None else [target, *given[1:]]

@@ -21,6 +21,7 @@ from ..tensor import Parameter, Tensor, two_devices
 from ..trace import use_trace
 from .ir import Graph, Node, Var, interleave
 from .replay import replay
+from .state import written
 from .traced import TracedTensor, live
 
 
@@ -71,8 +72,9 @@ class GraphTrace:
         variables = tuple(Var(a) for a in outs)
         self.nodes.append(Node(primitive, inputs, variables, tuple(consts.items()), where))
         results = tuple(TracedTensor(v, self, self.device) for v in variables)
-        if primitive.effect == "state" and tensors and isinstance(tensors[0], Parameter):
-            self._new_version(tensors[0], results[0])
+        target = written(primitive, tensors)
+        if target is not None:
+            self._new_version(target, results[0])
         return results
 
     def _same_device(self, primitive: Primitive, tensors: Sequence[Tensor]) -> None:

@@ -10,6 +10,7 @@ from ..location import point_at
 from .ir import Graph, Node, Var
 from .nesting import subgraphs
 from .printer import Names
+from .state import versions
 
 
 def verify(graph: Graph) -> Graph:
@@ -22,14 +23,13 @@ def verify(graph: Graph) -> Graph:
     """
     names = Names(graph)
     defined = _signature(graph, names)
-    first = {var: var for _, var in graph.state}  # version of a parameter -> its first version
-    newest = dict(first)  # first version -> newest version
+    again = versions(graph).again
     for node in graph.nodes:
         try:
             _check_inputs(node, names, defined)
             _check_types(node, names)
-            if node.primitive.effect == "state":
-                _check_state(node, names, first, newest)
+            if node in again:
+                raise GraphError(f"it writes {names[node.inputs[0]]}, which was overwritten before")
             for label, inner in subgraphs(node.primitive):
                 _check_inner(label, inner)
             _define(node.outputs, names, defined)
@@ -93,15 +93,6 @@ def _check_types(node: Node, names: Names) -> None:
             raise GraphError(f"output {names.typed(var)} is inferred to be {wanted}")
         if var.abstract.value is not None:
             raise GraphError(f"output {names[var]} carries a constant value")
-
-
-def _check_state(node: Node, names: Names, first: dict[Var, Var], newest: dict[Var, Var]) -> None:
-    origin = first.get(node.inputs[0]) if node.inputs else None
-    if origin is None:  # an effect on something else than a parameter, such as printing
-        return
-    if newest[origin] is not node.inputs[0]:
-        raise GraphError(f"it writes {names[node.inputs[0]]}, which was overwritten before")
-    first[node.outputs[0]], newest[origin] = origin, node.outputs[0]
 
 
 def _check_inner(label: str, inner: Graph) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeVar
 
-from ..graph.ir import Node, Var
+from ..graph.ir import Graph, Node, Var
 from .launch import Prepared
 from .schedule import Schedule
 
@@ -13,7 +13,7 @@ S = TypeVar("S")
 
 
 def direct_targets(
-    order: Schedule, prepared: Mapping[Node, Prepared], held: Mapping[int, S]
+    graph: Graph, order: Schedule, prepared: Mapping[Node, Prepared], held: Mapping[int, S]
 ) -> dict[Var, S]:
     """Vars that may be computed straight into a parameter's buffer, and that buffer.
 
@@ -30,9 +30,10 @@ def direct_targets(
             readers.setdefault(root.get(var, var), []).append(node)
     copied = {root.get(v, v) for _, v in order.writes}
     values = _assigned_values(order, prepared)
+    old = {id(p): v for p, v in graph.state}
     targets: dict[Var, S] = {}
-    for (parameter, var), before in zip(order.writes, _old_versions(order), strict=True):
-        value = values.get(var, var)
+    for parameter, var in order.writes:
+        value, before = values.get(var, var), old[id(parameter)]
         maker = made.get(value)
         if maker is None or value in targets or before in copied:
             continue
@@ -49,7 +50,7 @@ def _assigned_values(order: Schedule, prepared: Mapping[Node, Prepared]) -> dict
     values: dict[Var, Var] = {}
     for node in order.order:
         view = prepared[node].entry.view
-        if node.primitive.effect == "state" and view is not None:
+        if node.writes and view is not None:
             values[node.outputs[0]] = values.get(node.inputs[view], node.inputs[view])
     return values
 
@@ -62,15 +63,6 @@ def _view_roots(order: Schedule, prepared: Mapping[Node, Prepared]) -> dict[Var,
         if view is not None:
             root[node.outputs[0]] = root.get(node.inputs[view], node.inputs[view])
     return root
-
-
-def _old_versions(order: Schedule) -> list[Var]:
-    """For each write, the Var that was the parameter's value when the program began."""
-    first: dict[Var, Var] = {}
-    for node in order.order:
-        if node.primitive.effect == "state" and node.inputs:
-            first[node.outputs[0]] = first.get(node.inputs[0], node.inputs[0])
-    return [first[var] for _, var in order.writes]
 
 
 def _exact(node: Node, var: Var, root: Mapping[Var, Var], prepared: Prepared) -> bool:

@@ -17,11 +17,13 @@ from ..backends.device import Array, get_device
 from ..errors import DeclarationError, GraphError, NonFiniteError
 from ..graph.ir import Graph, interleave
 from ..graph.replay import replay
+from ..graph.state import written
 from ..graph.traced import TracedTensor, live
 from ..graph.tracer import known_value
 from ..infer import infer
 from ..location import point_at, user_location
 from ..primitive import Primitive
+from ..reading import Reading, read
 from ..settings import GRAPH_MODE, Settings, current
 from ..tensor import Parameter, Tensor, common_device
 from .jit import compiled
@@ -92,7 +94,7 @@ class EagerTrace:
                 prepared, launch = self._launcher(primitive, tensors, consts, device)
                 outs = launch(arrays)
                 if prepared.entry.view is not None and any(
-                    isinstance(t, Parameter) for t in tensors
+                    isinstance(t, (Parameter, Reading)) for t in tensors
                 ):
                     outs = tuple(o.copy() for o in outs)
                 unchanged = len(tensors) == len(args) and all(map(is_, tensors, args))
@@ -101,8 +103,9 @@ class EagerTrace:
         results = tuple(Tensor.wrap(o, device) for o in outs)
         if current().check_nan:
             check_finite(primitive.name, tensors, results)
-        if primitive.effect == "state" and tensors and isinstance(tensors[0], Parameter):
-            tensors[0].set_data(results[0])
+        target = written(primitive, tensors)
+        if target is not None:
+            target.set_data(results[0])
         return results
 
     def _launcher(
@@ -137,8 +140,8 @@ class EagerTrace:
     ) -> tuple[Graph, list[Any], int]:
         raise GraphError("the eager trace runs branches and loops at once; it traces no graph")
 
-    def stand_in(self, parameter: Any) -> None:
-        return None
+    def stand_in(self, parameter: Any) -> Tensor:
+        return read(parameter)
 
     def reserve(self, blocks: int) -> tuple[Any, int]:
         return random.default_generator.reserve(blocks), 0

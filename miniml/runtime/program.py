@@ -9,6 +9,7 @@ from ..backends.device import Array, Device, get_device
 from ..graph.ir import Graph, Node
 from ..location import point_at
 from ..settings import Settings
+from ..undo import keep_readings
 from .captured import Capture, CapturedInstance, obstacle
 from .codegen import Instance
 from .device_steps import DeviceInstance
@@ -55,7 +56,8 @@ class Program:
         self._guarded = on_cpu and not all(p.entry.built_in for p in self.prepared.values())
         why = (options.device, options.check_nan, options.cuda_graphs)
         self.capture = Capture("" if on_cpu else obstacle(self.graph, self.prepared, *why))
-        self._lock = Lock() if self.schedule.writes else None
+        self._written = tuple(p for p, _ in self.schedule.writes)
+        self._lock = Lock() if self._written else None
         self._idle: list[Instance | DeviceInstance] = [self._instance()]
 
     @property
@@ -101,6 +103,7 @@ class Program:
         if self._lock is None:
             return self._run(arrays)
         with self._lock:
+            keep_readings(self._written)
             return self._run(arrays)
 
     def _run(self, arrays: tuple[Array, ...]) -> list[Array]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..graph.ir import Graph, Node, Var
+from ..graph.state import versions
 from ..tensor import Parameter
 from .launch import Prepared
 
@@ -28,30 +29,20 @@ class Schedule:
 
 def schedule(graph: Graph, prepared: Mapping[Node, Prepared]) -> Schedule:
     """Split a graph's nodes into those that run first and the updates that come last."""
-    late = _late(graph, prepared)
+    final = versions(graph).final
+    late = _late(graph, prepared, {var for _, var in final})
     main = tuple(n for n in graph.nodes if n not in late)
     updates = tuple(n for n in graph.nodes if n in late)
-    return Schedule(main, updates, final_versions(graph))
+    return Schedule(main, updates, final)
 
 
-def final_versions(graph: Graph) -> tuple[tuple[Parameter, Var], ...]:
-    """The last version of every parameter that the graph writes."""
-    version = {var: parameter for parameter, var in graph.state}
-    final: dict[int, tuple[Parameter, Var]] = {}
-    for node in graph.nodes:
-        if node.primitive.effect == "state" and node.inputs and node.inputs[0] in version:
-            parameter = version[node.inputs[0]]
-            version[node.outputs[0]] = parameter
-            final[id(parameter)] = (parameter, node.outputs[0])
-    return tuple(final.values())
+def _late(graph: Graph, prepared: Mapping[Node, Prepared], useful: set[Var]) -> set[Node]:
+    """Nodes that cannot fail and whose results go nowhere but into new values of parameters.
 
-
-def _late(graph: Graph, prepared: Mapping[Node, Prepared]) -> set[Node]:
-    """Nodes that cannot fail and whose results go nowhere but into new values of parameters."""
-    written = {var for _, var in final_versions(graph)}
+    useful: the Vars that are those values; it grows by what they are made of.
+    """
     early: set[Var] = set(graph.outputs)
     late: set[Node] = set()
-    useful: set[Var] = set(written)
     for node in reversed(graph.nodes):
         feeds_state = any(v in useful for v in node.outputs)
         if feeds_state and _cannot_fail(prepared[node]) and not early.intersection(node.outputs):

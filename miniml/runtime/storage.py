@@ -67,7 +67,7 @@ def lay_out(graph: Graph, prepared: Mapping[Node, Prepared], order: Schedule) ->
     for parameter, var in graph.state:
         layout.storage[var] = held[id(parameter)]
     reads = _last_reads(graph, prepared, order)
-    targets = direct_targets(order, prepared, held)
+    targets = direct_targets(graph, order, prepared, held)
     for step, node in enumerate(order.order):
         _place(layout, node, step, prepared[node], reads, targets)
     arena = _arena(layout)

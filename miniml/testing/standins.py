@@ -11,6 +11,7 @@ import optree
 from ..dtype import float64, is_float
 from ..errors import GradientArgumentError
 from ..graph.record import RecordTrace
+from ..graph.state import written
 from ..nn.cell import Cell
 from ..primitive import Primitive
 from ..random import default_generator
@@ -31,15 +32,18 @@ class StandIns(RecordTrace):
 
     def __init__(self, tensors: Mapping[int, Any]):
         super().__init__(current_trace())
-        self.versions.update(tensors)
+        self.standing = dict(tensors)
 
     def bind(self, primitive: Primitive, args: Sequence[Any]) -> tuple[Any, ...]:
-        target = args[0] if args and isinstance(args[0], Parameter) else None
-        given = [self.versions.get(id(a), a) if isinstance(a, Parameter) else a for a in args]
-        outs = self.parent.bind(primitive, given)
-        if primitive.effect == "state" and id(target) in self.versions:
-            self.versions[id(target)] = outs[0]
+        target = written(primitive, args)
+        outs = self.parent.bind(primitive, [self.standing.get(id(a), a) for a in args])
+        if id(target) in self.standing:
+            self.standing[id(target)] = outs[0]
         return outs
+
+    def stand_in(self, parameter: Any) -> Any:
+        found = self.standing.get(id(parameter))
+        return self.parent.stand_in(parameter) if found is None else found
 
 
 def run_with(

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from ...errors import DuplicateError, GraphError
 from ...trace import Guarded
 from ..ir import Graph, Var
+from ..state import versions
 from ..verify import verify
 from .fold import fold
 from .prune import prune
@@ -135,17 +136,10 @@ def _types(variables: Sequence[Var]) -> tuple[str, ...]:
 
 
 def _effects(graph: Graph) -> list[tuple[object, ...]]:
-    """The state nodes in order: what is done to which parameter."""
-    parameter = {var: id(p) for p, var in graph.state}
-    found: list[tuple[object, ...]] = []
-    for node in graph.nodes:
-        if node.primitive.effect != "state":
-            continue
-        target = parameter.get(node.inputs[0]) if node.inputs else None
-        if target is not None:
-            parameter[node.outputs[0]] = target
-        found.append((node.primitive, node.consts, target))
-    return found
+    """The nodes with an effect, in order: what is done to which parameter."""
+    writes = versions(graph).writes
+    kept = (n for n in graph.nodes if n.primitive.effect != "pure")
+    return [(n.primitive, n.consts, id(writes.get(n))) for n in kept]
 
 
 _KEPT: dict[str, Callable[[Graph], object]] = {

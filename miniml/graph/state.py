@@ -1,0 +1,51 @@
+"""State: which version of which parameter a Var is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..primitive import Primitive
+from ..tensor import Parameter
+from .ir import Graph, Node, Var
+
+
+@dataclass(frozen=True, slots=True)
+class Versions:
+    """What a graph does to parameters.
+
+    parameter: of every Var that is a version of one, that one. writes: of every node that makes a
+    new version, the parameter; `again` are those among them that overwrite a version which is not
+    the newest, as no valid graph does. final: each parameter that is written, with the Var that is
+    its value at the end.
+    """
+
+    parameter: dict[Var, Parameter]
+    writes: dict[Node, Parameter]
+    again: frozenset[Node]
+    final: tuple[tuple[Parameter, Var], ...]
+
+
+def versions(graph: Graph) -> Versions:
+    """The versions of the parameters of a graph, in one walk over its nodes."""
+    parameter = {var: p for p, var in graph.state}
+    newest = {id(p): (p, var) for p, var in graph.state}
+    writes: dict[Node, Parameter] = {}
+    again = set()
+    for node in graph.nodes:
+        target = parameter.get(node.inputs[0]) if node.writes else None
+        if target is not None:
+            if newest[id(target)][1] is not node.inputs[0]:
+                again.add(node)
+            writes[node] = parameter[node.outputs[0]] = target
+            newest[id(target)] = target, node.outputs[0]
+    first = {var for _, var in graph.state}
+    final = tuple((p, var) for p, var in newest.values() if var not in first)
+    return Versions(parameter, writes, frozenset(again), final)
+
+
+def written(primitive: Primitive, args: Sequence[Any]) -> Parameter | None:
+    """The parameter that a call of the primitive on these arguments writes to, if any."""
+    found = args[0] if primitive.effect == "state" and args else None
+    return found if isinstance(found, Parameter) else None
