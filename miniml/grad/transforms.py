@@ -269,6 +269,8 @@ def _flattened(spec: Any, tree: Any, what: str) -> list[Any]:
 def _tensor_like(like: Any, value: Any) -> Any:
     """The value as a tensor of like's shape and dtype; ShapeError where it has another."""
     like = like if isinstance(like, Tensor) else Tensor(like)
+    if isinstance(value, Parameter):
+        value = current_trace().stand_in(value)
     if not isinstance(value, Tensor):
         value = Tensor(np.asarray(value, like.dtype))
     if value.shape != like.shape or value.dtype != like.dtype:

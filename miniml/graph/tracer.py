@@ -16,7 +16,7 @@ from ..location import point_at, user_location
 from ..ops.control import Assign
 from ..ops.elementwise import Add
 from ..primitive import Primitive
-from ..settings import context
+from ..settings import context, current
 from ..tensor import Parameter, Tensor, two_devices
 from ..trace import use_trace
 from .ir import Graph, Node, Var, interleave
@@ -222,7 +222,7 @@ def trace_body(
     """The graph of a branch or loop body, whose inputs are the operands, then the captures; the
     captures; and the number of random blocks it draws."""
     tensors = [as_tensor(o) for o in operands]
-    inner = GraphTrace(tensors[0].device if tensors else "cpu", outer)
+    inner = GraphTrace(tensors[0].device if tensors else current().device_target, outer)
     try:
         with use_trace(inner):
             result = fn(*[inner.input(Abstract(t.shape, t.dtype)) for t in tensors])

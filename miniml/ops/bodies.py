@@ -90,9 +90,12 @@ def truth(pred: Any) -> Any:
 
 
 def tensors(name: str, tree: Tree) -> Tree:
-    """The tree with Python numbers as tensors; DTypeError for leaves that are no tensors."""
+    """The tree with Python numbers as tensors, and parameters as the values they have now;
+    DTypeError for leaves that are no tensors."""
 
     def tensor(value: Any) -> Any:
+        if hasattr(value, "set_data"):
+            return current_trace().stand_in(value)
         if hasattr(value, "dtype"):
             return value
         if not isinstance(value, (bool, int, float)):
