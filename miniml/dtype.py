@@ -91,6 +91,25 @@ def is_float(dtype: DType) -> bool:
     return dtype in FLOATS
 
 
+@cache
+def holds(wide: DType, narrow: DType) -> bool:
+    """True when every value of dtype `narrow` is one of dtype `wide`.
+
+    False is 0 and True is 1. A float holds the integers whose binary digits it has all of.
+
+    >>> holds(bfloat16, uint8), holds(float64, int64), holds(float16, bfloat16)
+    (True, False, False)
+    """
+    if narrow in (wide, bool_):
+        return True
+    if not is_float(wide):
+        return not is_float(narrow) and bool(np.can_cast(narrow, wide, "safe"))
+    if is_float(narrow):
+        return narrow.itemsize < wide.itemsize
+    digits = 8 * narrow.itemsize - (narrow in SIGNED)
+    return digits <= int(ml_dtypes.finfo(wide).nmant) + 1  # type: ignore[no-untyped-call]
+
+
 def scalar_dtype(value: object, beside: tuple[DType, ...] = ()) -> DType:
     """The dtype a weak Python scalar takes beside tensors of the given dtypes.
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from ..dtype import DType, bfloat16, float32, float64
+from ..dtype import DType, bool_, holds
 from .device import get_device
 from .kernel import KernelEntry
 
@@ -65,19 +65,15 @@ def reason(dtypes: str, entry: KernelEntry, passed: tuple[str, ...]) -> str:
     return f"{dtypes}, provider {entry.provider!r}{has}{lacks}"
 
 
-_WIDER = "bhilefd"
+_WIDER_INTEGERS, _WIDER_FLOATS = "bhil", "efd"
 
 
 def widenings(dtypes: tuple[DType, ...]) -> list[DType]:
-    """Dtypes that hold every value of every input, the narrowest first."""
+    """Dtypes that hold every value of every input, the narrowest first.
+
+    Floats would hold bool, too, but a truth value among them is more likely a mistake.
+    """
     if not dtypes:
         return []
-    return [w for w in map(np.dtype, _WIDER) if all(_lossless(d, w) for d in dtypes)]
-
-
-def _lossless(a: DType, b: DType) -> bool:
-    if a == bfloat16:
-        return b in (float32, float64)
-    if b.kind == "f" and (a.kind == "b" or (a.itemsize == 8 and a.kind in "iu")):
-        return False  # NumPy calls int64 -> float64 safe; it loses bits above 2**53
-    return bool(np.can_cast(a, b, "safe"))
+    wider = _WIDER_INTEGERS + ("" if bool_ in dtypes else _WIDER_FLOATS)
+    return [w for w in map(np.dtype, wider) if all(holds(w, d) for d in dtypes)]

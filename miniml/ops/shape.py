@@ -195,7 +195,7 @@ def broadcast_to(x: Any, shape: int | Shape) -> Any:
 
 
 def sum_to(x: Any, shape: int | Shape) -> Any:
-    """x summed down to `shape`; x itself where it has that shape."""
+    """x summed down to `shape`, over no axes where it has that shape."""
     return SumTo(as_shape(shape, "SumTo"))(x)
 
 

@@ -1,8 +1,8 @@
 """Algebraic identities, as a table: what a call may be replaced by.
 
-Values stay equal to rounding, not bit by bit: -0.0 + 0.0 is 0.0, but `x + 0` becomes x. x * 0 is
-left alone, since NaN and infinities must come through. Gradients stay the same, too, so
-StopGradient is no identity here.
+Every bit stays, but for the sign of NaN. So x + 0.0 is left alone, since -0.0 + 0.0 is 0.0, and
+with it sums of one number, which begin with 0.0; x * 0 as well, since NaN and infinities must come
+through. Gradients stay the same, too, so StopGradient is no identity here.
 """
 
 from __future__ import annotations
@@ -10,14 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-import numpy as np
-
 from ...abstract import Shape
-from ...dtype import FLOATS, INTEGERS, DType, bfloat16, bool_
+from ...dtype import FLOATS, INTEGERS, holds, is_float
 from ...ops.compare import Select
 from ...ops.elementwise import Add, Cast, Div, Maximum, Minimum, Mul, Neg, Pow, Square, Sub
-from ...ops.reduce import LogSumExp, Max, Mean, Min, Prod, Sum
-from ...ops.shape import BroadcastTo, ExpandDims, Reshape, Squeeze, SumTo, Transpose
+from ...ops.reduce import Max, Min, Prod
+from ...ops.shape import BroadcastTo, ExpandDims, Reshape, Squeeze, Transpose
 from ...primitive import Primitive
 from ..ir import Node, Var
 
@@ -32,7 +30,7 @@ class Site(Protocol):
     shape: Shape  # of the call's output
 
     def is_all(self, var: Var, number: Number) -> bool:
-        """True when every element of `var` is known to be `number`."""
+        """True when every element of `var` is known to be `number`; 0.0 and -0.0 differ."""
 
     def scalar(self, var: Var) -> Var | None:
         """A constant of shape () equal to every element of `var`, whose shape is another; None
@@ -63,6 +61,14 @@ def _y_if_x_is(number: Number) -> Callable[..., Proposal]:
     return lambda site, primitive, x, y: y if site.is_all(x, number) else None
 
 
+def _x_if_y_adds_nothing(site: Site, primitive: Primitive, x: Var, y: Var) -> Proposal:
+    return x if site.is_all(y, -0.0 if is_float(y.abstract.dtype) else 0) else None
+
+
+def _y_if_x_adds_nothing(site: Site, primitive: Primitive, x: Var, y: Var) -> Proposal:
+    return _x_if_y_adds_nothing(site, primitive, y, x)
+
+
 def _then(call: Primitive, rule: Callable[..., Proposal]) -> Callable[..., Proposal]:
     def propose(*args: object) -> Proposal:
         found = rule(*args)
@@ -82,7 +88,7 @@ def _chosen(cond: bool) -> Callable[..., Proposal]:
 
 def _cast_of_cast(site: Site, cast: Cast, x: Var) -> Proposal:
     inner = site.made_by(x, Cast)
-    if inner is None or not lossless(inner.inputs[0].abstract.dtype, x.abstract.dtype):
+    if inner is None or not holds(x.abstract.dtype, inner.inputs[0].abstract.dtype):
         return None
     # What float-to-integer casts do out of range is the kernel's own choice: keep it the same one.
     same = cast.dtype not in INTEGERS or x.abstract.dtype not in FLOATS
@@ -127,11 +133,11 @@ def _axes(transpose: Primitive) -> tuple[int, ...]:
 
 RESHAPES = (Reshape, ExpandDims, Squeeze)
 _ARITHMETIC = (Add, Sub, Mul, Div, Pow, Maximum, Minimum)
-_REDUCTIONS = (Sum, Mean, Prod, Max, Min, LogSumExp)
+_REDUCTIONS = (Prod, Max, Min)
 
 RULES = (
-    Rule("x + 0 is x", (Add,), _x_if_y_is(0)),
-    Rule("0 + x is x", (Add,), _y_if_x_is(0)),
+    Rule("x + -0.0 is x, for integers x + 0", (Add,), _x_if_y_adds_nothing),
+    Rule("-0.0 + x is x, for integers 0 + x", (Add,), _y_if_x_adds_nothing),
     Rule("x - 0 is x", (Sub,), _x_if_y_is(0)),
     Rule("x * 1 is x", (Mul,), _x_if_y_is(1)),
     Rule("1 * x is x", (Mul,), _y_if_x_is(1)),
@@ -143,7 +149,7 @@ RULES = (
     Rule("-(-x) is x", (Neg,), _negated_twice),
     Rule("a cast to its own dtype", (Cast,), _itself),
     Rule("a cast of a lossless cast", (Cast,), _cast_of_cast),
-    Rule("a shape brought to itself", (*RESHAPES, BroadcastTo, SumTo), _itself),
+    Rule("a shape brought to itself", (*RESHAPES, BroadcastTo), _itself),
     Rule("a reshape of a reshape", RESHAPES, _reshape_of_reshape),
     Rule("a broadcast of a broadcast", (BroadcastTo,), _broadcast_of_broadcast),
     Rule("axes in their own order", (Transpose,), _in_order),
@@ -153,14 +159,3 @@ RULES = (
     Rule("a choice that is always the second", (Select,), _chosen(False)),
     Rule("one number many times is a scalar", _ARITHMETIC, _scalar_operand),
 )
-
-
-def lossless(a: DType, b: DType) -> bool:
-    """True when every value of dtype a is one of dtype b."""
-    if a in (b, bool_):
-        return True
-    if bfloat16 in (a, b):
-        return a == bfloat16 and b.name in ("float32", "float64")
-    if a in INTEGERS and b in FLOATS and a.itemsize == 8:
-        return False  # NumPy calls int64 to float64 safe; beyond 2**53 it rounds
-    return bool(np.can_cast(a, b, "safe"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import copysign
+
 import numpy as np
 
 from ...abstract import Abstract, Shape
@@ -64,7 +66,8 @@ class Sight:
                     self._numbers[var] = first.item()
 
     def is_all(self, var: Var, number: Number) -> bool:
-        return self._numbers.get(var) == number
+        known = self._numbers.get(var)
+        return known == number and copysign(1.0, known) == copysign(1.0, number)
 
     def scalar(self, var: Var) -> Var | None:
         if var not in self._numbers or var.abstract.shape == ():

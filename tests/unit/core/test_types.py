@@ -6,7 +6,17 @@ import pytest
 
 import miniml as ml
 from miniml import ops
-from miniml.dtype import ALL, INTEGERS, as_dtype, from_letter, letter, promote, scalar_dtype
+from miniml.dtype import (
+    ALL,
+    FLOATS,
+    INTEGERS,
+    as_dtype,
+    from_letter,
+    holds,
+    letter,
+    promote,
+    scalar_dtype,
+)
 from miniml.errors import DTypeError
 
 SHORT = {
@@ -174,3 +184,33 @@ class TestBfloat16:
     def test_beside_float16_it_becomes_float32(self):
         a, b = ml.Tensor([1.0], dtype="bfloat16"), ml.Tensor([1.0], dtype="float16")
         assert (a + b).dtype == ml.float32
+
+
+def all_values(dtype):
+    """All values of a dtype of at most 16 bits; of others the ends, and those near powers of 2."""
+    if dtype == np.bool_:
+        return np.array([False, True])
+    if dtype.itemsize <= 2:
+        return np.arange(2 ** (8 * dtype.itemsize), dtype=f"u{dtype.itemsize}").view(dtype)
+    if dtype in FLOATS:
+        info = np.finfo(dtype)
+        ends = [info.smallest_subnormal, info.tiny, 1 + info.eps, info.max, np.inf, -0.0, np.nan]
+        return np.array([*ends, *np.negative(ends)], dtype)
+    info = np.iinfo(dtype)
+    near = {s * 2**k + d for k in range(64) for d in (-1, 0, 1) for s in (-1, 1)}
+    return np.array([v for v in near if info.min <= v <= info.max], dtype)
+
+
+def exact(array):
+    """The values as Python numbers, which compare without rounding."""
+    return (array if array.dtype.kind in "biu" else array.astype(np.float64)).tolist()
+
+
+@pytest.mark.parametrize("narrow", ALL, ids=str)
+def test_a_dtype_holds_another_if_it_has_all_its_values(narrow):
+    values = all_values(narrow)
+    for wide in ALL:
+        with np.errstate(all="ignore"):
+            expected, got = exact(values), exact(values.astype(wide))
+        same = all(a == b or (a != a and b != b) for a, b in zip(got, expected, strict=True))
+        assert holds(wide, narrow) == same, (wide, narrow)
