@@ -93,6 +93,11 @@ def context(
         _local.reset(token)
 
 
+def enter(settings: Settings) -> None:
+    """Make these the settings of this context (of `contextvars`) for as long as it lasts."""
+    _local.set(settings)
+
+
 def device_name(name: str) -> str:
     """The canonical spelling of a device: "CPU" -> "cpu", "GPU" -> "cuda"."""
     try:

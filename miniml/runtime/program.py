@@ -8,7 +8,7 @@ from threading import Lock
 from ..backends.device import Array, Device, get_device
 from ..graph.ir import Graph, Node
 from ..location import point_at
-from ..settings import Settings
+from ..settings import Settings, current, enter
 from ..undo import keep_readings
 from .captured import Capture, CapturedInstance, obstacle
 from .codegen import Instance
@@ -45,7 +45,7 @@ class Program:
     """
 
     def __init__(self, graph: Graph, options: Options = Options()):
-        self.options = options
+        self.options, self._settings = options, current()
         self.device: Device = get_device(options.device, options.sim)
         self.graph = legalize(graph, options.device, options.providers)
         self.prepared: dict[Node, Prepared] = {n: self._prepare(n) for n in self.graph.nodes}
@@ -84,11 +84,15 @@ class Program:
 
     def _instance(self) -> Instance | DeviceInstance:
         made_of = self.layout, self.device, self.options.check_nan
+        made: Instance | DeviceInstance
         if self.options.device == "cpu":
-            return Instance(*made_of)
-        if self.capture.why_not:
-            return DeviceInstance(*made_of)
-        return CapturedInstance(*made_of, self.capture)
+            made = Instance(*made_of)
+        elif self.capture.why_not:
+            made = DeviceInstance(*made_of)
+        else:
+            made = CapturedInstance(*made_of, self.capture)
+        made.quiet.run(enter, self._settings)  # kernels see those of compilation
+        return made
 
     @property
     def launched(self) -> str:

@@ -69,6 +69,12 @@ def _y_if_x_adds_nothing(site: Site, primitive: Primitive, x: Var, y: Var) -> Pr
     return _x_if_y_adds_nothing(site, primitive, y, x)
 
 
+def _x_if_exponent_is(number: Number) -> Callable[..., Proposal]:
+    # NumPy has shorter ways for one exponent; an array of many, though equal, is rounded otherwise.
+    rule = _x_if_y_is(number)
+    return lambda site, power, x, y: rule(site, power, x, y) if y.abstract.shape == () else None
+
+
 def _then(call: Primitive, rule: Callable[..., Proposal]) -> Callable[..., Proposal]:
     def propose(*args: object) -> Proposal:
         found = rule(*args)
@@ -132,7 +138,7 @@ def _axes(transpose: Primitive) -> tuple[int, ...]:
 
 
 RESHAPES = (Reshape, ExpandDims, Squeeze)
-_ARITHMETIC = (Add, Sub, Mul, Div, Pow, Maximum, Minimum)
+_ARITHMETIC = (Add, Sub, Mul, Div, Maximum, Minimum)
 _REDUCTIONS = (Prod, Max, Min)
 
 RULES = (
@@ -144,8 +150,8 @@ RULES = (
     Rule("x * -1 is -x", (Mul,), _then(Neg(), _x_if_y_is(-1))),
     Rule("-1 * x is -x", (Mul,), _then(Neg(), _y_if_x_is(-1))),
     Rule("x / 1 is x", (Div,), _x_if_y_is(1)),
-    Rule("x ** 1 is x", (Pow,), _x_if_y_is(1)),
-    Rule("x ** 2 is the square of x", (Pow,), _then(Square(), _x_if_y_is(2))),
+    Rule("x ** 1 is x", (Pow,), _x_if_exponent_is(1)),
+    Rule("x ** 2 is the square of x", (Pow,), _then(Square(), _x_if_exponent_is(2))),
     Rule("-(-x) is x", (Neg,), _negated_twice),
     Rule("a cast to its own dtype", (Cast,), _itself),
     Rule("a cast of a lossless cast", (Cast,), _cast_of_cast),

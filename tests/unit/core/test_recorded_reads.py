@@ -1,6 +1,8 @@
 """A recorded read of a Parameter is its value at that moment, whatever is assigned later."""
 
+import copy
 import gc
+import pickle
 
 import numpy as np
 import pytest
@@ -286,3 +288,32 @@ def test_a_step_of_a_cell_that_keeps_its_state(jit):
     for p, value in zip(params, expected, strict=True):
         np.testing.assert_allclose(p.asnumpy(), value, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(net.h.asnumpy(), h, rtol=1e-5)
+
+
+@each_mode
+def test_a_gradient_passes_through_an_optimizers_update(mode):
+    p = parameter(3.0)
+    opt = optim.SGD([p], lr=0.5)
+
+    def f(x):
+        (dp,) = value_and_grad(lambda: 0.5 * (p * x) ** 2, argnums=None, weights=[p])()[1]
+        opt.update([dp])  # p - p x^2 / 2
+        return p * x
+
+    _, (dx, (dp,)) = mode(value_and_grad(f, weights=[p]))(ml.Tensor(f64(2.0)))
+    assert np.allclose([dx.item(), dp.item(), p.item()], [3.0 - 1.5 * 12.0, 2.0 - 4.0, -3.0])
+
+
+def test_what_was_read_is_an_ordinary_tensor_to_others():
+    p = parameter([3.0, 4.0])
+    step = ml.jit(lambda x: ops.assign(p, p + x) * x)
+    assert step(vjp(lambda: p)[0]).tolist() == [18.0, 32.0]
+    p.set_data([3.0, 4.0])
+    out = vjp(lambda: p)[0]
+    found = out, np.asarray(out), pickle.loads(pickle.dumps(out)), copy.deepcopy(out)
+    inside = ml.jit(lambda: out + p)
+    inside()
+    p.set_data([5.0, 6.0])
+    assert [v.tolist() for v in found] == [[3.0, 4.0]] * 4
+    assert inside().tolist() == [8.0, 10.0]
+    assert repr(out) == "Tensor([3., 4.], shape=(2,), dtype=float64)"

@@ -257,6 +257,8 @@ KEPT = {
     "x + 0.0 is 0.0 for -0.0": (lambda x: x + 0.0, X),
     "0.0 + x": (lambda x: 0.0 + x, X),
     "x - -0.0": (lambda x: x - -0.0, X),
+    "x ** 2 for many exponents": (lambda x: ops.pow(x, ops.full((2, 3), 2.0)), X),
+    "x ** 1 for many exponents": (lambda x: ops.pow(x, ops.full((3,), 1.0)), X),
     "sum_to itself begins with 0.0": (lambda x: ops.sum_to(x, (2, 3)), X),
     "sum over no axes": (lambda x: ops.sum(x, ()), X),
     "mean over an extent of 1": (lambda x: ops.mean(x, 0, keepdims=True), X[:1]),
@@ -331,7 +333,8 @@ def special(like, dtype):
     info = ml_dtypes.finfo(dtype)
     ends = [info.smallest_subnormal, info.tiny, info.max, np.inf]
     positive = [0.0, *map(float, ends), 1.0, 1.5, 3.0, 0.1]
-    values = np.array([*positive, *(-v for v in positive), np.nan], dtype)
+    ordinary = np.random.default_rng(0).uniform(0.0, 9.0, 100)
+    values = np.array([*positive, *(-v for v in positive), np.nan, *ordinary], dtype)
     starts = range(0, values.size, like.size)
     return [np.resize(np.roll(values, -i), like.shape) for i in starts]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,8 @@ import pytest
 
 import miniml as ml
 from miniml import Primitive, kernel, ops
+from miniml.runtime.program import Program
+from miniml.settings import Settings, current
 
 ARMED = [False]
 
@@ -131,3 +134,40 @@ def test_what_a_kernel_gets_is_read_only(run: Any, wrap: Any) -> None:
     with pytest.raises(ValueError, match="read-only"):
         run(lambda x: ops.cond(ops.sum(x) > 0.0, lambda: RunGreedy()(x), lambda: x))(x)
     assert np.asarray(x).tolist() == [1.0, 1.0, 1.0]
+
+
+class RunSettings(Primitive):
+    """x; its kernel notes the settings that it sees."""
+
+    def infer_shape(self, x: Any) -> Any:
+        return x
+
+    def infer_dtype(self, x: Any) -> Any:
+        return x
+
+
+SEEN: list[Settings] = []
+
+
+@kernel("RunSettings", "cpu", "f->f")
+def note_settings(x: Any, *, out: Any) -> None:
+    SEEN.append(current())
+    np.copyto(out, x)
+
+
+def test_a_kernel_sees_the_settings_its_program_was_compiled_under() -> None:
+    x = np.ones(2, np.float32)
+    SEEN.clear()
+    with ml.context(check_nan=True, providers="miniml") as settings:
+        program = Program(ml.trace(RunSettings(), x))
+        RunSettings()(ml.Tensor(x))
+        ml.jit(RunSettings())(x)
+        program(x)
+    program(x)  # wherever it is called from
+    with ml.context(mode=ml.GRAPH_MODE):
+        program(x)
+        thread = Thread(target=lambda: (program._idle.clear(), program(x)))  # a second instance
+        thread.start()
+        thread.join()
+    assert len(SEEN) == 6
+    assert set(SEEN) == {settings}
