@@ -7,7 +7,8 @@ import miniml as ml
 from miniml import ops, optim
 from miniml.grad import vjp
 from tests.conftest import DEEP
-from tests.stateful import PARAMETERS, by_hand, draw, start, with_parameters
+from tests.stateful.gradients import by_hand, start, with_parameters
+from tests.stateful.programs import PARAMETERS, draw
 
 f64 = np.float64
 MODES = {

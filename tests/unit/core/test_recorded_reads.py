@@ -11,6 +11,7 @@ import miniml as ml
 from miniml import Primitive, nn, ops, optim
 from miniml.grad import grad, value_and_grad, vjp
 from miniml.undo import reading_of
+from tests.stateful.gradients import MODES
 
 f64 = np.float64
 
@@ -19,27 +20,6 @@ def parameter(value, name="p"):
     return ml.Parameter(np.asarray(value, f64), name=name)
 
 
-def at_once(fn):
-    return fn
-
-
-def op_by_op(fn):
-    def run(*args):
-        with ml.context(jit=False):
-            return fn(*args)
-
-    return run
-
-
-def in_graph_mode(fn):
-    def run(*args):
-        with ml.context(mode=ml.GRAPH_MODE):
-            return fn(*args)
-
-    return run
-
-
-MODES = {"eager": at_once, "jit": ml.jit, "graph mode": in_graph_mode, "jit=False": op_by_op}
 each_mode = pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
 
 

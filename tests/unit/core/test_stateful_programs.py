@@ -8,43 +8,13 @@ from miniml import nn, ops, optim
 from miniml.errors import GraphError
 from miniml.grad import stop_gradient, value_and_grad, vjp
 from tests.conftest import DEEP
-from tests.stateful import (
-    PARAMETERS,
-    Functional,
-    Stateful,
-    by_autograd,
-    by_hand,
-    draw,
-    execute,
-    loss,
-    start,
-    with_parameters,
-)
+from tests.stateful.gradients import MODES, by_autograd, by_hand, loss, start, with_parameters
+from tests.stateful.machines import Functional, Stateful
+from tests.stateful.programs import PARAMETERS, draw, execute
 
 f64 = np.float64
 
 
-def at_once(fn):
-    return fn
-
-
-def op_by_op(fn):
-    def run(*args):
-        with ml.context(jit=False):
-            return fn(*args)
-
-    return run
-
-
-def in_graph_mode(fn):
-    def run(*args):
-        with ml.context(mode=ml.GRAPH_MODE):
-            return fn(*args)
-
-    return run
-
-
-MODES = {"eager": at_once, "jit": ml.jit, "graph mode": in_graph_mode, "jit=False": op_by_op}
 SEEDS = range(400 if DEEP else 8)
 
 
