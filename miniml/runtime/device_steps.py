@@ -207,9 +207,8 @@ class DeviceInstance:
         if fresh and storage.parameter is parameter:
             return []
         if storage.kind == "parameter" and not fresh:  # another parameter's old value: save it
-            array = self.fixed[place]
-            staged = device.empty(array.shape, array.dtype)
-            self.saved.append(lambda slots: device.copy_into(staged, array))
+            staged = device.empty(var.abstract.shape, var.abstract.dtype)
+            self.saved.append(lambda slots: device.copy_into(staged, slots[place]))
             return [lambda slots: device.copy_into(parameter._buffer, staged)]
         return [lambda slots: device.copy_into(parameter._buffer, slots[place])]
 

@@ -7,8 +7,8 @@ import miniml as ml
 from miniml import ops, optim
 from miniml.grad import vjp
 from tests.conftest import DEEP
-from tests.stateful.gradients import by_hand, start, with_parameters
-from tests.stateful.programs import PARAMETERS, draw
+from tests.stateful.gradients import by_hand, exchanges, start, with_parameters
+from tests.stateful.programs import PARAMETERS, draw, draw_exchange
 
 f64 = np.float64
 MODES = {
@@ -31,6 +31,14 @@ def test_gradients_and_state_are_those_of_the_pure_function(device, mode, seed):
     found.compare(expected, 1e-8, 1e-9)
 
 
+@pytest.mark.parametrize("seed", range(200 if DEEP else 8))
+@pytest.mark.parametrize("graphs", ["off", "on"])
+def test_compiled_programs_that_pass_values_among_parameters(device, graphs, seed):
+    rng = np.random.default_rng(seed)
+    with ml.context(device_target=device, cuda_graphs=graphs):
+        exchanges(draw_exchange(rng), start(rng))
+
+
 def test_a_pull_back_is_of_the_values_that_the_function_saw(on_device):
     p = ml.Parameter(np.array([3.0, 4.0]))
     step = ml.jit(lambda g: optim.SGD([p], lr=1.0).update([g]))
@@ -51,3 +59,17 @@ def test_a_branch_that_only_captures_is_traced_for_the_device(on_device):
     p = ml.Parameter(np.array([3.0, 4.0]))
     f = ml.jit(lambda x: ops.cond(ops.sum(x) > 0.0, lambda: x * p, lambda: p))
     assert f(ml.Tensor(np.ones(2))).tolist() == [3.0, 4.0]
+
+
+def test_an_input_and_then_what_another_parameter_held(on_device):
+    p, q = ml.Parameter(np.array([3.0, 4.0])), ml.Parameter(np.array([5.0, 6.0]))
+
+    def f(x):
+        ops.assign(p, x)
+        ops.assign(p, q)
+        ops.assign(q, x)
+
+    step = ml.jit(f)
+    for held in ([5.0, 6.0], [1.0, 1.0]):
+        step(ml.Tensor(np.ones(2)))
+        assert (p.tolist(), q.tolist()) == (held, [1.0, 1.0])

@@ -14,7 +14,7 @@ import miniml as ml
 from miniml import ops
 from miniml.grad import value_and_grad
 from tests.stateful.machines import Autograd, Functional, Stateful
-from tests.stateful.programs import PARAMETERS, SIZE, Block, execute
+from tests.stateful.programs import PARAMETERS, SIZE, Block, execute, run
 
 Function = Callable[..., Any]
 
@@ -152,6 +152,18 @@ def with_parameters(
             p.set_data(v)
         value, (dx, by_weight) = fn(x)
     return _found(value, (dx, *by_weight), params)
+
+
+def exchanges(block: Block, given: Sequence[Any], calls: int = 3) -> None:
+    """AssertionError unless a compiled program computes and leaves what the pure function does, at
+    each of several calls; it runs where the context says."""
+    params = [ml.Parameter(v) for v in given[1:]]
+    program = ml.jit(lambda x: run(Stateful(params), block, [x]) * 1.0)
+    x, machine = ml.Tensor(given[0]), Autograd(given[1:])
+    for _ in range(calls):
+        out, expected = program(x), run(machine, block, [given[0]])
+        np.testing.assert_allclose(out, expected, 1e-9)
+        np.testing.assert_allclose([p.asnumpy() for p in params], machine.state, 1e-9)
 
 
 def _found(value: Any, gradients: Sequence[Any], state: Sequence[Any]) -> Found:

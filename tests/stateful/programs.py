@@ -29,6 +29,18 @@ def draw(rng: np.random.Generator, length: int = 6) -> Block:
     return Block((*reads, *rest.statements), rest.result)
 
 
+def draw_exchange(rng: np.random.Generator) -> Block:
+    """A program of one input that computes little and assigns much, also what others hold."""
+    statements: list[Statement] = []
+    for known in range(1, int(rng.integers(5, 15))):
+        one, two = _ref(rng, known), _ref(rng, known)
+        if rng.random() < 0.5:
+            statements.append(("assign", int(rng.integers(PARAMETERS)), one))
+        else:
+            statements.append(("binary", int(rng.integers(3)), one, two))
+    return Block(tuple(statements), ("v", int(rng.integers(len(statements)))))
+
+
 def _block(rng: Any, known: int, length: int, depth: int, assigns: bool) -> Block:
     statements = []
     for _ in range(length):

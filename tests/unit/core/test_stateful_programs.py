@@ -8,9 +8,17 @@ from miniml import nn, ops, optim
 from miniml.errors import GraphError
 from miniml.grad import stop_gradient, value_and_grad, vjp
 from tests.conftest import DEEP
-from tests.stateful.gradients import MODES, by_autograd, by_hand, loss, start, with_parameters
+from tests.stateful.gradients import (
+    MODES,
+    by_autograd,
+    by_hand,
+    exchanges,
+    loss,
+    start,
+    with_parameters,
+)
 from tests.stateful.machines import Functional, Stateful
-from tests.stateful.programs import PARAMETERS, draw, execute
+from tests.stateful.programs import PARAMETERS, draw, draw_exchange, execute
 
 f64 = np.float64
 
@@ -33,6 +41,12 @@ def test_gradients_and_state_are_those_of_the_pure_function(seed):
     for name, mode in MODES.items():
         if DEEP or name != list(MODES)[1 + seed % 3]:  # two or three of the four each day
             with_parameters(block, given, weights, order, mode, calls=2).compare(expected)
+
+
+@pytest.mark.parametrize("seed", range(2000 if DEEP else 40))
+def test_compiled_programs_that_pass_values_among_parameters(seed):
+    rng = np.random.default_rng(seed)
+    exchanges(draw_exchange(rng), start(rng))
 
 
 def by_assign(params, x):
