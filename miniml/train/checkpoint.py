@@ -12,6 +12,8 @@ from ..errors import CheckpointError
 from ..nn import Cell
 from ..optim import Optimizer
 from ..tensor import Array, Parameter, Tensor
+from ..undo import write_all
+from .snapshot import values
 
 PathLike = str | os.PathLike[str]
 _SHOWN = 8
@@ -28,7 +30,8 @@ def save_checkpoint(obj: Any, path: PathLike) -> None:
     target = Path(path)
     if not target.parent.is_dir():
         raise CheckpointError(f"{path} cannot be saved: there is no folder {target.parent}")
-    arrays = {name: value.asnumpy() for name, value in _entries(obj).items()}
+    entries = _entries(obj)
+    arrays = dict(zip(entries, values("save_checkpoint", list(entries.values())), strict=True))
     from safetensors import numpy as safetensors
 
     content = safetensors.save(arrays, metadata={"format": "np"})
@@ -67,14 +70,7 @@ def load_checkpoint(path: PathLike, obj: Any) -> None:
 
 def _apply(obj: Any, entries: dict[str, Tensor], arrays: dict[str, Array]) -> None:
     parameters = {n: v for n, v in entries.items() if isinstance(v, Parameter)}
-    before = {name: p.asnumpy() for name, p in parameters.items()}
-    try:
-        for name, p in parameters.items():
-            p.set_data(arrays[name])
-    except BaseException:  # Ctrl-C
-        for name, p in parameters.items():
-            p.set_data(before[name])
-        raise
+    write_all("load_checkpoint", [(p, arrays[name]) for name, p in parameters.items()])
     for name, value in entries.items():
         if name not in parameters:
             obj[name] = Tensor(arrays[name], device=value.device)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+from ..access import Access
 from ..errors import MinimlError, NonFiniteError
 from ..grad import value_and_grad
 from ..nn import Cell
 from ..optim import Optimizer
+from ..random import default_generator
 from ..runtime.jit import jit
+from ..runtime.staged import together
 from ..settings import context, current
-from ..tensor import Tensor
+from ..tensor import Parameter, Tensor
+from ..trace import is_tracing
 from ..undo import logged
 
 Loss = Callable[..., Any]
@@ -38,14 +42,21 @@ class _Step:
         self._program = jit(self.train_step)
 
     def __call__(self, x: Any, *labels: Any) -> Tensor:
-        if current().jit:
+        if current().jit or is_tracing():
             return self._program(x, *labels)
-        with logged() as before:
-            try:
-                return self.train_step(x, *labels)
-            except BaseException:
-                before.restore()
-                raise
+        access = Access("train_step", self._written())
+        return access.run(together, self.train_step, x, *labels)  # type: ignore[no-any-return]
+
+    def _written(self) -> Iterator[Parameter]:
+        """What a step may write, as far as that is known before it runs."""
+        yield from self.optimizer.written()
+        for cell in (self.net, self.loss_fn):
+            yield from cell.get_parameters() if isinstance(cell, Cell) else ()
+        yield default_generator.state
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copies, and those sent to another process, are compiled anew."""
+        return _Step, (self.net, self.loss_fn, self.optimizer)
 
     def train_step(self, x: Any, *labels: Any) -> Tensor:
         loss, gradients = self._gradient(x, *labels)
