@@ -41,9 +41,11 @@ class Access:
         """fn(*args), while nobody else uses the parameters otherwise than both can bear."""
         over = allocate_lock()
         with over:  # in C, as is `pop`: no signal handler can leave a turn that never ends
-            turn = _Turn(self, over)
+            turn = _Turn(self, over, get_ident())
             try:
-                turn.begin()
+                _turns[turn] = None
+                if len(_turns) > 1:
+                    turn.wait()
                 return fn(*args)
             finally:
                 _turns.pop(turn, None)
@@ -58,46 +60,34 @@ class Access:
 class _Turn:
     """One run of a section. over: locked while it lasts. part_of: the turn it ends with."""
 
-    __slots__ = ("access", "over", "part_of", "thread", "granted", "waits_for")
+    __slots__ = ("access", "over", "thread", "part_of")
 
-    def __init__(self, access: Access, over: Any, part_of: _Turn | None = None):
-        self.access, self.over, self.thread = access, over, get_ident()
-        self.part_of = part_of or self
-        self.granted = False
-        self.waits_for: _Turn | None = None
+    def __init__(self, access: Access, over: Any, thread: int, part_of: _Turn | None = None):
+        self.access, self.over, self.thread, self.part_of = access, over, thread, part_of
 
     @property
     def lasts(self) -> bool:
         """True until the section ends."""
-        return self.part_of in _turns
+        return (self.part_of or self) in _turns
 
-    def begin(self) -> None:
-        """Queue up; come back when all turns before this one that conflict are over."""
-        _turns[self] = None
-        if len(_turns) > 1:
-            for earlier in self._around():
-                self._check_inside(earlier)
-            self._wait()
-        self.granted = True
-
-    def _around(self) -> list[_Turn]:
-        """The turns of this thread that last, in which this one happens."""
-        return [t for t in _last() if t.thread == self.thread and t is not self]
-
-    def _wait(self) -> None:
-        inside = bool(self._around())
-        for earlier in tuple(_turns):
-            if earlier is self:
-                return
-            if earlier.thread == self.thread or not self.access.conflicts(earlier.access):
-                continue
-            self.waits_for = earlier
-            if inside:
-                self._look_until_over(earlier)
-            else:
-                with earlier.over:
-                    pass
-            self.waits_for = None
+    def wait(self) -> None:
+        """Come back when all turns before this one that conflict are over."""
+        around = _turns_of(self.thread, before=self)
+        for turn in around:
+            self._check_inside(turn)
+        try:
+            for earlier in list(_turns):
+                if earlier is self:
+                    break
+                if earlier.thread != self.thread and self.access.conflicts(earlier.access):
+                    _waits_for[self] = earlier
+                    if around:
+                        self._look_until_over(earlier)
+                    else:
+                        with earlier.over:
+                            pass
+        finally:
+            _waits_for.pop(self, None)
 
     def _look_until_over(self, earlier: _Turn) -> None:
         """Wait, though others may be waiting for this thread.
@@ -107,12 +97,12 @@ class _Turn:
         """
         until = monotonic() + _FORK_PATIENCE
         while earlier.lasts:
-            if _blocked(earlier.thread, self.thread) and not earlier.granted:
-                return
-            if self.access.forks and (monotonic() > until or _blocked(earlier.thread, self.thread)):
-                return
             if _blocked(earlier.thread, self.thread):
+                if earlier in _waits_for or self.access.forks:
+                    return
                 self._refuse_deadlock(earlier)
+            if self.access.forks and monotonic() > until:
+                return
             sleep(_PAUSE)
 
     def _check_inside(self, around: _Turn) -> None:
@@ -132,18 +122,24 @@ class _Turn:
         )
 
 
-_turns: dict[_Turn, None] = {}  # in the order they came; a dict, so that leaving is one step
+# In the order they came. Each use is one step of C, which needs no lock: so a handler that comes
+# in between finds nothing half done. `list` and `copy`, unlike loops, make nothing on their way
+# that could start the garbage collector and with it code of others.
+_turns: dict[_Turn, None] = {}
+_waits_for: dict[_Turn, _Turn] = {}
 
 
-def _last() -> list[_Turn]:
-    """The turns that last; those that an exception has ended are forgotten."""
-    found = []
-    for turn in tuple(_turns):
-        if turn.lasts:
-            found.append(turn)
-        else:
+def _turns_of(thread: int, before: _Turn | None = None) -> list[_Turn]:
+    """The turns of a thread that last: one inside the other."""
+    _forget()
+    return [t for t in list(_turns) if t.thread == thread and t is not before]
+
+
+def _forget() -> None:
+    """Drop the parts of turns that are over."""
+    for turn in list(_turns):
+        if not turn.lasts:
             _turns.pop(turn, None)
-    return found
 
 
 def _blocked(thread: int, by: int) -> bool:
@@ -151,10 +147,10 @@ def _blocked(thread: int, by: int) -> bool:
     seen: set[int] = set()
     while thread not in seen:
         seen.add(thread)
-        waits_for = [w for t in tuple(_turns) if t.thread == thread and (w := t.waits_for)]
-        if not waits_for:
+        found = [other for turn, other in _waits_for.copy().items() if turn.thread == thread]
+        if not found:
             return False
-        thread = waits_for[-1].thread
+        thread = found[-1].thread
         if thread == by:
             return True
     return False
@@ -162,10 +158,12 @@ def _blocked(thread: int, by: int) -> bool:
 
 def claim(parameter: Any) -> None:
     """Make a parameter that was not known before one that this thread's section writes."""
-    mine = [t for t in _last() if t.thread == get_ident()]
+    mine = _turns_of(get_ident())
     if mine and not any(id(parameter) in t.access.uses for t in mine):
-        outer = mine[-1].part_of
-        _Turn(Access(outer.access.who, (parameter,)), outer.over, outer).begin()
+        outer = mine[-1].part_of or mine[-1]
+        turn = _Turn(Access(outer.access.who, (parameter,)), outer.over, outer.thread, outer)
+        _turns[turn] = None
+        turn.wait()
 
 
 # --- fork -----------------------------------------------------------------------------------------
@@ -175,11 +173,11 @@ _forking: list[_Turn] = []
 
 def _before_fork() -> None:
     """Wait until no other thread is inside a step, so that the child sees whole ones."""
-    turn = _Turn(Access("fork", forks=True), allocate_lock())
+    turn = _Turn(Access("fork", forks=True), allocate_lock(), get_ident())
     turn.over.acquire()
     _forking.append(turn)
     _turns[turn] = None
-    for earlier in tuple(_turns):
+    for earlier in list(_turns):
         if earlier.thread != turn.thread and turn.access.conflicts(earlier.access):
             turn._look_until_over(earlier)
 
@@ -193,7 +191,7 @@ def _forked() -> None:
 def _in_child() -> None:
     """Other threads do not exist here: what they were in the midst of will never be over."""
     _forked()
-    for turn in tuple(_turns):
+    for turn in list(_turns):
         if turn.thread != get_ident():
             _turns.pop(turn, None)
 

@@ -1,4 +1,4 @@
-"""Real signals at random moments, sent by another process, and the states a training run may have."""
+"""Real signals at random moments, sent by another process, and the states of a training run."""
 
 import hashlib
 import os
@@ -55,7 +55,7 @@ class Sender:
         self.on_save()
 
     def during(self, fn, signals, within):
-        """fn(), with each signal arriving within some seconds of the one before; what was raised."""
+        """fn(), each signal arriving some seconds after the one before; gives what was raised."""
         self.expected = len(signals)
         requests = " ".join(f"{int(s)}:{self.random.uniform(0, within)}" for s in signals)
         raised = []
