@@ -3,11 +3,13 @@
 import hashlib
 import os
 import random
+import select
 import signal
 import subprocess
 import sys
 
 import numpy as np
+from safetensors.numpy import load_file
 
 import miniml as ml
 from miniml import nn, optim
@@ -22,6 +24,7 @@ for line in sys.stdin:
         while time.perf_counter() < end:
             pass
         os.kill(os.getppid(), int(number))
+    os.write(1, b".")
 """
 
 
@@ -34,29 +37,17 @@ class Sender:
     def __init__(self, seed: int):
         self.random = random.Random(seed)
         self.on_save = list
-        self.expected = 0
-        self.process = subprocess.Popen([sys.executable, "-c", _SENDER], stdin=subprocess.PIPE)
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        self.process = subprocess.Popen([sys.executable, "-c", _SENDER], **pipes)
         handlers = {
-            signal.SIGINT: self._raises(KeyboardInterrupt),
-            signal.SIGTERM: self._raises(SystemExit),
-            signal.SIGUSR1: self._saves,
+            signal.SIGINT: _raises(KeyboardInterrupt),
+            signal.SIGTERM: _raises(SystemExit),
+            signal.SIGUSR1: lambda number, frame: self.on_save(),
         }
         self.before = {number: signal.signal(number, h) for number, h in handlers.items()}
 
-    def _raises(self, kind):
-        def handler(number, frame):
-            self.expected -= 1
-            raise kind
-
-        return handler
-
-    def _saves(self, number, frame):
-        self.expected -= 1
-        self.on_save()
-
     def during(self, fn, signals, within):
         """fn(), each signal arriving some seconds after the one before; gives what was raised."""
-        self.expected = len(signals)
         requests = " ".join(f"{int(s)}:{self.random.uniform(0, within)}" for s in signals)
         raised = []
 
@@ -65,22 +56,31 @@ class Sender:
             fn()
 
         self._guarded(sent, len(signals), raised)
+        os.read(self.process.stdout.fileno(), 1)
         return raised
 
     def _guarded(self, fn, levels, raised):
         """fn(), until all signals have arrived, one `except` around another: each may be hit."""
         try:
             fn() if levels == 0 else self._guarded(fn, levels - 1, raised)
-            while levels and self.expected > 0:
-                pass
+            if levels:  # nothing is read here: an interrupt would lose it
+                select.select([self.process.stdout], [], [])
         except (KeyboardInterrupt, SystemExit) as error:
             raised.append(error)
 
     def close(self):
         self.process.stdin.close()
         self.process.wait()
+        self.process.stdout.close()
         for number, handler in self.before.items():
             signal.signal(number, handler)
+
+
+def _raises(kind):
+    def handler(number, frame):
+        raise kind
+
+    return handler
 
 
 class Training:
@@ -145,3 +145,33 @@ def digest(arrays):
     for name in sorted(arrays):
         found.update(name.encode() + arrays[name].tobytes())
     return found.hexdigest()
+
+
+_STEPS = 40
+
+
+def disturbed(sender, training, signals, attempts, within, path):
+    """How often each outcome was seen: "before", "after", "raised"; anything else fails."""
+    states = training.states(_STEPS)
+    start = Snapshot(training.net, training.opt)
+    at, seen, saved = 0, dict.fromkeys(("before", "after", "raised"), 0), []
+
+    def save():
+        ml.save_checkpoint(training.held, path)
+        saved.append(digest(load_file(path)))
+
+    sender.on_save = save
+    for _ in range(attempts):
+        raised = sender.during(training.step, signals, within)
+        now = training.state()
+        assert now in states[at : at + 2], "the step was torn"
+        assert all(s in states[at : at + 2] for s in saved), "a torn state was saved"
+        saved.clear()
+        happened = now == states[at + 1]
+        seen["after" if happened else "before"] += 1
+        seen["raised"] += bool(raised)
+        at += happened
+        if at == _STEPS:
+            start.restore()
+            at = 0
+    return seen

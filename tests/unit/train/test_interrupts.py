@@ -3,16 +3,14 @@
 import signal
 
 import pytest
-from safetensors.numpy import load_file
 
 import miniml as ml
-from miniml.train import Snapshot, checkpoint
-from tests.frame.interrupted import Sender, Training, digest
+from miniml.train import checkpoint
+from tests.frame.interrupted import Sender, Training, disturbed
 
 # A handler may run inside a finalizer, where Python reports what it raises and goes on.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
-STEPS = 40
 SIGNALS = {
     "ctrl_c": [signal.SIGINT],
     "exits": [signal.SIGTERM],
@@ -32,33 +30,6 @@ def sender(monkeypatch):
 def under_signals(sender, kind, signals, attempts, within, path):
     with ml.context(jit=kind != "op_by_op"):
         return disturbed(sender, Training(kind), SIGNALS[signals], attempts, within, path)
-
-
-def disturbed(sender, training, signals, attempts, within, path):
-    """How often each outcome was seen: "before", "after", "raised"; anything else fails."""
-    states = training.states(STEPS)
-    start = Snapshot(training.net, training.opt)
-    at, seen, saved = 0, dict.fromkeys(("before", "after", "raised"), 0), []
-
-    def save():
-        ml.save_checkpoint(training.held, path)
-        saved.append(digest(load_file(path)))
-
-    sender.on_save = save
-    for _ in range(attempts):
-        raised = sender.during(training.step, signals, within)
-        now = training.state()
-        assert now in states[at : at + 2], "the step was torn"
-        assert all(s in states[at : at + 2] for s in saved), "a torn state was saved"
-        saved.clear()
-        happened = now == states[at + 1]
-        seen["after" if happened else "before"] += 1
-        seen["raised"] += bool(raised)
-        at += happened
-        if at == STEPS:
-            start.restore()
-            at = 0
-    return seen
 
 
 # How a step is run, about how many seconds it takes, and how often it is disturbed every day.
