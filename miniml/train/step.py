@@ -15,7 +15,6 @@ from ..runtime.jit import jit
 from ..runtime.staged import together
 from ..settings import context, current
 from ..tensor import Parameter, Tensor
-from ..trace import is_tracing
 from ..undo import logged
 
 Loss = Callable[..., Any]
@@ -26,8 +25,12 @@ def train_step(net: Loss, loss_fn: Loss, optimizer: Optimizer) -> Callable[..., 
 
     The step computes loss_fn(net(x), *labels), its gradients and the update, and returns the
     loss before the update, a float Tensor of shape (). It is compiled for each shape and dtype of
-    its arguments; `ml.context(jit=False)` runs it op by op. When it raises, or is interrupted,
-    parameters, running statistics, optimizer state and the random stream are as before.
+    its arguments; `ml.context(jit=False)` runs it op by op. It happens wholly or not at all:
+    when it raises, or a signal's handler does, parameters, running statistics, optimizer state
+    and the random stream are as before it, or as after it if the signal came at its very end;
+    Adam's step count, for one, says which. In several threads, steps of the same parameters take
+    turns, and what is saved or evaluated meanwhile is one state. InUseError for a step that is
+    called inside itself, by a handler.
     """
     return _Step(net, loss_fn, optimizer)
 
@@ -42,7 +45,7 @@ class _Step:
         self._program = jit(self.train_step)
 
     def __call__(self, x: Any, *labels: Any) -> Tensor:
-        if current().jit or is_tracing():
+        if current().jit:
             return self._program(x, *labels)
         access = Access("train_step", self._written())
         return access.run(together, self.train_step, x, *labels)  # type: ignore[no-any-return]

@@ -86,20 +86,15 @@ def _raises(kind):
 class Training:
     """A net with all that has state, and the states that it may be in, one after another."""
 
-    def __init__(self, kind, device="cpu"):
+    def __init__(self, kind):
         ml.manual_seed(3)
-        with ml.context(device_target=device):
-            self.net = nn.Sequential(
-                nn.Conv2d(1, 4, 2),
-                nn.BatchNorm2d(4),
-                nn.Dropout(0.4),
-                nn.Flatten(),
-                nn.Dense(16, 3),
-            )
-            self.opt = optim.Adam(self.net.trainable_params(), lr=0.01)
-            rng = np.random.default_rng(0)
-            self.x = ml.Tensor(rng.normal(size=(8, 1, 3, 3)).astype(np.float32))
-            self.labels = ml.Tensor(np.arange(8) % 3)
+        self.net = nn.Sequential(
+            nn.Conv2d(1, 4, 2), nn.BatchNorm2d(4), nn.Dropout(0.4), nn.Flatten(), nn.Dense(16, 3)
+        )
+        self.opt = optim.Adam(self.net.trainable_params(), lr=0.01)
+        rng = np.random.default_rng(0)
+        self.x = ml.Tensor(rng.normal(size=(8, 1, 3, 3)).astype(np.float32))
+        self.labels = ml.Tensor(np.arange(8) % 3)
         self.step = getattr(self, kind)
         self.train = ml.train_step(self.net, nn.CrossEntropyLoss(), self.opt)
         self.held = {"net": self.net, "opt": self.opt, "stream": ml.random.default_generator.state}

@@ -303,3 +303,56 @@ def test_two_shapes_of_one_function_count_every_call():
         *(lambda s=s: [count(np.zeros(s, np.float32)) for _ in range(20)] for s in (1, 2, 3))
     )
     assert float(n) == 60
+
+
+class Bell(ml.Primitive):
+    """x, from a kernel that sends this process a signal."""
+
+    def infer_shape(self, x):
+        return x
+
+    def infer_dtype(self, x):
+        return x
+
+
+@ml.kernel("Bell", "cpu", "f->f")
+def bell_cpu(x, *, out):
+    out[...] = x
+    signal.raise_signal(signal.SIGUSR1)
+
+
+@pytest.mark.parametrize("jit", [True, False])
+def test_a_handler_may_save_but_not_step_inside_a_step(tmp_path, jit):
+    norm, dense = nn.BatchNorm2d(2), nn.Dense(8, 3)
+
+    def net(x):
+        return dense(ops.reshape(ops.stop_gradient(Bell()(ops.stop_gradient(norm(x)))), (4, 8)))
+
+    opt = optim.Adam(dense.trainable_params())
+    step = ml.train_step(net, nn.CrossEntropyLoss(), opt)
+    x, labels = np.ones((4, 2, 2, 2), np.float32), np.array([0, 1, 2, 0])
+    held = {"norm": norm, "dense": dense, "opt": opt}
+    evaluate = ml.jit(lambda: (norm.running_mean * 1.0, dense.weight * 1.0))
+    before = signal.signal(signal.SIGUSR1, lambda number, frame: None)
+    seen = []
+
+    def handler(number, frame):
+        ml.save_checkpoint(held, tmp_path / "x")
+        seen.append(load_file(tmp_path / "x"))
+        if jit:
+            assert np.array_equal(evaluate()[1].asnumpy(), seen[0]["dense.weight"])
+        with pytest.raises(InUseError, match=r"train_step got parameter .* to write while train_"):
+            step(x, labels)
+
+    try:
+        with ml.context(jit=jit):
+            step(x, labels)
+            state = [p.asnumpy() for h in held.values() for p in h.parameters_dict().values()]
+            signal.signal(signal.SIGUSR1, handler)
+            step(x, labels)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    (saved,) = seen
+    names = [f"{k}.{n}" for k, h in held.items() for n in h.parameters_dict()]
+    assert all(np.array_equal(saved[n], old) for n, old in zip(names, state, strict=True))
+    assert int(opt.parameters_dict()["step"]) == 2
