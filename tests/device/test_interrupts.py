@@ -8,8 +8,6 @@ import miniml as ml
 from miniml.uninterrupted import at_once, is_native, uninterrupted
 from tests.frame.interrupted import Sender, Training, disturbed
 
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-
 
 @pytest.fixture
 def sender():

@@ -7,6 +7,7 @@ import select
 import signal
 import subprocess
 import sys
+import time
 
 import numpy as np
 from safetensors.numpy import load_file
@@ -40,21 +41,36 @@ class Sender:
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         self.process = subprocess.Popen([sys.executable, "-c", _SENDER], **pipes)
         handlers = {
-            signal.SIGINT: _raises(KeyboardInterrupt),
-            signal.SIGTERM: _raises(SystemExit),
-            signal.SIGUSR1: lambda number, frame: self.on_save(),
+            signal.SIGINT: self._raises(KeyboardInterrupt),
+            signal.SIGTERM: self._raises(SystemExit),
+            signal.SIGUSR1: self._saves,
         }
         self.before = {number: signal.signal(number, h) for number, h in handlers.items()}
+        # A handler may run inside a finalizer, where Python reports what it raises and goes on.
+        self.hook, sys.unraisablehook = sys.unraisablehook, list
+
+    def _raises(self, kind):
+        def handler(number, frame):
+            self.arrived.append(number)
+            raise kind
+
+        return handler
+
+    def _saves(self, number, frame):
+        self.arrived.append(number)
+        self.on_save()
 
     def during(self, fn, signals, within):
         """fn(), each signal arriving some seconds after the one before; gives what was raised."""
         requests = " ".join(f"{int(s)}:{self.random.uniform(0, within)}" for s in signals)
         raised = []
+        self.arrived = []
 
         def sent():
             os.write(self.process.stdin.fileno(), requests.encode() + b"\n")
             fn()
 
+        self.expected = len(signals)
         self._guarded(sent, len(signals), raised)
         os.read(self.process.stdout.fileno(), 1)
         return raised
@@ -63,10 +79,18 @@ class Sender:
         """fn(), until all signals have arrived, one `except` around another: each may be hit."""
         try:
             fn() if levels == 0 else self._guarded(fn, levels - 1, raised)
-            if levels:  # nothing is read here: an interrupt would lose it
-                select.select([self.process.stdout], [], [])
+            if levels:
+                self._wait()
         except (KeyboardInterrupt, SystemExit) as error:
             raised.append(error)
+
+    def _wait(self):
+        """Until all are sent, and have arrived. Nothing is read: an interrupt would lose it."""
+        select.select([self.process.stdout], [], [])
+        end = time.monotonic() + 0.02  # a handler that another interrupts at once notes nothing
+        while len(self.arrived) < self.expected and time.monotonic() < end:
+            # Python may forget a second signal until it is asked: this call asks.
+            signal.pthread_sigmask(signal.SIG_BLOCK, [])
 
     def close(self):
         self.process.stdin.close()
@@ -74,13 +98,7 @@ class Sender:
         self.process.stdout.close()
         for number, handler in self.before.items():
             signal.signal(number, handler)
-
-
-def _raises(kind):
-    def handler(number, frame):
-        raise kind
-
-    return handler
+        sys.unraisablehook = self.hook
 
 
 class Training:

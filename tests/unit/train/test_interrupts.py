@@ -8,9 +8,6 @@ import miniml as ml
 from miniml.train import checkpoint
 from tests.frame.interrupted import Sender, Training, disturbed
 
-# A handler may run inside a finalizer, where Python reports what it raises and goes on.
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-
 SIGNALS = {
     "ctrl_c": [signal.SIGINT],
     "exits": [signal.SIGTERM],
