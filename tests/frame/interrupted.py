@@ -1,5 +1,6 @@
 """Real signals at random moments, sent by another process, and the states of a training run."""
 
+import gc
 import hashlib
 import os
 import random
@@ -8,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextvars import copy_context
 
 import numpy as np
 from safetensors.numpy import load_file
@@ -71,7 +73,8 @@ class Sender:
             fn()
 
         self.expected = len(signals)
-        self._guarded(sent, len(signals), raised)
+        # What an interrupt leaves in force, such as settings, is not what is tested here.
+        copy_context().run(self._guarded, sent, len(signals), raised)
         os.read(self.process.stdout.fileno(), 1)
         return raised
 
@@ -98,6 +101,7 @@ class Sender:
         self.process.stdout.close()
         for number, handler in self.before.items():
             signal.signal(number, handler)
+        gc.collect()
         sys.unraisablehook = self.hook
 
 
