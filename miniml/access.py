@@ -194,6 +194,7 @@ def _in_child() -> None:
     for turn in list(_turns):
         if turn.thread != get_ident():
             _turns.pop(turn, None)
+            _waits_for.pop(turn, None)
 
 
 if hasattr(os, "register_at_fork"):

@@ -46,7 +46,8 @@ def at_once(thunks: Sequence[Callable[[], object]]) -> None:
 def uninterrupted() -> Iterator[None]:
     """Signals wait until the block is done: their handlers run, in order, after it.
 
-    Handlers in Python run in the main thread only; in others there is nothing to hold back.
+    Handlers in Python run in the main thread only; in others there is nothing to hold back. What
+    `signal.siginterrupt` has set for a signal is back at its default afterwards.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

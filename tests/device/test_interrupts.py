@@ -33,7 +33,7 @@ CASES = [
 
 @pytest.mark.parametrize(("kind", "signals", "graphs"), CASES)
 def test_a_step_under_signals_is_whole(sender, tmp_path, kind, signals, graphs):
-    under_signals(sender, kind, signals, 12, 0.02, tmp_path / "x", graphs)
+    under_signals(sender, kind, signals, 8, 0.02, tmp_path / "x", graphs)
 
 
 @pytest.mark.deep

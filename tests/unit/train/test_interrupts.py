@@ -30,7 +30,7 @@ def under_signals(sender, kind, signals, attempts, within, path):
 
 
 # How a step is run, about how many seconds it takes, and how often it is disturbed every day.
-CASES = [("compiled", 4e-4, 200), ("op_by_op", 8e-3, 25), ("update", 2e-3, 60)]
+CASES = [("compiled", 4e-4, 100), ("op_by_op", 8e-3, 12), ("update", 2e-3, 30)]
 
 
 @pytest.mark.parametrize(("kind", "within", "count"), CASES)
@@ -45,7 +45,7 @@ def test_a_step_under_signals_is_whole(sender, tmp_path, kind, within, count, si
 @pytest.mark.parametrize(("kind", "within", "count"), CASES)
 @pytest.mark.parametrize("signals", SIGNALS)
 def test_thousands_of_steps_under_signals_are_whole(sender, tmp_path, kind, within, count, signals):
-    count *= 20
+    count *= 40
     seen = under_signals(sender, kind, signals, count, within, tmp_path / "x")
     assert seen["before"] or signals == "saves"
     assert seen["after"]
