@@ -97,6 +97,10 @@ class CheckpointError(MinimlError, ValueError):
     """A checkpoint is damaged, does not fit the object it is loaded into, or cannot be written."""
 
 
+class InUseError(MinimlError, RuntimeError):
+    """Parameters are used by a step that this call interrupted, or that waits for this call."""
+
+
 class NonFiniteError(MinimlError, FloatingPointError):
     """A NaN or an infinity appeared where the run was told to stop on one."""
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-from threading import Lock
 
 import numpy as np
 
+from .access import Access
 from .errors import DTypeError
 from .tensor import Parameter, Tensor
 from .undo import before_write
-
-_reserving = Lock()  # one for all: a generator can be pickled, a lock cannot
 
 
 class Generator:
@@ -39,10 +37,12 @@ class Generator:
 
     def reserve(self, blocks: int) -> Tensor:
         """The state before a draw of `blocks` blocks, which are taken from the stream."""
-        with _reserving:
-            before = Tensor(self.state.asnumpy())
-            before_write(self.state)
-            self.state._buffer[1] += np.uint64(blocks)
+        return Access("a random draw", (self.state,)).run(self._take, blocks)
+
+    def _take(self, blocks: int) -> Tensor:
+        before = Tensor(self.state.asnumpy())
+        before_write(self.state)
+        self.state._buffer[1] += np.uint64(blocks)
         return before
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,7 +14,7 @@ from .errors import DeviceError, DTypeError, GraphError, ImmutableError, ShapeEr
 from .operators import Operators
 from .settings import current, device_name
 from .trace import computes_at_once, current_trace, is_tracing
-from .undo import before_write
+from .undo import write_all
 
 Array = np.ndarray[Any, Any]
 
@@ -208,13 +210,18 @@ class Parameter(Tensor):
     def set_data(self, value: Any) -> None:
         """Overwrite the data; shape and dtype must be equal, else ShapeError or DTypeError.
 
-        While a graph is traced it is refused, because it would not happen when the graph runs.
+        While a graph is traced it is refused, because it would not happen when the graph runs;
+        and inside a step that runs op by op, as it is in the same step compiled.
         """
         if not computes_at_once():
             raise GraphError(
                 f"Parameter {self.name!r} refuses set_data while a graph is traced, since it would "
                 "happen once and not at each call; use ops.assign"
             )
+        write_all("set_data", [(self, self.fitting(value))])
+
+    def fitting(self, value: Any) -> Array:
+        """A value as an array of this shape and dtype; ShapeError or DTypeError for others."""
         array = value._host("set_data") if isinstance(value, Tensor) else host_array(value, None)
         if array.shape != self.shape:
             raise ShapeError(
@@ -227,8 +234,13 @@ class Parameter(Tensor):
             raise DTypeError(
                 f"Parameter {self.name!r} has dtype {self.dtype}; got {array.dtype}; cast it first"
             )
-        before_write(self)
-        get_device(self._device).copy_into(self._buffer, array)
+        return array
+
+    def writing(self, array: Any) -> Callable[[], object]:
+        """The call that overwrites the data, nothing checked; see `undo.publish`."""
+        if isinstance(self._buffer, np.ndarray):
+            return partial(self._buffer.__setitem__, ..., array)
+        return partial(get_device(self._device).copy_into, self._buffer, array)
 
     def __reduce__(self) -> tuple[Any, ...]:
         state = (self.asnumpy(), self.name, self.requires_grad, self._device)

@@ -1,12 +1,15 @@
-"""Old values of parameters: kept for who has read them, and so that a block can be undone."""
+"""Writes of parameters: several at once, and what was there before, to be read on or undone."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 from weakref import WeakValueDictionary
+
+from .access import Access
+from .uninterrupted import at_once
 
 
 class Log:
@@ -25,9 +28,8 @@ class Log:
         return list(self._old.values())
 
     def restore(self) -> None:
-        """Give every parameter noted its old value."""
-        for parameter, value in self._old.values():
-            parameter.set_data(value)
+        """Give every parameter noted its old value, all at once."""
+        write_all("undoing", self.written())
 
     def add_to(self, outer: Log) -> None:
         """What is old here is old for a block around, unless that one knows an older value."""
@@ -82,3 +84,18 @@ def keep_readings(parameters: Iterable[Any]) -> None:
             if reading is not None:
                 reading.own()
                 _readings.pop(id(parameter), None)
+
+
+def publish(values: Sequence[tuple[Any, Any]]) -> None:
+    """Give parameters new data, all at once; inside a section that may write them.
+
+    values: parameters with arrays of their device, or of NumPy, of the same shape and dtype.
+    """
+    for parameter, _ in values:
+        before_write(parameter)
+    at_once([parameter.writing(array) for parameter, array in values])
+
+
+def write_all(who: str, values: Sequence[tuple[Any, Any]]) -> None:
+    """`publish` as a section of its own: nobody sees some of the parameters new, others old."""
+    Access(who, [parameter for parameter, _ in values]).run(publish, values)

@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 
 from .. import ops
+from ..access import Access
 from ..dtype import DType, bfloat16, float16, float32
 from ..errors import ArityError, DTypeError, GradientArgumentError, MinimlError, ShapeError
+from ..runtime.staged import together
 from ..tensor import Parameter, Tensor
-from ..trace import Guarded, current_trace
+from ..trace import Guarded, current_trace, is_tracing
 
 
 class Optimizer(Guarded):
@@ -36,7 +38,8 @@ class Optimizer(Guarded):
         raise MinimlError(f"{type(self).__name__} defines no new_values; say how it updates")
 
     def update(self, grads: Sequence[Tensor]) -> None:
-        """Update every parameter with its gradient: all new values first, then all assignments.
+        """Update every parameter with its gradient: all new values first, then all assignments,
+        which happen wholly or not at all.
 
         grads: one tensor per parameter, in the order of `params`, of its shape and dtype.
         """
@@ -44,7 +47,20 @@ class Optimizer(Guarded):
         note = getattr(current_trace(), "guard", None)
         if note is not None:
             note(self, self.signature)
+        if is_tracing():
+            self._update(grads)
+        else:
+            Access(type(self).__name__, self.written()).run(self._update, grads)
+
+    def written(self) -> tuple[Parameter, ...]:
+        """All that an update writes: the params and the state."""
+        return (*self.params, *self._state.values())
+
+    def _update(self, grads: Sequence[Tensor]) -> None:
         values, state = self.new_values(grads)
+        together(self._assign, values, state)
+
+    def _assign(self, values: Sequence[Tensor], state: dict[str, Tensor]) -> None:
         for name, value in state.items():
             ops.assign(self._state[name], value)
         for parameter, value in zip(self.params, values, strict=True):

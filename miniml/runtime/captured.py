@@ -10,7 +10,8 @@ from typing import Any
 from ..backends.device import Array, Device
 from ..backends.kernel import Expression, KernelEntry, RawSource
 from ..graph.ir import Graph, Node
-from .device_steps import DeviceInstance, uninterrupted
+from ..uninterrupted import uninterrupted
+from .device_steps import DeviceInstance
 from .launch import Prepared
 from .storage import Layout
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import keyword
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextvars import Context
 from functools import partial
@@ -17,10 +16,9 @@ from ..dtype import is_float
 from ..errors import NonFiniteError
 from ..graph.ir import Node, Var
 from ..tensor import Parameter
+from ..uninterrupted import consume
 from .launch import Prepared
 from .storage import Layout, Storage
-
-_consume = deque[object](maxlen=0).extend
 
 # NumPy takes a third positional argument of these for a mistake.
 _KEYWORD_OUT = (np.maximum, np.minimum)
@@ -37,7 +35,7 @@ class Instance:
         self.layout, self.device, self.check_nan = layout, device, check_nan
         self.graph, self.prepared, self.order = layout.graph, layout.prepared, layout.order
         self.arena = device.arena(layout.plan.size)
-        self.names: dict[str, Any] = {"call": call, "consume": _consume, "partial": partial}
+        self.names: dict[str, Any] = {"call": call, "consume": consume, "partial": partial}
         self.lines: list[str] = []
         self.nodes: dict[int, Node] = {}
         self.static: dict[Var, Array] = {}
@@ -128,7 +126,8 @@ class Instance:
             seen = look(*given)
             self._fix(var, seen, "v")
             if seen.size and not any(np.may_share_memory(seen, g) for g in given):
-                self._copied(node, partial(_copy_again, seen, look, given), thunks)
+                target = seen.reshape(given[0].shape)
+                self._copied(node, partial(target.__setitem__, ..., given[0]), thunks)
             return
         self.text[var] = f"v{len(self.names)}_"
         seen = ", ".join(self.text[v] for v in node.inputs)
@@ -218,15 +217,15 @@ class Instance:
         if storage.kind == "parameter" and not fresh:  # another parameter's old value: save it
             staged = f"s{len(self.names)}_"
             stages.append(f"{staged} = {self._name('copy', np.array)}({self.text[var]})")
-            thunks.append(
-                f"partial({self._name('t', np.copyto)}, {self._name('p', parameter._buffer)}, "
-                f"{staged})"
-            )
+            thunks.append(f"partial({self._target(parameter)}, ..., {staged})")
         elif var in self.static:
-            thunks.append(partial(np.copyto, parameter._buffer, self.static[var]))
+            thunks.append(partial(parameter._buffer.__setitem__, ..., self.static[var]))
         else:
-            target = self._name("p", parameter._buffer)
-            thunks.append(f"partial({self._name('t', np.copyto)}, {target}, {self.text[var]})")
+            thunks.append(f"partial({self._target(parameter)}, ..., {self.text[var]})")
+
+    def _target(self, parameter: Parameter) -> str:
+        """A name for what writes to a parameter: a slot of C, where np.copyto runs Python first."""
+        return self._name("t", parameter._buffer.__setitem__)
 
 
 def quiet_context() -> Context:
@@ -234,10 +233,6 @@ def quiet_context() -> Context:
     context = Context()
     context.run(lambda: np.seterr(all="ignore"))
     return context
-
-
-def _copy_again(copy: Array, look: Callable[..., Array], given: list[Array]) -> None:
-    np.copyto(copy, look(*given))
 
 
 def _check(node: Node, outs: tuple[Array, ...]) -> None:

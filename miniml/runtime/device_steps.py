@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import signal
-import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from contextvars import Context
 from typing import Any
 
@@ -16,6 +13,7 @@ from ..dtype import is_float
 from ..errors import NonFiniteError
 from ..graph.ir import Node, Var
 from ..tensor import Parameter
+from ..uninterrupted import uninterrupted
 from .codegen import quiet_context
 from .launch import Prepared
 from .storage import Layout, Storage
@@ -211,23 +209,6 @@ class DeviceInstance:
             self.saved.append(lambda slots: device.copy_into(staged, slots[place]))
             return [lambda slots: device.copy_into(parameter._buffer, staged)]
         return [lambda slots: device.copy_into(parameter._buffer, slots[place])]
-
-
-@contextmanager
-def uninterrupted() -> Iterator[None]:
-    """Ctrl-C waits until the block is done, so that a step changes all parameters or none."""
-    mine = threading.current_thread() is threading.main_thread()
-    if not mine or not callable(signal.getsignal(signal.SIGINT)):
-        yield
-        return
-    caught: list[Any] = []
-    before = signal.signal(signal.SIGINT, lambda *args: caught.append(args))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-        if caught and callable(before):
-            before(*caught[0])
 
 
 def check(node: Node, outs: Sequence[Any], device: Device) -> None:

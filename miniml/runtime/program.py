@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from threading import Lock
 
+from ..access import Access
 from ..backends.device import Array, Device, get_device
 from ..graph.ir import Graph, Node
 from ..location import point_at
@@ -40,8 +40,8 @@ class Options:
 class Program:
     """A compiled graph: `program(*arrays)` gives a list of fresh arrays.
 
-    Without writes of state it may run in several threads at once, with an arena each; with them a
-    call holds a lock. A step happens wholly or not at all: parameters change at the very end.
+    It may run in several threads at once, with an arena each, except that a call that writes
+    parameters does so alone. A step happens wholly or not at all: they change at the very end.
     """
 
     def __init__(self, graph: Graph, options: Options = Options()):
@@ -57,7 +57,7 @@ class Program:
         why = (options.device, options.check_nan, options.cuda_graphs)
         self.capture = Capture("" if on_cpu else obstacle(self.graph, self.prepared, *why))
         self._written = tuple(p for p, _ in self.schedule.writes)
-        self._lock = Lock() if self._written else None
+        self._access = self._used()
         self._idle: list[Instance | DeviceInstance] = [self._instance()]
 
     @property
@@ -103,12 +103,21 @@ class Program:
             return f"launched one by one: {self.capture.why_not}"
         return "launched one by one at the first call, as one CUDA graph from then on"
 
+    def _used(self) -> Access | None:
+        """The parameters that a call writes and reads; None where there are none to care for."""
+        writes, reads = self.schedule.writes, self.graph.state
+        if not reads:
+            return None
+        return Access(self.graph.name, [p for p, _ in writes], [p for p, _ in reads])
+
     def __call__(self, *arrays: Array) -> list[Array]:
-        if self._lock is None:
+        if self._access is None:
             return self._run(arrays)
-        with self._lock:
-            keep_readings(self._written)
-            return self._run(arrays)
+        return self._access.run(self._stateful, arrays)
+
+    def _stateful(self, arrays: tuple[Array, ...]) -> list[Array]:
+        keep_readings(self._written)
+        return self._run(arrays)
 
     def _run(self, arrays: tuple[Array, ...]) -> list[Array]:
         if self._guarded:

@@ -16,7 +16,10 @@ import numpy as np
 from ..errors import CheckpointError
 from ..files import write_file
 from ..tensor import Array, Parameter
+from ..undo import write_all
+from ..uninterrupted import uninterrupted
 from .entries import CALLS, Spec, array_of, entries_of, keys_of, like, short, spec_of
+from .snapshot import values
 
 PathLike = str | os.PathLike[str]
 
@@ -65,8 +68,11 @@ def load_checkpoint(path: PathLike, obj: Any) -> None:
 
 
 def _gather(entries: Mapping[str, Any]) -> dict[str, Array]:
-    """Copies of the values of all entries."""
-    return {name: array_of(value) for name, value in entries.items()}
+    """Copies of the values of all entries; of parameters as they are at one moment."""
+    parameters = {n: v for n, v in entries.items() if isinstance(v, Parameter)}
+    seen = values("save_checkpoint", list(parameters.values()))
+    others = {n: array_of(v) for n, v in entries.items() if n not in parameters}
+    return others | dict(zip(parameters, seen, strict=True))
 
 
 def _encoded(arrays: Mapping[str, Array]) -> Iterator[bytes | memoryview]:
@@ -90,29 +96,18 @@ def _bytes(array: Array) -> memoryview:
 
 
 def _apply(obj: Any, entries: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
-    """Publish what was loaded; when that is interrupted, go back."""
+    """Publish what was loaded, all at once: signals wait until the dict has its entries, too."""
     keys = keys_of(obj)
-    parameters = {n: v for n, v in entries.items() if isinstance(v, Parameter)}
-    others = {keys[n]: like(v, arrays[n]) for n, v in entries.items() if n not in parameters}
-    old = {n: p.asnumpy() for n, p in parameters.items()}, {k: obj[k] for k in others}
+    parameters = [(v, arrays[n]) for n, v in entries.items() if isinstance(v, Parameter)]
+    others = {n: like(v, arrays[n]) for n, v in entries.items() if not isinstance(v, Parameter)}
     if others and not isinstance(obj, MutableMapping):
         raise CheckpointError(
             f"load_checkpoint cannot replace entries of a {type(obj).__name__}; give a dict"
         )
-    try:
-        _put(obj, parameters, arrays, others)
-    except BaseException:  # Ctrl-C
-        _put(obj, parameters, *old)
-        raise
-
-
-def _put(
-    obj: Any, parameters: Mapping[str, Parameter], arrays: Mapping[str, Array], others: Any
-) -> None:
-    for name, parameter in parameters.items():
-        parameter.set_data(arrays[name])
-    if others:
-        obj.update(others)
+    with uninterrupted():
+        write_all("load_checkpoint", parameters)
+        if others:
+            obj.update({keys[name]: value for name, value in others.items()})
 
 
 def _read(path: Path, entries: Mapping[str, Any], obj: Any) -> dict[str, Array]:

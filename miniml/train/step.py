@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+from ..access import Access
 from ..errors import MinimlError, NonFiniteError
 from ..grad import value_and_grad
 from ..nn import Cell
 from ..optim import Optimizer
+from ..random import default_generator
 from ..runtime.jit import jit
+from ..runtime.staged import together
 from ..settings import context, current
-from ..tensor import Tensor
+from ..tensor import Parameter, Tensor
 from ..undo import logged
 
 Loss = Callable[..., Any]
@@ -22,8 +25,12 @@ def train_step(net: Loss, loss_fn: Loss, optimizer: Optimizer) -> Callable[..., 
 
     The step computes loss_fn(net(x), *labels), its gradients and the update, and returns the
     loss before the update, a float Tensor of shape (). It is compiled for each shape and dtype of
-    its arguments; `ml.context(jit=False)` runs it op by op. When it raises, or is interrupted,
-    parameters, running statistics, optimizer state and the random stream are as before.
+    its arguments; `ml.context(jit=False)` runs it op by op. It happens wholly or not at all:
+    when it raises, or a signal's handler does, parameters, running statistics, optimizer state
+    and the random stream are as before it, or as after it if the signal came at its very end;
+    Adam's step count, for one, says which. In several threads, steps of the same parameters take
+    turns, and what is saved or evaluated meanwhile is one state. InUseError for a step that is
+    called inside itself, by a handler.
     """
     return _Step(net, loss_fn, optimizer)
 
@@ -40,12 +47,19 @@ class _Step:
     def __call__(self, x: Any, *labels: Any) -> Tensor:
         if current().jit:
             return self._program(x, *labels)
-        with logged() as before:
-            try:
-                return self.train_step(x, *labels)
-            except BaseException:
-                before.restore()
-                raise
+        access = Access("train_step", self._written())
+        return access.run(together, self.train_step, x, *labels)  # type: ignore[no-any-return]
+
+    def _written(self) -> Iterator[Parameter]:
+        """What a step may write, as far as that is known before it runs."""
+        yield from self.optimizer.written()
+        for cell in (self.net, self.loss_fn):
+            yield from cell.get_parameters() if isinstance(cell, Cell) else ()
+        yield default_generator.state
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copies, and those sent to another process, are compiled anew."""
+        return _Step, (self.net, self.loss_fn, self.optimizer)
 
     def train_step(self, x: Any, *labels: Any) -> Tensor:
         loss, gradients = self._gradient(x, *labels)

@@ -1,7 +1,5 @@
 """Tensors, calls, programs and training on a CUDA device, against the CPU."""
 
-import signal
-
 import numpy as np
 import pytest
 
@@ -9,7 +7,6 @@ import miniml as ml
 from miniml import nn, ops, optim
 from miniml.errors import DeviceError, NonFiniteError, OutOfRangeError
 from miniml.grad import GradOperation, grad
-from miniml.runtime import device_steps
 
 
 def numbers(*shape, seed=0):
@@ -179,18 +176,6 @@ class TestPrograms:
             x = ml.Tensor([1.0, 2.0])
             with pytest.raises(OutOfRangeError, match="Gather got index 5 for an axis of extent 2"):
                 ops.gather(x, np.array([0, 5]))
-
-    def test_ctrl_c_waits_for_the_end_of_the_updates(self):
-        done = []
-
-        def updates():
-            with device_steps.uninterrupted():
-                signal.raise_signal(signal.SIGINT)
-                done.append("all")
-
-        with pytest.raises(KeyboardInterrupt):
-            updates()
-        assert done == ["all"]
 
 
 class TestTraining:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import tracemalloc
 from collections.abc import Callable
@@ -262,6 +263,87 @@ def test_updates_run_in_one_call_so_that_no_interrupt_comes_between() -> None:
     buffers = [name for name in compiled.program._idle[0].names if name.startswith("u")]
     assert [line for line in lines if "consume(" in line] == [lines[-2]]
     assert len(buffers) == 1
+
+
+class Clipped(optim.SGD):
+    """An update of operations whose kernels are written in Python."""
+
+    def new_values(self, grads: Any) -> Any:
+        small = [ops.clip(g * ops.rsqrt(ops.sum(g * g) + 1.0), -1.0, 1.0) for g in grads]
+        return super().new_values([ops.select(g > 0.0, g, ops.relu(g)) for g in small])
+
+
+OPTIMIZERS: dict[str, Callable[[Any], Any]] = {
+    "sgd": lambda p: optim.SGD(p, lr=0.1),
+    "decay": lambda p: optim.SGD(p, lr=0.1, weight_decay=0.1),
+    "momentum": lambda p: optim.SGD(p, lr=0.1, momentum=0.9),
+    "nesterov": lambda p: optim.SGD(p, lr=0.1, momentum=0.9, nesterov=True),
+    "adam": lambda p: optim.Adam(p, weight_decay=0.1),
+    "clipped": lambda p: Clipped(p, lr=0.1, momentum=0.9),
+}
+
+
+def python_in_updates(call: Callable[[], object]) -> list[str]:
+    """The Python functions that run while a program updates its parameters."""
+    inside, found = [False], []
+
+    def look(frame: Any, event: str, arg: Any) -> None:
+        if event.startswith("c_") and getattr(arg, "__name__", "") == "extend":
+            if frame.f_code.co_filename.startswith("<miniml program"):
+                inside[0] = event == "c_call"
+        elif event == "call" and inside[0]:
+            found.append(frame.f_code.co_qualname)
+
+    sys.setprofile(look)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "dtype"),
+    [*((o, ml.float32) for o in OPTIMIZERS), ("adam", ml.float64), ("adam", ml.bfloat16)],
+)
+def test_no_python_runs_between_updates_so_that_no_handler_does(optimizer: str, dtype: Any) -> None:
+    class Net(nn.Cell):
+        def __init__(self) -> None:
+            self.conv, self.norm = nn.Conv2d(1, 2, 2), nn.BatchNorm2d(2)
+            self.drop, self.dense = nn.Dropout(0.5), nn.Dense(8, 3)
+            self.w = ml.Parameter(ml.Tensor(array(3, 3), dtype=dtype))
+            self.seen = ml.Parameter(array(3, 2), requires_grad=False)
+
+        def construct(self, x: Any) -> Any:
+            h = self.dense(ops.reshape(self.drop(self.norm(self.conv(x))), (4, 8)))
+            ops.assign(self.seen, ops.reshape(ops.transpose(h[:2]), (3, 2)))
+            return ops.cast(h, dtype) @ self.w
+
+    net = Net()
+    step = ml.train_step(net, nn.CrossEntropyLoss(), OPTIMIZERS[optimizer](net.trainable_params()))
+    x, labels = array(4, 1, 3, 3), np.array([0, 1, 2, 0])
+    step(x, labels)
+    source = step._program.compiled(x, labels).program.source  # type: ignore[attr-defined]
+    assert "consume(" in source
+    assert python_in_updates(lambda: step(x, labels)) == []
+
+
+def test_a_program_that_only_moves_state_runs_no_python_between_updates() -> None:
+    a, b, c = (ml.Parameter(array(3, 3, seed=s), name=n) for s, n in enumerate("abc"))
+
+    @ml.jit
+    def move(x: Any) -> Any:
+        old = ops.reshape(ops.transpose(a), (3, 3))
+        ops.assign(a, b)
+        ops.assign(b, old)
+        ops.assign(c, x)
+        return x
+
+    move(array(3, 3))
+    before = a.asnumpy(), b.asnumpy()
+    assert python_in_updates(lambda: move(array(3, 3))) == []
+    np.testing.assert_array_equal(a.asnumpy(), before[1])
+    np.testing.assert_array_equal(b.asnumpy(), before[0].T)
 
 
 def test_a_program_without_state_runs_in_many_threads_at_once() -> None:

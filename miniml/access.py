@@ -1,0 +1,201 @@
+"""Who may use which parameters now: one section of code may write them, or many may read them."""
+
+from __future__ import annotations
+
+import os
+from _thread import allocate_lock, get_ident
+from collections.abc import Callable, Iterable
+from time import monotonic, sleep
+from typing import Any, TypeVar
+
+from .errors import InUseError
+
+T = TypeVar("T")
+
+_PAUSE = 1e-4  # between two looks at a turn; only a section inside another one looks, so seldom
+_FORK_PATIENCE = 10.0  # seconds; no step that ends by itself takes as long as this very often
+
+
+class Access:
+    """The parameters that a section of code writes, and those that it must see in one state.
+
+    `access.run(fn, *args)` waits until no other thread writes any of them, nor reads what this
+    section writes, and then calls fn. Sections that only read run at the same time. Whoever came
+    first goes first, so nobody waits for ever. In a thread that is already inside a section, that
+    is, in a signal handler, reading is allowed, since parameters change all at once, at the end
+    of a section; InUseError for writing what the section around uses. who: for that sentence.
+    """
+
+    __slots__ = ("who", "parameters", "writes", "uses", "forks")
+
+    def __init__(
+        self, who: str, writes: Iterable[Any] = (), reads: Iterable[Any] = (), forks: bool = False
+    ):
+        writes = tuple(writes)
+        self.who, self.forks = who, forks
+        self.parameters = (*writes, *reads)
+        self.writes = frozenset(map(id, writes))
+        self.uses = frozenset(map(id, self.parameters))
+
+    def run(self, fn: Callable[..., T], *args: Any) -> T:
+        """fn(*args), while nobody else uses the parameters otherwise than both can bear."""
+        over = allocate_lock()
+        with over:  # in C, as is `pop`: no signal handler can leave a turn that never ends
+            turn = _Turn(self, over, get_ident())
+            try:
+                _turns[turn] = None
+                if len(_turns) > 1:
+                    turn.wait()
+                return fn(*args)
+            finally:
+                _turns.pop(turn, None)
+
+    def conflicts(self, other: Access) -> bool:
+        """True when the two must not run at the same time in two threads."""
+        if self.forks or other.forks:
+            return bool(self.writes or other.writes)
+        return not (self.writes.isdisjoint(other.uses) and other.writes.isdisjoint(self.uses))
+
+
+class _Turn:
+    """One run of a section. over: locked while it lasts. part_of: the turn it ends with."""
+
+    __slots__ = ("access", "over", "thread", "part_of")
+
+    def __init__(self, access: Access, over: Any, thread: int, part_of: _Turn | None = None):
+        self.access, self.over, self.thread, self.part_of = access, over, thread, part_of
+
+    @property
+    def lasts(self) -> bool:
+        """True until the section ends."""
+        return (self.part_of or self) in _turns
+
+    def wait(self) -> None:
+        """Come back when all turns before this one that conflict are over."""
+        around = _turns_of(self.thread, before=self)
+        for turn in around:
+            self._check_inside(turn)
+        try:
+            for earlier in list(_turns):
+                if earlier is self:
+                    break
+                if earlier.thread != self.thread and self.access.conflicts(earlier.access):
+                    _waits_for[self] = earlier
+                    if around:
+                        self._look_until_over(earlier)
+                    else:
+                        with earlier.over:
+                            pass
+        finally:
+            _waits_for.pop(self, None)
+
+    def _look_until_over(self, earlier: _Turn) -> None:
+        """Wait, though others may be waiting for this thread.
+
+        Such a turn need not be waited for if it has not begun: it will not before the section
+        around this one is over. If it has begun, neither can ever go on.
+        """
+        until = monotonic() + _FORK_PATIENCE
+        while earlier.lasts:
+            if _blocked(earlier.thread, self.thread):
+                if earlier in _waits_for or self.access.forks:
+                    return
+                self._refuse_deadlock(earlier)
+            if self.access.forks and monotonic() > until:
+                return
+            sleep(_PAUSE)
+
+    def _check_inside(self, around: _Turn) -> None:
+        shared = self.access.writes & around.access.uses
+        if shared:
+            name = next(p.name for p in self.access.parameters if id(p) in shared)
+            raise InUseError(
+                f"{self.access.who} got parameter {name!r} to write while {around.access.who}, "
+                "inside which it is called, uses it; in a signal handler set a flag, and act on "
+                "it between steps"
+            )
+
+    def _refuse_deadlock(self, other: _Turn) -> None:
+        raise InUseError(
+            f"{self.access.who} waits for {other.access.who} of another thread, which waits for "
+            "this one; use the parameters of both in the same order, or in one function"
+        )
+
+
+# In the order they came. Each use is one step of C, which needs no lock: so a handler that comes
+# in between finds nothing half done. `list` and `copy`, unlike loops, make nothing on their way
+# that could start the garbage collector and with it code of others.
+_turns: dict[_Turn, None] = {}
+_waits_for: dict[_Turn, _Turn] = {}
+
+
+def _turns_of(thread: int, before: _Turn | None = None) -> list[_Turn]:
+    """The turns of a thread that last: one inside the other."""
+    _forget()
+    return [t for t in list(_turns) if t.thread == thread and t is not before]
+
+
+def _forget() -> None:
+    """Drop the parts of turns that are over."""
+    for turn in list(_turns):
+        if not turn.lasts:
+            _turns.pop(turn, None)
+
+
+def _blocked(thread: int, by: int) -> bool:
+    """True when a thread waits for another one, maybe by way of third ones."""
+    seen: set[int] = set()
+    while thread not in seen:
+        seen.add(thread)
+        found = [other for turn, other in _waits_for.copy().items() if turn.thread == thread]
+        if not found:
+            return False
+        thread = found[-1].thread
+        if thread == by:
+            return True
+    return False
+
+
+def claim(parameter: Any) -> None:
+    """Make a parameter that was not known before one that this thread's section writes."""
+    mine = _turns_of(get_ident())
+    if mine and not any(id(parameter) in t.access.uses for t in mine):
+        outer = mine[-1].part_of or mine[-1]
+        turn = _Turn(Access(outer.access.who, (parameter,)), outer.over, outer.thread, outer)
+        _turns[turn] = None
+        turn.wait()
+
+
+# --- fork -----------------------------------------------------------------------------------------
+
+_forking: list[_Turn] = []
+
+
+def _before_fork() -> None:
+    """Wait until no other thread is inside a step, so that the child sees whole ones."""
+    turn = _Turn(Access("fork", forks=True), allocate_lock(), get_ident())
+    turn.over.acquire()
+    _forking.append(turn)
+    _turns[turn] = None
+    for earlier in list(_turns):
+        if earlier.thread != turn.thread and turn.access.conflicts(earlier.access):
+            turn._look_until_over(earlier)
+
+
+def _forked() -> None:
+    turn = _forking.pop()
+    turn.over.release()
+    _turns.pop(turn, None)
+
+
+def _in_child() -> None:
+    """Other threads do not exist here: what they were in the midst of will never be over."""
+    _forked()
+    for turn in list(_turns):
+        if turn.thread != get_ident():
+            _turns.pop(turn, None)
+            _waits_for.pop(turn, None)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_forked, after_in_child=_in_child)
