@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import reprlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
@@ -29,6 +31,18 @@ _HERE = {
 }
 
 
+class _Constructor:
+    """The parameters of a class's own `__init__`, for `help` and `inspect.signature`."""
+
+    def __get__(self, cell: object, kind: Any) -> inspect.Signature:
+        if cell is not None:  # a cell is called with what construct takes
+            raise AttributeError("__signature__")
+        if kind.__init__ is object.__init__:
+            return inspect.Signature()
+        taken = inspect.signature(kind.__init__)
+        return taken.replace(parameters=list(taken.parameters.values())[1:])
+
+
 class Cell(Guarded):
     """Base of networks and layers: subclasses assign attributes and define `construct`.
 
@@ -45,11 +59,17 @@ class Cell(Guarded):
     signature: tuple[int, int]
     _entry: _Entry
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        """Lays the ground here, so that a subclass may forget super().__init__()."""
-        cell = super().__new__(cls)
-        cell.__dict__.update(training=True, signature=(1, 0), _entry=_Entry(cell))
-        return cell
+    __signature__ = _Constructor()
+
+    if not TYPE_CHECKING:  # it would tell the checker that every cell takes anything
+
+        def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+            """Lays the ground here, so that a subclass may forget super().__init__()."""
+            if cls.__init__ is object.__init__ and (args or kwargs):
+                raise _takes_nothing(cls.__name__, args, kwargs)
+            cell = super().__new__(cls)
+            cell.__dict__.update(training=True, signature=(1, 0), _entry=_Entry(cell))
+            return cell
 
     def construct(self, *args: Any) -> Any:
         """What the cell computes, in terms of `ops`, child cells and parameters."""
@@ -206,11 +226,26 @@ def refuse_shape(cell: Cell, came: tuple[int, ...], wanted: str) -> NoReturn:
     raise error
 
 
-def positive(layer: str, **extents: object) -> None:
-    """ShapeError for an extent of a layer that is not a positive int."""
-    for name, value in extents.items():
-        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
-            raise ShapeError(f"{layer} got {name}={value!r}; it wants a positive int")
+def differing(cell: Cell, defaults: dict[str, Any], **shown: Any) -> str:
+    """The cell in one line, with the attributes that do not have these defaults."""
+    shown |= {k: getattr(cell, k) for k, v in defaults.items() if getattr(cell, k) != v}
+    return f"{type(cell).__name__}({', '.join(f'{k}={v!r}' for k, v in shown.items())})"
+
+
+def _takes_nothing(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ArityError:
+    """The refusal of arguments that a cell without an `__init__` would lose."""
+    got = ", ".join([*map(_shown, args), *(f"{k}={_shown(v)}" for k, v in kwargs.items())])
+    return ArityError(
+        f"{name} takes no arguments; got {got}; inputs go to the cell that it makes, as in "
+        f"{name}()(x), and a class of your own takes what its __init__ names"
+    )
+
+
+def _shown(value: Any) -> str:
+    """An argument in few words."""
+    if isinstance(value, (Tensor, np.ndarray)):
+        return f"{type(value).__name__} {value.dtype.name}{list(value.shape)}"
+    return reprlib.repr(value)
 
 
 def _holds_state(value: Any) -> bool:
