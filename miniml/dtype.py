@@ -58,8 +58,8 @@ def letter(dtype: DType) -> str:
 def as_dtype(spec: object) -> DType:
     """The miniml dtype of a NumPy dtype, scalar type, Python type or name.
 
-    bool, int and float, as types and as names, mean bool, int64 and float32. Raises DTypeError for anything that miniml
-    does not compute with: complex, strings, objects, dates, long doubles.
+    bool, int and float, as types and as names, mean bool, int64 and float32. Raises DTypeError
+    for anything that miniml does not compute with: complex, strings, objects, dates, long doubles.
 
     >>> as_dtype("bfloat16"), as_dtype(float), as_dtype("float")
     (dtype(bfloat16), dtype('float32'), dtype('float32'))

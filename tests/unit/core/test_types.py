@@ -205,7 +205,7 @@ DRAWN = {
 }
 
 
-@pytest.mark.parametrize(("python", "name", "expected"), SPELT, ids=lambda v: str(v))
+@pytest.mark.parametrize(("python", "name", "expected"), SPELT, ids=str)
 def test_a_python_type_and_its_name_are_one_dtype_everywhere(python, name, expected):
     entries = ENTRIES | (NUMERIC if python is not bool else {})
     entries |= DRAWN if python is float else {}
