@@ -43,12 +43,22 @@ class Guarded:
 
     signature: changes whenever a program that was traced through the object would be another.
     `changes` counts the changes of all of them, and of gradient rules and passes, so that one
-    comparison often serves for many.
+    comparison often serves for many. silent: True where the signature may change without being
+    counted, so that it is compared at each call.
     """
 
     __slots__ = ()
     changes: ClassVar[int] = 0
-    signature: object
+    silent: bool = False
+
+    @property
+    def signature(self) -> object:
+        """What the programs that depend on the object were made for."""
+        raise NotImplementedError
+
+    def outgrown(self, signature: object) -> bool:
+        """True where the signature can never be this one again."""
+        raise NotImplementedError
 
     @staticmethod
     def note_change() -> None:
