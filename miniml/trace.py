@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from .errors import MinimlError
+from .scope import Block, Scoped
 
 if TYPE_CHECKING:
     from .primitive import Primitive
@@ -66,7 +65,8 @@ class Guarded:
         Guarded.changes += 1
 
 
-_current: ContextVar[Trace | None] = ContextVar("miniml_trace", default=None)
+_current: Scoped[Trace] = Scoped("miniml_trace")
+_block = _current.variable.get  # quick where no trace is current, which is most often
 _eager: Trace | None = None
 
 
@@ -85,6 +85,8 @@ def eager_trace() -> Trace:
 
 def current_trace() -> Trace:
     """The innermost trace of this thread or task."""
+    if _block() is None:
+        return eager_trace()
     return _current.get() or eager_trace()
 
 
@@ -98,14 +100,9 @@ def computes_at_once() -> bool:
 
 def is_tracing() -> bool:
     """True inside a trace other than the eager one."""
-    return _current.get() is not None
+    return _block() is not None and _current.get() not in (None, _eager)
 
 
-@contextmanager
-def use_trace(trace: Trace) -> Iterator[None]:
+def use_trace(trace: Trace) -> Block[Trace]:
     """Make `trace` current inside the `with` block."""
-    token = _current.set(trace)
-    try:
-        yield
-    finally:
-        _current.reset(token)
+    return _current.use(lambda: trace)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import Any
+
+from .scope import Block, Scoped
 
 
 class Log:
@@ -28,29 +27,19 @@ class Log:
         for parameter, value in self._old.values():
             parameter.set_data(value)
 
-    def add_to(self, outer: Log) -> None:
-        """What is old here is old for a block around, unless that one knows an older value."""
-        outer._old = self._old | outer._old
+
+_log: Scoped[Log] = Scoped("miniml_undo_log")
+_block = _log.variable.get
 
 
-_log: ContextVar[Log | None] = ContextVar("miniml_undo_log", default=None)
-
-
-@contextmanager
-def logged() -> Iterator[Log]:
+def logged() -> Block[Log]:
     """Inside the block every write of a parameter that is not a compiled program's is noted."""
-    log, outer = Log(), _log.get()
-    token = _log.set(log)
-    try:
-        yield log
-    finally:
-        _log.reset(token)
-        if outer is not None:
-            log.add_to(outer)
+    return _log.use(Log)
 
 
 def before_write(parameter: Any) -> None:
-    """To be called before a parameter's data change."""
-    log = _log.get()
-    if log is not None:
-        log.note(parameter)
+    """To be called before a parameter's data change: what is old here is old in blocks around."""
+    block = _log.block() if _block() is not None else None
+    while block is not None:
+        block.value.note(parameter)
+        block = block.outer
