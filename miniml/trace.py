@@ -13,7 +13,12 @@ if TYPE_CHECKING:
 
 
 class Trace(Protocol):
-    """Who gives meaning to calls: the eager trace runs them, a graph trace records them."""
+    """Who gives meaning to calls: the eager trace runs them, a graph trace records them.
+
+    differentiates: True where calls are recorded to pass a gradient through them.
+    """
+
+    differentiates: bool
 
     def bind(self, primitive: Primitive, args: Sequence[Any]) -> tuple[Any, ...]:
         """One call of a primitive; always a tuple of outputs."""
@@ -23,6 +28,11 @@ class Trace(Protocol):
 
     def call(self, fn: Callable[..., Any], args: Sequence[Any]) -> Any:
         """A Python function: compiled when eager in GRAPH_MODE, just called otherwise."""
+
+    def call_with_bprop(
+        self, name: str, fn: Callable[..., Any], bprop: Callable[..., Any], args: Sequence[Any]
+    ) -> Any:
+        """`fn(*args)`, a function of trees whose gradient is `bprop(*args, out, dout)`."""
 
     def graph_of(
         self, fn: Callable[..., Any], operands: Sequence[Any]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import reprlib
 from collections.abc import Iterator
+from types import MethodType
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import numpy as np
@@ -50,6 +51,10 @@ class Cell(Guarded):
     Parameters and Cells that are assigned as attributes are found by those names, down the tree:
     "conv1.weight", or "0.weight" in a Sequential. Calling a cell runs `construct`, compiled in
     GRAPH_MODE. `training` is True until `set_train(False)`.
+
+    A method `bprop(self, *inputs, out, dout)`, which takes what construct takes, its result and
+    the cotangent of that, is the cell's gradient: a tuple with one per input, None for none, as for
+    `grad.custom_bprop`. It reaches the inputs only; parameters inside get none.
 
     Where there is a Parameter or a Cell, only another one, or None, takes its place: `net.weight =
     array` is refused, as the array would neither learn nor be saved; `net.weight.set_data(array)`
@@ -226,7 +231,13 @@ class _Entry:
             for prefix, cell in self.cell._walk("", set()):  # any that construct may read
                 note(cell, cell.signature)
                 cell._name_parameters(prefix)
-        return self.cell.construct(*args)
+        cell = self.cell
+        bprop = getattr(type(cell), "bprop", None)
+        if bprop is None:
+            return cell.construct(*args)
+        return current_trace().call_with_bprop(
+            self.__name__, cell.construct, MethodType(bprop, cell), args
+        )
 
     @property
     def __name__(self) -> str:

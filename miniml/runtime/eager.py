@@ -49,6 +49,9 @@ class _Known:
 class EagerTrace:
     """Runs every call at once. Launchers are kept by settings, primitive and types."""
 
+    differentiates = False
+    parent = None
+
     def __init__(self) -> None:
         self._known: dict[Settings, _Known] = {}
 
@@ -130,6 +133,11 @@ class EagerTrace:
         settings = current()
         if settings.mode == GRAPH_MODE and settings.jit:
             return compiled(fn)(*args)
+        return fn(*args)
+
+    def call_with_bprop(
+        self, name: str, fn: Callable[..., Any], bprop: Callable[..., Any], args: Sequence[Any]
+    ) -> Any:
         return fn(*args)
 
     def graph_of(

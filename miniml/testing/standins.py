@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from ..primitive import Primitive
 from ..random import default_generator
 from ..settings import GRAPH_MODE, PYNATIVE_MODE, context, current
 from ..tensor import Parameter, Tensor
-from ..trace import current_trace
+from ..trace import Trace, current_trace
 from ..undo import logged
 
 Array = np.ndarray[Any, Any]
@@ -29,6 +30,8 @@ class StandIns(RecordTrace):
     parameter itself is never written to.
     """
 
+    differentiates = False
+
     def __init__(self, tensors: Mapping[int, Any]):
         super().__init__(current_trace())
         self.versions.update(tensors)
@@ -40,6 +43,12 @@ class StandIns(RecordTrace):
         if primitive.effect == "state" and id(target) in self.versions:
             self.versions[id(target)] = outs[0]
         return outs
+
+    def constant_in(self, parent: Trace) -> Trace:
+        """The trace `parent`, where the same tensors stand for parameters."""
+        trace = copy(self)
+        trace.parent = parent
+        return trace
 
 
 def run_with(
