@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-import reprlib
 from collections.abc import Iterator
 from types import MethodType
 from typing import TYPE_CHECKING, Any, NoReturn, Self
@@ -15,6 +13,7 @@ from ..location import point_at, user_location
 from ..settings import device_name
 from ..tensor import Parameter, Tensor
 from ..trace import Guarded, current_trace
+from .constructor import Constructor, refuse_arguments, shown
 from .contents import changes_silently, contents, holds
 
 # What PyTorch's users look for, and what it is called here.
@@ -31,18 +30,6 @@ _HERE = {
     "cuda": "to('cuda')",
     "cpu": "to('cpu')",
 }
-
-
-class _Constructor:
-    """The parameters of a class's own `__init__`, for `help` and `inspect.signature`."""
-
-    def __get__(self, cell: object, kind: Any) -> inspect.Signature:
-        if cell is not None:  # a cell is called with what construct takes
-            raise AttributeError("__signature__")
-        if kind.__init__ is object.__init__:
-            return inspect.Signature()
-        taken = inspect.signature(kind.__init__)
-        return taken.replace(parameters=list(taken.parameters.values())[1:])
 
 
 class Cell(Guarded):
@@ -71,14 +58,13 @@ class Cell(Guarded):
     _watched: tuple[str, ...]  # names of attributes that may change without an assignment
     _entry: _Entry
 
-    __signature__ = _Constructor()
+    __signature__ = Constructor()
 
     if not TYPE_CHECKING:  # it would tell the checker that every cell takes anything
 
         def __new__(cls, *args: Any, **kwargs: Any) -> Self:
             """Lays the ground here, so that a subclass may forget super().__init__()."""
-            if cls.__init__ is object.__init__ and (args or kwargs):
-                raise _takes_nothing(cls.__name__, args, kwargs)
+            refuse_arguments(cls, args, kwargs)
             cell = super().__new__(cls)
             cell.__dict__.update(training=True, _structure=0, _watched=(), _entry=_Entry(cell))
             return cell
@@ -279,25 +265,9 @@ def _check_replaced(owner: str, name: str, old: Any, value: Any) -> None:
     for kind, instead in _INSTEAD.items():
         if isinstance(old, kind) and value is not None and not isinstance(value, kind):
             raise AttributeRefusedError(
-                f"{owner}.{name} is a {kind.__name__}, which {_shown(value)} cannot replace: it "
+                f"{owner}.{name} is a {kind.__name__}, which {shown(value)} cannot replace: it "
                 f"would neither be trained nor saved; {instead.format(name)}, or delete it first"
             )
-
-
-def _takes_nothing(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ArityError:
-    """The refusal of arguments that a cell without an `__init__` would lose."""
-    got = ", ".join([*map(_shown, args), *(f"{k}={_shown(v)}" for k, v in kwargs.items())])
-    return ArityError(
-        f"{name} takes no arguments; got {got}; inputs go to the cell that it makes, as in "
-        f"{name}()(x), and a class of your own takes what its __init__ names"
-    )
-
-
-def _shown(value: Any) -> str:
-    """An argument in few words."""
-    if isinstance(value, (Tensor, np.ndarray)):
-        return f"{type(value).__name__} {value.dtype.name}{list(value.shape)}"
-    return reprlib.repr(value)
 
 
 def _refuse_hidden(owner: Cell, name: str, value: Any) -> None:
