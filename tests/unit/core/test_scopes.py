@@ -147,7 +147,7 @@ def test_an_interrupt_at_any_step_leaves_nothing_current(name):
 @pytest.mark.deep
 @pytest.mark.parametrize("name", CALLS)
 def test_an_interrupt_anywhere_in_the_package_leaves_nothing_current(name):
-    assert interrupt_all(CALLS[name], of_package, most=5000) > 100
+    assert interrupt_all(CALLS[name], of_package, most=1500) > 100
     assert_nothing_stays()
 
 
