@@ -118,11 +118,14 @@ class MSELoss(Cell):
 
 def _class_weights(weight: Any) -> Parameter:
     """The weights as a Parameter that moves and is saved with the loss, but does not learn."""
-    kept = Parameter(weight, requires_grad=False)
-    if len(kept.shape) != 1 or not is_float(kept.dtype) or not np.isfinite(kept.asnumpy()).all():
+    given = as_tensor(weight)
+    kept = Parameter(
+        given if is_float(given.dtype) else ops.cast(given, float), requires_grad=False
+    )
+    if len(kept.shape) != 1 or not np.isfinite(kept.asnumpy()).all():
         raise ShapeError(
-            f"CrossEntropyLoss got weight of {kept.dtype.name}{list(kept.shape)}; it wants one "
-            "finite float for each class; logits and labels go to the cell that it makes, as in "
+            f"CrossEntropyLoss got weight of {given.dtype.name}{list(given.shape)}; it wants one "
+            "finite number for each class; logits and labels go to the cell that it makes, as in "
             "nn.CrossEntropyLoss()(logits, labels)"
         )
     return kept

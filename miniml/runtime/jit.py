@@ -24,6 +24,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 Guard = tuple[ref[Any], object]
 _LIMIT = 64  # versions of one function; each has an arena
 _SENTENCES = 100  # of a function's recompilations
+_CELL = "a cell changed: its mode, an attribute, or what a list, dict or set among these holds"
 
 
 @dataclass(slots=True)
@@ -191,7 +192,7 @@ class Jit:
         before, self._last = self._last, now
         if before is None:
             return "first call"
-        return "; ".join(_differences(before, now)) or "a cell changed its mode or structure"
+        return "; ".join(_differences(before, now)) or _CELL
 
 
 def _flat(args: Sequence[Any]) -> tuple[Sequence[Any], object, Any]:
