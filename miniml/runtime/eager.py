@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextvars import copy_context
 from operator import is_
 from typing import Any
 
@@ -61,8 +62,7 @@ class EagerTrace:
             if key is not None:
                 launch = self._now().ready.get(primitive, _NONE).get(key)
                 if launch is not None:
-                    with np.errstate(all="ignore"):
-                        outs = launch(tuple([a._data for a in args]))
+                    outs = quietly(launch, tuple([a._data for a in args]))
                     return tuple([Tensor.wrap(o, "cpu") for o in outs])
             return self._bind(primitive, args, key)
         except Exception as error:
@@ -88,19 +88,16 @@ class EagerTrace:
             if known is not None:
                 return known
         arrays = tuple(t._data for t in tensors)
-        with np.errstate(all="ignore"):
-            if primitive.dynamic_outputs:
-                outs = _run_dynamic(primitive, arrays, consts, device)
-            else:
-                prepared, launch = self._launcher(primitive, tensors, consts, device)
-                outs = launch(arrays)
-                if prepared.entry.view is not None and any(
-                    isinstance(t, Parameter) for t in tensors
-                ):
-                    outs = tuple(o.copy() for o in outs)
-                unchanged = len(tensors) == len(args) and all(map(is_, tensors, args))
-                if key is not None and unchanged and _is_plain(primitive, device):
-                    self._now().ready.setdefault(primitive, {})[key] = launch
+        if primitive.dynamic_outputs:
+            outs = quietly(_run_dynamic, primitive, arrays, consts, device)
+        else:
+            prepared, launch = self._launcher(primitive, tensors, consts, device)
+            outs = quietly(launch, arrays)
+            if prepared.entry.view is not None and any(isinstance(t, Parameter) for t in tensors):
+                outs = tuple(o.copy() for o in outs)
+            unchanged = len(tensors) == len(args) and all(map(is_, tensors, args))
+            if key is not None and unchanged and _is_plain(primitive, device):
+                self._now().ready.setdefault(primitive, {})[key] = launch
         results = tuple(Tensor.wrap(o, device) for o in outs)
         if current().check_nan:
             check_finite(primitive.name, tensors, results)
@@ -121,7 +118,8 @@ class EagerTrace:
             attrs = {**primitive.attributes, **consts}
             settings = current()
             home = get_device(device, settings.sim)
-            prepared = prepare(primitive, tuple(abstracts), outs, attrs, home, settings.providers)
+            types_of = tuple(abstracts)
+            prepared = quietly(prepare, primitive, types_of, outs, attrs, home, settings.providers)
             found = prepared, launcher(prepared)
             self._now().launchers[key] = found  # now: the rules just run may have filed something
         return found
@@ -150,6 +148,19 @@ class EagerTrace:
 
     def reserve(self, blocks: int) -> tuple[Any, int]:
         return random.default_generator.reserve(blocks), 0
+
+
+def quietly(run: Callable[..., Any], *args: Any) -> Any:
+    """`run(*args)`, in which NumPy warns of nothing.
+
+    It runs in a copy of the context of `contextvars`, so no interrupt can leave NumPy quiet.
+    """
+    return copy_context().run(_quiet, run, args)
+
+
+def _quiet(run: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    np.errstate(all="ignore").__enter__()  # it ends with the context
+    return run(*args)
 
 
 def _plain_types(args: Sequence[Any]) -> object:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextvars
+import inspect
 import sys
 import threading
 from contextlib import ExitStack
@@ -20,11 +21,13 @@ from miniml.trace import current_trace, eager_trace, is_tracing
 PACKAGE = Path(ml.__file__).parent
 # Whose every step is interrupted: the contexts themselves, and the functions that open them.
 CONTEXTS = {str(PACKAGE / f"{name}.py") for name in ("scope", "settings", "trace", "undo")}
+CONTEXTS.add(inspect.getsourcefile(np.errstate))
 OPENERS = {
     "record", "trace_body", "trace_graph", "finish", "backward", "pull_graph", "_host",
-    "__call__", "linearize", "pinned", "pull", "derived",
+    "__call__", "linearize", "pinned", "pull", "derived", "quietly", "_quiet",
 }  # fmt: skip
 X = ml.Tensor([1.0, 2.0])
+WARNINGS = np.geterr()
 
 
 class Stop(BaseException):
@@ -82,6 +85,7 @@ def assert_nothing_stays():
     assert current().check_nan is False
     assert undo._log.get() is None
     assert location._pinned.get() is None
+    assert np.geterr() == WARNINGS
 
 
 def in_a_context():
@@ -114,6 +118,7 @@ def a_step():
 NET = nn.Dense(2, 1)
 STEP = ml.train_step(NET, nn.MSELoss(), ml.optim.SGD(NET.trainable_params(), lr=0.1))
 CALLS = {
+    "an operation": lambda: ops.exp(X),
     "eager gradient": lambda: grad(lambda x: ops.sum(x * x))(X),
     "Python if under a gradient": lambda: grad(lambda x: ops.sum(x) if x[0] > 0 else x[0])(X),
     "nested gradient": lambda: grad(lambda x: ops.sum(grad(lambda y: ops.sum(y * x))(x)))(X),
