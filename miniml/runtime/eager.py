@@ -118,8 +118,8 @@ class EagerTrace:
             attrs = {**primitive.attributes, **consts}
             settings = current()
             home = get_device(device, settings.sim)
-            types_of = tuple(abstracts)
-            prepared = quietly(prepare, primitive, types_of, outs, attrs, home, settings.providers)
+            inputs, providers = tuple(abstracts), settings.providers
+            prepared = quietly(prepare, primitive, inputs, outs, attrs, home, providers)
             found = prepared, launcher(prepared)
             self._now().launchers[key] = found  # now: the rules just run may have filed something
         return found
