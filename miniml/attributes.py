@@ -57,6 +57,21 @@ def key(value: Any) -> object:
     return type(value).__name__, value
 
 
+class Same:
+    """A key that is equal for one and the same object only, which it keeps alive."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: object):
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Same) and other.value is self.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+
 def show(value: Any) -> str:
     """An attribute as `repr` and the graph's text print it."""
     if isinstance(value, np.dtype) and value in ALL:

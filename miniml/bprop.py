@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from .errors import BpropNotFoundError, DeclarationError, DuplicateError
-from .primitive import Primitive, primitives
+from .primitive import Primitive, definition_checks, primitives
 from .trace import Guarded
 
 Bprop = Callable[..., tuple[Any, ...]]
@@ -34,7 +34,7 @@ class BpropGetters:
         The same function filed again (a notebook cell run twice) replaces the first;
         DuplicateError when another function has the place.
         """
-        if not isinstance(key, (type, str)):
+        if not (isinstance(key, str) or _is_primitive(key)):
             raise DeclarationError(
                 f"bprop_getters.register takes a primitive's class or name; got {key!r}; write "
                 "@bprop_getters.register(Class) above the getter"
@@ -42,6 +42,7 @@ class BpropGetters:
 
         def file(getter: G) -> G:
             _check_getter(getter)
+            _check_differentiable(primitives.get(key) if isinstance(key, str) else key, getter)
             table: dict[Any, Getter] = self._by_name if isinstance(key, str) else self._by_class
             other = table.get(key) or self._of_class(key)
             if other is not None and _author(other) != _author(getter):
@@ -56,6 +57,12 @@ class BpropGetters:
             return getter
 
         return file
+
+    def check_definition(self, primitive: type[Primitive]) -> None:
+        """DeclarationError for a class without gradient whose name has a bprop already."""
+        getter = self._by_name.get(primitive.name)
+        if getter is not None:
+            _check_differentiable(primitive, getter)
 
     def _of_class(self, key: type[Primitive] | str) -> Getter | None:
         """The getter of the class called `key`: it would go before one filed by name."""
@@ -115,8 +122,22 @@ def _check_getter(getter: Getter) -> None:
         ) from None
 
 
+def _is_primitive(key: Any) -> bool:
+    return isinstance(key, type) and issubclass(key, Primitive)
+
+
+def _check_differentiable(primitive: type[Primitive] | None, getter: Any) -> None:
+    """DeclarationError for a primitive that says of itself that no gradient passes."""
+    if primitive is not None and not primitive.differentiable:
+        raise DeclarationError(
+            f"{primitive.name} says differentiable = False, so its bprop {_author(getter)[1]} "
+            "would never be used; take that out of the class, or do not register one"
+        )
+
+
 def _author(fn: Any) -> tuple[str, str]:
     return getattr(fn, "__module__", ""), getattr(fn, "__qualname__", "")
 
 
 bprop_getters = BpropGetters()
+definition_checks.append(bprop_getters.check_definition)

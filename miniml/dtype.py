@@ -34,8 +34,10 @@ ALL = (bool_, *INTEGERS, *FLOATS)
 
 # NumPy's type characters; bfloat16 has the one ml_dtypes gave it. 'l' and 'q' are both int64 here.
 _BY_LETTER = {c: np.dtype(c) for c in "?bhilqBHILQefd"} | {bfloat16.char: bfloat16}
-_NAMES = {d.name: d for d in ALL}
 _SCALARS: dict[type, DType] = {bool: bool_, int: int64, float: float32}
+_NAMES = {d.name: d for d in ALL}
+# Python's types by name are those types: NumPy's "float" is float64, and here float is float32.
+_SPELLINGS = _NAMES | {kind.__name__: d for kind, d in _SCALARS.items()}
 
 
 def from_letter(letter: str) -> DType:
@@ -56,16 +58,16 @@ def letter(dtype: DType) -> str:
 def as_dtype(spec: object) -> DType:
     """The miniml dtype of a NumPy dtype, scalar type, Python type or name.
 
-    bool, int and float mean bool, int64 and float32. Raises DTypeError for anything that miniml
-    does not compute with: complex, strings, objects, dates, long doubles.
+    bool, int and float, as types and as names, mean bool, int64 and float32. Raises DTypeError
+    for anything that miniml does not compute with: complex, strings, objects, dates, long doubles.
 
-    >>> as_dtype("bfloat16"), as_dtype(float)
-    (dtype(bfloat16), dtype('float32'))
+    >>> as_dtype("bfloat16"), as_dtype(float), as_dtype("float")
+    (dtype(bfloat16), dtype('float32'), dtype('float32'))
     """
     if isinstance(spec, type) and spec in _SCALARS:
         return _SCALARS[spec]
-    if isinstance(spec, str) and spec in _NAMES:
-        return _NAMES[spec]
+    if isinstance(spec, str) and spec in _SPELLINGS:
+        return _SPELLINGS[spec]
     try:
         if spec is None:  # NumPy's default, float64, is not miniml's
             raise TypeError

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from .abstract import Abstract, Shape
-from .dtype import DType, canonical
+from .dtype import DType, as_dtype
 from .errors import DeclarationError
 from .primitive import Primitive, PrimitiveWithCheck
 
@@ -105,4 +105,4 @@ def _dtype(primitive: Primitive, dtype: Any) -> DType:
         raise DeclarationError(
             f"{primitive.name} infer_dtype returned {dtype!r}; return a dtype, such as ml.float32"
         )
-    return canonical(np.dtype(dtype))
+    return as_dtype(dtype)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import linecache
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from itertools import islice
 from types import CodeType, FrameType
+
+from .scope import Block, Scoped
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _LIBRARIES = ("importlib._bootstrap", "optree", "contextlib", "functools")
@@ -60,22 +59,18 @@ def is_own(frame: FrameType) -> bool:
     )
 
 
-_pinned: ContextVar[Location | None] = ContextVar("miniml_location", default=None)
+_pinned: Scoped[Location | None] = Scoped("miniml_location")
+_block = _pinned.variable.get  # quick where nothing is pinned
 
 
-@contextmanager
-def pinned(where: Location | None) -> Iterator[None]:
+def pinned(where: Location | None) -> Block[Location | None]:
     """Inside the block, every call counts as made at `where`: a gradient's at its forward call."""
-    token = _pinned.set(where or _pinned.get())
-    try:
-        yield
-    finally:
-        _pinned.reset(token)
+    return _pinned.use(lambda: where or _pinned.get())
 
 
 def user_location() -> Location | None:
     """The innermost frame that is not miniml's own, or the pinned place; None if there is none."""
-    where = _pinned.get()
+    where = _pinned.get() if _block() is not None else None
     if where is not None:
         return where
     frame: FrameType | None = sys._getframe(1)

@@ -19,6 +19,8 @@ from .errors import (
 from .trace import current_trace
 
 primitives: dict[str, type[Primitive]] = {}
+# What else must hold of a class when it is defined: each raises DeclarationError where it does not.
+definition_checks: list[Callable[[type[Primitive]], None]] = []
 Promote = bool | Literal["float"] | tuple[str, ...]
 F = TypeVar("F", bound=Callable[..., None])
 
@@ -77,6 +79,8 @@ class Primitive:
         cls._classic = getattr(cls.__init__, "_miniml_classic", False)
         cls._infers_value = hasattr(cls, "infer_value")
         _claim_name(cls)
+        for check in definition_checks:
+            check(cls)
         file_spec(_spec(cls), redefined=cls.name in primitives)
         primitives[cls.name] = cls
 

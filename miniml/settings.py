@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import astuple, dataclass, replace
 from typing import Any
 
 from .errors import DeviceError, MinimlError
+from .scope import Block, Scoped
 
 GRAPH_MODE = 0
 PYNATIVE_MODE = 1
@@ -33,12 +31,13 @@ class Settings:
 
 _default = Settings()
 _interned = {astuple(_default): _default}  # equal settings are one object: quick to compare
-_local: ContextVar[Settings | None] = ContextVar("miniml_settings", default=None)
+_local: Scoped[Settings] = Scoped("miniml_settings")
+_block = _local.variable.get
 
 
 def current() -> Settings:
     """The settings of this context: those of the innermost `context`, else the process default."""
-    return _local.get() or _default
+    return (_local.get() or _default) if _block() is not None else _default
 
 
 def set_context(
@@ -71,7 +70,6 @@ def set_context(
     _default = _changed(_default, given)
 
 
-@contextmanager
 def context(
     *,
     mode: int | None = None,
@@ -83,19 +81,20 @@ def context(
     disabled_passes: tuple[str, ...] | None = None,
     sim: str | None = None,
     cuda_graphs: str | None = None,
-) -> Iterator[Settings]:
-    """The same settings as `set_context`, for one `with` block of this thread or task only."""
+) -> Block[Settings]:
+    """The same settings as `set_context`, for one `with` block of this thread or task only.
+
+    However the block is left, by an interrupt at any moment too, the settings are as before. In a
+    generator they hold between its steps as well, for whoever iterates over it: that is how
+    Python's context variables are; let the block end before each `yield`.
+    """
     given = {key: value for key, value in locals().items() if value is not None}
-    token = _local.set(_changed(current(), given))
-    try:
-        yield current()
-    finally:
-        _local.reset(token)
+    return _local.use(lambda: _changed(current(), dict(given)))
 
 
 def enter(settings: Settings) -> None:
     """Make these the settings of this context (of `contextvars`) for as long as it lasts."""
-    _local.set(settings)
+    _local.use(lambda: settings).__enter__()
 
 
 def device_name(name: str) -> str:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from .errors import MinimlError
+from .scope import Block, Scoped
 
 if TYPE_CHECKING:
     from .primitive import Primitive
 
 
 class Trace(Protocol):
-    """Who gives meaning to calls: the eager trace runs them, a graph trace records them."""
+    """Who gives meaning to calls: the eager trace runs them, a graph trace records them.
+
+    differentiates: True where calls are recorded to pass a gradient through them.
+    """
+
+    differentiates: bool
 
     def bind(self, primitive: Primitive, args: Sequence[Any]) -> tuple[Any, ...]:
         """One call of a primitive; always a tuple of outputs."""
@@ -24,6 +28,11 @@ class Trace(Protocol):
 
     def call(self, fn: Callable[..., Any], args: Sequence[Any]) -> Any:
         """A Python function: compiled when eager in GRAPH_MODE, just called otherwise."""
+
+    def call_with_bprop(
+        self, name: str, fn: Callable[..., Any], bprop: Callable[..., Any], args: Sequence[Any]
+    ) -> Any:
+        """`fn(*args)`, a function of trees whose gradient is `bprop(*args, out, dout)`."""
 
     def graph_of(
         self, fn: Callable[..., Any], operands: Sequence[Any]
@@ -44,12 +53,22 @@ class Guarded:
 
     signature: changes whenever a program that was traced through the object would be another.
     `changes` counts the changes of all of them, and of gradient rules and passes, so that one
-    comparison often serves for many.
+    comparison often serves for many. silent: True where the signature may change without being
+    counted, so that it is compared at each call.
     """
 
     __slots__ = ()
     changes: ClassVar[int] = 0
-    signature: object
+    silent: bool = False
+
+    @property
+    def signature(self) -> object:
+        """What the programs that depend on the object were made for."""
+        raise NotImplementedError
+
+    def outgrown(self, signature: object) -> bool:
+        """True where the signature can never be this one again."""
+        raise NotImplementedError
 
     @staticmethod
     def note_change() -> None:
@@ -57,7 +76,8 @@ class Guarded:
         Guarded.changes += 1
 
 
-_current: ContextVar[Trace | None] = ContextVar("miniml_trace", default=None)
+_current: Scoped[Trace] = Scoped("miniml_trace")
+_block = _current.variable.get  # quick where no trace is current, which is most often
 _eager: Trace | None = None
 
 
@@ -76,6 +96,8 @@ def eager_trace() -> Trace:
 
 def current_trace() -> Trace:
     """The innermost trace of this thread or task."""
+    if _block() is None:
+        return eager_trace()
     return _current.get() or eager_trace()
 
 
@@ -89,14 +111,9 @@ def computes_at_once() -> bool:
 
 def is_tracing() -> bool:
     """True inside a trace other than the eager one."""
-    return _current.get() is not None
+    return _block() is not None and _current.get() not in (None, _eager)
 
 
-@contextmanager
-def use_trace(trace: Trace) -> Iterator[None]:
+def use_trace(trace: Trace) -> Block[Trace]:
     """Make `trace` current inside the `with` block."""
-    token = _current.set(trace)
-    try:
-        yield
-    finally:
-        _current.reset(token)
+    return _current.use(lambda: trace)

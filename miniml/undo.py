@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Iterable, Sequence
 from typing import Any
 from weakref import WeakValueDictionary
 
 from .access import Access
+from .scope import Block, Scoped
 from .uninterrupted import at_once
 
 
@@ -31,33 +30,23 @@ class Log:
         """Give every parameter noted its old value, all at once."""
         write_all("undoing", self.written())
 
-    def add_to(self, outer: Log) -> None:
-        """What is old here is old for a block around, unless that one knows an older value."""
-        outer._old = self._old | outer._old
+
+_log: Scoped[Log] = Scoped("miniml_undo_log")
+_block = _log.variable.get
 
 
-_log: ContextVar[Log | None] = ContextVar("miniml_undo_log", default=None)
-
-
-@contextmanager
-def logged() -> Iterator[Log]:
+def logged() -> Block[Log]:
     """Inside the block every write of a parameter that is not a compiled program's is noted."""
-    log, outer = Log(), _log.get()
-    token = _log.set(log)
-    try:
-        yield log
-    finally:
-        _log.reset(token)
-        if outer is not None:
-            log.add_to(outer)
+    return _log.use(Log)
 
 
 def before_write(parameter: Any) -> None:
-    """To be called before a parameter's data change."""
+    """To be called before a parameter's data change: what is old here is old in blocks around."""
     keep_readings((parameter,))
-    log = _log.get()
-    if log is not None:
-        log.note(parameter)
+    block = _log.block() if _block() is not None else None
+    while block is not None:
+        block.value.note(parameter)
+        block = block.outer
 
 
 _readings: WeakValueDictionary[int, Any] = WeakValueDictionary()

@@ -16,6 +16,7 @@ from .device import machine_features as machine_features
 from .fitting import best, features_of, format_fits, reason, widenings
 from .fitting import supported as supported
 from .kernel import Body, Expression, KernelEntry, KernelNode, Launch, RawSource
+from .rebinding import refuse_rebinding
 from .signature import KernelAttr, Signature, parse
 
 BUILTIN = "miniml"
@@ -105,7 +106,8 @@ def kernel(
     equals. inplace: inputs whose memory `out` may share. view: the function returns a view of that
     input instead of filling `out`. specialize: from a node to the function that is called for it,
     as `fn(*arrays, out=out)` without attributes; by default the kernel itself.
-    Raises DuplicateError when the place is taken, DeclarationError when it contradicts itself.
+    Raises DuplicateError when the place is taken, DeclarationError when it contradicts itself, or
+    when the function rebinds `out`, which would leave the array unfilled.
     """
     if device not in ("cpu", "cuda"):
         raise DeclarationError(
@@ -118,6 +120,7 @@ def kernel(
     module, where = _caller()
 
     def register(body: B) -> B:
+        refuse_rebinding(name, body)
         if isinstance(body, (Expression, RawSource)):
             owner = module
         else:

@@ -175,8 +175,8 @@ def _diverged(loss: float, epoch: int, step: int, found: NonFiniteError | None) 
         f"training stopped: the loss is {loss} in epoch {epoch + 1}, step {step}; {where}; "
         "a smaller --lr may help"
     )
-    if found is not None:
-        error.__notes__ = list(found.__notes__)
+    # The operation's own line, where it has one: run from the shell, no frame is a user's.
+    error.__notes__ = list(getattr(found, "__notes__", ()))
     return error
 
 

@@ -3,6 +3,7 @@
 from ..bprop import bprop_getters as bprop_getters
 from ..ops.control import stop_gradient as stop_gradient
 from . import rules as rules
+from .custom import custom_bprop as custom_bprop
 from .operation import GradOperation as GradOperation
 from .transforms import grad as grad
 from .transforms import hessian as hessian
@@ -13,6 +14,6 @@ from .transforms import value_and_grad as value_and_grad
 from .transforms import vjp as vjp
 
 __all__ = [
-    "GradOperation", "bprop_getters", "grad", "hessian", "hvp", "jacobian", "jvp",
+    "GradOperation", "bprop_getters", "custom_bprop", "grad", "hessian", "hvp", "jacobian", "jvp",
     "stop_gradient", "value_and_grad", "vjp",
 ]  # fmt: skip

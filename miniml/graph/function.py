@@ -9,7 +9,7 @@ import numpy as np
 import optree
 
 from ..abstract import Abstract
-from ..attributes import key
+from ..attributes import Same, key
 from ..errors import GraphError
 from ..reading import Reading
 from ..tensor import Parameter, Tensor, common_device
@@ -112,24 +112,9 @@ def _as_leaf(leaf: Any, device: str | None) -> Tensor:
     return leaf if isinstance(leaf, Tensor) else Tensor(leaf, device=device)
 
 
-class _Same:
-    """A key that is equal for one and the same object only, which it keeps alive."""
-
-    __slots__ = ("value",)
-
-    def __init__(self, value: object):
-        self.value = value
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and other.value is self.value
-
-    def __hash__(self) -> int:
-        return id(self.value)
-
-
 def _static_key(value: Any) -> object:
     if isinstance(value, Tensor):
-        return _Same(value)
+        return Same(value)
     try:
         hash(value)
     except TypeError:

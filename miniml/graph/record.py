@@ -11,11 +11,12 @@ from ..location import user_location
 from ..primitive import Primitive
 from ..tensor import Parameter, Tensor
 from ..trace import Trace, use_trace
+from .calls import ConstantTrace, record_call
 from .ir import Graph, Node, Var, interleave
 from .replay import replay
 from .state import written
 from .traced import TracedTensor, live
-from .tracer import trace_body
+from .tracer import as_tensor, trace_body
 
 
 class RecordTrace:
@@ -26,6 +27,8 @@ class RecordTrace:
     parameter is recorded as the value that it has in the parent when it is read, so what is
     written to it later changes nothing.
     """
+
+    differentiates = True
 
     def __init__(self, parent: Trace):
         self.parent, self.ended = parent, False
@@ -97,6 +100,27 @@ class RecordTrace:
 
     def call(self, fn: Callable[..., Any], args: Sequence[Any]) -> Any:
         return fn(*args)
+
+    def call_with_bprop(
+        self, name: str, fn: Callable[..., Any], bprop: Callable[..., Any], args: Sequence[Any]
+    ) -> Any:
+        return record_call(self, name, fn, bprop, args)
+
+    def records(self, value: Any) -> bool:
+        """True for a tensor that this trace made."""
+        return isinstance(value, TracedTensor) and value.trace is self
+
+    def var(self, value: Any) -> Var:
+        """The Var of a tensor or an array in the record."""
+        return self._var(as_tensor(value))
+
+    def known(self, value: Any) -> Any:
+        """The value itself, or what it was recorded for, also after the trace has ended."""
+        return value.value if self.records(value) else value
+
+    def constant_in(self, parent: Trace) -> Trace:
+        """The trace `parent`, in which nothing is recorded here and what was is constant."""
+        return ConstantTrace(self, parent)
 
     def guard(self, owner: Any, state: object) -> None:
         """Pass on to the trace around that the result depends on `owner` being in `state`."""

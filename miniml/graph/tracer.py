@@ -33,6 +33,8 @@ class GraphTrace:
     state and outer traced tensors cannot occur.
     """
 
+    differentiates = False
+
     def __init__(self, device: str, outer: Any = None):
         self.device, self.outer, self.ended = device, outer, False
         self.inputs: list[Var] = []
@@ -146,6 +148,24 @@ class GraphTrace:
 
     def call(self, fn: Callable[..., Any], args: Sequence[Any]) -> Any:
         return fn(*args)
+
+    def call_with_bprop(
+        self, name: str, fn: Callable[..., Any], bprop: Callable[..., Any], args: Sequence[Any]
+    ) -> Any:
+        if self._differentiated():
+            raise GraphError(
+                f"{name} has a bprop of its own, and is called in a branch or loop of a graph that "
+                "is differentiated, where that bprop would be lost; call it before the branch, or "
+                "differentiate eagerly, in PYNATIVE_MODE without jit"
+            )
+        return fn(*args)
+
+    def _differentiated(self) -> bool:
+        """True for a body whose graph as a whole is what a gradient records."""
+        trace = self.outer
+        while trace is not None and not trace.differentiates:
+            trace = trace.outer if isinstance(trace, GraphTrace) else trace.parent
+        return trace is not None
 
     def guard(self, owner: Any, state: object) -> None:
         """Note that what is traced depends on `owner` (a cell) being in `state`."""

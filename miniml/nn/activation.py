@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from .. import ops
-from .cell import Cell
+from .arguments import choice, number
+from .cell import Cell, differing
 
 
 class ReLU(Cell):
@@ -19,7 +20,7 @@ class LeakyReLU(Cell):
     """x where x > 0, slope * x elsewhere."""
 
     def __init__(self, slope: float = 0.01):
-        self.slope = slope
+        self.slope = number("LeakyReLU", "slope", slope)
 
     def construct(self, x: Any) -> Any:
         return ops.leaky_relu(x, self.slope)
@@ -30,10 +31,21 @@ class LeakyReLU(Cell):
 
 
 class GELU(Cell):
-    """x times the normal distribution function of x: `ops.gelu`."""
+    """x Phi(x), Phi being the normal distribution function: `ops.gelu`.
+
+    approximate: "none", or "tanh" for x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))).
+    Source: Hendrycks, Gimpel 2016, "Gaussian error linear units".
+    """
+
+    def __init__(self, approximate: str = "none"):
+        self.approximate = choice("GELU", "approximate", approximate, ("none", "tanh"))
 
     def construct(self, x: Any) -> Any:
-        return ops.gelu(x)
+        return ops.gelu(x, self.approximate)
+
+    def describe(self) -> str:
+        """GELU(what is not the default)."""
+        return differing(self, {"approximate": "none"})
 
 
 class Sigmoid(Cell):

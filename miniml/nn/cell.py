@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import MethodType
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import numpy as np
@@ -12,6 +13,8 @@ from ..location import point_at, user_location
 from ..settings import device_name
 from ..tensor import Parameter, Tensor
 from ..trace import Guarded, current_trace
+from .constructor import Constructor, refuse_arguments, shown
+from .contents import changes_silently, contents, holds
 
 # What PyTorch's users look for, and what it is called here.
 _HERE = {
@@ -36,20 +39,35 @@ class Cell(Guarded):
     "conv1.weight", or "0.weight" in a Sequential. Calling a cell runs `construct`, compiled in
     GRAPH_MODE. `training` is True until `set_train(False)`.
 
+    A method `bprop(self, *inputs, out, dout)`, which takes what construct takes, its result and
+    the cotangent of that, is the cell's gradient: a tuple with one per input, None for none, as for
+    `grad.custom_bprop`. It reaches the inputs only; parameters inside get none.
+
+    Where there is a Parameter or a Cell, only another one, or None, takes its place: `net.weight =
+    array` is refused, as the array would neither learn nor be saved; `net.weight.set_data(array)`
+    is what does it, and `del net.weight` frees the name.
+
     A compiled program depends on the attributes of all cells it was traced through: it is made
-    anew when one is assigned or `set_train` changes one. So `construct` should assign none;
-    what changes from call to call is a Parameter, updated with `ops.assign`.
+    anew when one is assigned, `set_train` changes one, or what a list, dict or set holds changes.
+    (An array is read once: assign another one.) So `construct` should assign none; what changes
+    from call to call is a Parameter, updated with `ops.assign`.
     """
 
     training: bool
-    signature: tuple[int, int]
+    _structure: int  # how often anything but the mode has changed
+    _watched: tuple[str, ...]  # names of attributes that may change without an assignment
     _entry: _Entry
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        """Lays the ground here, so that a subclass may forget super().__init__()."""
-        cell = super().__new__(cls)
-        cell.__dict__.update(training=True, signature=(1, 0), _entry=_Entry(cell))
-        return cell
+    __signature__ = Constructor()
+
+    if not TYPE_CHECKING:  # it would tell the checker that every cell takes anything
+
+        def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+            """Lays the ground here, so that a subclass may forget super().__init__()."""
+            refuse_arguments(cls, args, kwargs)
+            cell = super().__new__(cls)
+            cell.__dict__.update(training=True, _structure=0, _watched=(), _entry=_Entry(cell))
+            return cell
 
     def construct(self, *args: Any) -> Any:
         """What the cell computes, in terms of `ops`, child cells and parameters."""
@@ -62,15 +80,11 @@ class Cell(Guarded):
         return current_trace().call(self._entry, args)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if isinstance(value, (list, tuple, dict, set)) and _holds_state(value):
-            raise AttributeRefusedError(
-                f"{type(self).__name__}.{name} is a {type(value).__name__} that holds cells or "
-                "parameters, where they would not be found; use nn.CellList(...) or "
-                "nn.Sequential(...), or one attribute for each"
-            )
+        _refuse_hidden(self, name, value)
+        _check_replaced(type(self).__name__, name, self.__dict__.get(name), value)
         if self.__dict__.get(name, self) is not value:
             super().__setattr__(name, value)
-            self._changed(structure=name != "training")
+            self._changed(name)
 
     if not TYPE_CHECKING:  # it would hide misspelt names from the checker
 
@@ -81,12 +95,31 @@ class Cell(Guarded):
 
     def __delattr__(self, name: str) -> None:
         super().__delattr__(name)
-        self._changed(structure=True)
+        self._changed(name)
 
-    def _changed(self, structure: bool) -> None:
+    def _changed(self, name: str) -> None:
         """Programs that depend on this cell are made anew; back in a mode, it knows theirs."""
-        self.__dict__["signature"] = (int(self.training), self.signature[1] + structure)
+        if name != "training":
+            others = tuple(n for n in self._watched if n != name)
+            watched = changes_silently(self.__dict__.get(name))
+            self.__dict__["_watched"] = (*others, name) if watched else others
+            self.__dict__["_structure"] = self._structure + 1
         self.note_change()
+
+    @property
+    def silent(self) -> bool:  # type: ignore[override]
+        """True with a list, dict or set among the attributes, which may change by themselves."""
+        return bool(self._watched)
+
+    @property
+    def signature(self) -> tuple[object, ...]:
+        """The mode, the structure, and what lists, dicts and sets among the attributes hold."""
+        held = tuple(contents(self.__dict__.get(name)) for name in self._watched)
+        return self._structure, int(self.training), held
+
+    def outgrown(self, signature: object) -> bool:
+        """True for that of an older structure: mode and contents may come back, it does not."""
+        return isinstance(signature, tuple) and signature[0] != self._structure
 
     def cells(self) -> Iterator[Cell]:
         """This cell and all below it, parents first, each once."""
@@ -97,6 +130,8 @@ class Cell(Guarded):
             return
         seen.add(id(self))
         yield prefix, self
+        for name in self._watched:
+            _refuse_hidden(self, name, self.__dict__.get(name))
         for name, value in self.__dict__.items():
             if isinstance(value, Cell):
                 yield from value._walk(f"{prefix}{name}.", seen)
@@ -182,7 +217,13 @@ class _Entry:
             for prefix, cell in self.cell._walk("", set()):  # any that construct may read
                 note(cell, cell.signature)
                 cell._name_parameters(prefix)
-        return self.cell.construct(*args)
+        cell = self.cell
+        bprop = getattr(type(cell), "bprop", None)
+        if bprop is None:
+            return cell.construct(*args)
+        return current_trace().call_with_bprop(
+            self.__name__, cell.construct, MethodType(bprop, cell), args
+        )
 
     @property
     def __name__(self) -> str:
@@ -206,13 +247,34 @@ def refuse_shape(cell: Cell, came: tuple[int, ...], wanted: str) -> NoReturn:
     raise error
 
 
-def positive(layer: str, **extents: object) -> None:
-    """ShapeError for an extent of a layer that is not a positive int."""
-    for name, value in extents.items():
-        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
-            raise ShapeError(f"{layer} got {name}={value!r}; it wants a positive int")
+def differing(cell: Cell, defaults: dict[str, Any], **shown: Any) -> str:
+    """The cell in one line, with the attributes that do not have these defaults."""
+    shown |= {k: getattr(cell, k) for k, v in defaults.items() if getattr(cell, k) != v}
+    return f"{type(cell).__name__}({', '.join(f'{k}={v!r}' for k, v in shown.items())})"
 
 
-def _holds_state(value: Any) -> bool:
-    inside = value.values() if isinstance(value, dict) else value
-    return any(isinstance(v, (Cell, Parameter)) for v in inside)
+_INSTEAD = {
+    Parameter: "use .{0}.set_data(value), inside construct ops.assign(self.{0}, value), give a "
+    "Parameter",
+    Cell: "give a Cell",
+}
+
+
+def _check_replaced(owner: str, name: str, old: Any, value: Any) -> None:
+    """Refuse what would take a parameter or a child cell out of the network unseen."""
+    for kind, instead in _INSTEAD.items():
+        if isinstance(old, kind) and value is not None and not isinstance(value, kind):
+            raise AttributeRefusedError(
+                f"{owner}.{name} is a {kind.__name__}, which {shown(value)} cannot replace: it "
+                f"would neither be trained nor saved; {instead.format(name)}, or delete it first"
+            )
+
+
+def _refuse_hidden(owner: Cell, name: str, value: Any) -> None:
+    """AttributeRefusedError for a container of cells or parameters, which nobody would find."""
+    if holds(value, (Cell, Parameter)):
+        raise AttributeRefusedError(
+            f"{type(owner).__name__}.{name} is a {type(value).__name__} that holds cells or "
+            "parameters, where they would not be found; use nn.CellList(...) or "
+            "nn.Sequential(...), or one attribute for each"
+        )

@@ -19,6 +19,10 @@ class _Ordered:
                 f"{type(self).__name__} holds cells; got {cell!r} of type {type(cell).__name__}; "
                 + _instead(cell)
             )
+        if id(self) in map(id, cell.cells()):
+            raise AttributeRefusedError(
+                f"{type(self).__name__} cannot hold itself, nor a cell that holds it"
+            )
         setattr(self, str(len(self)), cell)
         return self
 
@@ -61,5 +65,9 @@ class CellList(_Ordered, Cell):
     """A list of cells whose parameters are found: "layers.0.weight". It is not called itself."""
 
     def __init__(self, cells: Iterable[Cell] = ()):
+        if not isinstance(cells, Iterable):
+            raise AttributeRefusedError(
+                f"CellList got {type(cells).__name__}; it wants a list of cells, as in [cell]"
+            )
         for cell in cells:
             self.append(cell)

@@ -7,7 +7,8 @@ from typing import Any
 
 from .. import ops
 from . import init
-from .cell import Cell, positive, refuse_shape, shape_of
+from .arguments import flag, positive
+from .cell import Cell, refuse_shape, shape_of
 
 
 class Dense(Cell):
@@ -23,7 +24,8 @@ class Dense(Cell):
         self.in_features, self.out_features = in_features, out_features
         bound = 1.0 / math.sqrt(in_features)
         self.weight = init.symmetric_uniform((in_features, out_features), bound)
-        self.bias = init.symmetric_uniform((out_features,), bound) if bias else None
+        learnt = flag("Dense", "bias", bias)
+        self.bias = init.symmetric_uniform((out_features,), bound) if learnt else None
 
     def construct(self, x: Any) -> Any:
         shape = shape_of(x)

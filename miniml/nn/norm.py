@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from .. import ops
 from ..errors import AttributeRefusedError
 from ..graph.tracer import as_tensor
 from . import init
-from .cell import Cell, positive, refuse_shape, shape_of
+from .arguments import fraction, number, positive
+from .cell import Cell, refuse_shape, shape_of
 
 
 class BatchNorm2d(Cell):
@@ -24,7 +24,9 @@ class BatchNorm2d(Cell):
 
     def __init__(self, num_features: int, eps: float = 1e-5, momentum: float = 0.1):
         positive("BatchNorm2d", num_features=num_features)
-        self.num_features, self.eps, self.momentum = num_features, eps, momentum
+        self.num_features = num_features
+        self.eps = number("BatchNorm2d", "eps", eps, 0.0)
+        self.momentum = fraction("BatchNorm2d", "momentum", momentum)
         self.weight = init.constant((num_features,), 1.0)
         self.bias = init.constant((num_features,), 0.0)
         self.running_mean = init.constant((num_features,), 0.0, requires_grad=False)
@@ -62,9 +64,9 @@ class LayerNorm(Cell):
     """
 
     def __init__(self, shape: int | tuple[int, ...], eps: float = 1e-5):
-        self.shape = (shape,) if isinstance(shape, int) else tuple(shape)
-        positive("LayerNorm", **{f"shape[{i}]": n for i, n in enumerate(self.shape)})
-        self.eps = eps
+        extents = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
+        positive("LayerNorm", **{f"shape[{i}]": n for i, n in enumerate(extents)})
+        self.shape, self.eps = extents, number("LayerNorm", "eps", eps, 0.0)
         self.weight = init.constant(self.shape, 1.0)
         self.bias = init.constant(self.shape, 0.0)
 
@@ -86,9 +88,9 @@ class Dropout(Cell):
     """
 
     def __init__(self, p: float = 0.5):
-        if not (math.isfinite(p) and 0.0 <= p < 1.0):
+        self.p = number("Dropout", "p", p)
+        if not 0.0 <= self.p < 1.0:
             raise AttributeRefusedError(f"Dropout got p={p}; it wants 0 <= p < 1")
-        self.p = float(p)
 
     def construct(self, x: Any) -> Any:
         x = as_tensor(x)

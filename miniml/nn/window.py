@@ -7,8 +7,10 @@ from typing import Any
 
 from .. import ops
 from ..errors import ShapeError
+from ..ops.geometry import lengths, paddings
 from . import init
-from .cell import Cell, positive, refuse_shape, shape_of
+from .arguments import flag, integer, positive
+from .cell import Cell, differing, refuse_shape, shape_of
 
 Lengths = int | tuple[int, int]
 Padding = str | int | tuple[int, int] | tuple[tuple[int, int], tuple[int, int]]
@@ -40,14 +42,18 @@ class Conv2d(Cell):
                 f"Conv2d got groups={groups} for {in_channels} channels in and {out_channels} out; "
                 "it wants a divisor of both"
             )
+        _check_windows("Conv2d", stride=stride, dilation=dilation)
+        if padding != "same":
+            paddings("Conv2d", padding)
         self.in_channels, self.out_channels = in_channels, out_channels
         self.kernel_size, self.stride, self.padding = (rows, columns), stride, padding
         self.dilation, self.groups = dilation, groups
         fan_in = in_channels // groups * rows * columns
         shape = (out_channels, in_channels // groups, rows, columns)
         self.weight = init.symmetric_uniform(shape, 1.0 / math.sqrt(fan_in))
+        learnt = flag("Conv2d", "bias", bias)
         self.bias = (
-            init.symmetric_uniform((out_channels,), 1.0 / math.sqrt(fan_in)) if bias else None
+            init.symmetric_uniform((out_channels,), 1.0 / math.sqrt(fan_in)) if learnt else None
         )
 
     def construct(self, x: Any) -> Any:
@@ -74,6 +80,8 @@ class MaxPool2d(Cell):
     def __init__(self, kernel_size: Lengths, stride: Lengths | None = None, padding: Padding = 0):
         self.kernel_size = pair("MaxPool2d", "kernel_size", kernel_size)
         self.stride, self.padding = self.kernel_size if stride is None else stride, padding
+        _check_windows("MaxPool2d", stride=self.stride)
+        paddings("MaxPool2d", padding)
 
     def construct(self, x: Any) -> Any:
         _planes(self, x)
@@ -99,7 +107,9 @@ class AvgPool2d(Cell):
     ):
         self.kernel_size = pair("AvgPool2d", "kernel_size", kernel_size)
         self.stride, self.padding = self.kernel_size if stride is None else stride, padding
-        self.count_include_pad = count_include_pad
+        _check_windows("AvgPool2d", stride=self.stride)
+        paddings("AvgPool2d", padding)
+        self.count_include_pad = flag("AvgPool2d", "count_include_pad", count_include_pad)
 
     def construct(self, x: Any) -> Any:
         _planes(self, x)
@@ -113,13 +123,37 @@ class AvgPool2d(Cell):
 
 
 class Flatten(Cell):
-    """x of shape (N, ...) as (N, product of the rest)."""
+    """x with its axes start_dim to end_dim, both included, as one; by default all but the first.
+
+    Negative axes count from the end. With start_dim the rank of x there is nothing to flatten,
+    and x gets one more axis of extent 1.
+    """
+
+    def __init__(self, start_dim: int = 1, end_dim: int = -1):
+        self.start_dim = integer("Flatten", "start_dim", start_dim)
+        self.end_dim = integer("Flatten", "end_dim", end_dim)
 
     def construct(self, x: Any) -> Any:
         shape = shape_of(x)
-        if not shape:
-            refuse_shape(self, shape, "(N, ...)")
-        return ops.reshape(x, (shape[0], math.prod(shape[1:])))
+        rank = len(shape)
+        start, end = (d + rank if d < 0 else d for d in (self.start_dim, self.end_dim))
+        if not (0 <= start <= rank and 0 <= end < rank and (start <= end or start == rank)):
+            refuse_shape(self, shape, self._expected())
+        merged = math.prod(shape[start : end + 1])
+        return ops.reshape(x, (*shape[:start], merged, *shape[end + 1 :]))
+
+    def _expected(self) -> str:
+        whole = (self.start_dim, self.end_dim) == (1, -1)
+        return "(N, ...)" if whole else "axes from start_dim to end_dim, in this order"
+
+    def describe(self) -> str:
+        """Flatten(what is not the default)."""
+        return differing(self, {"start_dim": 1, "end_dim": -1})
+
+
+def _check_windows(layer: str, **values: Any) -> None:
+    for name, value in values.items():
+        lengths(layer, name, value)
 
 
 def pair(layer: str, name: str, value: Any) -> tuple[int, int]:

@@ -14,7 +14,6 @@ from ..dtype import bool_
 from ..errors import DTypeError, ShapeError, TracedValueError
 from ..trace import current_trace
 from .create import full
-from .elementwise import cast
 from .shape import reshape
 
 Tree = Any
@@ -71,11 +70,16 @@ def tensor_leaves(tree: Tree) -> tuple[list[Any], Callable[[Sequence[Any]], Tree
 
 
 def known_truth(name: str, pred: Any) -> bool | None:
-    """The truth of a value of one element, None while a graph is traced that computes it."""
+    """The truth of a bool of one element, None while a graph is traced that computes it."""
     shape = np.shape(pred)
     if any(n != 1 for n in shape):
         raise ShapeError(
             f"{name} needs a condition of one element; got shape {shape}; reduce it, as with .all()"
+        )
+    if not isinstance(pred, (bool, np.bool_)) and getattr(pred, "dtype", None) != bool_:
+        raise DTypeError(
+            f"{name} needs a bool as its condition; got {_kind(pred)}; compare it with something, "
+            "as in x > 0"
         )
     try:
         return bool(pred)
@@ -83,10 +87,15 @@ def known_truth(name: str, pred: Any) -> bool | None:
         return None
 
 
+def _kind(value: Any) -> str:
+    if hasattr(value, "dtype"):
+        return f"{value.dtype}[{','.join(map(str, np.shape(value)))}]"
+    return f"{type(value).__name__} {value!r}"
+
+
 def truth(pred: Any) -> Any:
-    """The condition as a bool of shape ()."""
-    flag = pred if getattr(pred, "dtype", None) == bool_ else cast(pred, bool_)
-    return flag if np.shape(flag) == () else reshape(flag, ())
+    """The condition, a bool of one element, as one of shape ()."""
+    return pred if np.shape(pred) == () else reshape(pred, ())
 
 
 def tensors(name: str, tree: Tree) -> Tree:

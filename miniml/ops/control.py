@@ -160,10 +160,10 @@ def cond(
 ) -> Tree:
     """`on_true(*operands)` where pred holds, else `on_false(*operands)`; only one is computed.
 
-    pred: a bool tensor of one element, or a Python bool. operands and results are trees of tensors.
-    Where pred is known, eagerly that is, the branch is called as it is. In a graph both are
-    traced, and return equal structures, shapes and dtypes; they may use values from outside, but
-    not assign parameters; and both draw equally many random numbers or none.
+    pred: a bool tensor of one element, or a Python bool, else DTypeError. operands and results are
+    trees of tensors. Where pred is known, eagerly that is, the branch is called as it is. In a
+    graph both are traced, and return equal structures, shapes and dtypes; they may use values from
+    outside, but not assign parameters; and both draw equally many random numbers or none.
 
     >>> cond(True, lambda x: x + 1.0, lambda x: x * 2.0, 5.0)
     Tensor(6., shape=(), dtype=float32)

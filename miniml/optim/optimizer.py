@@ -25,7 +25,7 @@ class Optimizer(Guarded):
     kept in float32 for parameters of 16 bits.
     """
 
-    signature: tuple[str, int] = ("", 0)
+    _changes = 0
 
     def __init__(self, params: Iterable[Parameter], lr: float):
         self.params = _checked(type(self).__name__, params)
@@ -96,8 +96,17 @@ class Optimizer(Guarded):
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value)
         if name in self.__dict__:  # lr is not: it is state, which programs read anew
-            self.__dict__["signature"] = (type(self).__name__, self.signature[1] + 1)
+            self.__dict__["_changes"] = self._changes + 1
             self.note_change()
+
+    @property
+    def signature(self) -> tuple[str, int]:
+        """Changes with every assignment of an attribute but lr, which is state."""
+        return type(self).__name__, self._changes
+
+    def outgrown(self, signature: object) -> bool:
+        """True for every signature but the present one."""
+        return signature != self.signature
 
     def keep(self, name: str, value: Any) -> Parameter:
         """Make a piece of state."""

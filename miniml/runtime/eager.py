@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextvars import copy_context
 from operator import is_
 from typing import Any
 
@@ -51,6 +52,9 @@ class _Known:
 class EagerTrace:
     """Runs every call at once. Launchers are kept by settings, primitive and types."""
 
+    differentiates = False
+    parent = None
+
     def __init__(self) -> None:
         self._known: dict[Settings, _Known] = {}
 
@@ -60,8 +64,7 @@ class EagerTrace:
             if key is not None:
                 launch = self._now().ready.get(primitive, _NONE).get(key)
                 if launch is not None:
-                    with np.errstate(all="ignore"):
-                        outs = launch(tuple([a._data for a in args]))
+                    outs = quietly(launch, tuple([a._data for a in args]))
                     return tuple([Tensor.wrap(o, "cpu") for o in outs])
             return self._bind(primitive, args, key)
         except Exception as error:
@@ -87,19 +90,17 @@ class EagerTrace:
             if known is not None:
                 return known
         arrays = tuple(t._data for t in tensors)
-        with np.errstate(all="ignore"):
-            if primitive.dynamic_outputs:
-                outs = _run_dynamic(primitive, arrays, consts, device)
-            else:
-                prepared, launch = self._launcher(primitive, tensors, consts, device)
-                outs = launch(arrays)
-                if prepared.entry.view is not None and any(
-                    isinstance(t, (Parameter, Reading)) for t in tensors
-                ):
-                    outs = tuple(o.copy() for o in outs)
-                unchanged = len(tensors) == len(args) and all(map(is_, tensors, args))
-                if key is not None and unchanged and _is_plain(primitive, device):
-                    self._now().ready.setdefault(primitive, {})[key] = launch
+        if primitive.dynamic_outputs:
+            outs = quietly(_run_dynamic, primitive, arrays, consts, device)
+        else:
+            prepared, launch = self._launcher(primitive, tensors, consts, device)
+            outs = quietly(launch, arrays)
+            shared = any(isinstance(t, (Parameter, Reading)) for t in tensors)
+            if prepared.entry.view is not None and shared:
+                outs = tuple(o.copy() for o in outs)
+            unchanged = len(tensors) == len(args) and all(map(is_, tensors, args))
+            if key is not None and unchanged and _is_plain(primitive, device):
+                self._now().ready.setdefault(primitive, {})[key] = launch
         results = tuple(Tensor.wrap(o, device) for o in outs)
         if current().check_nan:
             check_finite(primitive.name, tensors, results)
@@ -121,7 +122,8 @@ class EagerTrace:
             attrs = {**primitive.attributes, **consts}
             settings = current()
             home = get_device(device, settings.sim)
-            prepared = prepare(primitive, tuple(abstracts), outs, attrs, home, settings.providers)
+            inputs, providers = tuple(abstracts), settings.providers
+            prepared = quietly(prepare, primitive, inputs, outs, attrs, home, providers)
             found = prepared, launcher(prepared)
             self._now().launchers[key] = found  # now: the rules just run may have filed something
         return found
@@ -135,6 +137,11 @@ class EagerTrace:
             return compiled(fn)(*args)
         return fn(*args)
 
+    def call_with_bprop(
+        self, name: str, fn: Callable[..., Any], bprop: Callable[..., Any], args: Sequence[Any]
+    ) -> Any:
+        return fn(*args)
+
     def graph_of(
         self, fn: Callable[..., Any], operands: Sequence[Any]
     ) -> tuple[Graph, list[Any], int]:
@@ -145,6 +152,19 @@ class EagerTrace:
 
     def reserve(self, blocks: int) -> tuple[Any, int]:
         return random.default_generator.reserve(blocks), 0
+
+
+def quietly(run: Callable[..., Any], *args: Any) -> Any:
+    """`run(*args)`, in which NumPy warns of nothing.
+
+    It runs in a copy of the context of `contextvars`, so no interrupt can leave NumPy quiet.
+    """
+    return copy_context().run(_quiet, run, args)
+
+
+def _quiet(run: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    np.errstate(all="ignore").__enter__()  # it ends with the context
+    return run(*args)
 
 
 def _plain_types(args: Sequence[Any]) -> object:

@@ -22,7 +22,9 @@ from .program import Options, Program
 
 F = TypeVar("F", bound=Callable[..., Any])
 Guard = tuple[ref[Any], object]
-_LIMIT = 64
+_LIMIT = 64  # versions of one function; each has an arena
+_SENTENCES = 100  # of a function's recompilations
+_CELL = "a cell changed: its mode, an attribute, or what a list, dict or set among these holds"
 
 
 @dataclass(slots=True)
@@ -35,6 +37,7 @@ class Compiled:
     guards: tuple[Guard, ...]
     device: str
     checked: int = -1  # Guarded.changes when the guards last held
+    silent: bool = False  # a cell that was met may change without being counted
 
     def run(self, arrays: Sequence[Any]) -> Any:
         """What the function returns for these arrays, as Tensors of their own."""
@@ -42,7 +45,7 @@ class Compiled:
 
     def valid(self) -> bool:
         """True while every cell that was met while tracing is as it was then."""
-        if self.checked == Guarded.changes:
+        if self.checked == Guarded.changes and not self.silent:
             return True
         changes = Guarded.changes
         for owner, state in self.guards:
@@ -51,6 +54,11 @@ class Compiled:
                 return False
         self.checked = changes
         return True
+
+    def outgrown(self) -> bool:
+        """True when a cell is gone, or has changed for good, so that this is never valid again."""
+        owners = ((owner(), state) for owner, state in self.guards)
+        return any(cell is None or cell.outgrown(state) for cell, state in owners)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +76,7 @@ class _Latest:
             self.settings is not current()
             or self.kernels != registry.version
             or self.compiled.checked != Guarded.changes
+            or (self.compiled.silent and not self.compiled.valid())
             or len(args) != len(self.types)
         ):
             return None
@@ -97,7 +106,8 @@ class Jit:
     def __init__(self, fn: Callable[..., Any]):
         self.fn = fn
         self.recompilations: list[str] = []
-        self._versions: dict[object, list[Compiled]] = {}
+        self._kept: list[tuple[object, Compiled]] = []  # in the order in which they were made
+        self._versions: dict[object, list[Compiled]] = {}  # the same, by key
         self._last: dict[str, object] | None = None
         self._latest: _Latest | None = None
         self.__doc__ = fn.__doc__
@@ -155,16 +165,25 @@ class Jit:
         self, args: Sequence[Any], device: str, key: tuple[Any, ...], settings: Settings
     ) -> Compiled:
         self.recompilations.append(self._why(key))
+        del self.recompilations[:-_SENTENCES]
         graph, rebuild, trace = trace_call(self.fn, args, device)
         passed = run_passes(graph, settings.disabled_passes, settings.verify_passes)
         program = Program(passed, Options.of(device, settings))
         guards = tuple((ref(owner), state) for owner, state in trace.guards.values())
-        compiled = Compiled(program, graph, rebuild, guards, device)
+        silent = any(owner.silent for owner, _ in trace.guards.values())
+        compiled = Compiled(program, graph, rebuild, guards, device, silent=silent)
         compiled.valid()
-        if len(self._versions) >= _LIMIT:
-            self._versions.pop(next(iter(self._versions)))
-        self._versions.setdefault(key, []).append(compiled)
+        self._keep(key, compiled)
         return compiled
+
+    def _keep(self, key: object, compiled: Compiled) -> None:
+        """Add a version; those that never fit again go, and the oldest where there are too many."""
+        kept = [(k, c) for k, c in self._kept if not c.outgrown()]
+        self._kept = [*kept[1 - _LIMIT :], (key, compiled)]
+        versions: dict[object, list[Compiled]] = {}
+        for k, c in self._kept:
+            versions.setdefault(k, []).append(c)
+        self._versions = versions  # another thread may be looking through those of before
 
     def _why(self, key: tuple[Any, ...]) -> str:
         """What differs from the version compiled before, in one sentence."""
@@ -173,7 +192,7 @@ class Jit:
         before, self._last = self._last, now
         if before is None:
             return "first call"
-        return "; ".join(_differences(before, now)) or "a cell changed its mode or structure"
+        return "; ".join(_differences(before, now)) or _CELL
 
 
 def _flat(args: Sequence[Any]) -> tuple[Sequence[Any], object, Any]:

@@ -15,6 +15,7 @@ from ..backends import registry
 from ..backends.declare import check_fills, refuse_returned
 from ..backends.device import Array, Device
 from ..backends.kernel import Kernel, KernelEntry, KernelNode
+from ..backends.rebinding import refuse_rebinding
 from ..backends.registry import Selection
 from ..backends.signature import ArraySpec
 from ..dtype import DType
@@ -91,7 +92,9 @@ def prepare(
 def _bound(entry: KernelEntry, node: KernelNode) -> Callable[..., Any]:
     body: Any = entry.body
     if entry.specialize is not None:
-        return entry.specialize(node)
+        special = entry.specialize(node)
+        refuse_rebinding(entry.name, special)
+        return special
     return partial(body, **node.attrs) if node.attrs and callable(body) else body
 
 

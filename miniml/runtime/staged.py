@@ -26,6 +26,8 @@ class StagedTrace:
     raises, and whoever looks meanwhile, such as a signal handler that saves, sees a whole state.
     """
 
+    differentiates = False
+
     def __init__(self) -> None:
         self._versions: dict[int, tuple[Parameter, Tensor]] = {}
 
@@ -55,6 +57,11 @@ class StagedTrace:
         return replay(graph, args)
 
     def call(self, fn: Callable[..., Any], args: Sequence[Any]) -> Any:
+        return fn(*args)
+
+    def call_with_bprop(
+        self, name: str, fn: Callable[..., Any], bprop: Callable[..., Any], args: Sequence[Any]
+    ) -> Any:
         return fn(*args)
 
     def graph_of(

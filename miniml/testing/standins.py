@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from ..primitive import Primitive
 from ..random import default_generator
 from ..settings import GRAPH_MODE, PYNATIVE_MODE, context, current
 from ..tensor import Parameter, Tensor
-from ..trace import current_trace
+from ..trace import Trace, current_trace
 from ..undo import logged
 
 Array = np.ndarray[Any, Any]
@@ -29,6 +30,8 @@ class StandIns(RecordTrace):
     It records nothing. An assignment to such a parameter changes what stands for it, so the
     parameter itself is never written to.
     """
+
+    differentiates = False
 
     def __init__(self, tensors: Mapping[int, Any]):
         super().__init__(current_trace())
@@ -44,6 +47,12 @@ class StandIns(RecordTrace):
     def stand_in(self, parameter: Any) -> Any:
         found = self.standing.get(id(parameter))
         return self.parent.stand_in(parameter) if found is None else found
+
+    def constant_in(self, parent: Trace) -> Trace:
+        """The trace `parent`, where the same tensors stand for parameters."""
+        trace = copy(self)
+        trace.parent = parent
+        return trace
 
 
 def run_with(

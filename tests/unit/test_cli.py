@@ -1,5 +1,6 @@
 """The command line, run as a newcomer runs it."""
 
+import os
 import re
 import subprocess
 import sys
@@ -113,6 +114,20 @@ def test_a_run_that_goes_wrong_stops_and_names_the_operation(folder, capsys):
     said = capsys.readouterr().err
     assert re.search(r"training stopped: the loss is (nan|inf) in epoch 1, step \d+", said)
     assert re.search(r"it began where \w+ made (NaN|an infinity); its inputs were float32\[", said)
+    assert not list(folder.iterdir())
+
+
+def test_a_run_that_goes_wrong_in_a_shell_ends_in_a_sentence(folder):
+    run = subprocess.run(
+        [sys.executable, "-m", "miniml", "demo", "--epochs", "1", "--lr", "1e30"],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 1
+    assert "Traceback" not in run.stderr
+    assert re.search(r"training stopped: .* it began where \w+ made .*--lr may help", run.stderr)
     assert not list(folder.iterdir())
 
 

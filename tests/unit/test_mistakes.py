@@ -19,6 +19,7 @@ from miniml.errors import (
     TracedValueError,
 )
 from miniml.grad import bprop_getters, grad, jvp, vjp
+from miniml.primitive import primitives
 
 X = np.ones((2, 3), np.float32)
 LABELS = np.array([0, 1])
@@ -146,6 +147,20 @@ def test_a_gradient_filed_by_name_for_a_class_that_has_one_is_refused():
         @bprop_getters.register("Exp")
         def another(self):
             return lambda x, out, dout: (dout,)
+
+
+def test_a_gradient_of_a_primitive_without_one_is_refused_in_either_order():
+    message = "says differentiable = False, so its bprop .* would never be used; take that out"
+    for key in (ops.Round, "Round"):
+        with pytest.raises(DeclarationError, match=f"^Round {message}"):
+            bprop_getters.register(key)(lambda self: lambda x, out, dout: (dout,))
+    bprop_getters.register("StepHere")(lambda self: lambda x, out, dout: (dout,))
+    rules = {"infer_shape": lambda self, x: x, "infer_dtype": lambda self, x: x}
+    with pytest.raises(DeclarationError, match=f"^StepHere {message}"):
+        type("StepHere", (Primitive,), {**rules, "differentiable": False})
+    assert "StepHere" not in primitives
+    type("StepHere", (Primitive,), rules)
+    bprop_getters.unregister("StepHere")
 
 
 def test_a_bprop_in_place_of_its_getter_is_refused():

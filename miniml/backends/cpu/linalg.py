@@ -21,7 +21,9 @@ def matmul(x: Array, y: Array, *, transpose_x: bool, transpose_y: bool, out: Arr
     if y.ndim == 2 and x.ndim > 2 and not transpose_x and x.flags.c_contiguous:
         # One product instead of one per batch entry.
         rows = prod(x.shape[:-1])  # not -1: NumPy cannot tell it beside an extent of 0
-        x, out = x.reshape(rows, x.shape[-1]), out.reshape(rows, out.shape[-1])
+        x, folded = x.reshape(rows, x.shape[-1]), out.reshape(rows, out.shape[-1])
+        np.matmul(x, y.mT if transpose_y else y, out=folded)
+        return
     np.matmul(x.mT if transpose_x else x, y.mT if transpose_y else y, out=out)
 
 

@@ -182,13 +182,14 @@ def logsumexp(x: Array, *, axis: Axes, keepdims: bool, out: Array) -> None:
 
 
 def cumsum(x: Array, *, axis: int, reverse: bool, exclusive: bool, out: Array) -> None:
+    sums = out
     if reverse:
-        x, out = np.flip(x, axis), np.flip(out, axis)
+        x, sums = np.flip(x, axis), np.flip(sums, axis)
     if exclusive:
-        x, out = np.moveaxis(x, axis, 0), np.moveaxis(out, axis, 0)
-        out[:1] = 0
-        x, out, axis = x[:-1], out[1:], 0
-    np.add.accumulate(x, axis=axis, out=out, dtype=out.dtype)
+        x, sums = np.moveaxis(x, axis, 0), np.moveaxis(sums, axis, 0)
+        sums[:1] = 0
+        x, sums, axis = x[:-1], sums[1:], 0
+    np.add.accumulate(x, axis=axis, out=sums, dtype=sums.dtype)
 
 
 # Sums of integers and bools are given in 64 bits.

@@ -1,6 +1,7 @@
 """The gradient rules of miniml's primitives, one module per family; importing files them all."""
 
 from . import activation as activation
+from . import call as call
 from . import compare as compare
 from . import control as control
 from . import elementwise as elementwise

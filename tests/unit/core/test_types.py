@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 import miniml as ml
-from miniml import ops
+from miniml import KernelAttr, ops
+from miniml.abstract import Abstract
 from miniml.dtype import (
     ALL,
     FLOATS,
@@ -18,6 +19,7 @@ from miniml.dtype import (
     scalar_dtype,
 )
 from miniml.errors import DTypeError
+from miniml.infer import infer
 
 SHORT = {
     "?": "bool", "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64", "u8": "uint8",
@@ -214,3 +216,56 @@ def test_a_dtype_holds_another_if_it_has_all_its_values(narrow):
             expected, got = exact(values), exact(values.astype(wide))
         same = all(a == b or (a != a and b != b) for a, b in zip(got, expected, strict=True))
         assert holds(wide, narrow) == same, (wide, narrow)
+
+
+SPELT = [(bool, "bool", ml.bool_), (int, "int", ml.int64), (float, "float", ml.float32)]
+X = np.array([0.0, 1.0])
+ENTRIES = {
+    "Tensor": lambda kind: ml.Tensor(X, dtype=kind).dtype,
+    "cast": lambda kind: ops.cast(X, kind).dtype,
+    "zeros": lambda kind: ops.zeros((2,), kind).dtype,
+    "ones": lambda kind: ops.ones((2,), dtype=kind).dtype,
+    "full": lambda kind: ops.full((2,), 1, kind).dtype,
+    "full_like": lambda kind: ops.full_like(X, 1, kind).dtype,
+    "zeros_like": lambda kind: ops.zeros_like(X, kind).dtype,
+    "ones_like": lambda kind: ops.ones_like(X, kind).dtype,
+    "eye": lambda kind: ops.eye(2, dtype=kind).dtype,
+    "one_hot": lambda kind: ops.one_hot(np.array([0, 1]), 2, kind).dtype,
+    "in a graph": lambda kind: ml.jit(lambda x: ops.cast(x, kind))(X).dtype,
+    "KernelAttr": lambda kind: KernelAttr().add_output_attr(kind).signature.outputs[0],
+}
+NUMERIC = {
+    "arange": lambda kind: ops.arange(3, dtype=kind).dtype,
+    "sum": lambda kind: ops.sum(ops.cast(X, kind)).dtype,
+}
+DRAWN = {
+    "uniform": lambda kind: ops.uniform((2,), dtype=kind).dtype,
+    "normal": lambda kind: ops.normal((2,), dtype=kind).dtype,
+    "linspace": lambda kind: ops.linspace(0.0, 1.0, 3, kind).dtype,
+}
+
+
+@pytest.mark.parametrize(("python", "name", "expected"), SPELT, ids=str)
+def test_a_python_type_and_its_name_are_one_dtype_everywhere(python, name, expected):
+    entries = ENTRIES | (NUMERIC if python is not bool else {})
+    entries |= DRAWN if python is float else {}
+    for where, entry in entries.items():
+        assert entry(python) == entry(name) == expected, where
+
+
+def test_numpys_own_spellings_stay_numpys():
+    for spelt in (np.float64, "float64", "d", "double", np.dtype(float)):
+        assert as_dtype(spelt) == ml.float64
+
+
+def test_a_dtype_rule_may_say_a_python_type():
+    class SaysFloat(ml.Primitive):
+        """x as the dtype that Python's float is."""
+
+        def infer_shape(self, x):
+            return x
+
+        def infer_dtype(self, x):
+            return float
+
+    assert infer(SaysFloat(), [Abstract((2,), ml.float32)])[0].dtype == ml.float32

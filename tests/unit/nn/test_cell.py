@@ -197,3 +197,56 @@ def test_cells_take_gradients_with_respect_to_inputs():
     net = nn.Dense(3, 2, bias=False)
     slope = ml.grad.grad(lambda x: ops.sum(net(x)))(X)
     assert np.allclose(slope.asnumpy(), np.tile(net.weight.asnumpy().sum(1), (2, 1)))
+
+
+class Growing(nn.Cell):
+    """Adds to its parameter by assignment, as NumPy's users would."""
+
+    def __init__(self):
+        self.w, self.act = ml.Parameter(np.ones(3, np.float32)), nn.ReLU()
+
+    def construct(self, x):
+        self.w += 1
+        return self.act(x * self.w)
+
+
+@pytest.mark.parametrize(
+    "value", [np.zeros(3, np.float32), ml.Tensor([1.0]), 0.0, [1.0], nn.ReLU()], ids=repr
+)
+def test_a_parameter_is_replaced_by_parameters_only(value):
+    net = Growing()
+    before, w = net.signature, net.w
+    message = r"Growing\.w is a Parameter, which .* cannot replace.*use \.w\.set_data\(value\), "
+    with pytest.raises(AttributeRefusedError, match=message):
+        net.w = value
+    assert (net.w, net.signature) == (w, before)
+    net.w.set_data(np.zeros(3, np.float32))
+    net.w = other = ml.Parameter(np.zeros(2, np.float32))
+    assert net.trainable_params() == [other]
+    net.w = None
+    assert net.trainable_params() == []
+    net.w = other
+    del net.w
+    net.w = value
+    assert net.w is value
+
+
+@pytest.mark.parametrize("run", [lambda f: f, ml.jit, ml.grad.jacobian], ids=["eager", "jit", "gr"])
+def test_a_parameter_augmented_in_construct_is_refused_with_what_would_do(run):
+    message = r"Tensor .* cannot replace.*inside construct ops\.assign\(self\.w, value\)"
+    with pytest.raises(AttributeRefusedError, match=message) as caught:
+        run(Growing())(X)
+    assert "self.w += 1" in "".join(caught.value.__notes__)
+
+
+def test_a_child_is_replaced_by_cells_only():
+    net = Growing()
+    with pytest.raises(AttributeRefusedError, match=r"Growing\.act is a Cell.*; give a Cell, or"):
+        net.act = ops.relu
+    net.act = nn.Tanh()
+    assert len(list(net.cells())) == 2
+    net.act = None
+    assert len(list(net.cells())) == 1
+    stack = nn.Sequential(nn.ReLU())
+    with pytest.raises(AttributeRefusedError, match=r"Sequential\.0 is a Cell"):
+        setattr(stack, "0", np.tanh)

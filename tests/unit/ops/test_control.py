@@ -270,3 +270,43 @@ def test_a_missing_kernel_inside_a_branch_is_found_when_compiling():
 def test_only_parameters_are_assigned_to(run):
     with pytest.raises(ml.errors.ImmutableError, match=r"Assign got \w+ to assign to, which never"):
         run(lambda x: ops.assign(x, x * 2.0))(ml.Tensor([1.0]))
+
+
+@pytest.mark.parametrize("compiled", [lambda f: f, ml.jit], ids=["eager", "jit"])
+@pytest.mark.parametrize(
+    ("pred", "got"),
+    [
+        (np.float32(1.0), r"float32\[\]"),
+        (np.array([2]), r"int64\[1\]"),
+        (1, "int 1"),
+        (0.5, "float 0.5"),
+        (None, "NoneType None"),
+        ("yes", "str 'yes'"),
+    ],
+)
+def test_a_condition_is_a_bool(compiled, pred, got):
+    def branch(p, x):
+        return ops.cond(p, lambda a: a, lambda a: -a, x)
+
+    with pytest.raises(DTypeError, match=f"^Cond needs a bool as its condition; got {got}; comp"):
+        compiled(branch)(pred, X)
+
+    def loop(p, x):
+        return ops.while_loop(lambda a: p, lambda a: a, x)
+
+    with pytest.raises(DTypeError, match=f"^WhileLoop needs a bool as its condition; got {got}"):
+        compiled(loop)(pred, X)
+
+
+@pytest.mark.parametrize("compiled", [lambda f: f, ml.jit], ids=["eager", "jit"])
+@pytest.mark.parametrize("pred", [True, np.bool_(True), np.array([[True]]), YES], ids=repr)
+def test_bools_of_one_element_are_conditions(compiled, pred):
+    assert compiled(lambda p: ops.cond(p, lambda: 1.0, lambda: 2.0))(pred).item() == 1.0
+
+
+@pytest.mark.parametrize("compiled", [lambda f: f, ml.jit], ids=["eager", "jit"])
+def test_a_condition_may_be_a_bool_of_any_rank(compiled):
+    def doubled(x):
+        return ops.while_loop(lambda a: a[:1] < 100.0, lambda a: a * 2.0, x)
+
+    assert compiled(doubled)(X).tolist() == pytest.approx([102.4, 204.8, 307.2])

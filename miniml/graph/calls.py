@@ -1,0 +1,164 @@
+"""Calls of functions that carry their own gradient: run in the trace around, recorded as a node."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from copy import copy
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import optree
+
+from ..location import user_location
+from ..primitive import Primitive
+from ..tensor import Parameter, Tensor
+from ..trace import Trace, current_trace, use_trace
+from .ir import Graph, Node
+from .replay import replay
+from .tracer import trace_body
+
+if TYPE_CHECKING:
+    from .record import RecordTrace
+
+Function = Callable[..., Any]
+
+
+class Called(Primitive, abstract=True):
+    """One recorded call of a function with a bprop of its own.
+
+    Its inputs are the tensors among the leaves of the arguments, its outputs those of the result;
+    `args` and `out` put them in their places.
+    """
+
+    _single: ClassVar[bool] = False
+
+    def __init__(self, name: str, bprop: Function, args: _Tree, out: _Tree):
+        state = self.__dict__
+        state.update(name=name, bprop=bprop, args=args, out=out, attributes={})
+        state.update(_key=(Called, id(self)), _hash=id(self))
+
+
+class _Tree:
+    """A tree of which some leaves are told apart by their places."""
+
+    def __init__(self, tree: Any, chosen: Callable[[Any], bool]):
+        self.leaves, self.spec = optree.tree_flatten(tree, none_is_leaf=True)
+        self.places = [i for i, leaf in enumerate(self.leaves) if chosen(leaf)]
+
+    def chosen(self) -> list[Any]:
+        """The chosen leaves, in order."""
+        return [self.leaves[i] for i in self.places]
+
+    def emptied(self) -> _Tree:
+        """The tree without what was in the chosen places."""
+        tree = copy(self)
+        tree.leaves = [None if i in self.places else leaf for i, leaf in enumerate(self.leaves)]
+        return tree
+
+    def filled(self, values: Sequence[Any], rest: Sequence[Any] | None = None) -> Any:
+        """The tree with these values in the chosen places, and what it has in the others."""
+        leaves = list(self.leaves if rest is None else rest)
+        for place, value in zip(self.places, values, strict=True):
+            leaves[place] = value
+        return self.spec.unflatten(leaves)
+
+
+def record_call(
+    trace: RecordTrace, name: str, fn: Function, bprop: Function, args: Sequence[Any]
+) -> Any:
+    """fn(*args) in the trace around, with a node for `bprop` if an argument is recorded."""
+    given = _Tree(_map(_read(trace), tuple(args)), _is_array)
+    own = _constant(trace, fn), _constant(trace, bprop)
+    with use_trace(trace.parent):
+        values = _map(trace.known, given.filled(given.chosen()))
+        out = _map(_as_result(trace), trace.parent.call_with_bprop(name, *own, values))
+    if not any(map(trace.records, given.leaves)):
+        return out
+    result = _Tree(out, _is_array)
+    inputs = tuple(trace.var(leaf) for leaf in given.chosen())
+    traced = [trace.input(value) for value in result.chosen()]
+    called = Called(name, own[1], given.emptied(), result.emptied())
+    variables = tuple(t.var for t in traced)
+    trace.nodes.append(Node(called, inputs, variables, (), user_location()))
+    return result.filled(traced)
+
+
+def _map(fn: Function, tree: Any) -> Any:
+    return optree.tree_map(fn, tree, none_is_leaf=True)
+
+
+def _read(trace: RecordTrace) -> Callable[[Any], Any]:
+    """A Parameter among the arguments is what the trace has for it, if it records it."""
+
+    def read(leaf: Any) -> Any:
+        stands = trace.stand_in(leaf) if isinstance(leaf, Parameter) else None
+        return stands if trace.records(stands) else leaf
+
+    return read
+
+
+def _as_result(trace: RecordTrace) -> Callable[[Any], Any]:
+    def result(leaf: Any) -> Any:
+        value = trace.known(leaf)
+        return Tensor(value) if isinstance(value, (np.ndarray, np.generic, float)) else value
+
+    return result
+
+
+def _is_array(leaf: Any) -> bool:
+    return isinstance(leaf, (Tensor, np.ndarray, np.generic))
+
+
+def _constant(trace: RecordTrace, fn: Function) -> Function:
+    """The function, for which what the trace has recorded are values without a gradient.
+
+    The trace records calls that hold this, so that holding it would make a ring of them.
+    """
+    held = weakref.ref(trace)
+
+    def constant(*args: Any) -> Any:
+        record = held()
+        if record is None:  # and with it all that it traced
+            return fn(*args)
+        with use_trace(record.constant_in(current_trace())):
+            return fn(*args)
+
+    constant.__wrapped__ = fn  # type: ignore[attr-defined]
+    return constant
+
+
+class ConstantTrace:
+    """The trace `parent`, in which a tensor that `record` traced counts as its value there."""
+
+    differentiates = False
+
+    def __init__(self, record: RecordTrace, parent: Trace):
+        self.record, self.parent = record, parent
+
+    def bind(self, primitive: Primitive, args: Sequence[Any]) -> tuple[Any, ...]:
+        return self.parent.bind(primitive, [self.record.known(a) for a in args])
+
+    def run(self, graph: Graph, args: Sequence[Any]) -> tuple[Any, ...]:
+        return replay(graph, args)
+
+    def call(self, fn: Function, args: Sequence[Any]) -> Any:
+        return fn(*args)
+
+    def call_with_bprop(self, name: str, fn: Function, bprop: Function, args: Sequence[Any]) -> Any:
+        known = _map(self.record.known, tuple(args))
+        again = _constant(self.record, fn), _constant(self.record, bprop)
+        with use_trace(self.parent):
+            return self.parent.call_with_bprop(name, *again, known)
+
+    def guard(self, owner: Any, state: object) -> None:
+        self.record.guard(owner, state)
+
+    def graph_of(self, fn: Function, operands: Sequence[Any]) -> tuple[Graph, list[Any], int]:
+        return trace_body(self, fn, operands)
+
+    def stand_in(self, parameter: Any) -> Any:
+        return self.parent.stand_in(parameter)
+
+    def reserve(self, blocks: int) -> tuple[Any, int]:
+        return self.parent.reserve(blocks)
