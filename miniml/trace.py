@@ -20,11 +20,12 @@ class Trace(Protocol):
 
     differentiates: bool
 
+    @property
+    def parent(self) -> Trace | None:
+        """The trace that this one passes calls on to; None where calls end."""
+
     def bind(self, primitive: Primitive, args: Sequence[Any]) -> tuple[Any, ...]:
         """One call of a primitive; always a tuple of outputs."""
-
-    def run(self, graph: Any, args: Sequence[Any]) -> tuple[Any, ...]:
-        """A whole graph on values: compiled or interpreted when eager, inlined when tracing."""
 
     def call(self, fn: Callable[..., Any], args: Sequence[Any]) -> Any:
         """A Python function: compiled when eager in GRAPH_MODE, just called otherwise."""
@@ -46,6 +47,9 @@ class Trace(Protocol):
 
     def reserve(self, blocks: int) -> tuple[Any, int]:
         """Random state to draw from: a (key, offset) tensor, and how many blocks to skip."""
+
+    def guard(self, owner: Any, state: object) -> None:
+        """Note that what is traced depends on `owner`, a cell say, being in `state`."""
 
 
 class Guarded:
@@ -103,8 +107,8 @@ def current_trace() -> Trace:
 
 def computes_at_once() -> bool:
     """True where every call is computed as it is made: eagerly, a gradient's recording included."""
-    trace: Any = _current.get()
-    while getattr(trace, "parent", None) is not None:
+    trace = _current.get()
+    while trace is not None and trace.parent is not None:
         trace = trace.parent
     return trace is None or trace is _eager
 

@@ -14,9 +14,8 @@ from ..location import user_location
 from ..primitive import Primitive
 from ..tensor import Parameter, Tensor
 from ..trace import Trace, current_trace, use_trace
-from .ir import Graph, Node
-from .replay import replay
-from .tracer import trace_body
+from .forwarding import ForwardingTrace
+from .ir import Node
 
 if TYPE_CHECKING:
     from .record import RecordTrace
@@ -128,22 +127,15 @@ def _constant(trace: RecordTrace, fn: Function) -> Function:
     return constant
 
 
-class ConstantTrace:
+class ConstantTrace(ForwardingTrace):
     """The trace `parent`, in which a tensor that `record` traced counts as its value there."""
 
-    differentiates = False
-
     def __init__(self, record: RecordTrace, parent: Trace):
-        self.record, self.parent = record, parent
+        super().__init__(parent)
+        self.record = record
 
     def bind(self, primitive: Primitive, args: Sequence[Any]) -> tuple[Any, ...]:
         return self.parent.bind(primitive, [self.record.known(a) for a in args])
-
-    def run(self, graph: Graph, args: Sequence[Any]) -> tuple[Any, ...]:
-        return replay(graph, args)
-
-    def call(self, fn: Function, args: Sequence[Any]) -> Any:
-        return fn(*args)
 
     def call_with_bprop(self, name: str, fn: Function, bprop: Function, args: Sequence[Any]) -> Any:
         known = _map(self.record.known, tuple(args))
@@ -153,12 +145,3 @@ class ConstantTrace:
 
     def guard(self, owner: Any, state: object) -> None:
         self.record.guard(owner, state)
-
-    def graph_of(self, fn: Function, operands: Sequence[Any]) -> tuple[Graph, list[Any], int]:
-        return trace_body(self, fn, operands)
-
-    def stand_in(self, parameter: Any) -> Any:
-        return self.parent.stand_in(parameter)
-
-    def reserve(self, blocks: int) -> tuple[Any, int]:
-        return self.parent.reserve(blocks)

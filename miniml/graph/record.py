@@ -12,14 +12,14 @@ from ..primitive import Primitive
 from ..tensor import Parameter, Tensor
 from ..trace import Trace, use_trace
 from .calls import ConstantTrace, record_call
-from .ir import Graph, Node, Var, interleave
-from .replay import replay
+from .forwarding import ForwardingTrace
+from .ir import Node, Var, interleave
 from .state import written
 from .traced import TracedTensor, live
-from .tracer import as_tensor, trace_body
+from .tracer import as_tensor
 
 
-class RecordTrace:
+class RecordTrace(ForwardingTrace):
     """The trace of one gradient: what depends on its inputs is recorded, all else passes by.
 
     Every call is also bound in the `parent` trace, so a traced tensor here carries its value
@@ -31,7 +31,8 @@ class RecordTrace:
     differentiates = True
 
     def __init__(self, parent: Trace):
-        self.parent, self.ended = parent, False
+        super().__init__(parent)
+        self.ended = False
         self.numbers_left = False  # as Python floats or ints, which carry no gradient
         self.nodes: list[Node] = []
         self.values: dict[Var, Any] = {}
@@ -95,12 +96,6 @@ class RecordTrace:
         self.values[var] = self.value(tensor)
         return var
 
-    def run(self, graph: Graph, args: Sequence[Any]) -> tuple[Any, ...]:
-        return replay(graph, args)
-
-    def call(self, fn: Callable[..., Any], args: Sequence[Any]) -> Any:
-        return fn(*args)
-
     def call_with_bprop(
         self, name: str, fn: Callable[..., Any], bprop: Callable[..., Any], args: Sequence[Any]
     ) -> Any:
@@ -122,22 +117,9 @@ class RecordTrace:
         """The trace `parent`, in which nothing is recorded here and what was is constant."""
         return ConstantTrace(self, parent)
 
-    def guard(self, owner: Any, state: object) -> None:
-        """Pass on to the trace around that the result depends on `owner` being in `state`."""
-        if hasattr(self.parent, "guard"):
-            self.parent.guard(owner, state)
-
-    def graph_of(
-        self, fn: Callable[..., Any], operands: Sequence[Any]
-    ) -> tuple[Graph, list[Any], int]:
-        return trace_body(self, fn, operands)
-
     def stand_in(self, parameter: Any) -> Any:
         value = self.parent.stand_in(parameter)
         return self.versions.get(id(value), value)
-
-    def reserve(self, blocks: int) -> tuple[Any, int]:
-        return self.parent.reserve(blocks)
 
     def end(self) -> None:
         """No more calls: nothing but the recorded values stays alive, without waiting for gc."""

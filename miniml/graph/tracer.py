@@ -20,7 +20,6 @@ from ..settings import context, current
 from ..tensor import Parameter, Tensor, two_devices
 from ..trace import use_trace
 from .ir import Graph, Node, Var, interleave
-from .replay import replay
 from .state import written
 from .traced import TracedTensor, live
 
@@ -34,6 +33,7 @@ class GraphTrace:
     """
 
     differentiates = False
+    parent = None
 
     def __init__(self, device: str, outer: Any = None):
         self.device, self.outer, self.ended = device, outer, False
@@ -143,9 +143,6 @@ class GraphTrace:
             self.captures[id(value)] = (value, self.input(Abstract(value.shape, value.dtype)))
         return self.captures[id(value)][1]
 
-    def run(self, graph: Graph, args: Sequence[Any]) -> tuple[Any, ...]:
-        return replay(graph, args)
-
     def call(self, fn: Callable[..., Any], args: Sequence[Any]) -> Any:
         return fn(*args)
 
@@ -170,7 +167,7 @@ class GraphTrace:
     def guard(self, owner: Any, state: object) -> None:
         """Note that what is traced depends on `owner` (a cell) being in `state`."""
         self.guards[id(owner)] = (owner, state)
-        if self.outer is not None and hasattr(self.outer, "guard"):
+        if self.outer is not None:
             self.outer.guard(owner, state)
 
     def graph_of(

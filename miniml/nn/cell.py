@@ -12,7 +12,7 @@ from ..errors import ArityError, AttributeRefusedError, MinimlError, ShapeError
 from ..location import point_at, user_location
 from ..settings import device_name
 from ..tensor import Parameter, Tensor
-from ..trace import Guarded, current_trace
+from ..trace import Guarded, computes_at_once, current_trace
 from .constructor import Constructor, refuse_arguments, shown
 from .contents import changes_silently, contents, holds
 
@@ -212,18 +212,15 @@ class _Entry:
         self.cell = cell
 
     def __call__(self, *args: Any) -> Any:
-        note = getattr(current_trace(), "guard", None)
-        if note is not None:
-            for prefix, cell in self.cell._walk("", set()):  # any that construct may read
-                note(cell, cell.signature)
-                cell._name_parameters(prefix)
-        cell = self.cell
+        trace, cell = current_trace(), self.cell
+        if not computes_at_once():
+            for prefix, inner in cell._walk("", set()):  # any that construct may read
+                trace.guard(inner, inner.signature)
+                inner._name_parameters(prefix)
         bprop = getattr(type(cell), "bprop", None)
         if bprop is None:
             return cell.construct(*args)
-        return current_trace().call_with_bprop(
-            self.__name__, cell.construct, MethodType(bprop, cell), args
-        )
+        return trace.call_with_bprop(self.__name__, cell.construct, MethodType(bprop, cell), args)
 
     @property
     def __name__(self) -> str:

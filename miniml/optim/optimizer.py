@@ -44,9 +44,7 @@ class Optimizer(Guarded):
         grads: one tensor per parameter, in the order of `params`, of its shape and dtype.
         """
         self._check(grads)
-        note = getattr(current_trace(), "guard", None)
-        if note is not None:
-            note(self, self.signature)
+        current_trace().guard(self, self.signature)
         if is_tracing():
             self._update(grads)
         else:

@@ -17,7 +17,6 @@ from ..backends import registry
 from ..backends.device import Array, get_device
 from ..errors import DeclarationError, GraphError, NonFiniteError
 from ..graph.ir import Graph, interleave
-from ..graph.replay import replay
 from ..graph.state import written
 from ..graph.traced import TracedTensor, live
 from ..graph.tracer import known_value
@@ -128,9 +127,6 @@ class EagerTrace:
             self._now().launchers[key] = found  # now: the rules just run may have filed something
         return found
 
-    def run(self, graph: Graph, args: Sequence[Any]) -> tuple[Any, ...]:
-        return replay(graph, args)
-
     def call(self, fn: Callable[..., Any], args: Sequence[Any]) -> Any:
         settings = current()
         if settings.mode == GRAPH_MODE and settings.jit:
@@ -152,6 +148,9 @@ class EagerTrace:
 
     def reserve(self, blocks: int) -> tuple[Any, int]:
         return random.default_generator.reserve(blocks), 0
+
+    def guard(self, owner: Any, state: object) -> None:
+        """Nothing is kept that could depend on it."""
 
 
 def quietly(run: Callable[..., Any], *args: Any) -> Any:

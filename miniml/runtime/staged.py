@@ -10,7 +10,6 @@ import numpy as np
 from .. import random
 from ..access import claim
 from ..graph.ir import Graph
-from ..graph.replay import replay
 from ..primitive import Primitive
 from ..tensor import Parameter, Tensor
 from ..trace import eager_trace, is_tracing, use_trace
@@ -27,6 +26,7 @@ class StagedTrace:
     """
 
     differentiates = False
+    parent = None  # set_data is refused here, as it is while a graph is traced
 
     def __init__(self) -> None:
         self._versions: dict[int, tuple[Parameter, Tensor]] = {}
@@ -53,9 +53,6 @@ class StagedTrace:
         """Write the last versions to their parameters, all at once."""
         publish([(parameter, version._data) for parameter, version in self._versions.values()])
 
-    def run(self, graph: Graph, args: Sequence[Any]) -> tuple[Any, ...]:
-        return replay(graph, args)
-
     def call(self, fn: Callable[..., Any], args: Sequence[Any]) -> Any:
         return fn(*args)
 
@@ -73,6 +70,9 @@ class StagedTrace:
     def stand_in(self, parameter: Any) -> Any:
         version = self._versions.get(id(parameter))
         return eager_trace().stand_in(parameter) if version is None else version[1]
+
+    def guard(self, owner: Any, state: object) -> None:
+        """Nothing is kept that could depend on it."""
 
     def reserve(self, blocks: int) -> tuple[Any, int]:
         """Draw from a version of the stream's state, as from any other parameter."""

@@ -11,27 +11,26 @@ import optree
 
 from ..dtype import float64, is_float
 from ..errors import GradientArgumentError
-from ..graph.record import RecordTrace
+from ..graph.forwarding import ForwardingTrace
 from ..graph.state import written
 from ..nn.cell import Cell
 from ..primitive import Primitive
 from ..random import default_generator
 from ..settings import GRAPH_MODE, PYNATIVE_MODE, context, current
 from ..tensor import Parameter, Tensor
-from ..trace import Trace, current_trace
+from ..trace import current_trace, use_trace
 from ..undo import logged
 
 Array = np.ndarray[Any, Any]
+Function = Callable[..., Any]
 
 
-class StandIns(RecordTrace):
+class StandIns(ForwardingTrace):
     """The trace around it, except that parameters are other tensors there.
 
-    It records nothing. An assignment to such a parameter changes what stands for it, so the
+    An assignment to such a parameter changes what stands for it, so the
     parameter itself is never written to.
     """
-
-    differentiates = False
 
     def __init__(self, tensors: Mapping[int, Any]):
         super().__init__(current_trace())
@@ -39,7 +38,7 @@ class StandIns(RecordTrace):
 
     def bind(self, primitive: Primitive, args: Sequence[Any]) -> tuple[Any, ...]:
         target = written(primitive, args)
-        outs = self.parent.bind(primitive, [self.standing.get(id(a), a) for a in args])
+        outs = self.parent.bind(primitive, list(map(self._standing, args)))
         if id(target) in self.standing:
             self.standing[id(target)] = outs[0]
         return outs
@@ -48,11 +47,25 @@ class StandIns(RecordTrace):
         found = self.standing.get(id(parameter))
         return self.parent.stand_in(parameter) if found is None else found
 
-    def constant_in(self, parent: Trace) -> Trace:
-        """The trace `parent`, where the same tensors stand for parameters."""
-        trace = copy(self)
-        trace.parent = parent
-        return trace
+    def call_with_bprop(self, name: str, fn: Function, bprop: Function, args: Sequence[Any]) -> Any:
+        tree: Any = tuple(args)
+        given: Any = optree.tree_map(self._standing, tree, none_is_leaf=True)
+        with use_trace(self.parent):
+            return self.parent.call_with_bprop(name, self._within(fn), self._within(bprop), given)
+
+    def _standing(self, value: Any) -> Any:
+        return self.standing.get(id(value), value)
+
+    def _within(self, fn: Function) -> Function:
+        """The function, for which the same tensors stand for parameters, in whichever trace."""
+
+        def within(*args: Any) -> Any:
+            trace = copy(self)
+            trace.parent = current_trace()
+            with use_trace(trace):
+                return fn(*args)
+
+        return within
 
 
 def run_with(
@@ -74,7 +87,8 @@ def run_with(
         if id(p) not in tensors:
             dtype = float64 if wide and is_float(p.dtype) else p.dtype
             tensors[id(p)] = Tensor(value.astype(dtype), device=p.device)
-    return StandIns(tensors).record(fn, args)
+    with use_trace(StandIns(tensors)):
+        return fn(*args)
 
 
 def weights_of(

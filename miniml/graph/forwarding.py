@@ -1,0 +1,49 @@
+"""What a trace does that sits on another one, wherever it has no reason to do anything else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..primitive import Primitive
+from ..trace import Trace
+from .ir import Graph
+from .tracer import trace_body
+
+
+class ForwardingTrace:
+    """Base of the traces that pass calls on to a `parent`; a subclass says what it does besides.
+
+    Functions are just called, so that what they call comes here again; graphs of branches and
+    loop bodies are traced with this trace around them.
+    """
+
+    differentiates = False
+
+    def __init__(self, parent: Trace):
+        self.parent = parent
+
+    def bind(self, primitive: Primitive, args: Sequence[Any]) -> tuple[Any, ...]:
+        return self.parent.bind(primitive, args)
+
+    def call(self, fn: Callable[..., Any], args: Sequence[Any]) -> Any:
+        return fn(*args)
+
+    def call_with_bprop(
+        self, name: str, fn: Callable[..., Any], bprop: Callable[..., Any], args: Sequence[Any]
+    ) -> Any:
+        return fn(*args)
+
+    def graph_of(
+        self, fn: Callable[..., Any], operands: Sequence[Any]
+    ) -> tuple[Graph, list[Any], int]:
+        return trace_body(self, fn, operands)
+
+    def stand_in(self, parameter: Any) -> Any:
+        return self.parent.stand_in(parameter)
+
+    def reserve(self, blocks: int) -> tuple[Any, int]:
+        return self.parent.reserve(blocks)
+
+    def guard(self, owner: Any, state: object) -> None:
+        self.parent.guard(owner, state)
