@@ -25,6 +25,10 @@ _Index = ctypes.c_uint * 3
 _LINE = re.compile(r'^\s*#\s*(?:line\s+)?(\d+)(?:\s+"([^"]*)")?')
 
 
+# Copies that a compiler writes for a structure, whose line is the structure's.
+_COPIES = re.compile(r"(C\d|aS)E(RK|O)S\d*_$")
+
+
 class RawFault(ctypes.Structure):
     """struct Fault of runtime.h."""
 
@@ -78,12 +82,14 @@ def explain(
     """Faults in words; `base` is where the library was loaded."""
     raws = list(raw)
     lines = source_lines(code)
-    addresses = tuple(a - base - 1 for r in raws for a in (r.pc, r.other_pc) if a)
+    addresses = tuple(a - base - 1 for r in raws for a in (r.pc, r.other_pc) if a > base)
     places = _places(str(library), addresses, frozenset(f for f, _ in lines)) if addresses else {}
     faults = []
     for r in raws:
-        file, line = places.get(r.pc - base - 1, ("", 0)) if r.pc else (r.file.decode(), r.line)
         other = places.get(r.other_pc - base - 1) if r.other_pc else None
+        file, line = places.get(r.pc - base - 1, ("", 0)) if r.pc else (r.file.decode(), r.line)
+        if other and KINDS[r.kind] == "hang":  # the caller of a function that is not the user's
+            (file, line), other = (file, line) if line else other, None
         faults.append(
             Fault(
                 KINDS[r.kind], kernel, r.text.decode(), tuple(r.block), tuple(r.thread),
@@ -112,20 +118,20 @@ def _places(
     library: str, addresses: tuple[int, ...], known: frozenset[str]
 ) -> dict[int, tuple[str, int]]:
     """Files and lines of addresses in a library: the innermost frames in the user's text."""
-    command = ["addr2line", "-a", "-i", "-e", library, *map(hex, addresses)]
+    command = ["addr2line", "-a", "-f", "-i", "-e", library, *map(hex, addresses)]
     try:
         said = subprocess.run(command, capture_output=True, text=True).stdout
     except FileNotFoundError:  # binutils comes with g++, but not with every clang
         return {}
     places: dict[int, tuple[str, int]] = {}
-    address = 0
     names = {Path(name).name: name for name in known}
-    for text in said.splitlines():
-        if text.startswith("0x") and ":" not in text:
-            address = int(text, 16)
-            continue
-        path, _, line = text.partition(" (")[0].rpartition(":")
-        name = path if path in known else names.get(Path(path).name)
-        if name is not None and address not in places and line.isdigit():
-            places[address] = (name, int(line))
+    for block in re.split(r"^(?=0x)", said, flags=re.MULTILINE)[1:]:
+        first, *frames = block.splitlines()  # then, innermost first, a function and its place
+        for function, place in zip(frames[::2], frames[1::2], strict=False):
+            path, _, line = place.partition(" (")[0].rpartition(":")
+            name = path if path in known else names.get(Path(path).name)
+            if name is not None and line.isdigit():
+                places[int(first, 16)] = (name, int(line))
+                if not _COPIES.search(function):
+                    break
     return places

@@ -36,9 +36,13 @@ class Variable:
 
 @dataclass(frozen=True, slots=True)
 class Symbols:
-    """anchor: the address in the file of sim_anchor, from which the others are reached."""
+    """anchor: the address in the file of sim_anchor, from which the others are reached.
+
+    code: where the instructions of its functions begin and end.
+    """
 
     anchor: int
+    code: tuple[int, int]
     kernels: tuple[str, ...]
     variables: tuple[Variable, ...]
 
@@ -47,8 +51,9 @@ def read(path: Path) -> Symbols:
     """The symbols of a shared library (64-bit ELF, little-endian)."""
     data = path.read_bytes()
     (start,) = struct.unpack_from("<Q", data, 0x28)
-    size, count = struct.unpack_from("<HH", data, 0x3A)
+    size, count, names_at = struct.unpack_from("<HHH", data, 0x3A)
     sections = [_SECTION.unpack_from(data, start + i * size) for i in range(count)]
+    section_names = sections[names_at]
     table = next(s for s in sections if s[1] == _SYMTAB)
     names = sections[table[6]]
     symbols = np.frombuffer(data, _SYMBOL, table[5] // _SYMBOL.itemsize, table[4])
@@ -63,7 +68,9 @@ def read(path: Path) -> Symbols:
         elif info & 15 == _OBJECT and nbytes and 0 < section < count:
             if sections[section][2] & _WRITABLE and not name.startswith(("_DYNAMIC", "__")):
                 variables.append(_variable(name, value, nbytes))
-    return Symbols(anchor, tuple(sorted(kernels)), tuple(variables))
+    text = next(s for s in sections if data.startswith(b".text\0", section_names[4] + s[0]))
+    code = text[3], text[3] + text[5]
+    return Symbols(anchor, code, tuple(sorted(kernels)), tuple(variables))
 
 
 def _variable(symbol: str, address: int, nbytes: int) -> Variable:

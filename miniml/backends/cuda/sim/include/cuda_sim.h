@@ -50,6 +50,22 @@ typedef unsigned long ulong;
 // Where a kernel calls one of the functions that report a place.
 #define SIM_WHERE const char* file = __builtin_FILE(), int line = __builtin_LINE()
 #define SIM_HERE file, line
+// And the column, which tells two calls on one line apart.
+#ifdef __clang__
+#define SIM_COLUMN int column = __builtin_COLUMN()
+#define SIM_ITS_COLUMN column
+#else
+namespace std {
+struct source_location {
+  struct __impl {
+    const char *_M_file_name, *_M_function_name;
+    unsigned _M_line, _M_column;
+  };
+};
+}  // namespace std
+#define SIM_COLUMN const void* place = __builtin_source_location()
+#define SIM_ITS_COLUMN (int)((const std::source_location::__impl*)place)->_M_column
+#endif
 
 #include "sim_vectors.h"
 

@@ -8,7 +8,7 @@ using namespace sim;
 
 #define SIM_PC __builtin_return_address(0)
 #define SIM_TOUCH(NAME, BYTES, HOW) \
-  SIM_API void __tsan_##NAME(void* p) { touch(p, BYTES, Touch::HOW, SIM_PC); }
+  SIM_API void __tsan_##NAME(void* p) { touch(p, BYTES, Touch::HOW, SIM_PC, true); }
 #define SIM_TOUCHES(BYTES)                                     \
   SIM_TOUCH(read##BYTES, BYTES, read)                          \
   SIM_TOUCH(write##BYTES, BYTES, write)                        \

@@ -33,10 +33,11 @@ void release_barrier() {
     Fiber& f = fibers[i];
     if (!f.at_barrier) continue;
     if (!first) first = &f;
-    else if (f.line != first->line || f.kind != first->kind) {
+    else if (f.line != first->line || f.column != first->column || f.kind != first->kind) {
       fault_at(divergent_barrier, f.file, f.line,
-               "%s is met by thread (%u,%u,%u) and others at %s in line %d", names[f.kind],
-               first->thread.x, first->thread.y, first->thread.z, names[first->kind], first->line);
+               "%s is met by thread (%u,%u,%u) and others at %s in line %d%s", names[f.kind],
+               first->thread.x, first->thread.y, first->thread.z, names[first->kind], first->line,
+               f.line == first->line ? ", another one" : "");
       break;
     }
   }
@@ -55,17 +56,25 @@ void release_barrier() {
   ++barrier_number;
 }
 
+// Steps are counted up to max_step. What came before counts as ordered then, as by a barrier.
+void begin_steps_anew() {
+  ++barrier_number;
+  for (unsigned i = 0; i < thread_count; ++i) memset(fibers[i].seen, 0, sizeof fibers[i].seen);
+}
+
 // Each lane begins a new step, and learns which steps of the others have ended.
 void join_steps(Fiber* first, unsigned lanes) {
-  uint16_t joined[32] = {};
+  uint32_t joined[32] = {}, last = 0;
   for (unsigned left = lanes; left; left &= left - 1) {
     int l = __builtin_ctz(left);
     ++first[l].seen[l];  // its own entry is the step it is in
     for (int k = 0; k < 32; ++k)
       if (first[l].seen[k] > joined[k]) joined[k] = first[l].seen[k];
+    if (first[l].seen[l] > last) last = first[l].seen[l];
   }
   for (unsigned left = lanes; left; left &= left - 1)
     memcpy(first[__builtin_ctz(left)].seen, joined, sizeof joined);
+  if (last == max_step) begin_steps_anew();
 }
 
 // A fault that is found when a meeting ends, of a lane that took part in it.
@@ -127,6 +136,7 @@ void release_if_complete(unsigned number, unsigned mask) {
 }
 
 void meet(const WarpCall& call) {
+  if (must_stop) stop_at(call.file, call.line);
   Fiber& me = *current;
   Warp& warp = warps[me.warp];
   Fiber* first = &fibers[me.warp * 32];
@@ -200,10 +210,11 @@ void report_deadlock() {
 
 using namespace sim;
 
-SIM_API int sim_barrier(int kind, int predicate, const char* file, int line) {
+SIM_API int sim_barrier(int kind, int predicate, const char* file, int line, int column) {
+  if (must_stop) stop_at(file, line);
   Fiber& me = *current;
   me.at_barrier = true, me.state = State::waiting;
-  me.kind = kind, me.line = line, me.file = file;
+  me.kind = kind, me.line = line, me.column = column, me.file = file;
   ++waiting_count;
   votes += predicate != 0;
   if (waiting_count == live_threads) release_barrier();
