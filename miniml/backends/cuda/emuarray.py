@@ -20,7 +20,7 @@ Shape = int | Sequence[int]
 class ndarray:
     """A C-contiguous array in the simulator's device memory."""
 
-    __slots__ = ("_allocation", "_offset", "shape", "dtype")
+    __slots__ = ("_allocation", "_offset", "shape", "dtype", "__weakref__")
 
     def __init__(
         self,
@@ -162,7 +162,7 @@ class ndarray:
 def forget(array: ndarray) -> None:
     """Makes memory that is used again as good as new: poison that counts as uninitialised.
 
-    Not in cupy: for what owns an arena, in check mode.
+    Not in cupy: before each launch of a kernel that is watched (watched.py).
     """
     array._allocation.forget(array._offset, array.nbytes)
 

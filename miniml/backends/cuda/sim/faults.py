@@ -19,7 +19,7 @@ KINDS = (
     "warp-mask", "overflow", "shift", "conversion", "division", "shared-limit", "illegal-access",
     "stack-overflow", "assert", "trap", "hang",
 )  # fmt: skip
-# Those that the Python side finds: "overrun", "leak".
+# Those that the Python side finds: "overrun", "unwritten", "leak".
 
 _Index = ctypes.c_uint * 3
 _LINE = re.compile(r'^\s*#\s*(?:line\s+)?(\d+)(?:\s+"([^"]*)")?')
