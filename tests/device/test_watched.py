@@ -17,19 +17,19 @@ class _Same(Primitive):
         return x
 
 
-class ByWorkspace(_Same):
+class WatchedWorkspace(_Same):
     """x, by way of a workspace that is read where it was not written if x begins below 0."""
 
 
-class HalfWritten(_Same):
+class WatchedHalf(_Same):
     """x where x is not below 0; else nothing."""
 
 
-class Refused(_Same):
+class WatchedRefused(_Same):
     """Never launched: its rule passes an argument of a wrong type."""
 
 
-class Doubled(_Same):
+class WatchedDouble(_Same):
     """2 x, in place if need be."""
 
 
@@ -59,8 +59,8 @@ extern "C" __global__ void doubled(const float* x, float* y) {
   y[threadIdx.x] = 2 * x[threadIdx.x];
 }
 """
-raw_kernel("ByWorkspace", "f->f", entry="by_workspace", source=WORKSPACE, launch=one_block)
-raw_kernel("HalfWritten", "f->f", entry="half", source=HALF, launch=alone)
+raw_kernel("WatchedWorkspace", "f->f", entry="by_workspace", source=WORKSPACE, launch=one_block)
+raw_kernel("WatchedHalf", "f->f", entry="half", source=HALF, launch=alone)
 SHIFTED = 'extern "C" __global__ void shifted(const float* x, float* y, int n) { y[n] = x[n]; }'
 
 
@@ -68,9 +68,14 @@ def with_a_float(node):
     return Launch((1,), (1,), (1.5,))
 
 
-raw_kernel("Refused", "f->f", entry="shifted", source=SHIFTED, launch=with_a_float)
-raw_kernel("Doubled", "f->f", entry="doubled", source=DOUBLED, launch=alone)
-by_workspace, half, refused, doubled = ByWorkspace(), HalfWritten(), Refused(), Doubled()
+raw_kernel("WatchedRefused", "f->f", entry="shifted", source=SHIFTED, launch=with_a_float)
+raw_kernel("WatchedDouble", "f->f", entry="doubled", source=DOUBLED, launch=alone)
+by_workspace, half, refused, doubled = (
+    WatchedWorkspace(),
+    WatchedHalf(),
+    WatchedRefused(),
+    WatchedDouble(),
+)
 
 
 @pytest.fixture(autouse=True)
@@ -100,7 +105,7 @@ def test_a_half_written_output_is_a_fault_at_every_call(wrap):
     f = wrap(lambda x: ops.exp(half(doubled(doubled(x)))))
     for _ in range(2):
         np.testing.assert_allclose(f(row(*GOOD)).asnumpy(), np.exp(4.0 * np.array(GOOD)), rtol=1e-5)
-        message = "unwritten in kernel HalfWritten: 1 of the 4 elements of output 0"
+        message = "unwritten in kernel WatchedHalf: 1 of the 4 elements of output 0"
         with pytest.raises(KernelFaultError, match=message):
             f(row(*BAD))
 

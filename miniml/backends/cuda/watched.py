@@ -6,6 +6,7 @@ from typing import Any
 
 from ..kernel import Kernel, KernelNode
 from ..signature import ArraySpec
+from .emuarray import forget, unwritten
 from .sim.faults import Fault, error
 from .sim.settings import current
 
@@ -32,12 +33,12 @@ class Watched(Kernel):
         if current().deferred or stream.is_capturing():  # nothing has run when `launch` returns
             self._kernel.launch(inputs, workspace, outputs, stream)
             return
-        module, read = self._device.module, [_place(a) for a in inputs]
+        read = [_place(a) for a in inputs]
         for array in (*outputs, *workspace):
             if array.block in self._device.arenas and not _meets(_place(array), read):
-                module.forget(array.flat)
+                forget(array.flat)
         self._kernel.launch(inputs, workspace, outputs, stream)
-        counts = [-(-module.unwritten(a.flat) // a.dtype.itemsize) for a in outputs]
+        counts = [-(-unwritten(a.flat) // a.dtype.itemsize) for a in outputs]
         if any(counts):
             found = zip(counts, outputs, strict=True)
             raise error(
