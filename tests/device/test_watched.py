@@ -70,12 +70,8 @@ def with_a_float(node):
 
 raw_kernel("WatchedRefused", "f->f", entry="shifted", source=SHIFTED, launch=with_a_float)
 raw_kernel("WatchedDouble", "f->f", entry="doubled", source=DOUBLED, launch=alone)
-by_workspace, half, refused, doubled = (
-    WatchedWorkspace(),
-    WatchedHalf(),
-    WatchedRefused(),
-    WatchedDouble(),
-)
+by_workspace, half = WatchedWorkspace(), WatchedHalf()
+refused, doubled = WatchedRefused(), WatchedDouble()
 
 
 @pytest.fixture(autouse=True)

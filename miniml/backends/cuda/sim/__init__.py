@@ -2,6 +2,7 @@
 
     module.py      Module(code, options).kernel(name).launch(grid, block, args)
     unit.py        from the text to a shared library in the cache folder
+    dialect.py     what of CUDA C is not there, in sentences
     toolchain.py   the compiler, the cache folder
     symbols.py     where shared arrays and variables stand in that library
     arguments.py   what is passed, against the kernel's parameters

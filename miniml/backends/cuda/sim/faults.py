@@ -34,8 +34,8 @@ class RawFault(ctypes.Structure):
 
     _fields_ = (
         ("kind", ctypes.c_int), ("line", ctypes.c_int), ("block", _Index), ("thread", _Index),
-        ("pc", ctypes.c_uint64), ("other_pc", ctypes.c_uint64), ("file", ctypes.c_char * 120),
-        ("text", ctypes.c_char * 240),
+        ("pc", ctypes.c_uint64), ("other_pc", ctypes.c_uint64), ("callers", ctypes.c_uint64 * 2),
+        ("file", ctypes.c_char * 120), ("text", ctypes.c_char * 240),
     )  # fmt: skip
 
 
@@ -82,14 +82,15 @@ def explain(
     """Faults in words; `base` is where the library was loaded."""
     raws = list(raw)
     lines = source_lines(code)
-    addresses = tuple(a - base - 1 for r in raws for a in (r.pc, r.other_pc) if a > base)
+    all_pcs = [a for r in raws for a in (r.pc, r.other_pc, *r.callers)]
+    addresses = tuple(a - base - 1 for a in all_pcs if a > base)
     places = _places(str(library), addresses, frozenset(f for f, _ in lines)) if addresses else {}
     faults = []
     for r in raws:
         other = places.get(r.other_pc - base - 1) if r.other_pc else None
-        file, line = places.get(r.pc - base - 1, ("", 0)) if r.pc else (r.file.decode(), r.line)
-        if other and KINDS[r.kind] == "hang":  # the caller of a function that is not the user's
-            (file, line), other = (file, line) if line else other, None
+        # The innermost place in the user's text: `pc` may be in a function of our headers.
+        known = (places[a - base - 1] for a in (r.pc, *r.callers) if a - base - 1 in places)
+        file, line = next(known, ("", 0)) if r.pc else (r.file.decode(), r.line)
         faults.append(
             Fault(
                 KINDS[r.kind], kernel, r.text.decode(), tuple(r.block), tuple(r.thread),

@@ -75,14 +75,23 @@ class _Loaded:
         self.buffers = [
             _Buffer(
                 self.base + v.address, v.nbytes, None,
-                f"{'shared array' if v.shared else 'variable'} {v.name}".encode(),
-                4, v.guard, v.shared,
+                f"{v.kind} {v.name}".encode(), 4, v.guard or v.constant, v.shared,
             )
             for v in self.symbols.variables
         ]  # fmt: skip
         for v in self.symbols.variables:
             if v.guard:  # __shared__ arrays have no initialisers: there is nothing to construct
                 ctypes.c_char.from_address(self.base + v.address).value = b"\1"
+
+    def place_of(self, name: str) -> tuple[int, int]:
+        """Address and bytes of a variable of the text."""
+        known = {v.name: v for v in self.symbols.variables if not (v.shared or v.guard)}
+        if name not in known:
+            raise LaunchError(
+                f"no variable or constant {name!r} in this CUDA source that a kernel uses; "
+                f"it has {', '.join(sorted(known)) or 'none'}"
+            )
+        return self.base + known[name].address, known[name].nbytes
 
 
 class Module:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ....errors import CompileError
-from . import toolchain
+from . import dialect, toolchain
 
 NAME = "kernel.cu"  # what the user's text is called in messages, unless it has #line directives
 
@@ -92,17 +92,18 @@ def build(code: str, options: Sequence[str], mode: str) -> Path:
 
 
 def _compile(target: Path, code: str, passed: list[str], flags: list[str]) -> None:
-    text = _DYNAMIC_SHARED.sub(_in_one_line, code)
-    exports = "".join(f"SIM_KERNEL({name}, {bound})\n" for name, bound in kernels(code, passed))
-    unit = f'#line 1 "{NAME}"\n{text}\n#line 1 "entries"\n{exports}'
+    text = _DYNAMIC_SHARED.sub(_in_one_line, dialect.plain(code))
     include = [f"-I{toolchain.INCLUDE}", "-include", "cuda_sim.h"]
     library = toolchain.runtime_library()
     # Without -nostdlib the sanitizers' own libraries would be linked; ours takes their place.
     link = ["-shared", "-nostdlib", "-x", "none", str(library), "-Wl,-rpath,$ORIGIN"]
     try:
+        exports = "".join(f"SIM_KERNEL({k}, {bound})\n" for k, bound in kernels(code, passed))
+        unit = f'#line 1 "{NAME}"\n{text}\n#line 1 "entries"\n{exports}'
         toolchain.build(target, [*flags, *passed, *include, "-", *link], unit)
     except CompileError as error:
-        raise CompileError(f"the CUDA source does not compile:\n{error}") from None
+        reasons = "".join(f" {reason};" for reason in dialect.absent(code, str(error)))
+        raise CompileError(f"the CUDA source does not compile:{reasons}\n{error}") from None
 
 
 def _in_one_line(found: re.Match[str]) -> str:

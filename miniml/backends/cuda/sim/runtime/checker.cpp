@@ -304,7 +304,7 @@ void touch(const void* address, size_t bytes, Touch how, const void* pc, bool al
     abandon();
   }
   if (is_write(how) && region->buffer.is_const) {
-    fault(const_write, pc, nullptr, "%s of %s, which the kernel takes as const", verb(how),
+    fault(const_write, pc, nullptr, "%s of %s, which a kernel may only read", verb(how),
           region->buffer.name);
     abandon();
   }

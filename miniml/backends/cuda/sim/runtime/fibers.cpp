@@ -244,9 +244,11 @@ bool run_block() {
     if (checking) memset(f.seen, 0, sizeof f.seen);
   }
   live_threads = thread_count;
-  position = thread_count, progress = true;  // the order begins anew, and is shuffled if need be
   start_meetings();
-  switch_from(&launcher, next_fiber());
+  do {  // the order begins anew, and is shuffled if need be
+    position = thread_count, progress = true;
+    switch_from(&launcher, next_fiber());
+  } while (live_threads && !aborted && release_active());
   current = nullptr;
   return aborted || live_threads == 0;
 }

@@ -12,12 +12,13 @@ namespace {
 // As in sim_warp.h.
 enum Meeting {
   syncthreads, syncthreads_count, syncthreads_and, syncthreads_or, syncwarp, ballot, any, all,
-  shfl, shfl_up, shfl_down, shfl_xor, reduce, match, mma, load_matrix, store_matrix
+  shfl, shfl_up, shfl_down, shfl_xor, reduce, match, activemask, mma, load_matrix, store_matrix
 };
 const char* const names[] = {
     "__syncthreads", "__syncthreads_count", "__syncthreads_and", "__syncthreads_or", "__syncwarp",
     "__ballot_sync", "__any_sync", "__all_sync", "__shfl_sync", "__shfl_up_sync",
-    "__shfl_down_sync", "__shfl_xor_sync", "__reduce_sync", "__match_sync", "mma_sync",
+    "__shfl_down_sync", "__shfl_xor_sync", "__reduce_sync", "__match_sync",
+    "__activemask", "mma_sync",
     "load_matrix_sync", "store_matrix_sync"};
 
 unsigned waiting_count;  // at the block's barrier
@@ -135,6 +136,26 @@ void release_if_complete(unsigned number, unsigned mask) {
     first[__builtin_ctz(left)].state = State::ready;
 }
 
+// Lets those go on that ask from one line which lanes are active; true if there are any.
+bool release_active_of(unsigned number) {
+  Warp& warp = warps[number];
+  Fiber* first = &fibers[number * 32];
+  unsigned lanes = 0;
+  int line = 0;
+  for (unsigned left = warp.waiting; left; left &= left - 1) {
+    unsigned l = (unsigned)__builtin_ctz(left);
+    const WarpCall& call = first[l].call;
+    if (call.kind != activemask || (lanes && call.line != line)) continue;
+    lanes |= 1u << l, line = call.line;
+  }
+  warp.waiting &= ~lanes;
+  for (unsigned left = lanes; left; left &= left - 1) {
+    Fiber& lane = first[__builtin_ctz(left)];
+    *(unsigned*)lane.call.out = lanes, lane.state = State::ready;
+  }
+  return lanes;
+}
+
 void meet(const WarpCall& call) {
   if (must_stop) stop_at(call.file, call.line);
   Fiber& me = *current;
@@ -167,6 +188,12 @@ void meet(const WarpCall& call) {
 }
 
 }  // namespace
+
+bool release_active() {
+  bool released = false;
+  for (unsigned w = 0; w * 32 < thread_count; ++w) released |= release_active_of(w);
+  return released;
+}
 
 void start_meetings() {
   waiting_count = 0, votes = 0, barrier_number = 0;
@@ -222,8 +249,20 @@ SIM_API int sim_barrier(int kind, int predicate, const char* file, int line, int
   return outcome;
 }
 
-SIM_API unsigned sim_activemask() {
-  return warps[current->warp].exist & ~warps[current->warp].ended;
+// The lanes that come here before they or others can go on in any other way: those that a warp which
+// keeps together would bring. A warp whose lanes are all here goes on at once, others when nothing
+// else in the block can run (release_active).
+SIM_API unsigned sim_activemask(const char* file, int line) {
+  if (must_stop) stop_at(file, line);
+  Fiber& me = *current;
+  Warp& warp = warps[me.warp];
+  unsigned lanes = 0;
+  me.call = {0, activemask, line, 0, 0, file, nullptr, &lanes, 0};
+  me.state = State::waiting;
+  warp.waiting |= 1u << me.lane;
+  if (warp.waiting == (warp.exist & ~warp.ended)) release_active_of(me.warp);
+  wait();
+  return lanes;
 }
 
 SIM_API void sim_syncwarp(unsigned mask, const char* file, int line) {

@@ -25,6 +25,7 @@ struct Fault {
   int kind, line;
   Index block, thread;
   uint64_t pc, other_pc;  // other_pc: of the other access of a race
+  uint64_t callers[2];    // who called the function of `pc`, which may be one of our headers
   char file[120], text[240];
 };
 
@@ -85,6 +86,7 @@ extern int schedule;
 // ---- meetings.cpp
 void start_meetings();
 void thread_ended(const Fiber& fiber);
+bool release_active();  // lanes that ask who is active; false when none does
 void report_deadlock();
 
 // ---- faults.cpp

@@ -48,8 +48,9 @@ const void* word(const char* at) {  // of the stack, or null
 }
 
 void report_hang(const void* pc, const void* caller) {
-  if (must_stop == hung)
-    fault(hang, pc, caller, "the launch has not ended in %g seconds", limit);
+  if (must_stop != hung) return;
+  fault(hang, pc, nullptr, "the launch has not ended in %g seconds", limit);
+  if (caller && fault_count) fault_list[fault_count - 1].callers[0] = (uint64_t)caller;
 }
 
 void on_tick(int, siginfo_t*, void* context) {
