@@ -101,7 +101,7 @@ def _identity() -> str:
     """What a compiled file depends on besides its source: the compiler, and our own C++ text."""
     path = os.path.realpath(compiler()[0])
     stat = os.stat(path)
-    own = sorted([*INCLUDE.glob("*.h"), *_RUNTIME.glob("*")])
+    own = sorted([*INCLUDE.rglob("*"), *_RUNTIME.glob("*")])
     texts = "".join(f"{p.name}\n{p.read_text()}" for p in own if p.is_file())
     return f"{compiler()} {path} {stat.st_size} {stat.st_mtime_ns} {platform.machine()}\n{texts}"
 
