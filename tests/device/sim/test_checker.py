@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import warnings
 from functools import cache
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 from miniml.backends.cuda import emucupy as cp
 from miniml.backends.cuda.sim.settings import using
+from miniml.errors import KernelWarning
 
 TEXT = """
 extern "C" __global__ void many_meetings(int* y, int rounds) {
@@ -61,6 +63,58 @@ def test_a_structure_is_aligned_as_its_members_are():
     with using(mode="check"):
         unit().get_function("points")((1,), (8,), (x[1:], y := cp.empty(32)))
     np.testing.assert_array_equal(y.get(), np.arange(1, 33))
+
+
+UNWRITTEN = """
+__device__ float sign_of(float x) {
+  float s;
+  if (x > 0) s = x;
+  return s;
+}
+extern "C" __global__ void always_read(const float* x, float* y) {
+  float sum;
+  for (int k = 0; k < 4; ++k) sum += x[k];
+  y[threadIdx.x] = sum;
+}
+extern "C" __global__ void guarded_twice(const float* x, float* y) {
+  float v;
+  if (x[0] > 0) v = x[threadIdx.x];
+  __syncthreads();
+  if (x[0] > 0) y[threadIdx.x] = v;
+}
+extern "C" __global__ void passed_on(const float* x, float* y, int n) {
+  float v;
+  int lane = threadIdx.x;
+  if (lane < n) v = x[lane];
+  __syncthreads();
+  if (lane < n) y[lane] = v;
+}
+extern "C" __global__ void by_a_function(const float* x, float* y) {
+  y[threadIdx.x] = sign_of(x[threadIdx.x]);
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "lines", "variables"),
+    [
+        ("always_read", {5, 9}, {"sum", "s"}),
+        ("passed_on", {5}, {"s"}),
+        ("by_a_function", {5}, {"s"}),
+    ],
+)
+def test_local_variables_that_nothing_has_written_are_warned_of(name, lines, variables):
+    x, y = cp.asarray(np.ones(8, np.float32)), cp.zeros(8)
+    more = (np.int32(8),) if name == "passed_on" else ()
+    with using(mode="check"), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        cp.RawModule(code=UNWRITTEN).get_function(name)((1,), (8,), (x, y, *more))
+    assert {w.lineno for w in caught} == lines
+    assert {w.category for w in caught} == {KernelWarning}
+    assert {str(w.message).split("the variable ")[1].split()[0] for w in caught} == variables
+    with using(mode="fast"), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        cp.RawModule(code=UNWRITTEN).get_function(name)((1,), (8,), (x, y, *more))
 
 
 NO_MEMORY = """

@@ -2,6 +2,7 @@
 
     module.py      Module(code, options).kernel(name).launch(grid, block, args)
     unit.py        from the text to a shared library in the cache folder
+    notes.py       what the compiler warns of: local variables that are read too early
     dialect.py     what of CUDA C is not there, in sentences
     toolchain.py   the compiler, the cache folder
     symbols.py     where shared arrays and variables stand in that library

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from ....errors import LaunchError
-from . import faults, symbols, unit
+from . import faults, notes, symbols, unit
 from .arguments import Packed, Parameter
 from .ranges import Range, merged, separate
 from .settings import SCHEDULES, Settings, current
@@ -69,6 +69,7 @@ class _Loaded:
         self.path = path
         self.library = ctypes.CDLL(str(path))
         self.symbols = symbols.read(path)
+        self.notes = notes.read(path)
         anchor = ctypes.addressof(ctypes.c_char.in_dll(self.library, "sim_anchor"))
         self.base = anchor - self.symbols.anchor
         self.code = [self.base + at for at in self.symbols.code]
@@ -192,6 +193,9 @@ class Kernel:
             entry = ctypes.cast(loaded.library[f"sim_enter_{self.name}"], ctypes.c_void_p)
             self._entries[now.mode] = entry
         check = now.mode == "check"
+        if loaded.notes:
+            lines = faults.source_lines(self.module.code)
+            notes.warn(loaded.notes, self.name, loaded.symbols.kernels, lines)
         dynamic, _shared = _dynamic_shared(shared_bytes)
         ranges = separate(merged(packed.pointers), packed.slots) if check else []
         buffers = [*loaded.buffers, *map(_described, ranges)] if check else []

@@ -108,21 +108,39 @@ def _identity() -> str:
 
 def run(arguments: Sequence[str], text: str | None = None) -> str:
     """What the compiler prints, with `text` as its input; CompileError with its log."""
+    return _completed(arguments, text).stdout
+
+
+def _completed(arguments: Sequence[str], text: str | None) -> subprocess.CompletedProcess[str]:
     done = subprocess.run([*compiler(), *arguments], input=text, capture_output=True, text=True)
     if done.returncode:
         raise CompileError(done.stderr.strip())
-    return done.stdout
+    return done
 
 
-def build(target: Path, arguments: Sequence[str], text: str | None = None) -> None:
-    """Compiles to a temporary file and moves it into place: others see all of it or nothing."""
+def build(target: Path, arguments: Sequence[str], text: str | None = None) -> str:
+    """Compiles to a temporary file and moves it into place: others see all of it or nothing.
+
+    What the compiler says though it succeeds, its warnings, is returned.
+    """
     temporary = target.with_name(f"{target.name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
     try:
-        run([*arguments, "-o", str(temporary)], text)
+        log = _completed([*arguments, "-o", str(temporary)], text).stderr
         os.replace(temporary, target)
     finally:
         temporary.unlink(missing_ok=True)
     trim(target.parent)
+    return log
+
+
+@cache
+def takes(flag: str) -> bool:
+    """True when this version of the compiler knows a flag."""
+    try:
+        run([flag, "-x", "c++", "-E", "-"], "")
+    except CompileError:
+        return False
+    return True
 
 
 @cache
