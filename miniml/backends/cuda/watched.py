@@ -16,28 +16,28 @@ class Watched(Kernel):
     first call of a program, and all of whose outputs must be written when it ends.
 
     What shares memory with an input stays as it is: the kernel may read it first. So do outputs in
-    parameters, which keep their values if the launch is refused.
+    parameters, which keep their values if the launch is refused. kernel: the one that runs.
     """
 
     def __init__(self, kernel: Kernel, device: Any):
-        self._kernel, self._device = kernel, device
+        self.kernel, self._device = kernel, device
 
     def prepare(self, node: KernelNode) -> None:
         super().prepare(node)
-        self._kernel.prepare(node)
+        self.kernel.prepare(node)
 
     def workspace(self) -> tuple[ArraySpec, ...]:
-        return self._kernel.workspace()
+        return self.kernel.workspace()
 
     def launch(self, inputs: Any, workspace: Any, outputs: Any, stream: Any) -> None:
         if current().deferred or stream.is_capturing():  # nothing has run when `launch` returns
-            self._kernel.launch(inputs, workspace, outputs, stream)
+            self.kernel.launch(inputs, workspace, outputs, stream)
             return
         read = [_place(a) for a in inputs]
         for array in (*outputs, *workspace):
             if array.block in self._device.arenas and not _meets(_place(array), read):
                 forget(array.flat)
-        self._kernel.launch(inputs, workspace, outputs, stream)
+        self.kernel.launch(inputs, workspace, outputs, stream)
         counts = [-(-unwritten(a.flat) // a.dtype.itemsize) for a in outputs]
         if any(counts):
             found = zip(counts, outputs, strict=True)
@@ -47,10 +47,10 @@ class Watched(Kernel):
 
     def resize(self, node: KernelNode) -> None:
         super().prepare(node)
-        self._kernel.resize(node)
+        self.kernel.resize(node)
 
     def release(self) -> None:
-        self._kernel.release()
+        self.kernel.release()
 
 
 def _place(array: Any) -> tuple[int, int]:
