@@ -14,9 +14,9 @@
     include/       CUDA C for a C++ compiler; runtime/: fibers, barriers, warps, the checker
 
 Not modelled: the weak order of a GPU's memory beyond barriers and fences, shared memory used by
-blocks of one cluster, inline PTX, textures, cooperative groups, bank conflicts, registers, time.
+blocks of one cluster, inline PTX, textures, bank conflicts, registers, time.
 Numbers differ from a GPU's in the last places: no fused multiply-add unless written, denormals
 kept, libm's functions. Blocks run one after the other, so a block that waits for a later one waits
-for ever: a fault in check mode, where the wait reads memory. `static` variables in device functions
+for ever: a fault when its time is over. `static` variables in device functions
 are taken for __shared__ ones, and unsigned integers wrap unseen.
 """
