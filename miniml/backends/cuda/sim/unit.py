@@ -19,7 +19,7 @@ _GCC_CHECKS = (
     "-Wmaybe-uninitialized", "-fsanitize=bounds-strict",  # of arrays at the end of a structure too
 )  # fmt: skip
 _CLANG_CHECKS = (
-    "-fsanitize=thread", "-fsanitize=bounds", "-Wconditional-uninitialized",
+    "-fsanitize=thread", "-fsanitize=bounds", "-Wsometimes-uninitialized",
     "-mllvm", "-tsan-distinguish-volatile=1",
     "-mllvm", "-tsan-instrument-func-entry-exit=0",
     "-mllvm", "-tsan-instrument-read-before-write=1",

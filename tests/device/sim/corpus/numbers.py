@@ -29,7 +29,7 @@ CASES = (
          lambda: (i(*range(64)), e(64, n32))),
     Case("deep_recursion", "stack-overflow", """
 __device__ __noinline__ int descend(int n) { //!
-  volatile int own[64];
+  volatile int own[64]; //!
   own[n & 63] = n; //!
   return n <= 0 ? 0 : descend(n - 1) + own[n & 63]; //!
 }

@@ -32,7 +32,8 @@ static Fault* new_fault(Kind kind, const void* pc, const char* file, int line) {
 static void find_callers(Fault* f, const void* pc) {
   void** frame = (void**)__builtin_frame_address(0);
   int found = -1;  // -1: the function of `pc` is still to come
-  while (found < 2 && current && on_stack(*current, frame) && on_stack(*current, frame + 1)) {
+  while (found < 2 && current && readable_on_stack(*current, frame) &&
+         readable_on_stack(*current, frame + 1)) {
     if (found >= 0) f->callers[found++] = (uint64_t)frame[1];
     else if (frame[1] == pc) found = 0;
     if ((void**)frame[0] <= frame) return;

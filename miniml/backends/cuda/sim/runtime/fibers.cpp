@@ -140,6 +140,11 @@ bool on_stack(const Fiber& fiber, const void* address) {
   return (size_t)((const char*)address - fiber.stack) < stack_bytes;
 }
 
+bool readable_on_stack(const Fiber& fiber, const void* address) {
+  const char* p = (const char*)address;
+  return fiber.stack && p >= fiber.stack + guard_bytes && p + 8 <= fiber.stack + stack_bytes;
+}
+
 bool in_stacks(const void* address) {
   return stacks && (size_t)((const char*)address - stacks) < max_threads * stack_bytes;
 }

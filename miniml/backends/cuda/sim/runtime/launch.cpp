@@ -52,6 +52,7 @@ void on_signal(int number, siginfo_t* info, void* context) {
   else
     fault(illegal_access, pc, nullptr,
           "access of the address %p, which is no memory of the kernel's", info->si_addr);
+  called_from(caller_in_code(context));
   leave_by_jump();
 }
 

@@ -71,6 +71,7 @@ extern bool aborted;
 
 bool prepare_stacks();  // false when there is no memory for them
 bool on_stack(const Fiber& fiber, const void* address);
+bool readable_on_stack(const Fiber& fiber, const void* address);  // 8 bytes outside of the guard
 bool in_stacks(const void* address);
 void start_threads(Index extent);
 // Runs every thread of a block to its end; false when all that are left wait for each other.
@@ -104,6 +105,8 @@ void start_watching(const Options& options);
 void stop_watching();
 [[noreturn]] void stop_here(const void* pc);  // for must_stop, from inside a kernel
 [[noreturn]] void stop_at(const char* file, int line);
+const void* caller_in_code(const void* context);  // null where there is none
+void called_from(const void* caller);             // notes it with the last fault
 [[noreturn]] void leave_by_jump();  // the same from a signal handler (launch.cpp)
 
 // ---- checker.cpp

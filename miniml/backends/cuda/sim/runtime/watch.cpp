@@ -44,13 +44,13 @@ void ring_every(long nanoseconds) {
 bool in_code(const void* pc) { return pc >= code_low && pc < code_high; }
 
 const void* word(const char* at) {  // of the stack, or null
-  return on_stack(*current, at) && on_stack(*current, at + 7) ? *(const void* const*)at : nullptr;
+  return readable_on_stack(*current, at) ? *(const void* const*)at : nullptr;
 }
 
 void report_hang(const void* pc, const void* caller) {
   if (must_stop != hung) return;
   fault(hang, pc, nullptr, "the launch has not ended in %g seconds", limit);
-  if (caller && fault_count) fault_list[fault_count - 1].callers[0] = (uint64_t)caller;
+  called_from(caller);
 }
 
 void on_tick(int, siginfo_t*, void* context) {
@@ -62,17 +62,11 @@ void on_tick(int, siginfo_t*, void* context) {
   const ucontext_t* c = (const ucontext_t*)context;
 #if defined(__x86_64__)
   const void* pc = (const void*)c->uc_mcontext.gregs[REG_RIP];
-  // The caller stands above the frame pointer, or on top while a function has not set it yet.
-  const void* callers[] = {word((const char*)c->uc_mcontext.gregs[REG_RBP] + 8),
-                           word((const char*)c->uc_mcontext.gregs[REG_RSP])};
 #else
   const void* pc = (const void*)c->uc_mcontext.pc;
-  const void* callers[] = {word((const char*)c->uc_mcontext.regs[29] + 8),
-                           (const void*)c->uc_mcontext.regs[30]};
 #endif
   if (!in_code(pc)) return ring_every(soon);
-  // A function of the simulator's own headers has no line of the user's: its caller has.
-  report_hang((const char*)pc + 1, callers[!in_code(callers[0])]);
+  report_hang((const char*)pc + 1, caller_in_code(context));
   leave_by_jump();
 }
 
@@ -96,6 +90,27 @@ void catch_interrupts() {
 }
 
 }  // namespace
+
+// The nearest call in the unit's code that led to where a signal came. A function of the
+// simulator's own has no line of the user's: its caller has.
+const void* caller_in_code(const void* context) {
+  const ucontext_t* c = (const ucontext_t*)context;
+#if defined(__x86_64__)
+  // On top of the stack while a function has not set its frame pointer yet.
+  const void* top = word((const char*)c->uc_mcontext.gregs[REG_RSP]);
+  const char* frame = (const char*)c->uc_mcontext.gregs[REG_RBP];
+#else
+  const void* top = (const void*)c->uc_mcontext.regs[30];
+  const char* frame = (const char*)c->uc_mcontext.regs[29];
+#endif
+  for (int i = 0; i < 4 && frame; ++i, frame = (const char*)word(frame))
+    if (in_code(word(frame + 8))) return word(frame + 8);
+  return in_code(top) ? top : nullptr;
+}
+
+void called_from(const void* caller) {
+  if (caller && fault_count) fault_list[fault_count - 1].callers[0] = (uint64_t)caller;
+}
 
 void start_watching(const Options& options) {
   limit = options.seconds, started = thread_seconds();
