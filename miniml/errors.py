@@ -117,3 +117,7 @@ class KernelFaultError(MinimlError, RuntimeError):
     """A CUDA kernel did what it must not do; `faults` lists what the simulator found."""
 
     faults: tuple[object, ...] = ()
+
+
+class KernelWarning(UserWarning):
+    """Something in a CUDA kernel that is most likely wrong, though no launch has gone wrong."""

@@ -188,6 +188,11 @@ def is_whole(path: Path) -> bool:
     return True
 
 
+def content_of(path: Path) -> bytes:
+    """What was kept in a file that `find` gave, without the trailer."""
+    return path.read_bytes()[: -len(_MARK) - _DIGEST]
+
+
 def _opener(path: str, flags: int) -> int:
     """Follows no link, and does not wait for the writer of a pipe."""
     return os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW)

@@ -167,7 +167,7 @@ class TestReplay:
                 wanted = f(x).asnumpy()
             assert np.allclose(f(x).asnumpy(), wanted, rtol=1e-5)
         (loop,) = f.compiled(x).program.prepared.values()
-        assert loop.instance.body._idle[0].replay is not None
+        assert loop.instance.kernel.body._idle[0].replay is not None
 
     def test_threads_have_a_graph_each(self, graphs):
         f = ml.jit(lambda x: ops.exp(ops.tanh(x)) * 2)

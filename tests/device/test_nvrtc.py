@@ -116,6 +116,17 @@ def test_kernels_of_users_compile(program):
         assert not found, f"{name}: {found}"
 
 
+@pytest.mark.deep
+def test_the_idioms_of_the_simulator_are_those_of_cuda():
+    """The simulator's own headers offer what NVIDIA's do, those of CCCL as cupy brings them."""
+    cupy = pytest.importorskip("cupy", reason="no cupy on this machine")
+    cccl = Path(cupy.__file__).parent / "_core" / "include" / "cupy" / "_cccl"
+    folders = [f"-I{cccl / part}" for part in ("libcudacxx", "cub", "thrust")]
+    text = (ROOT / "tests" / "device" / "sim" / "kernels" / "idioms.cu").read_text("utf-8")
+    kernels = {k.kernel for k in compiled(text, ALWAYS, *folders).kernels}
+    assert kernels == set(re.findall(r"__global__ void (\w+)\(", text))
+
+
 # -- the gate itself --
 
 HEAD = 'extern "C" __global__ void '

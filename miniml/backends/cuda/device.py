@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from math import prod
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from .failures import no_memory, raise_as, said
 from .features import FEATURES
 from .move import move
 from .raw import Function, Raw
+from .watched import Watched
 
 Shape = tuple[int, ...]
 HostArray = np.ndarray[Any, Any]
@@ -41,6 +43,7 @@ class Cuda:
         self.compiler = Compiler(self, around)
         self.moves: dict[object, Any] = {}
         self.features: dict[str, bool] = {}
+        self.arenas: WeakSet[Any] = WeakSet()  # where memory is used again, for Watched
 
     def empty(self, shape: Shape, dtype: DType) -> DeviceArray:
         """An uninitialised contiguous array."""
@@ -48,7 +51,10 @@ class Cuda:
 
     def arena(self, nbytes: int) -> Any:
         """A block of bytes; memory of CUDA begins at multiples of 256."""
-        return self._block(nbytes)
+        block = self._block(nbytes)
+        if self.checks:
+            self.arenas.add(block)
+        return block
 
     def carve(self, arena: Any, offset: int, shape: Shape, dtype: DType) -> DeviceArray:
         """An array inside an arena."""
@@ -109,7 +115,12 @@ class Cuda:
         return made
 
     def kernel(self, entry: KernelEntry) -> Kernel:
-        """A kernel of the table, not prepared yet."""
+        """A kernel of the table, not prepared yet; in check mode it must fill its outputs."""
+        made = self.bare_kernel(entry)
+        return Watched(made, self) if self.checks else made
+
+    def bare_kernel(self, entry: KernelEntry) -> Kernel:
+        """The same as it stands in the table."""
         body = entry.body
         if isinstance(body, type) and issubclass(body, Kernel):
             return body()

@@ -17,20 +17,34 @@ from .sim.memory import Allocation
 Shape = int | Sequence[int]
 
 
-class ndarray:
-    """A C-contiguous array in the simulator's device memory."""
+class MemoryPointer:
+    """A place in the simulator's memory that an ndarray may be made of, as in cupy."""
 
-    __slots__ = ("_allocation", "_offset", "shape", "dtype")
+    def __init__(self, allocation: Allocation):
+        self._allocation = allocation
+        self.ptr = allocation.address
+
+
+class ndarray:
+    """A C-contiguous array in the simulator's device memory; memptr: in memory that is there."""
+
+    __slots__ = ("_allocation", "_offset", "shape", "dtype", "__weakref__")
 
     def __init__(
         self,
         shape: Shape,
         dtype: Any = np.float32,
+        memptr: MemoryPointer | None = None,
+        *,
         _allocation: Allocation | None = None,
         _offset: int = 0,
     ):
         self.shape = (shape,) if isinstance(shape, int) else tuple(int(n) for n in shape)
         self.dtype = np.dtype(dtype)
+        if memptr is not None:
+            _allocation = memptr._allocation
+            if self.nbytes > _allocation.nbytes:
+                raise ValueError(f"{self.nbytes} bytes do not fit {_allocation.nbytes} of memory")
         if _allocation is None:
             current_stream()._forbid("an allocation")
             _allocation = Allocation(self.nbytes)
@@ -147,7 +161,7 @@ class ndarray:
         raise TypeError("a device array does not become a NumPy array by itself; use .get()")
 
     def _as(self, shape: tuple[int, ...], dtype: Any, offset: int) -> ndarray:
-        return ndarray(shape, dtype, self._allocation, self._offset + offset)
+        return ndarray(shape, dtype, _allocation=self._allocation, _offset=self._offset + offset)
 
     def _bytes(self) -> Any:
         return self._allocation.bytes[self._offset : self._offset + self.nbytes]
@@ -162,7 +176,7 @@ class ndarray:
 def forget(array: ndarray) -> None:
     """Makes memory that is used again as good as new: poison that counts as uninitialised.
 
-    Not in cupy: for what owns an arena, in check mode.
+    Not in cupy: before each launch of a kernel that is watched (watched.py).
     """
     array._allocation.forget(array._offset, array.nbytes)
 

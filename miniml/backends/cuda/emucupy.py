@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from .emuarray import Address as Address
+from .emuarray import MemoryPointer as MemoryPointer
 from .emuarray import asarray as asarray
 from .emuarray import empty as empty
 from .emuarray import forget as forget
@@ -29,6 +30,11 @@ class RawModule:
     def get_function(self, name: str) -> RawKernel:
         """A kernel by its name."""
         return RawKernel(self._module.kernel(name))
+
+    def get_global(self, name: str) -> MemoryPointer:
+        """Where a variable or constant of the text stands; ndarray(shape, dtype, it) sets it."""
+        mode = current().mode
+        return MemoryPointer(memory.Borrowed(*self._module.loaded(mode).place_of(name)))
 
 
 class RawKernel:

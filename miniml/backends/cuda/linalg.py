@@ -76,7 +76,7 @@ def planned(product: Product, dtype: DType, device: Any) -> Tiles | CuBLAS | Non
     found = best(filed, (dtype, dtype), None, (), device.has)
     if found is None:
         return None
-    made: Tiles | CuBLAS = device.kernel(found[0])
+    made: Tiles | CuBLAS = device.bare_kernel(found[0])
     return made if made.plan(product, dtype, device) else None
 
 

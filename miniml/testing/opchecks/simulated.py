@@ -88,7 +88,7 @@ def _launched(device: Any, entry: KernelEntry, call: Call, given: tuple[Any, ...
     ins, filled = (
         tuple(ArraySpec(a.shape, a.dtype) for a in group) for group in (call.arrays, call.inferred)
     )
-    kernel = device.kernel(entry)
+    kernel = device.bare_kernel(entry)
     kernel.prepare(KernelNode(call.primitive.name, ins, filled, call.attrs, device))
     try:
         scratch, outs = (

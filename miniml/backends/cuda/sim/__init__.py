@@ -2,6 +2,8 @@
 
     module.py      Module(code, options).kernel(name).launch(grid, block, args)
     unit.py        from the text to a shared library in the cache folder
+    notes.py       what the compiler warns of: local variables that are read too early
+    dialect.py     what of CUDA C is not there, in sentences
     toolchain.py   the compiler, what it made
     symbols.py     where shared arrays and variables stand in that library
     arguments.py   what is passed, against the kernel's parameters
@@ -12,9 +14,9 @@
     include/       CUDA C for a C++ compiler; runtime/: fibers, barriers, warps, the checker
 
 Not modelled: the weak order of a GPU's memory beyond barriers and fences, shared memory used by
-blocks of one cluster, inline PTX, textures, cooperative groups, bank conflicts, registers, time.
+blocks of one cluster, inline PTX, textures, bank conflicts, registers, time.
 Numbers differ from a GPU's in the last places: no fused multiply-add unless written, denormals
 kept, libm's functions. Blocks run one after the other, so a block that waits for a later one waits
-for ever: a fault in check mode, where the wait reads memory. `static` variables in device functions
+for ever: a fault when its time is over. `static` variables in device functions
 are taken for __shared__ ones, and unsigned integers wrap unseen.
 """

@@ -19,10 +19,14 @@ KINDS = (
     "warp-mask", "overflow", "shift", "conversion", "division", "shared-limit", "illegal-access",
     "stack-overflow", "assert", "trap", "hang",
 )  # fmt: skip
-# Those that the Python side finds: "overrun", "leak".
+# Those that the Python side finds: "overrun", "unwritten", "leak".
 
 _Index = ctypes.c_uint * 3
 _LINE = re.compile(r'^\s*#\s*(?:line\s+)?(\d+)(?:\s+"([^"]*)")?')
+
+
+# Copies that a compiler writes for a structure, whose line is the structure's.
+_COPIES = re.compile(r"(C\d|aS)E(RK|O)S\d*_$")
 
 
 class RawFault(ctypes.Structure):
@@ -30,8 +34,8 @@ class RawFault(ctypes.Structure):
 
     _fields_ = (
         ("kind", ctypes.c_int), ("line", ctypes.c_int), ("block", _Index), ("thread", _Index),
-        ("pc", ctypes.c_uint64), ("other_pc", ctypes.c_uint64), ("file", ctypes.c_char * 120),
-        ("text", ctypes.c_char * 240),
+        ("pc", ctypes.c_uint64), ("other_pc", ctypes.c_uint64), ("callers", ctypes.c_uint64 * 2),
+        ("file", ctypes.c_char * 120), ("text", ctypes.c_char * 240),
     )  # fmt: skip
 
 
@@ -78,12 +82,15 @@ def explain(
     """Faults in words; `base` is where the library was loaded."""
     raws = list(raw)
     lines = source_lines(code)
-    addresses = tuple(a - base - 1 for r in raws for a in (r.pc, r.other_pc) if a)
+    all_pcs = [a for r in raws for a in (r.pc, r.other_pc, *r.callers)]
+    addresses = tuple(a - base - 1 for a in all_pcs if a > base)
     places = _places(str(library), addresses, frozenset(f for f, _ in lines)) if addresses else {}
     faults = []
     for r in raws:
-        file, line = places.get(r.pc - base - 1, ("", 0)) if r.pc else (r.file.decode(), r.line)
         other = places.get(r.other_pc - base - 1) if r.other_pc else None
+        # The innermost place in the user's text: `pc` may be in a function of our headers.
+        known = (places[a - base - 1] for a in (r.pc, *r.callers) if a - base - 1 in places)
+        file, line = next(known, ("", 0)) if r.pc else (r.file.decode(), r.line)
         faults.append(
             Fault(
                 KINDS[r.kind], kernel, r.text.decode(), tuple(r.block), tuple(r.thread),
@@ -112,20 +119,20 @@ def _places(
     library: str, addresses: tuple[int, ...], known: frozenset[str]
 ) -> dict[int, tuple[str, int]]:
     """Files and lines of addresses in a library: the innermost frames in the user's text."""
-    command = ["addr2line", "-a", "-i", "-e", library, *map(hex, addresses)]
+    command = ["addr2line", "-a", "-f", "-i", "-e", library, *map(hex, addresses)]
     try:
         said = subprocess.run(command, capture_output=True, text=True).stdout
     except FileNotFoundError:  # binutils comes with g++, but not with every clang
         return {}
     places: dict[int, tuple[str, int]] = {}
-    address = 0
     names = {Path(name).name: name for name in known}
-    for text in said.splitlines():
-        if text.startswith("0x") and ":" not in text:
-            address = int(text, 16)
-            continue
-        path, _, line = text.partition(" (")[0].rpartition(":")
-        name = path if path in known else names.get(Path(path).name)
-        if name is not None and address not in places and line.isdigit():
-            places[address] = (name, int(line))
+    for block in re.split(r"^(?=0x)", said, flags=re.MULTILINE)[1:]:
+        first, *frames = block.splitlines()  # then, innermost first, a function and its place
+        for function, place in zip(frames[::2], frames[1::2], strict=False):
+            path, _, line = place.partition(" (")[0].rpartition(":")
+            name = path if path in known else names.get(Path(path).name)
+            if name is not None and line.isdigit():
+                places[int(first, 16)] = (name, int(line))
+                if not _COPIES.search(function):
+                    break
     return places

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import sys
 import threading
 import weakref
@@ -108,6 +109,20 @@ class Allocation:
             if len(wrong):
                 zone[:] = _GUARD_BYTE  # reported once
                 return f"a write {wrong[0]} bytes {side} of an allocation of {self.nbytes} bytes"
+        return ""
+
+
+class Borrowed(Allocation):
+    """Memory that stands elsewhere in this process and is never freed: a variable of a unit."""
+
+    __slots__ = ()
+
+    def __init__(self, address: int, nbytes: int):
+        self.nbytes, self.address, self.initialised, self._start = nbytes, address, None, 0
+        self._raw = np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address))
+
+    def overrun(self) -> str:
+        """Nothing: there are no guard zones around it."""
         return ""
 
 

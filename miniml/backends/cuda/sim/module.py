@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import ctypes
+import signal
 import threading
 from collections.abc import Sequence
 from functools import cache
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
 from ....errors import LaunchError
-from . import faults, symbols, unit
+from . import faults, notes, symbols, unit
 from .arguments import Packed, Parameter
 from .ranges import Range, merged, separate
 from .settings import SCHEDULES, Settings, current
@@ -25,6 +26,7 @@ MAX_GRID = (2**31 - 1, 65535, 65535)
 STATIC_SHARED = 48 * 1024
 DYNAMIC_SHARED = 227 * 1024  # of an H100, where the kernel asks for it
 _MAX_FAULTS = 8
+_INTERRUPTED = -2  # what sim_launch returns then
 
 # Launches share the fibers and the checker: one at a time in a process.
 _lock = threading.RLock()
@@ -46,7 +48,8 @@ class _Options(ctypes.Structure):
 
     _fields_ = (
         ("check", ctypes.c_int), ("schedule", ctypes.c_int), ("seed", ctypes.c_uint64),
-        ("seconds", ctypes.c_double),
+        ("seconds", ctypes.c_double), ("interruptible", ctypes.c_int), ("unused", ctypes.c_int),
+        ("code_low", ctypes.c_void_p), ("code_high", ctypes.c_void_p),
     )  # fmt: skip
 
 
@@ -66,19 +69,30 @@ class _Loaded:
         self.path = path
         self.library = load(path)
         self.symbols = symbols.read(path)
+        self.notes = notes.read(path)
         anchor = ctypes.addressof(ctypes.c_char.in_dll(self.library, "sim_anchor"))
         self.base = anchor - self.symbols.anchor
+        self.code = [self.base + at for at in self.symbols.code]
         self.buffers = [
             _Buffer(
                 self.base + v.address, v.nbytes, None,
-                f"{'shared array' if v.shared else 'variable'} {v.name}".encode(),
-                4, v.guard, v.shared,
+                f"{v.kind} {v.name}".encode(), 4, v.guard or v.constant, v.shared,
             )
             for v in self.symbols.variables
         ]  # fmt: skip
         for v in self.symbols.variables:
             if v.guard:  # __shared__ arrays have no initialisers: there is nothing to construct
                 ctypes.c_char.from_address(self.base + v.address).value = b"\1"
+
+    def place_of(self, name: str) -> tuple[int, int]:
+        """Address and bytes of a variable of the text."""
+        known = {v.name: v for v in self.symbols.variables if not (v.shared or v.guard)}
+        if name not in known:
+            raise LaunchError(
+                f"no variable or constant {name!r} in this CUDA source that a kernel uses; "
+                f"it has {', '.join(sorted(known)) or 'none'}"
+            )
+        return self.base + known[name].address, known[name].nbytes
 
 
 class Module:
@@ -179,13 +193,19 @@ class Kernel:
             entry = ctypes.cast(loaded.library[f"sim_enter_{self.name}"], ctypes.c_void_p)
             self._entries[now.mode] = entry
         check = now.mode == "check"
+        if loaded.notes:
+            lines = faults.source_lines(self.module.code)
+            notes.warn(loaded.notes, self.name, loaded.symbols.kernels, lines)
         dynamic, _shared = _dynamic_shared(shared_bytes)
         ranges = separate(merged(packed.pointers), packed.slots) if check else []
         buffers = [*loaded.buffers, *map(_described, ranges)] if check else []
         if check and shared_bytes:
             name = b"dynamic shared memory"
             buffers.append(_Buffer(dynamic, shared_bytes, None, name, 4, False, True))
-        options = _Options(check, SCHEDULES.index(now.schedule), now.seed, now.seconds)
+        options = _Options(
+            check, SCHEDULES.index(now.schedule), now.seed, now.seconds * (1 if check else 10),
+            _interruptible(), 0, *loaded.code,
+        )  # fmt: skip
         used = ctypes.c_uint64()
         count = _runtime().sim_launch(
             entry, packed.slots, _Index(*grid), _Index(*block), ctypes.c_void_p(dynamic),
@@ -194,22 +214,33 @@ class Kernel:
         )  # fmt: skip
         for moved in ranges:
             moved.give_back()
+        if count == _INTERRUPTED:
+            _raise_interrupt()
         if count < 0:
-            raise MemoryError("no memory for the stacks of the simulated threads")
+            raise MemoryError(
+                f"this machine has too little memory to simulate kernel {self.name}; smaller "
+                "arrays or mode 'fast' take less"
+            )
         listed = []
         if count:
             found = _found[:count]
             listed = faults.explain(found, self.name, self.module.code, loaded.path, loaded.base)
-        listed += self._aftermath(packed, check, used.value)
+        listed += self._aftermath(packed, check, used.value, shared_bytes)
         if listed:
             raise faults.error(listed)
 
-    def _aftermath(self, packed: Packed, check: bool, used: int) -> list[faults.Fault]:
+    def _aftermath(
+        self, packed: Packed, check: bool, used: int, dynamic: int
+    ) -> list[faults.Fault]:
         """What shows when the launch is over: overrun buffers, too much static shared memory."""
         found = []
-        if used > STATIC_SHARED:
-            told = f"{used} bytes of static shared memory; at most {STATIC_SHARED} are allowed"
-            found.append(faults.Fault("shared-limit", self.name, told))
+        limit = STATIC_SHARED if self.max_dynamic_shared <= STATIC_SHARED else DYNAMIC_SHARED
+        if used > STATIC_SHARED or used + dynamic > limit:
+            message = (
+                f"{used} bytes of static shared memory and {dynamic} of dynamic; "
+                f"at most {STATIC_SHARED} and {limit} in all are allowed"
+            )
+            found.append(faults.Fault("shared-limit", self.name, message))
         for i, pointer, parameter in packed.pointers:
             if not check and not parameter.pointee_const:
                 pointer.allocation.mark(pointer.offset, pointer.nbytes, True)
@@ -217,6 +248,19 @@ class Kernel:
             if overrun:
                 found.append(faults.Fault("overrun", self.name, f"argument {i}: {overrun}"))
         return found
+
+
+def _interruptible() -> bool:
+    """True where Ctrl-C is sure to raise an exception in this thread, so that a launch may end
+    in the middle for it."""
+    main = threading.current_thread() is threading.main_thread()
+    return main and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def _raise_interrupt() -> NoReturn:
+    """The KeyboardInterrupt that waits to be raised."""
+    ctypes.pythonapi.PyErr_CheckSignals()
+    raise KeyboardInterrupt
 
 
 def _dynamic_shared(nbytes: int) -> tuple[int, Any]:

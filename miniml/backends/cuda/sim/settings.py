@@ -19,7 +19,8 @@ class Settings:
     schedule: the order of blocks, and of the threads of a block.
     seed: of the "shuffled" schedule, which may also change threads at any checked access.
     deferred: launches wait in their stream until something synchronises with it, as on a GPU.
-    seconds: after which a launch in check mode counts as hung.
+    seconds: of the machine's work, after which a launch counts as hung; in fast mode ten times
+    as many.
     """
 
     mode: str = "check"
@@ -38,9 +39,12 @@ class Settings:
 
 
 def _initial() -> Settings:
-    """MINIML_SIM is a mode; MINIML_SIM_SCHEDULE a schedule, with a seed as in shuffled:3."""
+    """MINIML_SIM is a mode; MINIML_SIM_SCHEDULE a schedule, with a seed as in shuffled:3;
+    MINIML_SIM_SECONDS the time of a launch."""
     schedule, _, seed = os.environ.get("MINIML_SIM_SCHEDULE", "forward").partition(":")
-    return Settings(os.environ.get("MINIML_SIM", "check"), schedule, int(seed or 0))
+    seconds = float(os.environ.get("MINIML_SIM_SECONDS", "60"))
+    mode = os.environ.get("MINIML_SIM", "check")
+    return Settings(mode, schedule, int(seed or 0), seconds=seconds)
 
 
 _default = _initial()

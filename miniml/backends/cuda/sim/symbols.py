@@ -14,7 +14,7 @@ _SYMBOL = np.dtype(
      ("size", "<u8")]
 )  # fmt: skip
 _SECTION = struct.Struct("<IIQQQQIIQQ")
-_OBJECT, _SYMTAB, _WRITABLE = 1, 2, 1
+_OBJECT, _SYMTAB, _WRITABLE, _PROTECTED = 1, 2, 1, 3
 # A static local in the names of C++: _ZZ, the function, E, the variable's name with its length.
 _LOCAL = re.compile(r"_ZZ.*E(\d+)(\w+?)(?:_\d+|__\d+_)?$")
 
@@ -23,22 +23,33 @@ _LOCAL = re.compile(r"_ZZ.*E(\d+)(\w+?)(?:_\d+|__\d+_)?$")
 class Variable:
     """Memory of a unit: address in the file, bytes, the name in the source, __shared__ or not.
 
-    guard: it says whether a static local has been constructed. GCC looks at it before it uses an
-    array of a class, such as __half, that has nothing to construct.
+    constant: a kernel may only read it. guard: it says whether a static local has been constructed.
+    GCC looks at it before it uses an array of a class, such as __half, that has nothing to
+    construct.
     """
 
     address: int
     nbytes: int
     name: str
     shared: bool
+    constant: bool
     guard: bool
+
+    @property
+    def kind(self) -> str:
+        """What messages call it."""
+        return "shared array" if self.shared else "constant" if self.constant else "variable"
 
 
 @dataclass(frozen=True, slots=True)
 class Symbols:
-    """anchor: the address in the file of sim_anchor, from which the others are reached."""
+    """anchor: the address in the file of sim_anchor, from which the others are reached.
+
+    code: where the instructions of its functions begin and end.
+    """
 
     anchor: int
+    code: tuple[int, int]
     kernels: tuple[str, ...]
     variables: tuple[Variable, ...]
 
@@ -47,13 +58,14 @@ def read(path: Path) -> Symbols:
     """The symbols of a shared library (64-bit ELF, little-endian)."""
     data = path.read_bytes()
     (start,) = struct.unpack_from("<Q", data, 0x28)
-    size, count = struct.unpack_from("<HH", data, 0x3A)
+    size, count, names_at = struct.unpack_from("<HHH", data, 0x3A)
     sections = [_SECTION.unpack_from(data, start + i * size) for i in range(count)]
+    section_names = sections[names_at]
     table = next(s for s in sections if s[1] == _SYMTAB)
     names = sections[table[6]]
     symbols = np.frombuffer(data, _SYMBOL, table[5] // _SYMBOL.itemsize, table[4])
     anchor, kernels, variables = 0, [], []
-    for name_at, info, _, section, value, nbytes in symbols.tolist():
+    for name_at, info, other, section, value, nbytes in symbols.tolist():
         begin = names[4] + name_at
         name = data[begin : data.index(b"\0", begin)].decode()
         if name == "sim_anchor":
@@ -62,12 +74,14 @@ def read(path: Path) -> Symbols:
             kernels.append(name.removeprefix("sim_enter_"))
         elif info & 15 == _OBJECT and nbytes and 0 < section < count:
             if sections[section][2] & _WRITABLE and not name.startswith(("_DYNAMIC", "__")):
-                variables.append(_variable(name, value, nbytes))
-    return Symbols(anchor, tuple(sorted(kernels)), tuple(variables))
+                variables.append(_variable(name, value, nbytes, other & 3 == _PROTECTED))
+    text = next(s for s in sections if data.startswith(b".text\0", section_names[4] + s[0]))
+    code = text[3], text[3] + text[5]
+    return Symbols(anchor, code, tuple(sorted(kernels)), tuple(variables))
 
 
-def _variable(symbol: str, address: int, nbytes: int) -> Variable:
+def _variable(symbol: str, address: int, nbytes: int, constant: bool) -> Variable:
     shared = symbol.startswith("_ZZ")
     found = _LOCAL.match(symbol) if shared else None
     name = found.group(2)[: int(found.group(1))] if found else symbol
-    return Variable(address, nbytes, name, shared, symbol.startswith("_ZGV"))
+    return Variable(address, nbytes, name, shared, constant, symbol.startswith("_ZGV"))

@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 
 from ....errors import CompileError, DeviceError
-from ...cache import Cache
+from ...cache import Cache, content_of
 
 HERE = Path(__file__).parent
 INCLUDE = HERE / "include"
@@ -26,6 +26,7 @@ _RUNTIME = HERE / "runtime"
 CACHE = Cache("cuda-sim", 256 << 20)  # bytes: some thousand units
 SECONDS = 300.0  # after which a compiler counts as hung; a large unit takes ten
 _LOG = 20_000  # characters of a compiler's log in an error
+_SIZE = 8  # bytes of the size of a log in a file
 _OTHER = "set CXX to another, or reinstall it: apt install --reinstall g++"
 # How the drivers of g++ and clang++ say that a signal ended the compiler below them.
 _KILLED = re.compile(r"signal terminated program|Killed signal|unable to execute command: \w+")
@@ -79,7 +80,7 @@ def identity() -> str:
 @cache
 def _own_text() -> str:
     """What a compiled file depends on besides its source and the compiler: our own C++ text."""
-    own = sorted([*INCLUDE.glob("*.h"), *_RUNTIME.glob("*")])
+    own = sorted([*INCLUDE.rglob("*"), *_RUNTIME.glob("*")])
     texts = "".join(f"{p.name}\n{p.read_text()}" for p in own if p.is_file())
     return f"{platform.machine()}\n{texts}"
 
@@ -94,12 +95,17 @@ def file_name(kind: str, *parts: str) -> str:
     return f"{kind}-{_hash(_own_text(), *parts)}-{identity()}.so"
 
 
-def run(arguments: Sequence[str], text: str = "", scratch: Path | None = None) -> str:
-    """What the compiler prints, with `text` as its input and `scratch` for its temporary files.
+def run(arguments: Sequence[str], text: str = "") -> str:
+    """What the compiler prints, with `text` as its input.
 
     CompileError with its log where it refuses the text; DeviceError where it fails itself;
     OSError where the disk is full.
     """
+    return _run(arguments, text)[0]
+
+
+def _run(arguments: Sequence[str], text: str = "", scratch: Path | None = None) -> tuple[str, str]:
+    """What the compiler prints, and its log; `scratch` is for its temporary files."""
     command = [*compiler(), *arguments]
     environment = os.environ | {"LC_ALL": "C.UTF-8"}
     if scratch is not None:
@@ -113,7 +119,7 @@ def run(arguments: Sequence[str], text: str = "", scratch: Path | None = None) -
     output, log = _communicate(process, text)
     if process.returncode:
         raise _error(process.returncode, log)
-    return output
+    return output, log
 
 
 def _communicate(process: subprocess.Popen[bytes], text: str) -> tuple[str, str]:
@@ -154,17 +160,35 @@ def _failed(what: str, advice: str = _OTHER) -> DeviceError:
 
 
 def build(name: str, arguments: Sequence[str], text: str = "") -> Path:
-    """Compiles to a file of the cache."""
+    """Compiles to a file of the cache; behind the library stands the log, see `log_of`."""
 
     def compiled(scratch: Path) -> bytes:
         output = scratch / "unit.so"
-        run([*arguments, "-o", str(output)], text, scratch)
+        _, log = _run([*arguments, "-o", str(output)], text, scratch)
         content = output.read_bytes() if output.is_file() else b""
         if not content.startswith(b"\x7fELF"):
             raise _failed(f"reported success and wrote no library but {len(content)} bytes")
-        return content
+        kept = log.encode()
+        return content + kept + len(kept).to_bytes(_SIZE, "little")
 
     return CACHE.make(name, compiled)
+
+
+def log_of(path: Path) -> str:
+    """What the compiler had to say of a file that it made: warnings."""
+    content = content_of(path)
+    end = len(content) - _SIZE
+    return content[end - int.from_bytes(content[end:], "little") : end].decode()
+
+
+@cache
+def takes(flag: str) -> bool:
+    """True when this version of the compiler knows a flag."""
+    try:
+        run([flag, "-x", "c++", "-E", "-"], "")
+    except CompileError:
+        return False
+    return True
 
 
 _RUNTIME_FLAGS = (

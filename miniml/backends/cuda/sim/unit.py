@@ -7,36 +7,41 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ....errors import CompileError
-from . import toolchain
+from . import dialect, toolchain
 
 NAME = "kernel.cu"  # what the user's text is called in messages, unless it has #line directives
 
 _GCC_CHECKS = (
     "-fsanitize=thread", "--param=tsan-distinguish-volatile=1",
     "--param=tsan-instrument-func-entry-exit=0", "-fno-var-tracking",
+    # A structure passed by value is copied where it can be seen, not by the call itself.
+    "-fno-elide-constructors",
+    "-Wmaybe-uninitialized", "-fsanitize=bounds-strict",  # of arrays at the end of a structure too
 )  # fmt: skip
 _CLANG_CHECKS = (
-    "-fsanitize=thread", "-mllvm", "-tsan-distinguish-volatile=1",
+    "-fsanitize=thread", "-fsanitize=bounds", "-Wsometimes-uninitialized",
+    "-mllvm", "-tsan-distinguish-volatile=1",
     "-mllvm", "-tsan-instrument-func-entry-exit=0",
     "-mllvm", "-tsan-instrument-read-before-write=1",
     "-Wl,--wrap=memcpy,--wrap=memmove,--wrap=memset",
 )  # fmt: skip
 _UNDEFINED = (
-    "-fsanitize=bounds,shift,signed-integer-overflow,alignment,float-cast-overflow,"
-    "integer-divide-by-zero"
+    "-fsanitize=shift,signed-integer-overflow,alignment,float-cast-overflow,integer-divide-by-zero"
 )
 # -Og: accesses stay on their lines, no call is the last jump of a function, and compiling takes a
 # third of the time that -O1 takes, provided that nothing is inlined by force (cuda_sim.h).
 # DWARF 4: in version 5 the first #line directive does not name the file.
 _FLAGS = {
-    "fast": ("-O2", "-g1", "-gdwarf-4", "-fwrapv"),
-    "check": ("-Og", "-g1", "-gdwarf-4", "-DSIM_CHECK", _UNDEFINED),
+    "fast": ("-O2", "-g1", "-gdwarf-4", "-fwrapv", "-w"),
+    "check": ("-Og", "-g1", "-gdwarf-4", "-DSIM_CHECK", _UNDEFINED, "-Wuninitialized"),
 }
+# Local variables that are read too early hold the same bytes each time, where the compiler can.
+_REPEATABLE = "-ftrivial-auto-var-init=pattern"
 # Nothing of the host is included: NVRTC has no host headers either.
 _COMMON = (
     "-std=c++17", "-x", "c++", "-nostdinc", "-nostdinc++", "-fPIC", "-fvisibility=hidden",
     "-fno-strict-aliasing", "-fno-threadsafe-statics", "-fno-exceptions", "-fno-rtti",
-    "-ffp-contract=off", "-fno-omit-frame-pointer", "-w",
+    "-ffp-contract=off", "-fno-omit-frame-pointer",
 )  # fmt: skip
 
 # The keywords of CUDA stay as they are while names are looked for.
@@ -87,21 +92,23 @@ def build(code: str, options: Sequence[str], mode: str) -> Path:
         return kept
     if mode == "check":
         flags += _CLANG_CHECKS if toolchain.is_clang() else _GCC_CHECKS
+        flags += [_REPEATABLE] if toolchain.takes(_REPEATABLE) else []
     return _compile(name, code, passed, flags)
 
 
 def _compile(name: str, code: str, passed: list[str], flags: list[str]) -> Path:
-    text = _DYNAMIC_SHARED.sub(_in_one_line, code)
-    exports = "".join(f"SIM_KERNEL({name}, {bound})\n" for name, bound in kernels(code, passed))
-    unit = f'#line 1 "{NAME}"\n{text}\n#line 1 "entries"\n{exports}'
+    text = _DYNAMIC_SHARED.sub(_in_one_line, dialect.plain(code))
     include = [f"-I{toolchain.INCLUDE}", "-include", "cuda_sim.h"]
     library = toolchain.runtime_library()
     # Without -nostdlib the sanitizers' own libraries would be linked; ours takes their place.
     link = ["-shared", "-nostdlib", "-x", "none", str(library), "-Wl,-rpath,$ORIGIN"]
     try:
+        exports = "".join(f"SIM_KERNEL({k}, {bound})\n" for k, bound in kernels(code, passed))
+        unit = f'#line 1 "{NAME}"\n{text}\n#line 1 "entries"\n{exports}'
         return toolchain.build(name, [*flags, *passed, *include, "-", *link], unit)
     except CompileError as error:
-        raise CompileError(f"the CUDA source does not compile:\n{error}") from None
+        reasons = "".join(f" {reason};" for reason in dialect.absent(code, str(error)))
+        raise CompileError(f"the CUDA source does not compile:{reasons}\n{error}") from None
 
 
 def _in_one_line(found: re.Match[str]) -> str:

@@ -27,6 +27,11 @@ CASES = (
   }
   y[threadIdx.x] = 1;
 }""", ("threadIdx.x < 64", "threadIdx.x < 32"), lambda: (e(64),)),
+    Case("two_barriers_on_one_line", "divergent-barrier", """
+@(float* y) {
+  if (threadIdx.x < 64) __syncthreads(); else __syncthreads(); //!
+  y[threadIdx.x] = 1;
+}""", ("threadIdx.x < 64", "threadIdx.x < 32"), lambda: (e(64),)),
     Case("barriers_by_count", "divergent-barrier", """
 @(const int* n, float* y) {
   for (int k = 0; k < n[0]; ++k)

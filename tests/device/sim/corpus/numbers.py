@@ -28,8 +28,8 @@ CASES = (
 }""", ("x[threadIdx.x] ? 100 / x[threadIdx.x] : 0", "100 / x[threadIdx.x]"),
          lambda: (i(*range(64)), e(64, n32))),
     Case("deep_recursion", "stack-overflow", """
-__device__ __noinline__ int descend(int n) {
-  volatile int own[64];
+__device__ __noinline__ int descend(int n) { //!
+  volatile int own[64]; //!
   own[n & 63] = n; //!
   return n <= 0 ? 0 : descend(n - 1) + own[n & 63]; //!
 }
@@ -53,6 +53,27 @@ __device__ __noinline__ int descend(int n) {
   y[blockIdx.x] = 1;
 }""", ("ready[blockIdx.x] ==", "ready[1 - blockIdx.x] =="),
          lambda: (z(2, n32), e(2)), grid=(2,), block=(1,)),
+    Case("computes_for_ever", "hang", """
+@(const float* x, float* y) {
+  float v = x[threadIdx.x];
+  while (v < 1e30f) //!
+    v = v * 1.5f + 0.001f; //!
+  y[threadIdx.x] = v;
+}""", ("1.5f", "0.999f"), lambda: (f(64), e(64))),
+    Case("spins_for_a_lock", "hang", """
+@(int* lock, float* y) {
+  while (atomicCAS(lock, 0, 1) != 0) {} //!
+  y[threadIdx.x] = 1;
+  atomicExch(lock, 0);
+}""", ("atomicExch(lock, 0);", ""), lambda: (i(0), e(64))),
+    Case("static_and_dynamic_shared", "shared-limit", """
+@(float* y) {
+  __shared__ float s[6000];
+  extern __shared__ float r[];
+  s[threadIdx.x] = r[threadIdx.x] = 1;
+  __syncthreads();
+  y[threadIdx.x] = s[63 - threadIdx.x] + r[63 - threadIdx.x];
+}""", ("", ""), lambda: (e(64),), shared_mem=24000, broken_shared_mem=32000),
     Case("much_shared_memory", "shared-limit", """
 @(float* y) {
   __shared__ float s[6000], r[6000];

@@ -67,6 +67,44 @@ CASES = (
   __syncwarp();
   s[t] = y[t]; //!
 }""", ("y[t] = s[t ^ 1]; //!\n  __syncwarp();", "y[t] = s[t ^ 1]; //!"), lambda: (f(64), e(64))),
+    Case("volatile_lanes", "race", """
+@(const float* x, float* y) {
+  __shared__ float s[64];
+  volatile float* v = s;
+  int t = threadIdx.x;
+  v[t] = x[t];
+  __syncthreads();
+  if (t < 32) {
+    float sum = v[t] + v[t + 32]; //!
+    __syncwarp();
+    v[t] = sum; //!
+    __syncwarp();
+    sum += v[t ^ 16]; //!
+    y[t] = sum;
+  }
+}""", ("v[t] = sum; //!\n    __syncwarp();", "v[t] = sum; //!"), lambda: (f(64), e(32))),
+    Case("read_by_two_warps", "race", """
+@(const float* x, float* y) {
+  __shared__ float s[64];
+  int t = threadIdx.x;
+  s[t] = x[t];
+  __syncthreads();
+  y[t] = s[0]; //!
+  __syncwarp();
+  __syncthreads();
+  if (t == 34) s[0] = 0; //!
+}""", ("__syncwarp();\n  __syncthreads();", "__syncwarp();"), lambda: (f(64), e(64))),
+    Case("read_by_two_warps_first_writes", "race", """
+@(const float* x, float* y) {
+  __shared__ float s[64];
+  int t = threadIdx.x;
+  s[t] = x[t];
+  __syncthreads();
+  y[t] = s[0]; //!
+  __syncwarp();
+  __syncthreads();
+  if (t == 2) s[0] = 0; //!
+}""", ("__syncwarp();\n  __syncthreads();", "__syncwarp();"), lambda: (f(64), e(64))),
     Case("half_warps_in_step", "race", """
 @(const float* x, float* y) {
   __shared__ float s[32];

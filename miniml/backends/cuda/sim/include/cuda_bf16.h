@@ -28,6 +28,8 @@ struct __attribute__((aligned(2))) __nv_bfloat16 {
 typedef __nv_bfloat16 nv_bfloat16;
 struct __attribute__((aligned(4))) __nv_bfloat162 {
   __nv_bfloat16 x, y;
+  __nv_bfloat162() = default;
+  __nv_bfloat162(__nv_bfloat16 x, __nv_bfloat16 y) : x(x), y(y) {}
 };
 typedef __nv_bfloat162 nv_bfloat162;
 
@@ -43,5 +45,16 @@ SIM_INLINE __nv_bfloat162 __halves2bfloat162(__nv_bfloat16 x, __nv_bfloat16 y) {
 SIM_INLINE __nv_bfloat162 __floats2bfloat162_rn(float x, float y) {
   return {__nv_bfloat16(x), __nv_bfloat16(y)};
 }
+SIM_INLINE __nv_bfloat162 __float2bfloat162_rn(float x) {
+  return {__nv_bfloat16(x), __nv_bfloat16(x)};
+}
+SIM_INLINE __nv_bfloat162 __float22bfloat162_rn(float2 x) {
+  return {__nv_bfloat16(x.x), __nv_bfloat16(x.y)};
+}
+SIM_INLINE __nv_bfloat162 __bfloat162bfloat162(__nv_bfloat16 x) { return {x, x}; }
+SIM_INLINE __nv_bfloat16 __low2bfloat16(__nv_bfloat162 h) { return h.x; }
+SIM_INLINE __nv_bfloat16 __high2bfloat16(__nv_bfloat162 h) { return h.y; }
+SIM_INLINE float __low2float(__nv_bfloat162 h) { return h.x; }
+SIM_INLINE float __high2float(__nv_bfloat162 h) { return h.y; }
 SIM_INLINE float2 __bfloat1622float2(__nv_bfloat162 x) { return {(float)x.x, (float)x.y}; }
 SIM_HALF_ARITHMETIC(__nv_bfloat16, __nv_bfloat162)

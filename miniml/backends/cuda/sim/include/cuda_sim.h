@@ -26,7 +26,9 @@
 #define __grid_constant__
 #define __restrict__ __restrict
 #define __align__(n) __attribute__((aligned(n)))
-#define __constant__ static const
+// The loader knows these by their visibility: the host may set them, a kernel may not.
+#define __constant__ __attribute__((visibility("protected")))
+#define __builtin_assume(condition) ((void)0)
 // The loader knows these again by their symbols: static locals that are not constant. In check mode
 // no two of them touch: an array of at most 48 KiB leaves a gap before the next multiple of 64 KiB.
 #ifdef SIM_CHECK
@@ -47,10 +49,34 @@ typedef unsigned long ulong;
 #define SIM_INLINE static inline __attribute__((unused))
 // Code that touches a kernel's memory for it: what is wrong there is on the kernel's line.
 #define SIM_ALWAYS_INLINE static inline __attribute__((always_inline))
+#define SIM_MEMBER __attribute__((always_inline)) inline
 // Where a kernel calls one of the functions that report a place.
 #define SIM_WHERE const char* file = __builtin_FILE(), int line = __builtin_LINE()
 #define SIM_HERE file, line
+// And the column, which tells two calls on one line apart.
+#ifdef __clang__
+#define SIM_COLUMN int column = __builtin_COLUMN()
+#define SIM_ITS_COLUMN column
+#else
+namespace std {
+struct source_location {
+  struct __impl {
+    const char *_M_file_name, *_M_function_name;
+    unsigned _M_line, _M_column;
+  };
+};
+}  // namespace std
+#define SIM_COLUMN const void* place = __builtin_source_location()
+#define SIM_ITS_COLUMN sim_column(place)
+#endif
 
+#ifndef __clang__
+SIM_UNCHECKED SIM_INLINE int sim_column(const void* place) {
+  return (int)((const std::source_location::__impl*)place)->_M_column;
+}
+#endif
+
+#include "sim_std.h"
 #include "sim_vectors.h"
 
 struct dim3 {
@@ -73,6 +99,10 @@ int printf(const char*, ...);
 #define blockDim sim_block_extent
 #define gridDim sim_grid_extent
 #define warpSize 32
+SIM_INLINE unsigned sim_block_extent_count() { return blockDim.x * blockDim.y * blockDim.z; }
+SIM_INLINE unsigned sim_thread_rank() {
+  return (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x;
+}
 
 #define assert(condition) \
   ((condition) ? (void)0 : sim_trap(1, #condition, __builtin_FILE(), __builtin_LINE()))

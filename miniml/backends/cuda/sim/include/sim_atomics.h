@@ -36,6 +36,19 @@ SIM_ATOMIC(atomicExch, int, 0, value)
 SIM_ATOMIC(atomicExch, unsigned, 0, value)
 SIM_ATOMIC(atomicExch, unsigned long long, 0, value)
 SIM_ATOMIC(atomicExch, float, 0, value)
+// Each number is added by itself; the check sees all as one.
+#define SIM_ATOMIC_VECTOR(T, NEW)                                          \
+  SIM_ATOMIC_BODY T atomicAdd(T* address, T value) {                       \
+    sim_atomic(address, sizeof(T), 1, __builtin_return_address(0));        \
+    T old, sum;                                                            \
+    __builtin_memcpy(&old, address, sizeof old);                           \
+    sum = NEW;                                                             \
+    __builtin_memcpy(address, &sum, sizeof sum);                           \
+    return old;                                                            \
+  }
+SIM_ATOMIC_VECTOR(float2, make_float2(old.x + value.x, old.y + value.y))
+SIM_ATOMIC_VECTOR(float4, make_float4(old.x + value.x, old.y + value.y, old.z + value.z,
+                                      old.w + value.w))
 #define SIM_ATOMIC_INTEGER(T)                              \
   SIM_ATOMIC(atomicMax, T, 1, old > value ? old : value)   \
   SIM_ATOMIC(atomicMin, T, 1, old < value ? old : value)   \

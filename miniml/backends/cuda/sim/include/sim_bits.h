@@ -87,6 +87,44 @@ SIM_INLINE int __dp4a(int x, int y, int c) {
   return c;
 }
 
+// Bytes and halves of a word, each by itself. Comparisons give all ones or zero.
+#define SIM_SIMD(NAME, LANES, T, RESULT)                                     \
+  SIM_UNCHECKED SIM_INLINE unsigned NAME(unsigned a, unsigned b) {           \
+    unsigned r = 0;                                                          \
+    for (int i = 0; i < LANES; ++i) {                                        \
+      const int bits = 32 / LANES, shift = i * bits;                         \
+      const unsigned mask = (1u << bits) - 1;                                \
+      int x = (T)(a >> shift & mask), y = (T)(b >> shift & mask);            \
+      r |= ((unsigned)(RESULT) & mask) << shift;                             \
+    }                                                                        \
+    return r;                                                                \
+  }
+#define SIM_SIMDS(LANES, S, U)                                               \
+  SIM_SIMD(__vadd##LANES, LANES, U, x + y)                                   \
+  SIM_SIMD(__vsub##LANES, LANES, U, x - y)                                   \
+  SIM_SIMD(__vmaxu##LANES, LANES, U, x > y ? x : y)                          \
+  SIM_SIMD(__vminu##LANES, LANES, U, x < y ? x : y)                          \
+  SIM_SIMD(__vmaxs##LANES, LANES, S, x > y ? x : y)                          \
+  SIM_SIMD(__vmins##LANES, LANES, S, x < y ? x : y)                          \
+  SIM_SIMD(__vabsdiffu##LANES, LANES, U, x > y ? x - y : y - x)              \
+  SIM_SIMD(__vavgu##LANES, LANES, U, (x + y + 1) / 2)                        \
+  SIM_SIMD(__vhaddu##LANES, LANES, U, (x + y) / 2)                           \
+  SIM_SIMD(__vaddus##LANES, LANES, U, x + y > (U)-1 ? (U)-1 : x + y)         \
+  SIM_SIMD(__vsubus##LANES, LANES, U, x > y ? x - y : 0)                     \
+  SIM_SIMD(__vcmpeq##LANES, LANES, U, x == y ? -1 : 0)                       \
+  SIM_SIMD(__vcmpne##LANES, LANES, U, x != y ? -1 : 0)                       \
+  SIM_SIMD(__vcmpgtu##LANES, LANES, U, x > y ? -1 : 0)                       \
+  SIM_SIMD(__vcmpltu##LANES, LANES, U, x < y ? -1 : 0)                       \
+  SIM_SIMD(__vcmpgts##LANES, LANES, S, x > y ? -1 : 0)                       \
+  SIM_SIMD(__vcmplts##LANES, LANES, S, x < y ? -1 : 0)                       \
+  SIM_INLINE unsigned __vsadu##LANES(unsigned a, unsigned b) {               \
+    unsigned each = __vabsdiffu##LANES(a, b), sum = 0;                       \
+    for (int i = 0; i < LANES; ++i) sum += (U)(each >> (i * (32 / LANES)));  \
+    return sum;                                                              \
+  }
+SIM_SIMDS(4, signed char, unsigned char)
+SIM_SIMDS(2, short, unsigned short)
+
 // Their bytes are checked like any others, which a compiler's own call would not be.
 extern "C" {
 void* sim_memcpy(void* to, const void* from, size_t n);

@@ -33,10 +33,19 @@ template <int... I> struct sim_sequence {};
 template <int N, int... I> struct sim_count : sim_count<N - 1, N - 1, I...> {};
 template <int... I> struct sim_count<0, I...> { typedef sim_sequence<I...> type; };
 
+// An argument's value, from memory that is none of the kernel's.
+template <typename T> SIM_UNCHECKED static inline T sim_argument(const void* from) {
+  union U {
+    T value;
+    U() {}
+  } u;
+  __builtin_memcpy(&u, from, sizeof(T));
+  return u.value;
+}
 template <typename... A> struct sim_call {
   template <int... I>
   SIM_UNCHECKED static void spread(void (*kernel)(A...), void** arguments, sim_sequence<I...>) {
-    kernel(*(typename sim_unqualified<A>::type*)arguments[I]...);
+    kernel(sim_argument<typename sim_unqualified<A>::type>(arguments[I])...);
   }
 };
 template <typename... A>

@@ -75,6 +75,23 @@ SIM_INLINE double sinpi(double x) { return sin(sim_pi * fmod(x, 2.0)); }
 SIM_INLINE double cospi(double x) { return cos(sim_pi * fmod(x, 2.0)); }
 SIM_INLINE float sinpif(float x) { return (float)sinpi((double)x); }
 SIM_INLINE float cospif(float x) { return (float)cospi((double)x); }
+SIM_INLINE double rhypot(double x, double y) { return 1.0 / hypot(x, y); }
+SIM_INLINE float rhypotf(float x, float y) { return (float)rhypot((double)x, (double)y); }
+// The largest number goes out of the root, so that no square overflows.
+SIM_INLINE double norm4d(double x, double y, double z, double w) {
+  return hypot(hypot(x, y), hypot(z, w));
+}
+SIM_INLINE double norm3d(double x, double y, double z) { return hypot(hypot(x, y), z); }
+SIM_INLINE double rnorm3d(double x, double y, double z) { return 1.0 / norm3d(x, y, z); }
+SIM_INLINE double rnorm4d(double x, double y, double z, double w) {
+  return 1.0 / norm4d(x, y, z, w);
+}
+SIM_INLINE float norm3df(float x, float y, float z) { return (float)norm3d(x, y, z); }
+SIM_INLINE float norm4df(float x, float y, float z, float w) { return (float)norm4d(x, y, z, w); }
+SIM_INLINE float rnorm3df(float x, float y, float z) { return (float)rnorm3d(x, y, z); }
+SIM_INLINE float rnorm4df(float x, float y, float z, float w) {
+  return (float)rnorm4d(x, y, z, w);
+}
 SIM_INLINE double normcdf(double x) { return 0.5 * erfc(-x * sim_sqrt_half); }
 SIM_INLINE float normcdff(float x) { return (float)normcdf((double)x); }
 SIM_ALWAYS_INLINE void sincos(double x, double* s, double* c) { *s = sin(x), *c = cos(x); }
@@ -138,6 +155,7 @@ SIM_FAST1(__cosf, cosf) SIM_FAST1(__tanf, tanf) SIM_FAST1(__fsqrt_rn, sqrtf)
 SIM_FAST1(__frsqrt_rn, rsqrtf) SIM_FAST1(__tanhf, tanhf)
 SIM_ALWAYS_INLINE void __sincosf(float x, float* s, float* c) { sincosf(x, s, c); }
 SIM_INLINE float __powf(float x, float y) { return powf(x, y); }
+SIM_INLINE float fdividef(float x, float y) { return x / y; }
 SIM_INLINE float __fdividef(float x, float y) { return x / y; }
 SIM_INLINE float __frcp_rn(float x) { return 1.0f / x; }
 SIM_INLINE double __drcp_rn(double x) { return 1.0 / x; }

@@ -5,13 +5,13 @@
 enum sim_meeting {
   SIM_SYNCTHREADS, SIM_SYNCTHREADS_COUNT, SIM_SYNCTHREADS_AND, SIM_SYNCTHREADS_OR,
   SIM_SYNCWARP, SIM_BALLOT, SIM_ANY, SIM_ALL, SIM_SHFL, SIM_SHFL_UP, SIM_SHFL_DOWN, SIM_SHFL_XOR,
-  SIM_REDUCE, SIM_MATCH, SIM_MMA, SIM_LOAD_MATRIX, SIM_STORE_MATRIX
+  SIM_REDUCE, SIM_MATCH, SIM_ACTIVEMASK, SIM_MMA, SIM_LOAD_MATRIX, SIM_STORE_MATRIX
 };
 
 extern "C" {
-int sim_barrier(int kind, int predicate, const char* file, int line);
+int sim_barrier(int kind, int predicate, const char* file, int line, int column);
 void sim_syncwarp(unsigned mask, const char* file, int line);
-unsigned sim_activemask();
+unsigned sim_activemask(const char* file, int line);
 // The lanes of `mask` whose predicate holds.
 unsigned sim_vote(unsigned mask, int predicate, int kind, const char* file, int line);
 // out = the source lane's `in`, `size` bytes.
@@ -22,18 +22,16 @@ void sim_gather(unsigned mask, const void* in, void* out, size_t size, int kind,
                 int line);
 }
 
-SIM_INLINE void __syncthreads(SIM_WHERE) { sim_barrier(SIM_SYNCTHREADS, 0, SIM_HERE); }
-SIM_INLINE int __syncthreads_count(int p, SIM_WHERE) {
-  return sim_barrier(SIM_SYNCTHREADS_COUNT, p, SIM_HERE);
-}
-SIM_INLINE int __syncthreads_and(int p, SIM_WHERE) {
-  return sim_barrier(SIM_SYNCTHREADS_AND, p, SIM_HERE);
-}
-SIM_INLINE int __syncthreads_or(int p, SIM_WHERE) {
-  return sim_barrier(SIM_SYNCTHREADS_OR, p, SIM_HERE);
-}
+#define SIM_BARRIER(T, NAME, ARGUMENTS, KIND, PREDICATE)                \
+  SIM_UNCHECKED SIM_INLINE T NAME ARGUMENTS {                           \
+    return (T)sim_barrier(KIND, PREDICATE, SIM_HERE, SIM_ITS_COLUMN);   \
+  }
+SIM_BARRIER(void, __syncthreads, (SIM_WHERE, SIM_COLUMN), SIM_SYNCTHREADS, 0)
+SIM_BARRIER(int, __syncthreads_count, (int p, SIM_WHERE, SIM_COLUMN), SIM_SYNCTHREADS_COUNT, p)
+SIM_BARRIER(int, __syncthreads_and, (int p, SIM_WHERE, SIM_COLUMN), SIM_SYNCTHREADS_AND, p)
+SIM_BARRIER(int, __syncthreads_or, (int p, SIM_WHERE, SIM_COLUMN), SIM_SYNCTHREADS_OR, p)
 SIM_INLINE void __syncwarp(unsigned mask = 0xffffffffu, SIM_WHERE) { sim_syncwarp(mask, SIM_HERE); }
-SIM_INLINE unsigned __activemask() { return sim_activemask(); }
+SIM_INLINE unsigned __activemask(SIM_WHERE) { return sim_activemask(SIM_HERE); }
 SIM_INLINE unsigned __ballot_sync(unsigned mask, int p, SIM_WHERE) {
   return sim_vote(mask, p, SIM_BALLOT, SIM_HERE);
 }

@@ -5,3 +5,4 @@
 #include "hooks.cpp"
 #include "launch.cpp"
 #include "meetings.cpp"
+#include "watch.cpp"

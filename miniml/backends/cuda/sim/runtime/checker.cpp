@@ -3,13 +3,13 @@
 // Two accesses of one place, one of them a write, race unless something orders them: a barrier of
 // the block, a __syncwarp() in which both lanes met, or, between blocks, an atomic after a
 // __threadfence() that an atomic of the other block has read. For each place the last write and
-// two reads since are kept.
+// two reads since are kept: of two warps if several read it, so that whoever writes meets a read
+// of another warp, else of two lanes.
 #include "runtime.h"
 
 #include <link.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include <algorithm>
 #include <unordered_map>
@@ -21,20 +21,21 @@ extern "C" char* sim_dynamic_shared;
 
 namespace sim {
 
-bool checking;
+bool checking, out_of_memory;
 unsigned block_number;
 
 namespace {
 
 struct Access {
-  unsigned block, barrier;  // barrier: those passed before it
-  uint16_t thread, step;    // step: of its lane, see join_steps
-  uint32_t pc;              // as an offset in the module
+  unsigned block, barrier;          // barrier: those passed before it
+  unsigned thread : 10, step : 22;  // step: of its lane, see join_steps
+  uint32_t pc;                      // as an offset in the module
 };
 struct Cell {
   Access write, reads[2];
   unsigned owner;  // the block, plus one, that the contents of shared memory belong to
-  bool written, written_atomically, read[2];
+  bool written : 1, written_tolerantly : 1, written_atomically : 1;
+  bool read[2];
 };
 struct Region {
   Buffer buffer;
@@ -52,8 +53,6 @@ Region* recent[2];
 Range readable[max_ranges];  // threadIdx and its like, and the module's constants
 int readable_count;
 const char* module_low;
-double deadline;
-unsigned until_clock;
 
 // Blocks between which an atomic has carried an order: who published at an address, and for each
 // block the last block (plus one) that has seen it publish.
@@ -92,20 +91,23 @@ int find_module(dl_phdr_info* info, size_t, void* inside) {
   return 1;
 }
 
-double now() {
-  timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+// No memory for the checker's own notes: not the kernel's fault.
+void* notes(size_t count, size_t size) {
+  void* memory = calloc(count, size);
+  if (memory) return memory;
+  out_of_memory = true;
+  abandon();
 }
 
 bool is_write(Touch how) { return how != Touch::read && how != Touch::volatile_read; }
-bool is_atomic(Touch how) {
-  return how == Touch::atomic || how == Touch::atomic_write || how == Touch::volatile_write;
-}
-const char* verb(Touch how) {
-  return how == Touch::atomic || how == Touch::atomic_write ? "atomic"
-         : is_write(how)                                    ? "write"
-                                                            : "read";
+bool is_atomic(Touch how) { return how == Touch::atomic || how == Touch::atomic_write; }
+const char* verb(Touch how) { return is_atomic(how) ? "atomic" : is_write(how) ? "write" : "read"; }
+
+// Atomics do not race among themselves. Nor do volatile accesses of global memory, where blocks
+// wait for flags; in shared memory they order nothing between the lanes of a warp.
+bool tolerates(Touch how, bool is_shared) {
+  bool is_volatile = how == Touch::volatile_read || how == Touch::volatile_write;
+  return is_atomic(how) || (is_volatile && !is_shared);
 }
 
 bool ordered(const Access& before) {
@@ -127,24 +129,32 @@ void report_race(const Region& region, size_t offset, const char* now_does, cons
         thread / extent.x / extent.y);
 }
 
+bool of_one_warp(const Access& a, const Access& b) {
+  return a.block == b.block && a.thread / 32u == b.thread / 32u;
+}
+
 void keep_read(Cell& cell, const Access& me) {
-  bool replace = !cell.read[0] || ordered(cell.reads[0]);
-  int slot = replace ? 0 : 1;
+  int slot = 0;
+  for (; slot < 2; ++slot)
+    if (!cell.read[slot] || ordered(cell.reads[slot])) break;
+  if (slot == 2) {
+    if (!of_one_warp(cell.reads[0], cell.reads[1]) || of_one_warp(cell.reads[0], me)) return;
+    slot = 1;
+  }
   cell.reads[slot] = me, cell.read[slot] = true;
 }
 
 void check_races(const Region& region, Cell& cell, size_t offset, Touch how, const void* pc) {
-  Access me = {block_number, barrier_number, (uint16_t)current->number,
-               current->seen[current->lane], (uint32_t)((const char*)pc - module_low)};
-  // Atomics and volatile accesses do not race among themselves.
-  bool tolerant = is_atomic(how) || how == Touch::volatile_read;
-  if (cell.written && !(tolerant && cell.written_atomically) && !ordered(cell.write)) {
+  Access me = {block_number, barrier_number, current->number, current->seen[current->lane],
+               (uint32_t)((const char*)pc - module_low)};
+  bool tolerant = tolerates(how, region.buffer.is_shared);
+  if (cell.written && !(tolerant && cell.written_tolerantly) && !ordered(cell.write)) {
     report_race(region, offset, verb(how), cell.written_atomically ? "atomic" : "write", cell.write,
                 pc);
     cell.written = cell.read[0] = cell.read[1] = false;
   }
   if (!is_write(how)) {
-    if (how == Touch::read) keep_read(cell, me);
+    if (!tolerant) keep_read(cell, me);
     return;
   }
   for (int i = 0; i < 2; ++i) {
@@ -152,14 +162,15 @@ void check_races(const Region& region, Cell& cell, size_t offset, Touch how, con
     report_race(region, offset, verb(how), "read", cell.reads[i], pc);
     cell.read[0] = cell.read[1] = false;
   }
-  cell.write = me, cell.written = true, cell.written_atomically = is_atomic(how);
-  if (!is_atomic(how)) cell.read[0] = cell.read[1] = false;
+  cell.write = me, cell.written = true;
+  cell.written_tolerantly = tolerant, cell.written_atomically = is_atomic(how);
+  if (!tolerant) cell.read[0] = cell.read[1] = false;
 }
 
 // Cells half as large, where an access does not fill the present ones.
 void refine(Region& region) {
   size_t count = region.cell_count();
-  Cell* halves = (Cell*)calloc(2 * count, sizeof(Cell));
+  Cell* halves = (Cell*)notes(2 * count, sizeof(Cell));
   for (size_t i = 0; i < count; ++i) halves[2 * i] = halves[2 * i + 1] = region.cells[i];
   free(region.cells);
   region.cells = halves, --region.shift;
@@ -168,7 +179,7 @@ void refine(Region& region) {
 void poison(Region& region) { memset(region.buffer.start, 0xff, region.buffer.bytes); }
 
 void begin_using(Region& region) {
-  region.cells = (Cell*)calloc(region.cell_count(), sizeof(Cell));
+  region.cells = (Cell*)notes(region.cell_count(), sizeof(Cell));
   if (region.buffer.is_shared) poison(region);
 }
 
@@ -236,16 +247,9 @@ void check_stray(const char* p, size_t bytes, Touch how, const void* pc) {
   abandon();
 }
 
-void check_deadline(const void* pc) {
-  until_clock = 1 << 20;
-  if (now() < deadline) return;
-  fault(hang, pc, nullptr, "the launch has not ended in its time");
-  abandon();
-}
-
 }  // namespace
 
-void start_checking(const Buffer* buffers, int count, const void* module, double seconds) {
+void start_checking(const Buffer* buffers, int count, const void* module) {
   checking = true;
   regions.clear(), readable_count = 0, recent[0] = recent[1] = nullptr;
   for (int i = 0; i < count; ++i)
@@ -255,7 +259,6 @@ void start_checking(const Buffer* buffers, int count, const void* module, double
             [](const Region& a, const Region& b) { return a.buffer.start < b.buffer.start; });
   allow_reading_indices();
   dl_iterate_phdr(find_module, const_cast<void*>(module));
-  deadline = now() + seconds, until_clock = 1 << 20;
   published.clear(), seen_by.clear();
 }
 
@@ -279,11 +282,12 @@ uint64_t touched_shared_bytes() {
   return sum;
 }
 
-void touch(const void* address, size_t bytes, Touch how, const void* pc) {
+// aligned: the address must be a multiple of the size, as of numbers and CUDA's vectors.
+void touch(const void* address, size_t bytes, Touch how, const void* pc, bool aligned) {
   if (!checking || !current || !bytes) return;
   const char* p = (const char*)address;
   if (on_stack(*current, p)) return;
-  if (--until_clock == 0) check_deadline(pc);
+  if (must_stop) stop_here(pc);
   Region* region = find_region(p);
   if (!region) return check_stray(p, bytes, how, pc);
   size_t offset = (size_t)(p - region->buffer.start);
@@ -294,13 +298,13 @@ void touch(const void* address, size_t bytes, Touch how, const void* pc) {
           (unsigned long long)region->buffer.bytes);
     abandon();
   }
-  if ((bytes & (bytes - 1)) == 0 && bytes <= 16 && ((uintptr_t)p & (bytes - 1))) {
+  if (aligned && ((uintptr_t)p & (bytes - 1))) {
     fault(misaligned, pc, nullptr, "%s of %zu bytes at byte %zu of %s", verb(how), bytes, offset,
           region->buffer.name);
     abandon();
   }
   if (is_write(how) && region->buffer.is_const) {
-    fault(const_write, pc, nullptr, "%s of %s, which the kernel takes as const", verb(how),
+    fault(const_write, pc, nullptr, "%s of %s, which a kernel may only read", verb(how),
           region->buffer.name);
     abandon();
   }

@@ -20,11 +20,25 @@ static Fault* new_fault(Kind kind, const void* pc, const char* file, int line) {
   if (fault_count == fault_capacity) return nullptr;
   Fault& f = fault_list[fault_count++];
   f.kind = kind, f.line = line, f.pc = (uint64_t)pc, f.other_pc = 0;
+  f.callers[0] = f.callers[1] = 0;
   f.block = sim_block_index;
   f.thread = current ? current->thread : Index{0, 0, 0};
   strncpy(f.file, file ? file : "", sizeof f.file - 1);
   f.file[sizeof f.file - 1] = 0;
   return &f;
+}
+
+// Frame pointers lead from here through the runtime to the function of `pc`, and on.
+static void find_callers(Fault* f, const void* pc) {
+  void** frame = (void**)__builtin_frame_address(0);
+  int found = -1;  // -1: the function of `pc` is still to come
+  while (found < 2 && current && readable_on_stack(*current, frame) &&
+         readable_on_stack(*current, frame + 1)) {
+    if (found >= 0) f->callers[found++] = (uint64_t)frame[1];
+    else if (frame[1] == pc) found = 0;
+    if ((void**)frame[0] <= frame) return;
+    frame = (void**)frame[0];
+  }
 }
 
 void fault_at(Kind kind, const char* file, int line, const char* format, ...) {
@@ -40,6 +54,7 @@ void fault(Kind kind, const void* pc, const void* other_pc, const char* format, 
   Fault* f = new_fault(kind, pc, nullptr, 0);
   if (!f) return;
   f->other_pc = (uint64_t)other_pc;
+  find_callers(f, pc);
   va_list arguments;
   va_start(arguments, format);
   vsnprintf(f->text, sizeof f->text, format, arguments);

@@ -140,6 +140,11 @@ bool on_stack(const Fiber& fiber, const void* address) {
   return (size_t)((const char*)address - fiber.stack) < stack_bytes;
 }
 
+bool readable_on_stack(const Fiber& fiber, const void* address) {
+  const char* p = (const char*)address;
+  return fiber.stack && p >= fiber.stack + guard_bytes && p + 8 <= fiber.stack + stack_bytes;
+}
+
 bool in_stacks(const void* address) {
   return stacks && (size_t)((const char*)address - stacks) < max_threads * stack_bytes;
 }
@@ -244,9 +249,11 @@ bool run_block() {
     if (checking) memset(f.seen, 0, sizeof f.seen);
   }
   live_threads = thread_count;
-  position = thread_count, progress = true;  // the order begins anew, and is shuffled if need be
   start_meetings();
-  switch_from(&launcher, next_fiber());
+  do {  // the order begins anew, and is shuffled if need be
+    position = thread_count, progress = true;
+    switch_from(&launcher, next_fiber());
+  } while (live_threads && !aborted && release_active());
   current = nullptr;
   return aborted || live_threads == 0;
 }

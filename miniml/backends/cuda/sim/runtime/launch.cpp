@@ -52,8 +52,8 @@ void on_signal(int number, siginfo_t* info, void* context) {
   else
     fault(illegal_access, pc, nullptr,
           "access of the address %p, which is no memory of the kernel's", info->si_addr);
-  aborted = true;
-  siglongjmp(after_signal, 1);
+  called_from(caller_in_code(context));
+  leave_by_jump();
 }
 
 void catch_signals(stack_t* old_stack) {
@@ -100,11 +100,18 @@ void run_grid(Index grid) {
 }
 
 }  // namespace
+
+void leave_by_jump() {
+  aborted = true;
+  siglongjmp(after_signal, 1);
+}
+
 }  // namespace sim
 
 using namespace sim;
 
-// Runs a kernel; returns how many faults it wrote to `faults`, or -1 for want of memory.
+// Runs a kernel; returns how many faults it wrote to `faults`, -1 for want of memory, or
+// -2 when it was interrupted.
 // `shared` is dynamic shared memory; `buffers` say where the kernel may read and write, and are
 // looked at in check mode only.
 // *shared_bytes becomes the size of the static shared arrays that it used, in check mode.
@@ -113,7 +120,7 @@ SIM_API int sim_launch(void (*kernel)(void**), void** arguments, const unsigned*
                        const Options* options, Fault* faults, int capacity,
                        uint64_t* shared_bytes) {
   fault_list = faults, fault_count = 0, fault_capacity = capacity;
-  entry = kernel, entry_arguments = arguments, aborted = false;
+  entry = kernel, entry_arguments = arguments, aborted = out_of_memory = false;
   sim_grid_extent = {grid[0], grid[1], grid[2]};
   sim_block_extent = {block[0], block[1], block[2]};
   sim_dynamic_shared = shared;
@@ -121,15 +128,18 @@ SIM_API int sim_launch(void (*kernel)(void**), void** arguments, const unsigned*
   seed_random(options->seed);
   if (!prepare_stacks()) return -1;
   start_threads(sim_block_extent);
-  if (options->check) start_checking(buffers, buffer_count, (const void*)kernel, options->seconds);
+  if (options->check) start_checking(buffers, buffer_count, (const void*)kernel);
   stack_t old_stack;
   catch_signals(&old_stack);
+  start_watching(*options);
   if (sigsetjmp(after_signal, 0) == 0) run_grid(sim_grid_extent);
+  stop_watching();
   release_signals(&old_stack);
   forget_fibers();
   if (options->check) {
     *shared_bytes = touched_shared_bytes();
     stop_checking();
   }
-  return fault_count;
+  if (out_of_memory) return -1;
+  return must_stop == interrupted ? -2 : fault_count;
 }

@@ -12,12 +12,13 @@ namespace {
 // As in sim_warp.h.
 enum Meeting {
   syncthreads, syncthreads_count, syncthreads_and, syncthreads_or, syncwarp, ballot, any, all,
-  shfl, shfl_up, shfl_down, shfl_xor, reduce, match, mma, load_matrix, store_matrix
+  shfl, shfl_up, shfl_down, shfl_xor, reduce, match, activemask, mma, load_matrix, store_matrix
 };
 const char* const names[] = {
     "__syncthreads", "__syncthreads_count", "__syncthreads_and", "__syncthreads_or", "__syncwarp",
     "__ballot_sync", "__any_sync", "__all_sync", "__shfl_sync", "__shfl_up_sync",
-    "__shfl_down_sync", "__shfl_xor_sync", "__reduce_sync", "__match_sync", "mma_sync",
+    "__shfl_down_sync", "__shfl_xor_sync", "__reduce_sync", "__match_sync",
+    "__activemask", "mma_sync",
     "load_matrix_sync", "store_matrix_sync"};
 
 unsigned waiting_count;  // at the block's barrier
@@ -33,10 +34,11 @@ void release_barrier() {
     Fiber& f = fibers[i];
     if (!f.at_barrier) continue;
     if (!first) first = &f;
-    else if (f.line != first->line || f.kind != first->kind) {
+    else if (f.line != first->line || f.column != first->column || f.kind != first->kind) {
       fault_at(divergent_barrier, f.file, f.line,
-               "%s is met by thread (%u,%u,%u) and others at %s in line %d", names[f.kind],
-               first->thread.x, first->thread.y, first->thread.z, names[first->kind], first->line);
+               "%s is met by thread (%u,%u,%u) and others at %s in line %d%s", names[f.kind],
+               first->thread.x, first->thread.y, first->thread.z, names[first->kind], first->line,
+               f.line == first->line ? ", another one" : "");
       break;
     }
   }
@@ -55,17 +57,25 @@ void release_barrier() {
   ++barrier_number;
 }
 
+// Steps are counted up to max_step. What came before counts as ordered then, as by a barrier.
+void begin_steps_anew() {
+  ++barrier_number;
+  for (unsigned i = 0; i < thread_count; ++i) memset(fibers[i].seen, 0, sizeof fibers[i].seen);
+}
+
 // Each lane begins a new step, and learns which steps of the others have ended.
 void join_steps(Fiber* first, unsigned lanes) {
-  uint16_t joined[32] = {};
+  uint32_t joined[32] = {}, last = 0;
   for (unsigned left = lanes; left; left &= left - 1) {
     int l = __builtin_ctz(left);
     ++first[l].seen[l];  // its own entry is the step it is in
     for (int k = 0; k < 32; ++k)
       if (first[l].seen[k] > joined[k]) joined[k] = first[l].seen[k];
+    if (first[l].seen[l] > last) last = first[l].seen[l];
   }
   for (unsigned left = lanes; left; left &= left - 1)
     memcpy(first[__builtin_ctz(left)].seen, joined, sizeof joined);
+  if (last == max_step) begin_steps_anew();
 }
 
 // A fault that is found when a meeting ends, of a lane that took part in it.
@@ -126,7 +136,28 @@ void release_if_complete(unsigned number, unsigned mask) {
     first[__builtin_ctz(left)].state = State::ready;
 }
 
+// Lets those go on that ask from one line which lanes are active; true if there are any.
+bool release_active_of(unsigned number) {
+  Warp& warp = warps[number];
+  Fiber* first = &fibers[number * 32];
+  unsigned lanes = 0;
+  int line = 0;
+  for (unsigned left = warp.waiting; left; left &= left - 1) {
+    unsigned l = (unsigned)__builtin_ctz(left);
+    const WarpCall& call = first[l].call;
+    if (call.kind != activemask || (lanes && call.line != line)) continue;
+    lanes |= 1u << l, line = call.line;
+  }
+  warp.waiting &= ~lanes;
+  for (unsigned left = lanes; left; left &= left - 1) {
+    Fiber& lane = first[__builtin_ctz(left)];
+    *(unsigned*)lane.call.out = lanes, lane.state = State::ready;
+  }
+  return lanes;
+}
+
 void meet(const WarpCall& call) {
+  if (must_stop) stop_at(call.file, call.line);
   Fiber& me = *current;
   Warp& warp = warps[me.warp];
   Fiber* first = &fibers[me.warp * 32];
@@ -157,6 +188,12 @@ void meet(const WarpCall& call) {
 }
 
 }  // namespace
+
+bool release_active() {
+  bool released = false;
+  for (unsigned w = 0; w * 32 < thread_count; ++w) released |= release_active_of(w);
+  return released;
+}
 
 void start_meetings() {
   waiting_count = 0, votes = 0, barrier_number = 0;
@@ -200,10 +237,11 @@ void report_deadlock() {
 
 using namespace sim;
 
-SIM_API int sim_barrier(int kind, int predicate, const char* file, int line) {
+SIM_API int sim_barrier(int kind, int predicate, const char* file, int line, int column) {
+  if (must_stop) stop_at(file, line);
   Fiber& me = *current;
   me.at_barrier = true, me.state = State::waiting;
-  me.kind = kind, me.line = line, me.file = file;
+  me.kind = kind, me.line = line, me.column = column, me.file = file;
   ++waiting_count;
   votes += predicate != 0;
   if (waiting_count == live_threads) release_barrier();
@@ -211,8 +249,20 @@ SIM_API int sim_barrier(int kind, int predicate, const char* file, int line) {
   return outcome;
 }
 
-SIM_API unsigned sim_activemask() {
-  return warps[current->warp].exist & ~warps[current->warp].ended;
+// The lanes that come here before they or others can go on in any other way: those that a warp which
+// keeps together would bring. A warp whose lanes are all here goes on at once, others when nothing
+// else in the block can run (release_active).
+SIM_API unsigned sim_activemask(const char* file, int line) {
+  if (must_stop) stop_at(file, line);
+  Fiber& me = *current;
+  Warp& warp = warps[me.warp];
+  unsigned lanes = 0;
+  me.call = {0, activemask, line, 0, 0, file, nullptr, &lanes, 0};
+  me.state = State::waiting;
+  warp.waiting |= 1u << me.lane;
+  if (warp.waiting == (warp.exist & ~warp.ended)) release_active_of(me.warp);
+  wait();
+  return lanes;
 }
 
 SIM_API void sim_syncwarp(unsigned mask, const char* file, int line) {

@@ -25,13 +25,16 @@ struct Fault {
   int kind, line;
   Index block, thread;
   uint64_t pc, other_pc;  // other_pc: of the other access of a race
+  uint64_t callers[2];    // who called the function of `pc`, which may be one of our headers
   char file[120], text[240];
 };
 
 struct Options {
   int check, schedule;  // schedule: 0 forward, 1 reverse, 2 shuffled
   uint64_t seed;
-  double seconds;  // of checked accesses, after which a launch counts as hung
+  double seconds;  // of the machine's work, after which a launch counts as hung
+  int interruptible, unused;          // interruptible: Ctrl-C ends the launch
+  const char *code_low, *code_high;   // the code of the kernel's unit
 };
 
 // ---- fibers.cpp
@@ -55,10 +58,10 @@ struct Fiber {
   unsigned number, warp, lane;
   State state;
   bool at_barrier, fenced;  // fenced: a __threadfence() was called
-  int line, kind;           // of the barrier it waits at
+  int line, column, kind;   // of the barrier it waits at
   const char* file;
   WarpCall call;
-  uint16_t seen[32];  // the steps of each lane of its warp before this one have ended
+  uint32_t seen[32];  // the steps of each lane of its warp before this one have ended
 };
 
 extern Fiber fibers[max_threads];
@@ -68,6 +71,7 @@ extern bool aborted;
 
 bool prepare_stacks();  // false when there is no memory for them
 bool on_stack(const Fiber& fiber, const void* address);
+bool readable_on_stack(const Fiber& fiber, const void* address);  // 8 bytes outside of the guard
 bool in_stacks(const void* address);
 void start_threads(Index extent);
 // Runs every thread of a block to its end; false when all that are left wait for each other.
@@ -83,6 +87,7 @@ extern int schedule;
 // ---- meetings.cpp
 void start_meetings();
 void thread_ended(const Fiber& fiber);
+bool release_active();  // lanes that ask who is active; false when none does
 void report_deadlock();
 
 // ---- faults.cpp
@@ -93,7 +98,19 @@ void fault_at(Kind kind, const char* file, int line, const char* format, ...)
 void fault(Kind kind, const void* pc, const void* other_pc, const char* format, ...)
     __attribute__((format(printf, 4, 5)));
 
+// ---- watch.cpp
+enum Stop : int { hung = 1, interrupted = 2 };
+extern volatile int must_stop;  // a Stop once the launch has to end
+void start_watching(const Options& options);
+void stop_watching();
+[[noreturn]] void stop_here(const void* pc);  // for must_stop, from inside a kernel
+[[noreturn]] void stop_at(const char* file, int line);
+const void* caller_in_code(const void* context);  // null where there is none
+void called_from(const void* caller);             // notes it with the last fault
+[[noreturn]] void leave_by_jump();  // the same from a signal handler (launch.cpp)
+
 // ---- checker.cpp
+constexpr unsigned max_step = (1u << 22) - 1;
 enum class Touch { read, write, atomic, atomic_write, volatile_read, volatile_write };
 
 struct Buffer {  // an argument, a shared array or a variable, as the Python side describes it
@@ -106,12 +123,13 @@ struct Buffer {  // an argument, a shared array or a variable, as the Python sid
 };
 
 extern bool checking;
+extern bool out_of_memory;  // the checker's, during this launch
 extern unsigned block_number;    // of the running block in the grid
 extern unsigned barrier_number;  // barriers passed by this block
-void start_checking(const Buffer* buffers, int count, const void* module, double seconds);
+void start_checking(const Buffer* buffers, int count, const void* module);
 void stop_checking();
 void start_block_checking();  // before each block
-void touch(const void* address, size_t bytes, Touch how, const void* pc);
+void touch(const void* address, size_t bytes, Touch how, const void* pc, bool aligned = false);
 uint64_t touched_shared_bytes();  // of the kernel's shared arrays: those it used
 
 }  // namespace sim

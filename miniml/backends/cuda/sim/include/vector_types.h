@@ -1,0 +1,2 @@
+// All that a kernel takes from it is there without it.
+#pragma once

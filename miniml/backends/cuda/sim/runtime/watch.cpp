@@ -1,0 +1,154 @@
+// A launch that does not end: a timer looks at it, and ends it where its code can be left.
+//
+// A loop that touches no memory never comes to the runtime, so the timer's signal leaves it by a
+// jump. It does so only from a kernel's own code: elsewhere a lock might be held, and there the
+// runtime itself looks at `must_stop` as soon as it is called.
+#include "runtime.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+namespace sim {
+
+volatile int must_stop;
+
+namespace {
+
+constexpr long tick = 50'000'000, soon = 500'000;  // nanoseconds
+const int tick_signal = SIGRTMIN + 5;
+
+volatile sig_atomic_t asked_to_stop;  // a Ctrl-C that Python will answer with an exception
+bool watching, interruptible, has_timer;
+pthread_t watched;
+timer_t timer;
+double limit, started;
+const char *code_low, *code_high;
+struct sigaction tick_before, interrupt_before;
+sigset_t mask_before;
+
+double thread_seconds() {  // what others let the machine do does not count
+  timespec t;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+void ring_every(long nanoseconds) {
+  itimerspec every = {{0, nanoseconds}, {0, nanoseconds}};
+  if (has_timer) timer_settime(timer, 0, &every, nullptr);
+}
+
+bool in_code(const void* pc) { return pc >= code_low && pc < code_high; }
+
+const void* word(const char* at) {  // of the stack, or null
+  return readable_on_stack(*current, at) ? *(const void* const*)at : nullptr;
+}
+
+void report_hang(const void* pc, const void* caller) {
+  if (must_stop != hung) return;
+  fault(hang, pc, nullptr, "the launch has not ended in %g seconds", limit);
+  called_from(caller);
+}
+
+void on_tick(int, siginfo_t*, void* context) {
+  if (!watching || !pthread_equal(pthread_self(), watched)) return;
+  if (thread_seconds() - started >= limit) must_stop = hung;
+  else if (asked_to_stop) must_stop = interrupted;
+  if (!must_stop) return;
+  if (!current) return ring_every(soon);
+  const ucontext_t* c = (const ucontext_t*)context;
+#if defined(__x86_64__)
+  const void* pc = (const void*)c->uc_mcontext.gregs[REG_RIP];
+#else
+  const void* pc = (const void*)c->uc_mcontext.pc;
+#endif
+  if (!in_code(pc)) return ring_every(soon);
+  report_hang((const char*)pc + 1, caller_in_code(context));
+  leave_by_jump();
+}
+
+void on_interrupt(int number, siginfo_t* info, void* context) {
+  asked_to_stop = 1;
+  if (interrupt_before.sa_flags & SA_SIGINFO)
+    interrupt_before.sa_sigaction(number, info, context);
+  else
+    interrupt_before.sa_handler(number);
+}
+
+void catch_interrupts() {
+  sigaction(SIGINT, nullptr, &interrupt_before);
+  void (*handler)(int) = interrupt_before.sa_handler;
+  interruptible = handler != SIG_DFL && handler != SIG_IGN;
+  if (!interruptible) return;
+  struct sigaction action = interrupt_before;
+  action.sa_sigaction = on_interrupt;
+  action.sa_flags |= SA_SIGINFO | SA_ONSTACK;
+  sigaction(SIGINT, &action, nullptr);
+}
+
+}  // namespace
+
+// The nearest call in the unit's code that led to where a signal came. A function of the
+// simulator's own has no line of the user's: its caller has.
+const void* caller_in_code(const void* context) {
+  const ucontext_t* c = (const ucontext_t*)context;
+#if defined(__x86_64__)
+  // On top of the stack while a function has not set its frame pointer yet.
+  const void* top = word((const char*)c->uc_mcontext.gregs[REG_RSP]);
+  const char* frame = (const char*)c->uc_mcontext.gregs[REG_RBP];
+#else
+  const void* top = (const void*)c->uc_mcontext.regs[30];
+  const char* frame = (const char*)c->uc_mcontext.regs[29];
+#endif
+  for (int i = 0; i < 4 && frame; ++i, frame = (const char*)word(frame))
+    if (in_code(word(frame + 8))) return word(frame + 8);
+  return in_code(top) ? top : nullptr;
+}
+
+void called_from(const void* caller) {
+  if (caller && fault_count) fault_list[fault_count - 1].callers[0] = (uint64_t)caller;
+}
+
+void start_watching(const Options& options) {
+  limit = options.seconds, started = thread_seconds();
+  code_low = options.code_low, code_high = options.code_high;
+  must_stop = 0, asked_to_stop = 0, watched = pthread_self();
+  struct sigaction action = {};
+  action.sa_sigaction = on_tick;
+  action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART;
+  sigaction(tick_signal, &action, &tick_before);
+  sigset_t own;
+  sigemptyset(&own), sigaddset(&own, tick_signal);
+  pthread_sigmask(SIG_UNBLOCK, &own, &mask_before);
+  interruptible = false;
+  if (options.interruptible) catch_interrupts();
+  sigevent event = {};
+  event.sigev_notify = SIGEV_THREAD_ID, event.sigev_signo = tick_signal;
+  event._sigev_un._tid = (int)syscall(SYS_gettid);
+  has_timer = timer_create(CLOCK_MONOTONIC, &event, &timer) == 0;
+  watching = true;
+  ring_every(tick);
+}
+
+void stop_watching() {
+  watching = false;
+  if (has_timer) timer_delete(timer);
+  if (interruptible) sigaction(SIGINT, &interrupt_before, nullptr);
+  pthread_sigmask(SIG_SETMASK, &mask_before, nullptr);
+  sigaction(tick_signal, &tick_before, nullptr);
+}
+
+void stop_here(const void* pc) {
+  report_hang(pc, nullptr);
+  abandon();
+}
+
+void stop_at(const char* file, int line) {
+  if (must_stop == hung) fault_at(hang, file, line, "the launch has not ended in %g seconds", limit);
+  abandon();
+}
+
+}  // namespace sim
