@@ -1,4 +1,4 @@
-"""Primitives as a user writes them, with the points where their gradients are natural to ask for."""
+"""Primitives as a user writes them, with points where their gradients are asked for."""
 
 from __future__ import annotations
 
@@ -215,7 +215,7 @@ def across(low: float, high: float, count: int = 1) -> Draw:
 
 
 def shapes(*letters: str) -> Draw:
-    """Normal numbers of a drawn scale in shapes such as "nk" and "km": an extent for each letter."""
+    """Normal numbers of a drawn scale in shapes such as "nk" and "km", an extent a letter."""
 
     def draw(rng: np.random.Generator) -> Any:
         extents = {c: int(rng.integers(1, 5)) for c in sorted(set("".join(letters)))}

@@ -1,4 +1,4 @@
-"""Correct primitives as users write them, on which no checker was tuned: none may be called faulty."""
+"""Correct primitives as users write them, on which no checker was tuned."""
 
 from __future__ import annotations
 
