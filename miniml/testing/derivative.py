@@ -51,16 +51,23 @@ class Line:
     """Values of y(t) on both sides of 0, at as many steps as were asked for.
 
     at: y, a vector of m components; NaN where it has no value. origin: y(0). unit: the unit
-    roundoff of each component. bends: steps far smaller still, and |y(h) + y(-h) - 2 y(0)|.
+    roundoff of each component. inside: what roundings inside y do to it, where that is known.
+    bends: steps far smaller still, and |y(h) + y(-h) - 2 y(0)|.
     """
 
     at: Callable[[float], Array]
     origin: Array
     unit: Array
+    inside: Array | float = 0.0
     steps: list[float] = field(default_factory=list)
     above: list[Array] = field(default_factory=list)
     below: list[Array] = field(default_factory=list)
     bends: list[tuple[float, Array]] = field(default_factory=list)
+
+    @property
+    def grain(self) -> Array:
+        """How exactly y is known at 0: its own rounding, or that of what it is made of."""
+        return np.asarray(np.fmax(self.unit * np.abs(self.origin), self.inside))
 
     def add(self, *steps: float) -> None:
         """Measure y at plus and minus each step."""
@@ -84,16 +91,16 @@ class Line:
         up = np.array([self.above[k][columns] for k in order])
         down = np.array([self.below[k][columns] for k in order])
         with np.errstate(all="ignore"):
-            found = _slopes(h, up, down, y0, self.unit[columns])
-        still = 2 * self.unit * np.abs(self.origin) / h[0]
+            found = _slopes(h, up, down, y0, self.unit[columns], self.grain[columns])
+        still = 2 * self.grain / h[0]
         return _spread(found, columns, np.where(np.isfinite(still), still, 0.0))
 
 
-def _slopes(h: Array, up: Array, down: Array, y0: Array, unit: Array) -> Slopes:
+def _slopes(h: Array, up: Array, down: Array, y0: Array, unit: Array, rounds: Array) -> Slopes:
     """Of the components whose largest steps saw too little, again without those steps."""
     rows = (up - down) / (2 * h[:, None])
     sizes = (np.abs(up - y0) + np.abs(down - y0)) / (2 * h[:, None])
-    grain, floor = 2 * unit * sizes, 2 * unit * np.abs(y0)
+    grain, floor = 2 * unit * sizes, 2 * rounds
     rough = extrapolate(h, rows, floor, grain, 2, ROUNDING)
     least = floor + np.where(np.isfinite(rough.value), EPS * np.abs(rough.value), 0.0)
     noise, structured = _noise(h, rows, rough, least)
@@ -109,8 +116,9 @@ def _slopes(h: Array, up: Array, down: Array, y0: Array, unit: Array) -> Slopes:
     again = np.flatnonzero(structured & ~found.kink)
     if smaller.sum() < ENOUGH or not again.size:
         return found
-    part = (h[smaller], up[smaller][:, again], down[smaller][:, again], y0[again], unit[again])
-    return _merged(found, _slopes(*part), again)
+    sides = up[smaller][:, again], down[smaller][:, again]
+    part = _slopes(h[smaller], *sides, y0[again], unit[again], rounds[again])
+    return _merged(found, part, again)
 
 
 def _bent(h: Array, bends: Array, jump: Array, noise: Array) -> Array:
@@ -220,7 +228,7 @@ def _vague(line: Line, slopes: Slopes) -> Array:
     """Components without a usable derivative, by more than the rounding of their own values."""
     error, value = slopes.central.error, np.abs(slopes.central.value)
     with np.errstate(invalid="ignore"):
-        small = np.fmax(1e4 * line.unit * np.abs(line.origin), 1e-6 * slopes.reach)
+        small = np.fmax(1e4 * line.grain, 1e-6 * slopes.reach)
         usable = (error <= 0.05 * value) | (error <= small)
     return np.asarray(~usable & ~slopes.kink & np.isfinite(line.origin))
 
@@ -240,7 +248,7 @@ def _at_kinks(line: Line, slopes: Slopes) -> Slopes:
     if not kink.size:
         return slopes
     jump = np.abs(slopes.right.value - slopes.left.value)[kink]
-    rounding = (2 * line.unit * np.abs(line.origin))[kink] + EPS * jump
+    rounding = 2 * line.grain[kink] + EPS * jump
     if not line.bends:
         for h in (line.steps[0] * t for t in TINY):
             line.bends.append((h, np.abs(line.at(h) + line.at(-h) - 2 * line.origin)))

@@ -8,13 +8,15 @@ import numpy as np
 
 from ..dtype import DType, float64
 from .gradreport import WRONG, Check, Finding, GradReport
-from .probe import random_signs
-from .subject import Map, Subject, WrongGradientForm, at_point
-from .tolerance import allowed, limits_of, spread_of, unit_roundoff
+from .probe import random_signs, sizes_of
+from .rounding import off
+from .subject import Map, Subject, WrongGradientForm, at_point, without_jumps
+from .tolerance import STEPS, allowed, limits_of, unit_roundoff
 
 Array = np.ndarray[Any, Any]
 
-NEIGHBOURS = 6
+NEIGHBOURS, ROUNDINGS = 4, 3
+FURTHER = 2.0**-9, 2.0**-5
 
 
 def check_narrow(
@@ -24,7 +26,10 @@ def check_narrow(
     """Run the pull-back in the dtypes that the function was given, and compare all its elements.
 
     An element may be off by what roundings of its dtype explain: some units of itself, of the
-    largest element of its argument, and what moving the inputs and dout by a unit does.
+    largest element of its argument, and what it does to the float64 backward when the inputs,
+    dout, and every operation of the function and its backward that can be seen are off by a unit
+    of that dtype. So 1 - out**2 of a tanh near 1 may be off by a unit of `out`, however small it
+    is itself, and a mistake of 1 % shows wherever the dtype holds the gradient to 1 %.
     """
     if all(d == float64 for d in own):
         return
@@ -49,7 +54,7 @@ def check_narrow(
     with np.errstate(invalid="ignore"):
         outside = np.isfinite(came - right) & (np.abs(came - right) > bars)
     if outside.any():
-        bars += 4 * _noise(subject, wide, v, came - right, rng)
+        bars += _noise(subject, wide, v, came - right, rng)
     report.forward_calls += subject.forward_calls
     for leaf, dtype in zip(wide.leaves, own, strict=True):
         if leaf.size:
@@ -63,17 +68,15 @@ def _bars(
 ) -> Array:  # fmt: skip
     """How far each element may be off by roundings of its dtype."""
 
-    def exact(x: Array, dout: Array) -> tuple[Array, ...]:
-        return (wide.pulled(wide.linearize_at(x), dout),)
-
     narrowest = max(own, key=unit_roundoff)
-    (spread,) = spread_of(exact, (wide.x, v), narrowest, rng)
-    right, bars = wide.pull(v), np.zeros(wide.x.size)
+    right, bars, unit = wide.pull(v), np.zeros(wide.x.size), unit_roundoff(narrowest)
+    moved = [wide.rounded(v, unit, rng) - right for _ in range(ROUNDINGS)]
+    spread = np.max([without_jumps(m, unit, wide.x, v, right) for m in moved], axis=0)
     for leaf, dtype in zip(wide.leaves, own, strict=True):
         part = leaf.part
         size = float(np.max(np.abs(right[part]), where=np.isfinite(right[part]), initial=0.0))
         size = max(size, float(np.abs(v).max(initial=0.0)) if order > 1 else 0.0)
-        blur = spread[part] + 2 * unit_roundoff(narrowest) * size
+        blur = spread[part] + 2 * unit * size
         bars[part] = allowed(right[part], dtype, outputs + wide.x.size, blur)
     return bars
 
@@ -81,15 +84,26 @@ def _bars(
 def _noise(
     subject: Subject, wide: Subject, v: Array, error: Array, rng: np.random.Generator
 ) -> Array:
-    """How much the error of the narrow backward changes from one point to others next to it.
+    """How much the error of the narrow backward changes from one point to others near it.
 
     Where terms inside the backward cancel, rounding of these terms is all that is left, and it
-    is another one at each point; a mistake stays what it is.
+    is another one at each point; a mistake stays what it is. Where a saturated function hides
+    that from the points next to it, points further away show it; but there a mistake changes,
+    too, so no more is believed than some roundings of the outputs, over the size of the input.
     """
     unit = max(unit_roundoff(f.dtype) for f in subject.leaves)
+    near = _change(subject, wide, v, error, 4 * unit, rng)
+    far = np.fmax(*(_change(subject, wide, v, error, step, rng) for step in FURTHER))
+    outputs = float(np.abs(v * np.where(np.isfinite(wide.y), wide.y, 0.0)).max(initial=0.0))
+    return 4 * np.fmax(near, np.fmin(far, STEPS * unit * outputs / sizes_of(wide, uniform=True)))
+
+
+def _change(
+    subject: Subject, wide: Subject, v: Array, error: Array, step: float, rng: np.random.Generator
+) -> Array:
     largest = np.zeros(error.size)
     for _ in range(NEIGHBOURS):
-        moved = wide.x * (1 + 4 * unit * rng.choice([-1.0, 1.0], size=wide.x.size))
+        moved = off(wide.x, step, rng)
         x = np.concatenate([a.reshape(-1).astype(np.float64) for a in subject.arrays(moved)])
         there = subject.pulled(subject.linearize_at(x), v) - wide.pulled(wide.linearize_at(x), v)
         with np.errstate(invalid="ignore"):

@@ -10,7 +10,8 @@ import numpy as np
 
 from .derivative import FIRST, Line, Slopes, climb, converged
 from .extrapolation import EPS
-from .subject import Subject
+from .rounding import off
+from .subject import JUMP, Subject
 from .tolerance import unit_roundoff
 
 Array = np.ndarray[Any, Any]
@@ -147,13 +148,15 @@ def probe(
         u[members] = random_signs(rng, members.size) * sizes_of(subject, uniform)[members]
     else:
         u[members] = along[0][members]
-    line = Line(lambda t: subject(subject.x + t * u), subject.y, subject.unit)
+    line = Line(lambda t: subject(subject.x + t * u), subject.y, subject.unit, subject.inside)
     slopes = climb(line, first * rng.uniform(0.7, 1.0), converged(subject.y))
     if along is None:
         v = random_signs(rng, subject.y.size) * _weights(subject, slopes)
     else:
         v = np.where(np.isfinite(slopes.central.error), along[1], 0.0)
     found = _compare(subject, members, u, v, slopes, uniform)
+    if not found.clean and subject.settle(rng):
+        return probe(subject, members, rng, uniform, first, along)
     if found.agrees or found.kinked or along is not None:
         return found
     return _widened(subject, found, rng)
@@ -162,8 +165,7 @@ def probe(
 def _weights(subject: Subject, slopes: Slopes) -> Array:
     error = np.where(slopes.kink, slopes.right.error + slopes.left.error, slopes.central.error)
     size = np.where(np.isfinite(slopes.central.value), np.abs(slopes.central.value), 0.0)
-    y = np.where(np.isfinite(subject.y), np.abs(subject.y), 0.0)
-    floor = np.maximum(16 * EPS * size, 40 * subject.unit * y)
+    floor = np.maximum(16 * EPS * size, 40 * subject.grain)
     usable = np.isfinite(error)
     width = np.where(usable, np.maximum(error, floor), 0.0)
     positive = width[width > 0]
@@ -230,7 +232,7 @@ def _meant(subject: Subject, slopes: Slopes) -> Array:
 def _unresolved(subject: Subject, slopes: Slopes, used: Array) -> Array:
     error, value = slopes.central.error, np.abs(slopes.central.value)
     with np.errstate(invalid="ignore"):
-        vague = (error > SHARP * value) & (error > 1e4 * subject.unit * np.abs(subject.y))
+        vague = (error > SHARP * value) & (error > 1e4 * subject.grain)
         typical = float(np.median(value[used])) if used.any() else 0.0
         vague &= (error > 1e-6 * typical) & ~slopes.kink & used
     return np.asarray(vague)
@@ -239,25 +241,35 @@ def _unresolved(subject: Subject, slopes: Slopes, used: Array) -> Array:
 def _widened(subject: Subject, found: Probe, rng: np.random.Generator) -> Probe:
     """The probe with a bar that also holds the rounding of an ill-conditioned pull-back.
 
-    It is what the gradient changes by when the point moves by a unit in the last place; first the
-    whole point, or only the members where that takes the rest across a kink.
+    It is what the gradient changes by when everything moves by a unit in the last place: the
+    point, the cotangent, and what is computed of them. Where that takes the rest across a kink,
+    it is what it changes by when the members move.
     """
     typical = _norm(found.parts)
-    moved = _wiggle(subject, found, rng, np.flatnonzero(np.isfinite(subject.x)))
-    if not moved <= 0.01 * typical:
-        moved = _wiggle(subject, found, rng, found.members)
+    moved = max(_along(found, subject.rounded(found.v, subject.step, rng)) for _ in range(2))
+    if not moved <= max(0.01 * typical, _without_a_jump(subject, found)):
+        moved = max(_along(found, _moved(subject, found, rng)) for _ in range(2))
     bar = found.bar + 8 * moved
     return replace(
         found, bar=bar, blurred=found.blurred or bar > SHARP * max(typical, abs(found.numeric))
     )
 
 
-def _wiggle(subject: Subject, found: Probe, rng: np.random.Generator, which: Array) -> float:
-    moved = 0.0
-    for _ in range(2):
-        x = subject.x.copy()
-        x[which] *= 1 + 2 * EPS * rng.choice([-1.0, 1.0], size=which.size)
-        near = subject.pulled(subject.linearize_at(x), found.v)[found.members]
-        change = float(np.sum(near * found.u[found.members])) - found.analytic
-        moved = max(moved, abs(change)) if math.isfinite(change) else moved
-    return moved
+def _along(found: Probe, gradient: Array) -> float:
+    """How far another gradient is off from the probe's, along its direction; 0 if no number."""
+    change = float(np.sum(gradient[found.members] * found.u[found.members])) - found.analytic
+    return abs(change) if math.isfinite(change) else 0.0
+
+
+def _without_a_jump(subject: Subject, found: Probe) -> float:
+    """The largest change of the probe's result that roundings explain, kinks left out."""
+    numbers = np.concatenate([subject.x, found.v, found.parts])
+    largest = float(np.abs(numbers[np.isfinite(numbers)]).max(initial=0.0))
+    return JUMP * subject.step * largest * float(np.abs(found.u).max())
+
+
+def _moved(subject: Subject, found: Probe, rng: np.random.Generator) -> Array:
+    """The gradient where only the members of a probe move."""
+    x = subject.x.copy()
+    x[found.members] = off(x[found.members], subject.step, rng)
+    return subject.pulled(subject.linearize_at(x), found.v)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,8 @@ from ..primitive import Primitive
 from ..runtime.jit import jit
 from ..settings import GRAPH_MODE, current
 from ..tensor import Parameter, Tensor
+from ..trace import use_trace
+from .rounding import Rounding, off
 from .standins import held_of, run_with, weights_of
 from .subject import (
     Array,
@@ -163,7 +166,10 @@ def _map(
         _, pull = vjp(function, *xs)
         return lambda douts: list(pull(tuple(map(_tensor, douts))))
 
-    return Map(name, run, linearize, names)
+    def rounding(step: float, rng: np.random.Generator) -> AbstractContextManager[None]:
+        return use_trace(Rounding(step, rng))
+
+    return Map(name, run, linearize, names, rounding)
 
 
 def _tensor(array: Array) -> Tensor:
@@ -180,6 +186,7 @@ def of_numpy(f: Function, backward: Function, args: Sequence[Any]) -> Problem:
     if not sum(a.size for a in point):
         raise _nothing(f"gradcheck_vjp of {name}", args, "array")
     wants_out = _wants_out(backward, len(args))
+    inexact: list[tuple[float, np.random.Generator]] = []
 
     def filled(arrays: Arrays) -> list[Any]:
         given = list(args)
@@ -195,6 +202,8 @@ def of_numpy(f: Function, backward: Function, args: Sequence[Any]) -> Problem:
     def linearize(arrays: Arrays) -> Pull:
         given = filled(arrays)
         out = f(*given)
+        if inexact:
+            out = _off(out, *inexact[0])
 
         def pull(douts: Arrays) -> list[Any]:
             dout = _like_output(out, douts)
@@ -211,8 +220,21 @@ def of_numpy(f: Function, backward: Function, args: Sequence[Any]) -> Problem:
 
         return pull
 
+    @contextmanager
+    def rounding(step: float, rng: np.random.Generator) -> Iterator[None]:
+        """Of a plain function only the output can be seen, which the vjp may take."""
+        inexact.append((step, rng))
+        yield
+        inexact.clear()
+
     names = tuple((i, "", f"argument {i}") for i in places)
-    return Problem(name, point, lambda order, at: Map(name, run, linearize, names))
+    return Problem(name, point, lambda order, at: Map(name, run, linearize, names, rounding))
+
+
+def _off(out: Any, step: float, rng: np.random.Generator) -> Any:
+    """The floats of an output, each off by `step` of itself."""
+    tree: Any = out
+    return optree.tree_map(lambda o: off(o, step, rng) if is_float_leaf(o) else o, tree)
 
 
 def _like_output(out: Any, douts: Arrays) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,12 +15,15 @@ from ..errors import BpropError, GradientArgumentError, MinimlError
 from ..random import default_generator
 from ..tensor import Tensor
 from .clock import TimeIsUpError, go_on
+from .rounding import off
 from .tolerance import unit_roundoff
 
 Array = np.ndarray[Any, Any]
 Arrays = list[Array]
 Pull = Callable[[Arrays], list[Any]]
 Name = tuple[int | None, str, str]
+
+JUMP = 64.0
 
 
 class WrongGradientForm(Exception):
@@ -63,12 +66,14 @@ class Map:
 
     run(arrays): the outputs. linearize(arrays): the pull-back, from cotangents to gradients;
     each is a list, in the order of `names`, (argnum, path, shown name) of each input.
+    rounding(step, rng): inside it, operations of both that can be seen are off by `step`.
     """
 
     name: str
     run: Callable[[Arrays], Arrays]
     linearize: Callable[[Arrays], Pull]
     names: tuple[Name, ...]
+    rounding: Callable[[float, np.random.Generator], AbstractContextManager[Any]]
 
 
 @dataclass(slots=True)
@@ -76,7 +81,8 @@ class Subject:
     """A Map at a point, in long vectors. `dtypes`: what the function is called with.
 
     forward_calls counts calls of the function, linearizations included. raised: the last error
-    the function raised away from the point. unlike: how far two equal calls differ.
+    the function raised away from the point. unlike: how far two equal calls differ. inside: how
+    far roundings inside the function move each output, once `settle` has measured it.
     """
 
     map: Map
@@ -87,6 +93,8 @@ class Subject:
     y: Array = field(default_factory=lambda: np.zeros(0))
     unit: Array = field(default_factory=lambda: np.zeros(0))
     unlike: float = 0.0
+    inside: Array | float = 0.0
+    settled: bool = False
     shapes: tuple[tuple[tuple[int, ...], DType], ...] = ()
     forward_calls: int = 0
     raised: str = ""
@@ -143,6 +151,38 @@ class Subject:
             self.raised = "the shape of its output changes"
             return np.full(self.y.shape, np.nan)
         return y
+
+    @property
+    def grain(self) -> Array:
+        """How exactly the outputs are known at the point, as far as it was measured."""
+        y = np.where(np.isfinite(self.y), np.abs(self.y), 0.0)
+        return np.asarray(np.maximum(self.unit * y, self.inside))
+
+    def settle(self, rng: np.random.Generator) -> bool:
+        """Measure, once, what roundings inside the function do to its outputs.
+
+        True if it is news: an output is known far less exactly than its own last place.
+        """
+        if self.settled:
+            return False
+        self.settled = True
+        before, step = self.grain, self.step
+        moved = [np.zeros_like(before)]
+        for _ in range(2):
+            with self.map.rounding(step, rng):
+                moved.append(without_jumps(self(self.x) - self.y, step, self.x, self.y))
+        self.inside = np.max(moved, axis=0)
+        return bool((self.inside > 8 * before).any())
+
+    @property
+    def step(self) -> float:
+        """A relative change by which numbers of the arguments' dtypes surely move."""
+        return 2 * max(unit_roundoff(f.dtype) for f in self.leaves)
+
+    def rounded(self, v: Array, step: float, rng: np.random.Generator) -> Array:
+        """pull(v) where the point, v and every operation that can be seen are off by `step`."""
+        with self.map.rounding(step, rng):
+            return self.pulled(self.linearize_at(off(self.x, step, rng)), off(v, step, rng))
 
     def cut(self, v: Array) -> Arrays:
         """A long cotangent cut into arrays like the outputs."""
@@ -203,6 +243,13 @@ class Subject:
         if array.ndim >= len(leaf.shape) and _broadcasts(leaf.shape, array.shape):
             said += "; a sum over the broadcast axes is missing"
         raise WrongGradientForm(i, said)
+
+
+def without_jumps(change: Array, step: float, *numbers: Array) -> Array:
+    """How far results change, 0 where they jump: another choice is no rounding."""
+    largest = max((float(np.abs(a[np.isfinite(a)]).max(initial=0.0)) for a in numbers), default=0.0)
+    with np.errstate(invalid="ignore"):
+        return np.where(np.abs(change) <= JUMP * step * largest, np.abs(change), 0.0)
 
 
 def _broadcasts(small: tuple[int, ...], large: tuple[int, ...]) -> bool:
