@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from .extrapolation import COLUMNS, EPS, Array, Estimate, extrapolate, next_column
+from .extrapolation import COLUMNS, EPS, Array, Estimate, extrapolate, next_column, stairs
 
 ROUNDING, ONE_SIDED, ENOUGH = 4.0, 12.0, 12
 
@@ -66,8 +66,12 @@ class Line:
 
     @property
     def grain(self) -> Array:
-        """How exactly y is known at 0: its own rounding, or that of what it is made of."""
-        return np.asarray(np.fmax(self.unit * np.abs(self.origin), self.inside))
+        """How exactly y is known at 0: its own rounding, or that of what it is made of.
+
+        The latter also shows in stairs: y stands still, then jumps by a large unit.
+        """
+        own = np.fmax(self.unit * np.abs(self.origin), self.inside)
+        return np.asarray(np.fmax(own, stairs(np.array(self.above + self.below) - self.origin)))
 
     def add(self, *steps: float) -> None:
         """Measure y at plus and minus each step."""

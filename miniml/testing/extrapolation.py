@@ -12,6 +12,7 @@ Array = np.ndarray[Any, Any]
 EPS = float(np.finfo(np.float64).eps)
 COLUMNS = 6
 TRUNCATION, WITNESSES = 3.0, 2
+STEP_PARTS, STILL = 4, 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,23 @@ def extrapolate(
         rounding = np.where(better, blurred[k, np.arange(m)], rounding)
         previous = current
     return Estimate(value, truncation, rounding, step)
+
+
+def stairs(changes: Array) -> Array:
+    """The step of each component whose small changes are all 0 or multiples of one number.
+
+    So they are where y is a difference of rounded numbers far larger than itself, 1 - tanh(x)**2
+    at 18; 0 for components that change in other ways. changes: (points, m).
+    """
+    sizes = np.abs(changes)
+    least = np.where(sizes > 0, sizes, np.inf).min(axis=0, initial=np.inf)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        count = STEP_PARTS * sizes / least
+        near = (sizes > 0) & (sizes < 64 * least)
+        whole = np.abs(count - np.round(count)) < 1e-6
+    still = (sizes == 0).sum(axis=0) >= STILL
+    found = still & (near.sum(axis=0) >= STILL) & (whole | ~near).all(axis=0)
+    return np.where(found & np.isfinite(least), least, 0.0)
 
 
 def next_column(h: Array, previous: Array, c: int, power: int) -> Array:

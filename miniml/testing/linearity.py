@@ -141,7 +141,8 @@ class _Rounding:
 
     @cached_property
     def _moved(self) -> list[Array]:
-        return [self.subject.rounded(self.v, self.subject.step, self.rng) for _ in range(3)]
+        step = self.subject.step
+        return [self.subject.rounded(self.v, step, self.rng, own=True) for _ in range(3)]
 
 
 def _strided(a: Array) -> Array:

@@ -10,6 +10,7 @@ import numpy as np
 
 from .derivative import FIRST, Line, Slopes, climb, converged
 from .extrapolation import EPS
+from .isolated import lonely
 from .rounding import off
 from .subject import JUMP, Subject
 from .tolerance import unit_roundoff
@@ -28,7 +29,8 @@ class Probe:
     analytic: <g, u> with g = pull(v). The numeric side is the interval from `low` to `high`,
     a point unless an output has a kink, give or take `bar`. parts: g * u, element by element.
     without: the outputs that have no derivative there, kinks included; lost: how many, without
-    kinks. blurred: the bar is too wide to judge anything.
+    kinks. lonely: those that look like isolated values; nearest: the smallest step. blurred: the
+    bar is too wide to judge anything.
     """
 
     members: Array
@@ -44,6 +46,8 @@ class Probe:
     blurred: bool
     uniform: bool
     without: Array
+    lonely: Array
+    nearest: float
 
     @property
     def numeric(self) -> float:
@@ -149,12 +153,13 @@ def probe(
     else:
         u[members] = along[0][members]
     line = Line(lambda t: subject(subject.x + t * u), subject.y, subject.unit, subject.inside)
-    slopes = climb(line, first * rng.uniform(0.7, 1.0), converged(subject.y))
+    slopes = climb(line, first * rng.uniform(0.7, 1.0), converged(subject.natural))
     if along is None:
         v = random_signs(rng, subject.y.size) * _weights(subject, slopes)
     else:
         v = np.where(np.isfinite(slopes.central.error), along[1], 0.0)
     found = _compare(subject, members, u, v, slopes, uniform)
+    found = replace(found, lonely=lonely(line), nearest=min(line.steps))
     if not found.clean and subject.settle(rng):
         return probe(subject, members, rng, uniform, first, along)
     if found.agrees or found.kinked or along is not None:
@@ -205,14 +210,28 @@ def _compare(
     )
     analytic = math.fsum(parts) if finite.all() or np.isfinite(parts).all() else math.nan
     typical = _norm(finite)
-    size = float(np.sum(np.abs(w * np.where(np.isfinite(subject.y), subject.y, 0.0)[used])))
+    size = float(np.sum(np.abs(w) * subject.natural[used]))
     unseen = typical <= bar <= 1e-12 * size
     largest = max(typical, high - low, abs(low), abs(high))
     blurred = not (bar <= SHARP * largest or unseen or bar == 0)
     lost = int(np.sum(vague))
     without = vague | slopes.kink
     return Probe(
-        members, u, v, slopes, analytic, low, high, bar, parts, lost, blurred, uniform, without
+        members,
+        u,
+        v,
+        slopes,
+        analytic,
+        low,
+        high,
+        bar,
+        parts,
+        lost,
+        blurred,
+        uniform,
+        without,
+        np.zeros(0, bool),
+        0.0,
     )
 
 

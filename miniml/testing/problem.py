@@ -166,8 +166,8 @@ def _map(
         _, pull = vjp(function, *xs)
         return lambda douts: list(pull(tuple(map(_tensor, douts))))
 
-    def rounding(step: float, rng: np.random.Generator) -> AbstractContextManager[None]:
-        return use_trace(Rounding(step, rng))
+    def rounding(step: float, rng: np.random.Generator, own: bool) -> AbstractContextManager[None]:
+        return use_trace(Rounding(step, rng, own))
 
     return Map(name, run, linearize, names, rounding)
 
@@ -221,7 +221,7 @@ def of_numpy(f: Function, backward: Function, args: Sequence[Any]) -> Problem:
         return pull
 
     @contextmanager
-    def rounding(step: float, rng: np.random.Generator) -> Iterator[None]:
+    def rounding(step: float, rng: np.random.Generator, own: bool) -> Iterator[None]:
         """Of a plain function only the output can be seen, which the vjp may take."""
         inexact.append((step, rng))
         yield

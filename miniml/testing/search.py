@@ -11,6 +11,7 @@ from .derivative import FIRST
 from .diagnosis import diagnose, rounded, same_as_other
 from .element import Numbers, broken, by, consistent, sources_of
 from .gradreport import KINK, NEAR_KINK, UNKNOWN, WRONG, Finding
+from .isolated import Isolated
 from .probe import Probe, probe, random_signs, sizes_of
 from .subject import Leaf, Subject
 
@@ -24,7 +25,10 @@ VALID = "a valid subgradient"
 
 @dataclass(slots=True)
 class Search:
-    """Judges the elements of one Subject. `found`: the findings; `judged`: elements judged."""
+    """Judges the elements of one Subject. `found`: the findings; `judged`: elements judged.
+
+    members: the elements that can be judged. alone: those at isolated values of the function.
+    """
 
     subject: Subject
     order: int
@@ -34,10 +38,12 @@ class Search:
     suspects: list[int] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     kinks: set[int] = field(default_factory=set)
+    alone: list[Isolated] = field(default_factory=list)
+    members: Array = field(default_factory=lambda: np.zeros(0, np.int64))
 
     def leaf_of(self, position: int) -> Leaf:
         """The argument that an element belongs to."""
-        return next(f for f in self.subject.leaves if f.start <= position < f.start + f.size)
+        return next(f for f in self.subject.leaves if f.has(position))
 
     def examine(self, seen: Probe, blurs: int = 0) -> None:
         """Judge all members of a probe: at once if it is clean, else part by part."""
@@ -282,7 +288,7 @@ class Search:
         for leaf in self.subject.leaves:
             if leaf not in wrong:
                 continue
-            members = np.arange(leaf.part.start, leaf.part.stop)
+            members = self.members[[leaf.has(i) for i in self.members]]
             probes = [probe(self.subject, members, self.rng) for _ in range(2)]
             text = ""
             if all(p.sharp for p in probes):

@@ -55,6 +55,10 @@ class Leaf:
         """Its elements in the long vector."""
         return slice(self.start, self.start + self.size)
 
+    def has(self, position: int) -> bool:
+        """Whether an element of the long vector is one of its."""
+        return self.start <= position < self.start + self.size
+
     def index(self, position: int) -> tuple[int, ...]:
         """The index in the array of an element of the long vector."""
         return tuple(int(i) for i in np.unravel_index(position - self.start, self.shape))
@@ -66,14 +70,15 @@ class Map:
 
     run(arrays): the outputs. linearize(arrays): the pull-back, from cotangents to gradients;
     each is a list, in the order of `names`, (argnum, path, shown name) of each input.
-    rounding(step, rng): inside it, operations of both that can be seen are off by `step`.
+    rounding(step, rng, own): inside it, operations of both that can be seen are off by `step`,
+    with `own` those in narrower dtypes by their own units.
     """
 
     name: str
     run: Callable[[Arrays], Arrays]
     linearize: Callable[[Arrays], Pull]
     names: tuple[Name, ...]
-    rounding: Callable[[float, np.random.Generator], AbstractContextManager[Any]]
+    rounding: Callable[[float, np.random.Generator, bool], AbstractContextManager[Any]]
 
 
 @dataclass(slots=True)
@@ -169,7 +174,7 @@ class Subject:
         before, step = self.grain, self.step
         moved = [np.zeros_like(before)]
         for _ in range(2):
-            with self.map.rounding(step, rng):
+            with self.map.rounding(step, rng, False):
                 moved.append(without_jumps(self(self.x) - self.y, step, self.x, self.y))
         self.inside = np.max(moved, axis=0)
         return bool((self.inside > 8 * before).any())
@@ -179,9 +184,14 @@ class Subject:
         """A relative change by which numbers of the arguments' dtypes surely move."""
         return 2 * max(unit_roundoff(f.dtype) for f in self.leaves)
 
-    def rounded(self, v: Array, step: float, rng: np.random.Generator) -> Array:
+    @property
+    def natural(self) -> Array:
+        """The size of what each output is made of: its own, or that of terms that cancel in it."""
+        return np.asarray(self.grain / self.unit)
+
+    def rounded(self, v: Array, step: float, rng: np.random.Generator, own: bool = False) -> Array:
         """pull(v) where the point, v and every operation that can be seen are off by `step`."""
-        with self.map.rounding(step, rng):
+        with self.map.rounding(step, rng, own):
             return self.pulled(self.linearize_at(off(self.x, step, rng)), off(v, step, rng))
 
     def cut(self, v: Array) -> Arrays:

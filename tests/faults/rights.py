@@ -76,7 +76,7 @@ def angle_gradient(y: Any, x: Any, out: Any, dout: Any) -> Any:
 
 def focal_gradient(x: Any, out: Any, dout: Any, gamma: float) -> Any:
     p, q = ops.sigmoid(x), ops.sigmoid(-x)
-    return dout * q**gamma * (gamma * p * ops.log_softmax(ops.stack((x, 0.0 * x), -1))[..., 0] - q)
+    return dout * q**gamma * (-gamma * p * ops.softplus(-x) - q)
 
 
 CURVES = (
