@@ -34,7 +34,8 @@ def noise_of(subject: Subject, both: list[Probe], rng: np.random.Generator) -> f
     seen = np.min([_rough(subject, both[0].u, h) for h in SPACINGS], axis=0)
     with np.errstate(invalid="ignore"):
         worst = np.where(suspect & (seen > UNEXPLAINED * subject.grain), seen / size, 0.0)
-    return float(worst.max())
+    noise = float(worst.max())
+    return noise if noise > NOISY else 0.0
 
 
 def _rough(subject: Subject, u: Array, spacing: float) -> Array:

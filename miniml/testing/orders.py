@@ -15,7 +15,7 @@ from .gradreport import UNKNOWN, WRONG, Check, Finding, GradReport
 from .isolated import Isolated, isolated
 from .linearity import check_linearity
 from .narrow import check_narrow
-from .noise import NOISY, noise_of, note_on
+from .noise import noise_of, note_on
 from .probe import Probe, probe
 from .problem import Problem
 from .search import MOST, Search
@@ -89,6 +89,7 @@ def _check_order(
     search.found += not_finite(subject, order)
     if subject.unlike:
         search.found.append(_unlike(subject, order))
+        report.repeatable &= subject.repeatable
     faults = list[Finding]()
     try:
         gradient, faults = check_linearity(subject, order, rng)
@@ -182,7 +183,7 @@ def _directions(search: Search, members: Array, report: GradReport) -> None:
 def _isolated(search: Search, members: Array, both: list[Probe]) -> Isolated | None:
     """The isolated value that both directions show, one of them where there are several."""
     which = both[0].lonely & both[1].lonely
-    if not which.any():
+    if not which.any() or not search.subject.repeatable:
         return None
     return isolated(search.subject, members, both[1].u, both[1].nearest, which)
 
@@ -190,9 +191,10 @@ def _isolated(search: Search, members: Array, both: list[Probe]) -> Isolated | N
 def _note_noise(
     subject: Subject, both: list[Probe], rng: np.random.Generator, report: GradReport
 ) -> None:
-    if all(d == float64 for d in subject.dtypes):
+    if subject.repeatable and all(d == float64 for d in subject.dtypes):
         noise = noise_of(subject, both, rng)
-        if noise > NOISY:
+        if noise > report.noise:
+            report.noise = noise
             report.notes.append(note_on(noise))
 
 

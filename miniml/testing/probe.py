@@ -76,6 +76,15 @@ class Probe:
         return not self.lost and not self.blurred
 
     @property
+    def settled(self) -> bool:
+        """Differences found the derivative of every output, if only to be 0 next to others."""
+        right, left = self.slopes.right, self.slopes.left
+        with np.errstate(invalid="ignore"):
+            off = right.error + left.error + np.abs(right.value - left.value)
+            found = (off <= 0.01 * self.slopes.reach) | (self.slopes.central.step == 0)
+        return bool(found.all())
+
+    @property
     def finite(self) -> bool:
         """The gradient of every member is a number."""
         return bool(np.isfinite(self.parts).all())
@@ -262,12 +271,15 @@ def _widened(subject: Subject, found: Probe, rng: np.random.Generator) -> Probe:
 
     It is what the gradient changes by when everything moves by a unit in the last place: the
     point, the cotangent, and what is computed of them. Where that takes the rest across a kink,
-    it is what it changes by when the members move.
+    it is what it changes by when the members move; and nothing if they, too, are on an edge, for
+    a gradient that is another one at the point alone is what it is.
     """
     typical = _norm(found.parts)
     moved = max(_along(found, subject.rounded(found.v, subject.step, rng)) for _ in range(2))
-    if not moved <= max(0.01 * typical, _without_a_jump(subject, found)):
+    most = max(0.01 * typical, _without_a_jump(subject, found))
+    if not moved <= most:
         moved = max(_along(found, _moved(subject, found, rng)) for _ in range(2))
+        moved = moved if moved <= most else 0.0
     bar = found.bar + 8 * moved
     return replace(
         found, bar=bar, blurred=found.blurred or bar > SHARP * max(typical, abs(found.numeric))

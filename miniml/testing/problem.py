@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import optree
@@ -27,6 +27,7 @@ from .subject import (
     Map,
     Name,
     Pull,
+    Saved,
     WrongGradientForm,
     floats_of,
     is_float_leaf,
@@ -77,7 +78,8 @@ def of_miniml(
     weights: Sequence[Parameter] | Parameter | None = None,
 ) -> Problem:
     """The Problem of a function of Tensors; `weights` are differentiated like arguments."""
-    name = _name(fn)
+    name = name_of(fn)
+    args = [_array(a) for a in args] if isinstance(fn, Primitive) else args
     given = _given(fn, args, argnums, weights)
     point = [np.array(leaf, dtype=_dtype_of(leaf)) for leaf in given.chosen]
     if not sum(a.size for a in point):
@@ -163,8 +165,9 @@ def _map(
         xs = tensors(arrays)
         if backward is not None:
             return lambda douts: list(backward(*xs, *map(Tensor, douts)))
-        _, pull = vjp(function, *xs)
-        return lambda douts: list(pull(tuple(map(_tensor, douts))))
+        out, pull = vjp(function, *xs)
+        saved = Saved([*xs, *out], "an argument of the function, or its output")
+        return lambda douts: saved.after(list(pull(tuple(map(_tensor, douts)))))
 
     def rounding(step: float, rng: np.random.Generator, own: bool) -> AbstractContextManager[None]:
         return use_trace(Rounding(step, rng, own))
@@ -180,7 +183,7 @@ def _tensor(array: Array) -> Tensor:
 
 def of_numpy(f: Function, backward: Function, args: Sequence[Any]) -> Problem:
     """The Problem of a function of arrays with a pull-back written by hand."""
-    name = _name(f)
+    name, args = name_of(f), [_array(a) for a in args]
     places = [i for i, a in enumerate(args) if is_float_leaf(a)]
     point = [np.array(args[i], dtype=_dtype_of(args[i])) for i in places]
     if not sum(a.size for a in point):
@@ -205,12 +208,14 @@ def of_numpy(f: Function, backward: Function, args: Sequence[Any]) -> Problem:
         if inexact:
             out = _off(out, *inexact[0])
 
+        outs = [o for o in (out if isinstance(out, (tuple, list)) else [out]) if is_float_leaf(o)]
+        saved = Saved([*arrays, *outs], "an argument of the function, or its output")
+
         def pull(douts: Arrays) -> list[Any]:
             dout = _like_output(out, douts)
-            kept = [a.tobytes() for a in arrays]
-            result = backward(*given, out, dout) if wants_out else backward(*given, dout)
-            if any(a.tobytes() != k for a, k in zip(arrays, kept, strict=True)):
-                raise WrongGradientForm(-1, "the vjp writes into an argument of the function")
+            result = saved.after(
+                backward(*given, out, dout) if wants_out else backward(*given, dout)
+            )
             result = result if isinstance(result, (tuple, list)) else (result,)
             if len(result) not in (len(args), len(places)):
                 raise WrongGradientForm(
@@ -273,6 +278,24 @@ def _chosen(fn: Function, count: int, argnums: int | tuple[int, ...] | None) -> 
     return {n % count for n in numbers}
 
 
+def _array(value: Any) -> Any:
+    """The array that nested lists of Python floats are, as NumPy takes them; else the value."""
+    return np.array(value, np.float64) if is_list_of_floats(value) else value
+
+
+def is_list_of_floats(value: Any) -> bool:
+    """True for nested lists of numbers with a Python float among them, of one length each."""
+    if not isinstance(value, (list, tuple)):
+        return False
+    leaves: list[Any] = optree.tree_leaves(cast(Any, value), none_is_leaf=True)
+    if not all(isinstance(a, (int, float)) for a in leaves) or not any(map(is_float_leaf, leaves)):
+        return False
+    try:
+        return bool(np.array(value).size)
+    except ValueError:  # lists of several lengths
+        return False
+
+
 def _dtype_of(leaf: Any) -> DType:
     return float64 if isinstance(leaf, float) and not isinstance(leaf, np.generic) else leaf.dtype
 
@@ -290,7 +313,8 @@ def _weight_name(weight: Parameter) -> Name:
     return None, weight.name, f"weight {weight.name}"
 
 
-def _name(fn: Any) -> str:
+def name_of(fn: Any) -> str:
+    """What a report calls a function."""
     if isinstance(fn, Primitive):
         return repr(fn)
     return getattr(fn, "__name__", None) or type(fn).__name__

@@ -252,6 +252,9 @@ class Search:
             self.suspects.append(position)
             outside = "outside the one-sided slopes" if sharp[0].kinked else ""
             self._file(WRONG, leaf, index, sharp[0], outside)
+        elif not tries[0].finite and any(t.settled for t in tries):
+            self.judged.add(position)
+            self._file(WRONG, leaf, index, next(t for t in tries if t.settled), "")
         elif sharp and sharp[0].kinked and any(t.agrees for t in sharp):
             self.judged.add(position)
             self.kinks.add(position)

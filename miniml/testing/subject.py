@@ -158,6 +158,13 @@ class Subject:
         return y
 
     @property
+    def repeatable(self) -> bool:
+        """Two equal calls give the same, up to roundings in another order."""
+        return self.unlike <= 1e4 * float(
+            (self.unit * np.abs(self.y))[np.isfinite(self.y)].max(initial=0.0)
+        )
+
+    @property
     def grain(self) -> Array:
         """How exactly the outputs are known at the point, as far as it was measured."""
         y = np.where(np.isfinite(self.y), np.abs(self.y), 0.0)
@@ -253,6 +260,23 @@ class Subject:
         if array.ndim >= len(leaf.shape) and _broadcasts(leaf.shape, array.shape):
             said += "; a sum over the broadcast axes is missing"
         raise WrongGradientForm(i, said)
+
+
+class Saved:
+    """Arrays and tensors that a pull-back reads, and may not write to."""
+
+    def __init__(self, values: Sequence[Any], what: str):
+        self.values = [v for v in values if not isinstance(v, Tensor) or v.device == "cpu"]
+        self.what, self.kept = what, self._bytes()
+
+    def _bytes(self) -> list[bytes]:
+        return [np.asarray(v).tobytes() for v in self.values]
+
+    def after(self, result: Any) -> Any:
+        """The result of a pull-back; WrongGradientForm if it wrote to one of them."""
+        if self._bytes() != self.kept:
+            raise WrongGradientForm(-1, f"the pull-back writes into {self.what}")
+        return result
 
 
 def without_jumps(change: Array, step: float, *numbers: Array) -> Array:

@@ -21,9 +21,14 @@ SCALES = (0.1, 1.0, 1.0, 3.0, 10.0)
 
 @dataclass(frozen=True)
 class Natural(Planted):
-    """A primitive with NumPy kernels, and draw(rng) of inputs for it, in float64."""
+    """A primitive with NumPy kernels, and draw(rng) of inputs for it, in float64.
+
+    says: of a wrong one, a regular expression for gradcheck's report. given: the dtype in which a
+    wrong one shows.
+    """
 
     draw: Draw = lambda rng: ()
+    given: Any = np.float64
 
 
 def natural(
@@ -33,12 +38,14 @@ def natural(
     gradient: Callable[..., Any],
     draw: Draw,
     outs: str = "",
-    check: str = "",
+    says: str = "",
+    given: Any = np.float64,
     **attrs: Any,
 ) -> Natural:
     """The primitive of out = f(*inputs, **attrs) and of gradient(*inputs, out, dout, **attrs).
 
     f gets NumPy arrays, gradient gets tensors. attrs: the attributes, with the values they have.
+    says: that of a wrong one.
     """
 
     def body(*xs: Any, out: Any, **given: Any) -> None:
@@ -63,7 +70,8 @@ def natural(
     if outs:
         fields["outputs"] = ("a", "b")
     subject = Subject(fields, body, bprop_of(rule), f, _no_samples, arity, attrs)
-    return Natural(name, subject, check, letters="fd", outs=outs, draw=draw)
+    check, letters = "gradient" if says else "", "fd" if given is np.float64 else "efd"
+    return Natural(name, subject, check, says, letters=letters, outs=outs, draw=draw, given=given)
 
 
 def _no_samples(rng: np.random.Generator, dtype: Any) -> Any:
