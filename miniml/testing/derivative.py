@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from .extrapolation import COLUMNS, EPS, Array, Estimate, extrapolate, next_column, stairs
+from .extrapolation import EPS, Array, Estimate, extrapolate, finer, noise_in, stairs
 
 ROUNDING, ONE_SIDED, ENOUGH = 4.0, 12.0, 12
 
@@ -107,9 +107,9 @@ def _slopes(h: Array, up: Array, down: Array, y0: Array, unit: Array, rounds: Ar
     grain, floor = 2 * unit * sizes, 2 * rounds
     rough = extrapolate(h, rows, floor, grain, 2, ROUNDING)
     least = floor + np.where(np.isfinite(rough.value), EPS * np.abs(rough.value), 0.0)
-    noise, structured = _noise(h, rows, rough, least)
+    noise, structured = noise_in(h, rows, rough, least)
     central = extrapolate(h, rows, noise, grain, 2, ROUNDING)
-    structured |= _finer(h, rows, central, least)
+    structured |= finer(h, rows, central, least)
     doubt = np.where(structured, np.inf, 0.0)
     right = extrapolate(h, (up - y0) / h[:, None], noise, grain, 1, ONE_SIDED)
     left = extrapolate(h, (y0 - down) / h[:, None], noise, grain, 1, ONE_SIDED)
@@ -141,43 +141,6 @@ def _merged(found: Slopes, part: Slopes, columns: Array) -> Slopes:
     found.noise[columns], found.bent[columns] = part.noise, part.bent
     found.reach[columns] = part.reach
     return found
-
-
-def _noise(h: Array, rows: Array, rough: Estimate, least: Array) -> tuple[Array, Array]:
-    """The noise of y, from the steps below the best one, where the derivative is known.
-
-    There y is off by h |quotient - derivative|. Noise is as large at one step as at another;
-    what fades or grows with h is no noise but structure that the best step was too large to
-    see (second result: such an estimate is worth nothing).
-    """
-    steps, column = h[:, None], rows
-    seen = steps * np.abs(rows - rough.value)
-    for c in range(1, min(COLUMNS, len(h) - 1) + 1):
-        column = next_column(h, column, c, 2)
-        seen[c:] = np.fmin(seen[c:], steps[c:] * np.abs(column - rough.value))
-    seen = np.where(np.isfinite(seen) & (steps < rough.step), seen, 0.0)
-    largest = seen.max(axis=0, initial=0.0)
-    lowest = np.where(steps <= 4 * h[-1], seen, 0.0).max(axis=0, initial=0.0)
-    above = np.where((steps > 4 * h[-1]) & (seen > 0), seen, np.nan)
-    above.sort(axis=0)  # NaN last
-    count = np.isfinite(above).sum(axis=0)
-    typical = above[np.maximum(count - 1, 0) // 2, np.arange(count.size)]
-    growing = (count > 1) & (lowest > 24 * typical)
-    fading = (lowest < largest / 8) & (lowest < typical / 2)
-    structured = (fading | growing) & (largest > 32 * least)
-    return np.maximum(least, 2 * largest), structured
-
-
-def _finer(h: Array, rows: Array, found: Estimate, least: Array) -> Array:
-    """True where the smallest steps agree with one another, but not with the estimate.
-
-    Noise would make them disagree with one another as much.
-    """
-    last = rows[-max(3, int(np.sum(h <= 4.5 * h[-1]))) :]
-    away = np.abs(last - found.value).min(axis=0)
-    among = last.max(axis=0) - last.min(axis=0)
-    seen = away > np.maximum(found.truncation + found.rounding, 8 * least / h[-1])
-    return np.asarray((among < 0.3 * away) & seen)
 
 
 def _spread(found: Slopes, columns: Array, still: Array) -> Slopes:

@@ -9,8 +9,9 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from .maps import Leaf
 from .probe import Probe
-from .subject import Leaf, Subject
+from .subject import Subject
 from .tolerance import limits_of
 
 Array = np.ndarray[Any, Any]

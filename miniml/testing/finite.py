@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from .directions import random_signs
 from .gradreport import UNKNOWN, Finding
-from .probe import random_signs
-from .subject import Leaf, Subject
+from .maps import Leaf
+from .subject import Subject
 
 Array = np.ndarray[Any, Any]
 

@@ -15,7 +15,8 @@ from ..undo import logged
 from .clock import lasting
 from .gradreport import GradientError, GradReport
 from .orders import check_orders
-from .problem import Problem, device_of, is_list_of_floats, name_of, of_miniml, of_numpy
+from .plain import of_numpy
+from .problem import Problem, device_of, is_list_of_floats, name_of, of_miniml
 from .standins import weights_of
 
 Function = Callable[..., Any]

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from .directions import random_signs, sizes_of
 from .gradreport import WRONG, Finding
-from .probe import random_signs, sizes_of
-from .subject import Leaf, Subject, without_jumps
+from .maps import Leaf
+from .subject import Subject, without_jumps
 from .tolerance import unit_roundoff
 
 Array = np.ndarray[Any, Any]
@@ -141,8 +142,8 @@ class _Rounding:
 
     @cached_property
     def _moved(self) -> list[Array]:
-        step = self.subject.step
-        return [self.subject.rounded(self.v, step, self.rng, own=True) for _ in range(3)]
+        step = self.subject.step._replace(own=True)
+        return [self.subject.rounded(self.v, step, self.rng) for _ in range(3)]
 
 
 def _strided(a: Array) -> Array:

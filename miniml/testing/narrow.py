@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 
 from ..dtype import DType, float64
+from .directions import random_signs, sizes_of
 from .gradreport import WRONG, Check, Finding, GradReport
-from .probe import random_signs, sizes_of
-from .rounding import off
-from .subject import Map, Subject, WrongGradientForm, at_point, without_jumps
+from .maps import Map, WrongGradientForm
+from .rounding import Step, off
+from .subject import Subject, at_point, without_jumps
 from .tolerance import STEPS, allowed, limits_of, unit_roundoff
 
 Array = np.ndarray[Any, Any]
@@ -50,7 +51,7 @@ def check_narrow(
         )  # fmt: skip
         return
     right = wide.pull(v)
-    bars = _bars(wide, subject.y.size, v, own, order, rng)
+    bars = _bars(wide, subject.y.size, v, own, rng)
     with np.errstate(invalid="ignore"):
         outside = np.isfinite(came - right) & (np.abs(came - right) > bars)
     if outside.any():
@@ -63,13 +64,11 @@ def check_narrow(
 
 
 def _bars(
-    wide: Subject, outputs: int, v: Array, own: tuple[DType, ...], order: int,
-    rng: np.random.Generator,
-) -> Array:  # fmt: skip
+    wide: Subject, outputs: int, v: Array, own: tuple[DType, ...], rng: np.random.Generator
+) -> Array:
     """How far each element may be off by roundings of its dtype."""
-
     narrowest = max(own, key=unit_roundoff)
-    right, bars, unit = wide.pull(v), np.zeros(wide.x.size), unit_roundoff(narrowest)
+    right, bars, unit = wide.pull(v), np.zeros(wide.x.size), Step.rounding_to(narrowest)
     moved = [wide.rounded(v, unit, rng) - right for _ in range(ROUNDINGS)]
     spread = np.max([without_jumps(m, unit, wide.x, v, right) for m in moved], axis=0)
     for leaf, dtype in zip(wide.leaves, own, strict=True):
@@ -100,7 +99,7 @@ def _change(
 ) -> Array:
     largest = np.zeros(error.size)
     for _ in range(NEIGHBOURS):
-        moved = off(wide.x, step, rng)
+        moved = off(wide.x, Step(step), rng)
         x = np.concatenate([a.reshape(-1).astype(np.float64) for a in subject.arrays(moved)])
         there = subject.pulled(subject.linearize_at(x), v) - wide.pulled(wide.linearize_at(x), v)
         with np.errstate(invalid="ignore"):

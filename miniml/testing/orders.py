@@ -14,12 +14,13 @@ from .finite import blind, not_finite, unseen
 from .gradreport import UNKNOWN, WRONG, Check, Finding, GradReport
 from .isolated import Isolated, isolated
 from .linearity import check_linearity
+from .maps import Arrays, Map, WrongGradientForm
 from .narrow import check_narrow
 from .noise import noise_of, note_on
 from .probe import Probe, probe
 from .problem import Problem
 from .search import MOST, Search
-from .subject import Array, Arrays, Map, Subject, WrongGradientForm, at_point
+from .subject import Array, Subject, at_point
 
 
 def check_orders(

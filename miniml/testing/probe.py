@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from .derivative import FIRST, Line, Slopes, climb, converged
+from .directions import random_signs, sizes_of
 from .extrapolation import EPS
 from .isolated import lonely
 from .rounding import off
-from .subject import JUMP, Subject
+from .subject import Subject, jump
 from .tolerance import unit_roundoff
 
 Array = np.ndarray[Any, Any]
@@ -117,29 +118,6 @@ class Probe:
         """The relative error of one typical element that would have shown."""
         sizes = np.abs(self.parts[self.parts != 0])
         return MARGIN * self.bar / float(np.median(sizes)) if sizes.size else 0.0
-
-
-def sizes_of(subject: Subject, uniform: bool) -> Array:
-    """How far each element is moved for a step of 1.
-
-    Its own size (so that a step never crosses 0), or with `uniform` the typical size in its
-    array; of numbers above 1 the square root, or a thousandth; 1 in an array of
-    zeros.
-    """
-    sizes = np.ones(subject.x.shape)
-    for leaf in subject.leaves:
-        part = np.abs(subject.x[leaf.part])
-        known = part[np.isfinite(part) & (part > 0)]
-        typical = (
-            float(np.sqrt(np.mean((known / known.max()) ** 2)) * known.max()) if known.size else 1.0
-        )
-        sizes[leaf.part] = typical if uniform else np.where(part > 0, part, typical)
-    return np.minimum(sizes, np.maximum(np.sqrt(sizes), 1e-3 * sizes))
-
-
-def random_signs(rng: np.random.Generator, n: int) -> Array:
-    """Numbers of either sign and of size 0.5 to 1.5: none is small enough to hide a fault."""
-    return np.asarray(rng.choice([-1.0, 1.0], size=n) * rng.uniform(0.5, 1.5, size=n))
 
 
 def probe(
@@ -294,9 +272,8 @@ def _along(found: Probe, gradient: Array) -> float:
 
 def _without_a_jump(subject: Subject, found: Probe) -> float:
     """The largest change of the probe's result that roundings explain, kinks left out."""
-    numbers = np.concatenate([subject.x, found.v, found.parts])
-    largest = float(np.abs(numbers[np.isfinite(numbers)]).max(initial=0.0))
-    return JUMP * subject.step * largest * float(np.abs(found.u).max())
+    most = jump(subject.step, subject.x, found.v, found.parts)
+    return most * float(np.abs(found.u).max())
 
 
 def _moved(subject: Subject, found: Probe, rng: np.random.Generator) -> Array:

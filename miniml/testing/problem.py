@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -19,20 +18,19 @@ from ..runtime.jit import jit
 from ..settings import GRAPH_MODE, current
 from ..tensor import Parameter, Tensor
 from ..trace import use_trace
-from .rounding import Rounding, off
-from .standins import held_of, run_with, weights_of
-from .subject import (
-    Array,
+from .maps import (
     Arrays,
     Map,
     Name,
     Pull,
     Saved,
-    WrongGradientForm,
     floats_of,
     is_float_leaf,
     shown_leaf,
 )
+from .rounding import Rounding, Step
+from .standins import held_of, run_with, weights_of
+from .subject import Array
 
 Function = Callable[..., Any]
 
@@ -79,11 +77,11 @@ def of_miniml(
 ) -> Problem:
     """The Problem of a function of Tensors; `weights` are differentiated like arguments."""
     name = name_of(fn)
-    args = [_array(a) for a in args] if isinstance(fn, Primitive) else args
+    args = [as_array(a) for a in args] if isinstance(fn, Primitive) else args
     given = _given(fn, args, argnums, weights)
-    point = [np.array(leaf, dtype=_dtype_of(leaf)) for leaf in given.chosen]
+    point = [np.array(leaf, dtype=dtype_of(leaf)) for leaf in given.chosen]
     if not sum(a.size for a in point):
-        raise _nothing(f"gradcheck of {name}", given.leaves, "array or Tensor")
+        raise nothing_in(f"gradcheck of {name}", given.leaves, "array or Tensor")
     devices = [leaf.device if isinstance(leaf, Tensor) else None for leaf in given.chosen]
     held, out_paths, counts = held_of(fn, args), list[str](), list[int]()
 
@@ -126,7 +124,8 @@ def _given(
     return _Given(leaves, spec, places, [*own, *more], names)
 
 
-def _nothing(what: str, leaves: Sequence[Any], wanted: str) -> GradientArgumentError:
+def nothing_in(what: str, leaves: Sequence[Any], wanted: str) -> GradientArgumentError:
+    """The refusal of arguments among which there is no float array."""
     shown = ", ".join(map(shown_leaf, leaves)) or "no arguments"
     return GradientArgumentError(
         f"{what} has nothing to differentiate: it got {shown}; give at least one non-empty "
@@ -169,8 +168,8 @@ def _map(
         saved = Saved([*xs, *out], "an argument of the function, or its output")
         return lambda douts: saved.after(list(pull(tuple(map(_tensor, douts)))))
 
-    def rounding(step: float, rng: np.random.Generator, own: bool) -> AbstractContextManager[None]:
-        return use_trace(Rounding(step, rng, own))
+    def rounding(step: Step, rng: np.random.Generator) -> AbstractContextManager[None]:
+        return use_trace(Rounding(step, rng))
 
     return Map(name, run, linearize, names, rounding)
 
@@ -179,87 +178,6 @@ def _tensor(array: Array) -> Tensor:
     """A Tensor of a cotangent; on the CPU with the strides that it has."""
     on_cpu = current().device_target == "cpu" and not array.flags.c_contiguous
     return Tensor.wrap(array.view(), "cpu") if on_cpu else Tensor(array)
-
-
-def of_numpy(f: Function, backward: Function, args: Sequence[Any]) -> Problem:
-    """The Problem of a function of arrays with a pull-back written by hand."""
-    name, args = name_of(f), [_array(a) for a in args]
-    places = [i for i, a in enumerate(args) if is_float_leaf(a)]
-    point = [np.array(args[i], dtype=_dtype_of(args[i])) for i in places]
-    if not sum(a.size for a in point):
-        raise _nothing(f"gradcheck_vjp of {name}", args, "array")
-    wants_out = _wants_out(backward, len(args))
-    inexact: list[tuple[float, np.random.Generator]] = []
-
-    def filled(arrays: Arrays) -> list[Any]:
-        given = list(args)
-        for i, a in zip(places, arrays, strict=True):
-            given[i] = a
-        return given
-
-    def run(arrays: Arrays) -> Arrays:
-        out = f(*filled(arrays))
-        found = floats_of(name, out if isinstance(out, (tuple, list)) else [out])
-        return [np.asarray(o) for o in found]
-
-    def linearize(arrays: Arrays) -> Pull:
-        given = filled(arrays)
-        out = f(*given)
-        if inexact:
-            out = _off(out, *inexact[0])
-
-        outs = [o for o in (out if isinstance(out, (tuple, list)) else [out]) if is_float_leaf(o)]
-        saved = Saved([*arrays, *outs], "an argument of the function, or its output")
-
-        def pull(douts: Arrays) -> list[Any]:
-            dout = _like_output(out, douts)
-            result = saved.after(
-                backward(*given, out, dout) if wants_out else backward(*given, dout)
-            )
-            result = result if isinstance(result, (tuple, list)) else (result,)
-            if len(result) not in (len(args), len(places)):
-                raise WrongGradientForm(
-                    -1, f"the vjp returns {len(result)} gradients for {len(args)} arguments"
-                )
-            return [result[i] for i in places] if len(result) == len(args) else list(result)
-
-        return pull
-
-    @contextmanager
-    def rounding(step: float, rng: np.random.Generator, own: bool) -> Iterator[None]:
-        """Of a plain function only the output can be seen, which the vjp may take."""
-        inexact.append((step, rng))
-        yield
-        inexact.clear()
-
-    names = tuple((i, "", f"argument {i}") for i in places)
-    return Problem(name, point, lambda order, at: Map(name, run, linearize, names, rounding))
-
-
-def _off(out: Any, step: float, rng: np.random.Generator) -> Any:
-    """The floats of an output, each off by `step` of itself."""
-    tree: Any = out
-    return optree.tree_map(lambda o: off(o, step, rng) if is_float_leaf(o) else o, tree)
-
-
-def _like_output(out: Any, douts: Arrays) -> Any:
-    """Cotangents in the form of the output, None for outputs that are no floats."""
-    if not isinstance(out, (tuple, list)):
-        return douts[0]
-    left = iter(douts)
-    return tuple(next(left) if is_float_leaf(o) else None for o in out)
-
-
-def _wants_out(backward: Function, count: int) -> bool:
-    try:
-        parameters = inspect.signature(backward).parameters.values()
-    except (TypeError, ValueError):
-        return False
-    required = [
-        p for p in parameters
-        if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
-    ]  # fmt: skip
-    return len(required) == count + 2
 
 
 def device_of(args: Sequence[Any], weights: Sequence[Parameter]) -> str:
@@ -278,7 +196,7 @@ def _chosen(fn: Function, count: int, argnums: int | tuple[int, ...] | None) -> 
     return {n % count for n in numbers}
 
 
-def _array(value: Any) -> Any:
+def as_array(value: Any) -> Any:
     """The array that nested lists of Python floats are, as NumPy takes them; else the value."""
     return np.array(value, np.float64) if is_list_of_floats(value) else value
 
@@ -296,7 +214,8 @@ def is_list_of_floats(value: Any) -> bool:
         return False
 
 
-def _dtype_of(leaf: Any) -> DType:
+def dtype_of(leaf: Any) -> DType:
+    """The dtype in which a leaf is differentiated: Python floats in float64."""
     return float64 if isinstance(leaf, float) and not isinstance(leaf, np.generic) else leaf.dtype
 
 

@@ -9,11 +9,13 @@ import numpy as np
 
 from .derivative import FIRST
 from .diagnosis import diagnose, rounded, same_as_other
-from .element import Numbers, broken, by, consistent, sources_of
+from .directions import sizes_of
+from .element import Numbers, broken, by, consistent, sources_of, valid_kinks
 from .gradreport import KINK, NEAR_KINK, UNKNOWN, WRONG, Finding
 from .isolated import Isolated
-from .probe import Probe, probe, random_signs, sizes_of
-from .subject import Leaf, Subject
+from .maps import Leaf
+from .probe import Probe, probe
+from .subject import Subject
 
 Array = np.ndarray[Any, Any]
 
@@ -127,7 +129,7 @@ class Search:
         apart = np.union1d(sources[sources >= 0], seen.members[broken]).astype(np.int64)
         if not apart.size or apart.size == seen.members.size == 1:
             return False
-        valid = set(self._valid_kinks(seen, sources).tolist())
+        valid = set(valid_kinks(self.subject, seen, sources, self.rng).tolist())
         shown = [i for i in apart.tolist() if i in valid]
         self._file_kinks(seen, sources, shown[:MANY])
         vague = np.setdiff1d(apart, shown)
@@ -165,22 +167,6 @@ class Search:
                     left, right,
                 )
             )  # fmt: skip
-
-    def _valid_kinks(self, seen: Probe, sources: Array) -> Array:
-        """Of the elements with a kink, those whose gradient lies between the one-sided slopes."""
-        kinks = np.flatnonzero(seen.slopes.kink & (sources >= 0))
-        v = np.zeros(sources.size)
-        v[kinks] = random_signs(self.rng, kinks.size)
-        given = self.subject.pull(v) * seen.u
-        right, left = seen.slopes.right, seen.slopes.left
-        sides = np.sort(np.stack([v * right.value, v * left.value])[:, kinks], axis=0)
-        error = (np.abs(v) * (right.error + left.error))[kinks]
-        low, high = np.zeros(given.size), np.zeros(given.size)
-        np.add.at(low, sources[kinks], sides[0] - error)
-        np.add.at(high, sources[kinks], sides[1] + error)
-        found = np.unique(sources[kinks])
-        valid = (low[found] <= given[found]) & (given[found] <= high[found])
-        return np.asarray(found[valid])
 
     def _halves(self, members: Array) -> tuple[Array, Array]:
         middle = members.size // 2
