@@ -53,8 +53,8 @@ class Rounding(RecordTrace):
 
     It records nothing. What a result then changes by is what roundings inside the function and
     its pull-back do to it: the 1 - out**2 of a tanh near 1 keeps few digits of `out`, which no
-    change of the point shows. An operation that only moves or chooses numbers does not round; a sum does, also where
-    it is one of its terms because the others are too small to count.
+    change of the point shows. An operation that only moves or chooses numbers does not round; a
+    sum does, also where it is one of its terms because the others are too small to count.
     """
 
     def __init__(self, step: Step, rng: np.random.Generator):

@@ -9,7 +9,7 @@ import numpy as np
 from miniml import ops
 
 from .natural import Natural, alike, both, inside, natural, numbers, pair, reduced, rows, same
-from .rights import huber, logistic, polar, smooth_plus
+from .rights import huber, huber_gradient, logistic, polar, smooth_plus
 from .rows import exactly
 from .wrongs_shaped import SHAPED_WRONGS
 
@@ -68,8 +68,8 @@ TIES = (
     natural("MaximumGivesBothAll", alike, np.maximum,
         lambda x, y, out, d: (piece(x >= y, d, 0.0 * d), piece(y >= x, d, 0.0 * d)),
         exactly([1.0, 2.0, 3.0], [0.5, 2.0, 3.0]), says="ties"),
-    natural("AbsGivesTwoAtZero", same, np.abs, lambda x, out, d: d * piece(x == 0.0, 2.0, ops.sign(x)),
-        ZERO_AND_ONE, says="one-sided"),
+    natural("AbsGivesTwoAtZero", same, np.abs,
+        lambda x, out, d: d * piece(x == 0.0, 2.0, ops.sign(x)), ZERO_AND_ONE, says="one-sided"),
     natural("CumProdByQuotient", rows, lambda x: np.cumprod(x, -1), by_quotient,
         exactly([2.0, 0.0, 3.0]), says="not finite"),
     natural("NormIsNaNAtZero", same, lambda x: np.sqrt(x * x + 1e-30) * x,
@@ -79,13 +79,14 @@ BRANCHES = (
     natural("SoftplusStopsAt30", same, smooth_plus,
         lambda x, out, d: d * piece(x > 30.0, 0.0, ops.sigmoid(x)), FAR, says="zero"),
     natural("HuberSlopeForgetsDelta", alike, huber,
-        lambda x, y, out, d, delta: (d * ops.clip(x - y, -1.0, 1.0), -d * ops.clip(x - y, -1.0, 1.0)),
+        lambda x, y, out, d, delta: huber_gradient(x, y, out, d, 1.0),
         exactly([3.0, 1.7, 0.2], [0.0, 0.0, 0.0]), says="wrong", delta=2.5),
     sine("HalfBelowMinusOne", half_below, "0.5 times", exactly([-2.0, 0.5, 1.0, -0.3])),
     sine("WrongForLongRows", lambda x, out, d: d * ops.cos(x) * (1.0 if x.shape[-1] < 5 else 0.9),
         "factor 0.9", exactly(np.linspace(-1.0, 1.0, 7))),
     natural("WrongSlopeAtOne", same, np.square,
-        lambda x, out, d: d * piece(x == 1.0, 3.0, 2.0 * x), ZERO_AND_ONE, says=r"0\[0\].*1.5 times"),
+        lambda x, out, d: d * piece(x == 1.0, 3.0, 2.0 * x), ZERO_AND_ONE,
+        says=r"0\[0\].*1.5 times"),
     natural("PowerForgetsSign", same, lambda x: x**3, lambda x, out, d: 3.0 * d * x * ops.abs(x),
         exactly([1.0, -2.0, 0.7]), says=r"0\[1\]"),
     natural("EluKeepsItsSlope", same, lambda x: np.where(x > 0, x, np.expm1(x)),
@@ -114,12 +115,14 @@ PRECISION = (
     natural("GradientOverflowsInFloat16", same, lambda x: 1 / (1 + x * x),
         lambda x, out, d: -2.0 * d * x / ops.square(1.0 + x * x), exactly([1.0, 20.0, -40.0]),
         says="float16 only", given=np.float16),
-    sine("DoublesInFloat16Only", lambda x, out, d: d * ops.cos(x) * (2.0 if x.dtype.name == "float16"
-        else 1.0), "float16 only", given=np.float16),
+    sine("DoublesInFloat16Only",
+        lambda x, out, d: d * ops.cos(x) * (2.0 if x.dtype.name == "float16" else 1.0),
+        "float16 only", given=np.float16),
     sine("PiIsShort", lambda x, out, d: d * ops.sin(3.1415 / 2.0 - x), "wrong"),
 )  # fmt: skip
 ORDER_TWO = (
-    sine("StopsItsSecondGradient", lambda x, out, d: d * ops.stop_gradient(ops.cos(x)), "wrong +2 "),
+    sine("StopsItsSecondGradient", lambda x, out, d: d * ops.stop_gradient(ops.cos(x)),
+        "wrong +2 "),
     natural("SquareForgetsItself", same, np.square,
         lambda x, out, d: 2.0 * d * ops.stop_gradient(x), numbers(), says="wrong +2 "),
     natural("ProductStopsOneFactor", both, np.multiply,
