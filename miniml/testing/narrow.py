@@ -16,7 +16,7 @@ from .tolerance import STEPS, allowed, limits_of, unit_roundoff
 
 Array = np.ndarray[Any, Any]
 
-NEIGHBOURS, ROUNDINGS = 4, 3
+NEIGHBOURS, ROUNDINGS = 3, 3
 FURTHER = 2.0**-9, 2.0**-5
 
 
@@ -53,9 +53,12 @@ def check_narrow(
     right = wide.pull(v)
     bars = _bars(wide, subject.y.size, v, own, rng)
     with np.errstate(invalid="ignore"):
-        outside = np.isfinite(came - right) & (np.abs(came - right) > bars)
-    if outside.any():
-        bars += _noise(subject, wide, v, came - right, rng)
+        gap = came - right
+    for more in (_noise, _far_noise):
+        with np.errstate(invalid="ignore"):
+            outside = np.isfinite(gap) & (np.abs(gap) > bars)
+        if outside.any():
+            bars = bars + 4 * more(subject, wide, v, gap, rng)
     report.forward_calls += subject.forward_calls
     for leaf, dtype in zip(wide.leaves, own, strict=True):
         if leaf.size:
@@ -80,18 +83,30 @@ def _bars(
 def _noise(
     subject: Subject, wide: Subject, v: Array, error: Array, rng: np.random.Generator
 ) -> Array:
-    """How much the error of the narrow backward changes from one point to others near it.
+    """How much the error of the narrow backward changes from one point to others next to it.
 
     Where terms inside the backward cancel, rounding of these terms is all that is left, and it
-    is another one at each point; a mistake stays what it is. Where a saturated function hides
-    that from the points next to it, points further away show it; but there a mistake changes,
-    too, so no more is believed than some roundings of the outputs, over the size of the input.
+    is another one at each point; a mistake stays what it is.
     """
-    unit = max(unit_roundoff(f.dtype) for f in subject.leaves)
-    near = _change(subject, wide, v, error, 4 * unit, rng)
+    return _change(subject, wide, v, error, 4 * _unit(subject), rng)
+
+
+def _far_noise(
+    subject: Subject, wide: Subject, v: Array, error: Array, rng: np.random.Generator
+) -> Array:
+    """The same of points further away, which show it where a saturated function hides it.
+
+    There a mistake changes, too, so no more is believed than some roundings of the outputs, over
+    the size of the input.
+    """
     far = np.fmax(*(_change(subject, wide, v, error, step, rng) for step in FURTHER))
     outputs = float(np.abs(v * np.where(np.isfinite(wide.y), wide.y, 0.0)).max(initial=0.0))
-    return 4 * np.fmax(near, np.fmin(far, STEPS * unit * outputs / sizes_of(wide, uniform=True)))
+    most = STEPS * _unit(subject) * outputs / sizes_of(wide, uniform=True)
+    return np.asarray(np.fmin(far, most))
+
+
+def _unit(subject: Subject) -> float:
+    return max(unit_roundoff(f.dtype) for f in subject.leaves)
 
 
 def _change(
