@@ -19,7 +19,7 @@ Array = np.ndarray[Any, Any]
 
 ROUNDINGS, INSIDE = 256.0, 16.0
 GROSS = 1e-6  # a layout that is read wrongly changes more than this
-SCALES = 2.0**10, 2.0**-10
+SCALES = 2.0**10, 2.0**-10, -1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +41,10 @@ def check_linearity(
 ) -> tuple[Array, list[Finding]]:
     """The gradient for a random cotangent v, and what is not linear.
 
-    pull(2v + w) = 2 pull(v) + pull(w), pull(1024 v) = 1024 pull(v), pull(v) = pull(v) again, in
-    whatever layout v is, and pull(0) = 0 exactly. The others hold up to rounding: of the result,
-    of the outputs (whose terms may cancel in it), and of every operation inside the pull-back.
+    pull(2v + w) = 2 pull(v) + pull(w), pull(1024 v) = 1024 pull(v), pull(-v) = -pull(v), and
+    pull(v) = pull(v) again, in whatever layout v is; pull(0) = 0 exactly. The others hold up to
+    rounding: of the result, of the outputs (whose terms may cancel in it), and of every operation
+    inside the pull-back.
     One finding per argument, at its worst element.
     """
     v = random_signs(rng, subject.y.size)
