@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from .extrapolation import COLUMNS, EPS, Array, Estimate, extrapolate, next_column
+from .extrapolation import EPS, Array, Estimate, extrapolate, finer, noise_in, stairs
 
 ROUNDING, ONE_SIDED, ENOUGH = 4.0, 12.0, 12
 
@@ -51,16 +51,27 @@ class Line:
     """Values of y(t) on both sides of 0, at as many steps as were asked for.
 
     at: y, a vector of m components; NaN where it has no value. origin: y(0). unit: the unit
-    roundoff of each component. bends: steps far smaller still, and |y(h) + y(-h) - 2 y(0)|.
+    roundoff of each component. inside: what roundings inside y do to it, where that is known.
+    bends: steps far smaller still, and |y(h) + y(-h) - 2 y(0)|.
     """
 
     at: Callable[[float], Array]
     origin: Array
     unit: Array
+    inside: Array | float = 0.0
     steps: list[float] = field(default_factory=list)
     above: list[Array] = field(default_factory=list)
     below: list[Array] = field(default_factory=list)
     bends: list[tuple[float, Array]] = field(default_factory=list)
+
+    @property
+    def grain(self) -> Array:
+        """How exactly y is known at 0: its own rounding, or that of what it is made of.
+
+        The latter also shows in stairs: y stands still, then jumps by a large unit.
+        """
+        own = np.fmax(self.unit * np.abs(self.origin), self.inside)
+        return np.asarray(np.fmax(own, stairs(np.array(self.above + self.below) - self.origin)))
 
     def add(self, *steps: float) -> None:
         """Measure y at plus and minus each step."""
@@ -84,21 +95,21 @@ class Line:
         up = np.array([self.above[k][columns] for k in order])
         down = np.array([self.below[k][columns] for k in order])
         with np.errstate(all="ignore"):
-            found = _slopes(h, up, down, y0, self.unit[columns])
-        still = 2 * self.unit * np.abs(self.origin) / h[0]
+            found = _slopes(h, up, down, y0, self.unit[columns], self.grain[columns])
+        still = 2 * self.grain / h[0]
         return _spread(found, columns, np.where(np.isfinite(still), still, 0.0))
 
 
-def _slopes(h: Array, up: Array, down: Array, y0: Array, unit: Array) -> Slopes:
+def _slopes(h: Array, up: Array, down: Array, y0: Array, unit: Array, rounds: Array) -> Slopes:
     """Of the components whose largest steps saw too little, again without those steps."""
     rows = (up - down) / (2 * h[:, None])
     sizes = (np.abs(up - y0) + np.abs(down - y0)) / (2 * h[:, None])
-    grain, floor = 2 * unit * sizes, 2 * unit * np.abs(y0)
+    grain, floor = 2 * unit * sizes, 2 * rounds
     rough = extrapolate(h, rows, floor, grain, 2, ROUNDING)
     least = floor + np.where(np.isfinite(rough.value), EPS * np.abs(rough.value), 0.0)
-    noise, structured = _noise(h, rows, rough, least)
+    noise, structured = noise_in(h, rows, rough, least)
     central = extrapolate(h, rows, noise, grain, 2, ROUNDING)
-    structured |= _finer(h, rows, central, least)
+    structured |= finer(h, rows, central, least)
     doubt = np.where(structured, np.inf, 0.0)
     right = extrapolate(h, (up - y0) / h[:, None], noise, grain, 1, ONE_SIDED)
     left = extrapolate(h, (y0 - down) / h[:, None], noise, grain, 1, ONE_SIDED)
@@ -109,8 +120,9 @@ def _slopes(h: Array, up: Array, down: Array, y0: Array, unit: Array) -> Slopes:
     again = np.flatnonzero(structured & ~found.kink)
     if smaller.sum() < ENOUGH or not again.size:
         return found
-    part = (h[smaller], up[smaller][:, again], down[smaller][:, again], y0[again], unit[again])
-    return _merged(found, _slopes(*part), again)
+    sides = up[smaller][:, again], down[smaller][:, again]
+    part = _slopes(h[smaller], *sides, y0[again], unit[again], rounds[again])
+    return _merged(found, part, again)
 
 
 def _bent(h: Array, bends: Array, jump: Array, noise: Array) -> Array:
@@ -129,43 +141,6 @@ def _merged(found: Slopes, part: Slopes, columns: Array) -> Slopes:
     found.noise[columns], found.bent[columns] = part.noise, part.bent
     found.reach[columns] = part.reach
     return found
-
-
-def _noise(h: Array, rows: Array, rough: Estimate, least: Array) -> tuple[Array, Array]:
-    """The noise of y, from the steps below the best one, where the derivative is known.
-
-    There y is off by h |quotient - derivative|. Noise is as large at one step as at another;
-    what fades or grows with h is no noise but structure that the best step was too large to
-    see (second result: such an estimate is worth nothing).
-    """
-    steps, column = h[:, None], rows
-    seen = steps * np.abs(rows - rough.value)
-    for c in range(1, min(COLUMNS, len(h) - 1) + 1):
-        column = next_column(h, column, c, 2)
-        seen[c:] = np.fmin(seen[c:], steps[c:] * np.abs(column - rough.value))
-    seen = np.where(np.isfinite(seen) & (steps < rough.step), seen, 0.0)
-    largest = seen.max(axis=0, initial=0.0)
-    lowest = np.where(steps <= 4 * h[-1], seen, 0.0).max(axis=0, initial=0.0)
-    above = np.where((steps > 4 * h[-1]) & (seen > 0), seen, np.nan)
-    above.sort(axis=0)  # NaN last
-    count = np.isfinite(above).sum(axis=0)
-    typical = above[np.maximum(count - 1, 0) // 2, np.arange(count.size)]
-    growing = (count > 1) & (lowest > 24 * typical)
-    fading = (lowest < largest / 8) & (lowest < typical / 2)
-    structured = (fading | growing) & (largest > 32 * least)
-    return np.maximum(least, 2 * largest), structured
-
-
-def _finer(h: Array, rows: Array, found: Estimate, least: Array) -> Array:
-    """True where the smallest steps agree with one another, but not with the estimate.
-
-    Noise would make them disagree with one another as much.
-    """
-    last = rows[-max(3, int(np.sum(h <= 4.5 * h[-1]))) :]
-    away = np.abs(last - found.value).min(axis=0)
-    among = last.max(axis=0) - last.min(axis=0)
-    seen = away > np.maximum(found.truncation + found.rounding, 8 * least / h[-1])
-    return np.asarray((among < 0.3 * away) & seen)
 
 
 def _spread(found: Slopes, columns: Array, still: Array) -> Slopes:
@@ -220,7 +195,7 @@ def _vague(line: Line, slopes: Slopes) -> Array:
     """Components without a usable derivative, by more than the rounding of their own values."""
     error, value = slopes.central.error, np.abs(slopes.central.value)
     with np.errstate(invalid="ignore"):
-        small = np.fmax(1e4 * line.unit * np.abs(line.origin), 1e-6 * slopes.reach)
+        small = np.fmax(1e4 * line.grain, 1e-6 * slopes.reach)
         usable = (error <= 0.05 * value) | (error <= small)
     return np.asarray(~usable & ~slopes.kink & np.isfinite(line.origin))
 
@@ -240,7 +215,7 @@ def _at_kinks(line: Line, slopes: Slopes) -> Slopes:
     if not kink.size:
         return slopes
     jump = np.abs(slopes.right.value - slopes.left.value)[kink]
-    rounding = (2 * line.unit * np.abs(line.origin))[kink] + EPS * jump
+    rounding = 2 * line.grain[kink] + EPS * jump
     if not line.bends:
         for h in (line.steps[0] * t for t in TINY):
             line.bends.append((h, np.abs(line.at(h) + line.at(-h) - 2 * line.origin)))

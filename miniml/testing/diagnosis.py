@@ -9,8 +9,9 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from .maps import Leaf
 from .probe import Probe
-from .subject import Leaf, Subject
+from .subject import Subject
 from .tolerance import limits_of
 
 Array = np.ndarray[Any, Any]
@@ -22,11 +23,12 @@ LOWER = (np.float32, np.float16, ml_dtypes.bfloat16)
 def diagnose(subject: Subject, leaf: Leaf, probes: list[Probe]) -> str:
     """A sentence on the gradient of one argument, or "" where nothing known fits.
 
-    probes: random directions in which only this argument moves. A kind of fault is named if the
-    gradient, with that fault undone, agrees with every one of them.
+    probes: random directions in which only this argument moves, as far as it can be judged. A
+    kind of fault is named if the gradient, with that fault undone, agrees with all of them.
     """
     whole = [subject.pull(p.v) for p in probes]
-    own = [g[leaf.part].reshape(leaf.shape) for g in whole]
+    moved = [(p.u != 0)[leaf.part].reshape(leaf.shape) for p in probes]
+    own = [np.where(m, g[leaf.part].reshape(leaf.shape), 0) for m, g in zip(moved, whole)]
     if not all(np.isfinite(g).all() for g in own):
         return "not finite"
     if not any(g.any() for g in own):

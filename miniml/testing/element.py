@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from .directions import random_signs
 from .gradreport import Finding
-from .probe import Probe, random_signs
+from .probe import Probe
 from .subject import Subject
 
 Array = np.ndarray[Any, Any]
@@ -49,6 +50,23 @@ def sources_of(subject: Subject, seen: Probe) -> Array | None:
             return None
         number += moved[1].astype(np.int64) << bit
     return np.where(bad, seen.members[np.minimum(number, count - 1)], -1)
+
+
+def valid_kinks(subject: Subject, seen: Probe, sources: Array, rng: np.random.Generator) -> Array:
+    """Of the elements with a kink, those whose gradient lies between the one-sided slopes."""
+    kinks = np.flatnonzero(seen.slopes.kink & (sources >= 0))
+    v = np.zeros(sources.size)
+    v[kinks] = random_signs(rng, kinks.size)
+    given = subject.pull(v) * seen.u
+    right, left = seen.slopes.right, seen.slopes.left
+    sides = np.sort(np.stack([v * right.value, v * left.value])[:, kinks], axis=0)
+    error = (np.abs(v) * (right.error + left.error))[kinks]
+    low, high = np.zeros(given.size), np.zeros(given.size)
+    np.add.at(low, sources[kinks], sides[0] - error)
+    np.add.at(high, sources[kinks], sides[1] + error)
+    found = np.unique(sources[kinks])
+    valid = (low[found] <= given[found]) & (given[found] <= high[found])
+    return np.asarray(found[valid])
 
 
 def consistent(sharp: list[Probe]) -> bool:

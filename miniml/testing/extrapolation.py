@@ -12,6 +12,7 @@ Array = np.ndarray[Any, Any]
 EPS = float(np.finfo(np.float64).eps)
 COLUMNS = 6
 TRUNCATION, WITNESSES = 3.0, 2
+STEP_PARTS, STILL = 4, 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,61 @@ def extrapolate(
     return Estimate(value, truncation, rounding, step)
 
 
+def stairs(changes: Array) -> Array:
+    """The step of each component whose small changes are all 0 or multiples of one number.
+
+    So they are where y is a difference of rounded numbers far larger than itself, 1 - tanh(x)**2
+    at 18; 0 for components that change in other ways. changes: (points, m).
+    """
+    sizes = np.abs(changes)
+    least = np.where(sizes > 0, sizes, np.inf).min(axis=0, initial=np.inf)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        count = STEP_PARTS * sizes / least
+        near = (sizes > 0) & (sizes < 64 * least)
+        whole = np.abs(count - np.round(count)) < 1e-6
+    still = (sizes == 0).sum(axis=0) >= STILL
+    found = still & (near.sum(axis=0) >= STILL) & (whole | ~near).all(axis=0)
+    return np.where(found & np.isfinite(least), least, 0.0)
+
+
 def next_column(h: Array, previous: Array, c: int, power: int) -> Array:
     """Column c of Neville's scheme in h**power: each entry is extrapolated from two before it."""
     ratio = (h[:-c] / h[c:])[:, None] ** power - 1
     return np.asarray(previous[1:] + (previous[1:] - previous[:-1]) / ratio)
+
+
+def noise_in(h: Array, rows: Array, rough: Estimate, least: Array) -> tuple[Array, Array]:
+    """The noise of y, from the steps below the best one, where the derivative is known.
+
+    There y is off by h |quotient - derivative|. Noise is as large at one step as at another;
+    what fades or grows with h is no noise but structure that the best step was too large to
+    see (second result: such an estimate is worth nothing).
+    """
+    steps, column = h[:, None], rows
+    seen = steps * np.abs(rows - rough.value)
+    for c in range(1, min(COLUMNS, len(h) - 1) + 1):
+        column = next_column(h, column, c, 2)
+        seen[c:] = np.fmin(seen[c:], steps[c:] * np.abs(column - rough.value))
+    seen = np.where(np.isfinite(seen) & (steps < rough.step), seen, 0.0)
+    largest = seen.max(axis=0, initial=0.0)
+    lowest = np.where(steps <= 4 * h[-1], seen, 0.0).max(axis=0, initial=0.0)
+    above = np.where((steps > 4 * h[-1]) & (seen > 0), seen, np.nan)
+    above.sort(axis=0)  # NaN last
+    count = np.isfinite(above).sum(axis=0)
+    typical = above[np.maximum(count - 1, 0) // 2, np.arange(count.size)]
+    growing = (count > 1) & (lowest > 24 * typical)
+    fading = (lowest < largest / 8) & (lowest < typical / 2)
+    structured = (fading | growing) & (largest > 32 * least)
+    return np.maximum(least, 2 * largest), structured
+
+
+def finer(h: Array, rows: Array, found: Estimate, least: Array) -> Array:
+    """True where the smallest steps agree with one another, but not with the estimate.
+
+    Noise would make them disagree with one another as much.
+    """
+    last = rows[-max(3, int(np.sum(h <= 4.5 * h[-1]))) :]
+    away = np.abs(last - found.value).min(axis=0)
+    among = last.max(axis=0) - last.min(axis=0)
+    seen = away > np.maximum(found.truncation + found.rounding, 8 * least / h[-1])
+    return np.asarray((among < 0.3 * away) & seen)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import GradientArgumentError, MinimlError, TracedValueError
 from ..primitive import Primitive
 from ..settings import context
 from ..tensor import Parameter
@@ -14,7 +15,8 @@ from ..undo import logged
 from .clock import lasting
 from .gradreport import GradientError, GradReport
 from .orders import check_orders
-from .problem import Problem, device_of, of_miniml, of_numpy
+from .plain import of_numpy
+from .problem import Problem, device_of, is_list_of_floats, name_of, of_miniml
 from .standins import weights_of
 
 Function = Callable[..., Any]
@@ -59,8 +61,21 @@ def gradcheck(
         try:
             problem = of_miniml(fn, args, argnums, weights)
             return _checked(problem, highest, strict, raise_error, seed)
+        except TracedValueError as error:
+            if not any(map(is_list_of_floats, args)):
+                raise
+            raise _of_lists(fn, args) from error
         finally:
             log.restore()
+
+
+def _of_lists(fn: Function, args: tuple[Any, ...]) -> MinimlError:
+    """What to say where a function got a list of numbers that it takes for an array."""
+    first = next(i for i, a in enumerate(args) if is_list_of_floats(a))
+    return GradientArgumentError(
+        f"gradcheck of {name_of(fn)} got a list for argument {first}, which is a tree of scalars, "
+        "and the function makes an array of it; pass np.array([...])"
+    )
 
 
 def gradcheck_vjp(

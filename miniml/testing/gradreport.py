@@ -68,7 +68,10 @@ class GradReport:
     of one typical element that a comparison would have shown. gradients: the analytic gradient of
     each differentiable argument leaf, under the cotangent of the first linearity check.
     forward_calls: how often the function was called. judged: the number of elements judged.
-    notes: what a reader should know, such as the dtype of the numeric side.
+    notes: what a reader should know, such as the dtype of the numeric side. repeatable: False if
+    two equal calls of the function differ by more than a few roundings, so that it has no
+    derivative. noise: how far its float64 values are off, of their size, where that is far more
+    than float64 explains.
     """
 
     name: str
@@ -78,6 +81,8 @@ class GradReport:
     notes: list[str] = field(default_factory=list)
     forward_calls: int = 0
     judged: int = 0
+    repeatable: bool = True
+    noise: float = 0.0
     strict: bool = False
 
     def sort(self) -> None:
@@ -97,7 +102,8 @@ class GradReport:
     @property
     def ok(self) -> bool:
         """Nothing is wrong, and something was judged; with `strict`, everything was."""
-        return not self.wrong and self.judged > 0 and not (self.strict and self.unjudged)
+        judged = self.judged > 0 and self.repeatable
+        return not self.wrong and judged and not (self.strict and self.unjudged)
 
     def __bool__(self) -> bool:
         return self.ok
@@ -124,12 +130,16 @@ class GradReport:
         calls = f"{self.forward_calls} forward calls"
         if self.wrong:
             return f"WRONG ({len(self.wrong)} found; {calls})"
+        if not self.repeatable:
+            return f"NOT REPEATABLE, so not judged ({calls})"
         if not self.judged:
             return f"NOTHING JUDGED ({calls})"
         if self.strict and self.unjudged:
             return f"NOT ALL JUDGED, and strict=True ({calls})"
-        left = f", {len(self.unjudged)} points not judged" if self.unjudged else ""
-        return f"correct ({self.judged} elements judged{left}; {calls})"
+        if self.unjudged:
+            lines = f"{len(self.unjudged)} lines below say what was not"
+            return f"no fault in what was judged ({self.judged} elements; {lines}; {calls})"
+        return f"correct ({self.judged} elements judged; {calls})"
 
 
 _HEAD = ("verdict", "order", "element", "analytic", "numeric", "what it looks like")

@@ -1,20 +1,39 @@
-"""A pull-back is linear in its cotangent: checked without any differences."""
+"""A pull-back is linear in its cotangent, in any layout: checked without any differences."""
 
 from __future__ import annotations
 
-import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from .directions import random_signs, sizes_of
 from .gradreport import WRONG, Finding
-from .probe import random_signs, sizes_of
-from .subject import Leaf, Subject
+from .maps import Leaf
+from .subject import Subject, without_jumps
 from .tolerance import unit_roundoff
 
 Array = np.ndarray[Any, Any]
 
-ROUNDINGS = 256.0
+ROUNDINGS, INSIDE = 256.0, 16.0
+GROSS = 1e-6  # a layout that is read wrongly changes more than this
+SCALES = 2.0**10, 2.0**-10, -1.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Comparison:
+    """Two gradients that have to be equal, to a relative error, and what it means if not.
+
+    exact: they come from the same operations on the same digits.
+    """
+
+    got: Array
+    expected: Array
+    relative: float
+    said: str
+    exact: bool = False
 
 
 def check_linearity(
@@ -22,86 +41,110 @@ def check_linearity(
 ) -> tuple[Array, list[Finding]]:
     """The gradient for a random cotangent v, and what is not linear.
 
-    pull(2v + w) = 2 pull(v) + pull(w) up to rounding: of the result, of the outputs (whose terms
-    may cancel in it), and what moving v by a unit does;
-    pull(0) = 0 exactly. One finding per argument, at its worst element.
+    pull(2v + w) = 2 pull(v) + pull(w), pull(1024 v) = 1024 pull(v), pull(-v) = -pull(v), and
+    pull(v) = pull(v) again, in whatever layout v is; pull(0) = 0 exactly. The others hold up to
+    rounding: of the result, of the outputs (whose terms may cancel in it), and of every operation
+    inside the pull-back.
+    One finding per argument, at its worst element.
     """
-    m = subject.y.size
-    v, w = random_signs(rng, m), random_signs(rng, m)
-    pv, pw, both, none = (subject.pull(c) for c in (v, w, 2 * v + w, np.zeros(m)))
-    unit = max(unit_roundoff(d) for d in (*(k for _, k in subject.shapes), *subject.dtypes))
-    twice, odd = subject.pull(v), _odd_layout(subject, rng, unit)
-    near = subject.pull(v * (1 + 2 * unit * rng.choice([-1.0, 1.0], size=m)))
-    with np.errstate(invalid="ignore", over="ignore"):
-        wanted = 2 * pv + pw
-        wiggle = near - pv
-    bars = _bars(subject, unit, [both, wanted, pv, pw])
-    found = []
-    for leaf, rounding in zip(subject.leaves, bars, strict=True):
-        if not leaf.size:
-            continue
-        part, args = leaf.part, (subject, order, leaf)
-        bar = rounding + 16 * _largest(wiggle[part])
-        if _differ(none[part], np.zeros(leaf.size), 0.0):
-            said = "not 0 for dout = 0: a term lacks its factor dout"
-            found.append(_at(*args, none, np.zeros_like(none), 0.0, said))
-        elif _differ(twice[part], pv[part], rounding):
-            said = "not repeatable: two equal calls of the pull-back differ"
-            found.append(_at(*args, twice, pv, rounding, said))
-        elif odd and _differ(odd[1][part], odd[0][part], bar):
-            found.append(_at(*args, odd[1], odd[0], bar, odd[2]))
-        elif _differ(both[part], wanted[part], bar):
-            finding = _at(*args, both, wanted, bar, _said(pv[part], pw[part], both[part]))
-            off = abs(finding.analytic - finding.numeric)
-            # At an ill-conditioned point rounding inside the pull-back explains more.
-            if off > min(16 * _at_a_unit_away(subject, v, pv, leaf), 0.01 * _largest(both[part])):
-                found.append(finding)
+    v = random_signs(rng, subject.y.size)
+    pv = subject.pull(v)
+    rounding, found = _Rounding(subject, v, pv, rng), list[Finding]()
+    checks = list(_comparisons(subject, v, pv, rng, rounding.unit))
+    for leaf in subject.leaves:
+        finding = next(
+            (f for c in checks if (f := _judged(subject, order, leaf, c, rounding))), None
+        )
+        found += [finding] if finding else []
     return pv, found
 
 
-def _bars(subject: Subject, unit: float, gradients: list[Array]) -> list[float]:
-    """For each argument what rounding explains: of its gradient, and of outputs that cancel.
+def _comparisons(
+    subject: Subject, v: Array, pv: Array, rng: np.random.Generator, unit: float
+) -> Iterator[_Comparison]:
+    none = subject.pull(np.zeros(v.size))
+    fine, gross = ROUNDINGS * unit, max(GROSS, ROUNDINGS * unit)
+    yield _Comparison(
+        none, np.zeros(pv.size), 0.0, "not 0 for dout = 0: a term lacks its factor dout"
+    )
+    said = "not repeatable: two equal calls of the pull-back differ"
+    yield _Comparison(subject.pull(v), pv, fine, said, exact=True)
+    dense = [d.astype(np.float64) for d in subject.cut(v)]
+    for form, said in LAYOUTS.items():
+        views = [form(d) for d in dense]
+        if any(not a.flags.c_contiguous for a in views):
+            plain = np.concatenate([a.reshape(-1) for a in views])
+            expected = pv if np.array_equal(plain, v) else subject.pull(plain)
+            yield _Comparison(subject.pull_arrays(views), expected, gross, said)
+    w = random_signs(rng, v.size)
+    pw, both = subject.pull(w), subject.pull(2 * v + w)
+    with np.errstate(invalid="ignore", over="ignore"):
+        yield _Comparison(both, 2 * pv + pw, fine, _said(pv, pw, both))
+        for scale in SCALES:
+            said = f"not linear in dout: pull({scale:g} v) is not {scale:g} pull(v)"
+            yield _Comparison(subject.pull(scale * v) / scale, pv, fine, said, exact=True)
 
-    It is that at the element where the first two gradients differ most.
-    """
-    sizes, bars = sizes_of(subject, uniform=False), []
-    natural = float(np.sum(np.abs(subject.y), where=np.isfinite(subject.y)))
-    for leaf in subject.leaves:
-        largest = max(_largest(g[leaf.part]) for g in gradients)
-        size = sizes[_worst(leaf, *gradients[:2])] if leaf.size else 1.0
-        bars.append(ROUNDINGS * unit * (largest + natural / size))
-    return bars
 
-
-def _at_a_unit_away(subject: Subject, v: Array, pv: Array, leaf: Leaf) -> float:
-    """The largest change of an argument's gradient when the point moves by a unit."""
-    unit = 2 * max(unit_roundoff(f.dtype) for f in subject.leaves)
-    signs = np.where(np.arange(subject.x.size) % 2, 1.0, -1.0)
-    moved = subject.pulled(subject.linearize_at(subject.x * (1 + unit * signs)), v)
+def _judged(
+    subject: Subject, order: int, leaf: Leaf, check: _Comparison, rounding: _Rounding
+) -> Finding | None:
+    """The finding for one argument, None where rounding explains the difference."""
     with np.errstate(invalid="ignore"):
-        return _largest((moved - pv)[leaf.part])
+        apart = np.abs(check.got - check.expected)[leaf.part]
+    apart = np.where(np.isfinite(apart), apart, 0.0)
+    if not apart.any():
+        return None
+    k = int(np.argmax(apart))
+    bar = check.relative * rounding.scale(leaf, leaf.start + k, check.got, check.expected)
+    if apart[k] > bar > 0.0 and not check.exact:
+        bar += rounding.inside(leaf, check.got)
+    if not apart[k] > bar:
+        return None
+    place = leaf.start + k
+    return Finding(
+        WRONG, order, leaf.argnum, leaf.path, leaf.index(place), float(check.got[place]),
+        float(check.expected[place]), float(bar), check.said, leaf.argument,
+    )  # fmt: skip
 
 
-def _odd_layout(
-    subject: Subject, rng: np.random.Generator, unit: float
-) -> tuple[Array, Array, str] | None:
-    """(dense, laid out otherwise, what to say) of pull-backs that differ in a cotangent's strides.
+@dataclass(frozen=True)
+class _Rounding:
+    """What rounding does to pull(v): of its largest elements, of outputs, of operations inside."""
 
-    Of a strided cotangent, and of a broadcast one with stride 0; the first that differs.
-    """
-    shapes = [s for s, _ in subject.shapes]
-    dense = [random_signs(rng, math.prod(s)).reshape(s) for s in shapes]
-    even = [np.full(s, 1.25) for s in shapes]
-    for plain, form, said in (
-        (dense, _strided, "wrong for a strided, not contiguous cotangent"),
-        (even, _broadcast, "wrong for a broadcast cotangent, of stride 0"),
-    ):
-        wanted = subject.pull(np.concatenate([d.reshape(-1) for d in plain]))
-        came = subject.pull_arrays([form(d) for d in plain])
+    subject: Subject
+    v: Array
+    pv: Array
+    rng: np.random.Generator
+
+    @property
+    def unit(self) -> float:
+        """The roundoff of the widest step that is taken."""
+        subject = self.subject
+        return max(unit_roundoff(d) for d in (*(k for _, k in subject.shapes), *subject.dtypes))
+
+    def scale(self, leaf: Leaf, place: int, *gradients: Array) -> float:
+        """The size of what is rounded: gradients of the argument, outputs that cancel in them."""
+        largest = max(_largest(g[leaf.part]) for g in (*gradients, self.pv))
+        outputs = float(np.sum(np.abs(self.subject.y), where=np.isfinite(self.subject.y)))
+        return largest + outputs / float(sizes_of(self.subject, uniform=False)[place])
+
+    def inside(self, leaf: Leaf, gradient: Array) -> float:
+        """How far the argument's gradient moves when all that is computed is off by a unit.
+
+        At an ill-conditioned point it moves further than any rounding of numbers of its size:
+        believed as far as it is small beside the gradient.
+        """
         with np.errstate(invalid="ignore"):
-            if (np.abs(came - wanted) > max(1e-6, ROUNDINGS * unit) * _largest(wanted)).any():
-                return wanted, came, said
-    return None
+            moved = [g - self.pv for g in self._moved]
+        step, numbers = self.subject.step, (self.subject.x, self.v, self.pv)
+        smooth = max(_largest(without_jumps(m, step, *numbers)[leaf.part]) for m in moved)
+        rough = INSIDE * max(_largest(m[leaf.part]) for m in moved)
+        return max(INSIDE * smooth, min(rough, 0.01 * _largest(gradient[leaf.part])))
+
+    @cached_property
+    def _moved(self) -> list[Array]:
+        step = self.subject.step._replace(own=True)
+        return [self.subject.rounded(self.v, step, self.rng) for _ in range(3)]
 
 
 def _strided(a: Array) -> Array:
@@ -113,31 +156,28 @@ def _strided(a: Array) -> Array:
     return view
 
 
+def _reversed(a: Array) -> Array:
+    return np.flip(np.flip(a).copy())
+
+
 def _broadcast(a: Array) -> Array:
     return np.broadcast_to(a.reshape(-1)[:1].reshape(()), a.shape) if a.size else a
 
 
-def _differ(came: Array, wanted: Array, bar: float) -> bool:
-    with np.errstate(invalid="ignore"):
-        apart = np.abs(came - wanted)
-    return bool((np.isfinite(apart) & (apart > bar)).any())
+def _along(axis: int) -> Callable[[Array], Array]:
+    def form(a: Array) -> Array:
+        return np.broadcast_to(a.take([0], axis), a.shape) if a.ndim > 1 and a.size else a
+
+    return form
 
 
-def _at(
-    subject: Subject, order: int, leaf: Leaf, came: Array, wanted: Array, bar: float, said: str
-) -> Finding:
-    """A finding at the element of an argument where two gradients differ most."""
-    k = _worst(leaf, came, wanted)
-    return Finding(
-        WRONG, order, leaf.argnum, leaf.path, leaf.index(k), float(came[k]), float(wanted[k]),
-        float(bar), said, leaf.argument,
-    )  # fmt: skip
-
-
-def _worst(leaf: Leaf, came: Array, wanted: Array) -> int:
-    with np.errstate(invalid="ignore"):
-        apart = np.abs(came[leaf.part] - wanted[leaf.part])
-    return leaf.start + int(np.argmax(np.where(np.isfinite(apart), apart, -1.0)))
+LAYOUTS = {
+    _strided: "wrong for a strided, not contiguous cotangent",
+    _reversed: "wrong for a reversed cotangent, of negative strides, not contiguous",
+    _broadcast: "wrong for a broadcast cotangent, of stride 0",
+    _along(0): "wrong for a cotangent that is broadcast along its first axis, of stride 0",
+    _along(-1): "wrong for a cotangent that is broadcast along its last axis, of stride 0",
+}
 
 
 def _said(pv: Array, pw: Array, both: Array) -> str:

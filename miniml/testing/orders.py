@@ -10,13 +10,17 @@ import numpy as np
 from ..dtype import DType, float64
 from ..errors import DTypeError, KernelNotFoundError
 from .clock import TimeIsUpError, time_is_up
+from .finite import blind, not_finite, unseen
 from .gradreport import UNKNOWN, WRONG, Check, Finding, GradReport
+from .isolated import Isolated, isolated
 from .linearity import check_linearity
+from .maps import Arrays, Map, WrongGradientForm
 from .narrow import check_narrow
+from .noise import noise_of, note_on
 from .probe import Probe, probe
 from .problem import Problem
-from .search import Search
-from .subject import Array, Arrays, Map, Subject, WrongGradientForm, at_point
+from .search import MOST, Search
+from .subject import Array, Subject, at_point
 
 
 def check_orders(
@@ -83,19 +87,29 @@ def _check_order(
 ) -> set[int]:
     """Judge one order; returns the elements that have no derivative, or none that was found."""
     search = Search(subject, order, rng)
-    search.found += _not_finite(subject, order)
+    search.found += not_finite(subject, order)
     if subject.unlike:
         search.found.append(_unlike(subject, order))
+        report.repeatable &= subject.repeatable
     faults = list[Finding]()
     try:
         gradient, faults = check_linearity(subject, order, rng)
         if order == 1:
             report.gradients = subject_arrays(subject, gradient)
         members = np.setdiff1d(np.flatnonzero(np.isfinite(subject.x)), sorted(fixed))
+        dark, still = blind(subject, rng)
+        search.members = members = np.setdiff1d(members, dark)
         if members.size and np.isfinite(subject.y).any():
             _directions(search, members, report)
             search.check_ties()
         search.diagnose()
+        search.found += [a.finding(subject, order) for a in search.alone]
+        search.judged |= {a.position for a in search.alone}
+        if np.isfinite(subject.y).any():
+            agreed = search.judged - set(search.suspects) - {a.position for a in search.alone}
+            lost = set(dark.tolist()) | (agreed & set(still.tolist()))
+            search.judged -= lost
+            search.found += unseen(subject, order, lost - fixed)
     except WrongGradientForm as error:
         search.found.append(_misformed(subject, order, error))
     except TimeIsUpError:
@@ -123,25 +137,6 @@ def _late(order: int, what: str) -> Finding:
     return Finding(UNKNOWN, order, None, "", None, nan, nan, nan, said, what)
 
 
-def _not_finite(subject: Subject, order: int) -> list[Finding]:
-    """What cannot be judged because it is no number: inputs, and outputs at the point."""
-    nan, found = float("nan"), []
-    for leaf in subject.leaves:
-        bad = np.flatnonzero(~np.isfinite(subject.x[leaf.part]))
-        if bad.size:
-            said = f"{bad.size} of its numbers are not finite"
-            index = leaf.index(leaf.start + int(bad[0]))
-            found.append(
-                Finding(UNKNOWN, order, leaf.argnum, leaf.path, index, nan, nan, nan, said,
-                        leaf.argument)
-            )  # fmt: skip
-    lost = int(np.sum(~np.isfinite(subject.y)))
-    if lost:
-        said = f"{lost} of {subject.y.size} are not finite at the point"
-        found.append(Finding(UNKNOWN, order, None, "", None, nan, nan, nan, said, "outputs"))
-    return found
-
-
 def _unlike(subject: Subject, order: int) -> Finding:
     what = "function" if order == 1 else f"pull-back of order {order - 1}"
     said = f"the {what} is not repeatable: two equal calls differ by up to {subject.unlike:.2g}"
@@ -164,9 +159,18 @@ def _with_faults(found: list[Finding], faults: list[Finding]) -> list[Finding]:
 def _directions(search: Search, members: Array, report: GradReport) -> None:
     """Two random directions: one with steps like the numbers, one with equal steps in each array.
 
-    If they agree, and each output has a derivative in one of them, all members are judged.
+    If they agree, and each output has a derivative in one of them, all members are judged. An
+    element at an isolated value of the function is wrong, and the rest is judged without it.
     """
     both = [_direction(search, members, uniform) for uniform in (False, True)]
+    alone = _isolated(search, members, both)
+    if alone is not None:
+        search.alone.append(alone)
+        rest = np.setdiff1d(members, [alone.position])
+        if rest.size and len(search.alone) < MOST:
+            _directions(search, rest, report)
+        return
+    _note_noise(search.subject, both, search.rng, report)
     for seen, what in zip(both, ("steps like the numbers", "equal steps"), strict=True):
         if seen.agrees and seen.sharp:
             _file_check(report, search.order, f"a random direction, {what}", seen)
@@ -175,6 +179,24 @@ def _directions(search: Search, members: Array, report: GradReport) -> None:
         search.judged.update(members.tolist())
     else:
         search.examine(seen)
+
+
+def _isolated(search: Search, members: Array, both: list[Probe]) -> Isolated | None:
+    """The isolated value that both directions show, one of them where there are several."""
+    which = both[0].lonely & both[1].lonely
+    if not which.any() or not search.subject.repeatable:
+        return None
+    return isolated(search.subject, members, both[1].u, both[1].nearest, which)
+
+
+def _note_noise(
+    subject: Subject, both: list[Probe], rng: np.random.Generator, report: GradReport
+) -> None:
+    if subject.repeatable and all(d == float64 for d in subject.dtypes):
+        noise = noise_of(subject, both, rng)
+        if noise > report.noise:
+            report.noise = noise
+            report.notes.append(note_on(noise))
 
 
 def _direction(search: Search, members: Array, uniform: bool) -> Probe:

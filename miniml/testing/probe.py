@@ -9,8 +9,11 @@ from typing import Any
 import numpy as np
 
 from .derivative import FIRST, Line, Slopes, climb, converged
+from .directions import random_signs, sizes_of
 from .extrapolation import EPS
-from .subject import Subject
+from .isolated import lonely
+from .rounding import off
+from .subject import Subject, jump
 from .tolerance import unit_roundoff
 
 Array = np.ndarray[Any, Any]
@@ -27,7 +30,8 @@ class Probe:
     analytic: <g, u> with g = pull(v). The numeric side is the interval from `low` to `high`,
     a point unless an output has a kink, give or take `bar`. parts: g * u, element by element.
     without: the outputs that have no derivative there, kinks included; lost: how many, without
-    kinks. blurred: the bar is too wide to judge anything.
+    kinks. lonely: those that look like isolated values; nearest: the smallest step. blurred: the
+    bar is too wide to judge anything.
     """
 
     members: Array
@@ -43,6 +47,8 @@ class Probe:
     blurred: bool
     uniform: bool
     without: Array
+    lonely: Array
+    nearest: float
 
     @property
     def numeric(self) -> float:
@@ -69,6 +75,15 @@ class Probe:
     def sharp(self) -> bool:
         """Every output has a derivative, or one on each side, and the bar is narrow."""
         return not self.lost and not self.blurred
+
+    @property
+    def settled(self) -> bool:
+        """Differences found the derivative of every output, if only to be 0 next to others."""
+        right, left = self.slopes.right, self.slopes.left
+        with np.errstate(invalid="ignore"):
+            off = right.error + left.error + np.abs(right.value - left.value)
+            found = (off <= 0.01 * self.slopes.reach) | (self.slopes.central.step == 0)
+        return bool(found.all())
 
     @property
     def finite(self) -> bool:
@@ -105,29 +120,6 @@ class Probe:
         return MARGIN * self.bar / float(np.median(sizes)) if sizes.size else 0.0
 
 
-def sizes_of(subject: Subject, uniform: bool) -> Array:
-    """How far each element is moved for a step of 1.
-
-    Its own size (so that a step never crosses 0), or with `uniform` the typical size in its
-    array; of numbers above 1 the square root, or a thousandth; 1 in an array of
-    zeros.
-    """
-    sizes = np.ones(subject.x.shape)
-    for leaf in subject.leaves:
-        part = np.abs(subject.x[leaf.part])
-        known = part[np.isfinite(part) & (part > 0)]
-        typical = (
-            float(np.sqrt(np.mean((known / known.max()) ** 2)) * known.max()) if known.size else 1.0
-        )
-        sizes[leaf.part] = typical if uniform else np.where(part > 0, part, typical)
-    return np.minimum(sizes, np.maximum(np.sqrt(sizes), 1e-3 * sizes))
-
-
-def random_signs(rng: np.random.Generator, n: int) -> Array:
-    """Numbers of either sign and of size 0.5 to 1.5: none is small enough to hide a fault."""
-    return np.asarray(rng.choice([-1.0, 1.0], size=n) * rng.uniform(0.5, 1.5, size=n))
-
-
 def probe(
     subject: Subject,
     members: Array,
@@ -147,13 +139,16 @@ def probe(
         u[members] = random_signs(rng, members.size) * sizes_of(subject, uniform)[members]
     else:
         u[members] = along[0][members]
-    line = Line(lambda t: subject(subject.x + t * u), subject.y, subject.unit)
-    slopes = climb(line, first * rng.uniform(0.7, 1.0), converged(subject.y))
+    line = Line(lambda t: subject(subject.x + t * u), subject.y, subject.unit, subject.inside)
+    slopes = climb(line, first * rng.uniform(0.7, 1.0), converged(subject.natural))
     if along is None:
         v = random_signs(rng, subject.y.size) * _weights(subject, slopes)
     else:
         v = np.where(np.isfinite(slopes.central.error), along[1], 0.0)
     found = _compare(subject, members, u, v, slopes, uniform)
+    found = replace(found, lonely=lonely(line), nearest=min(line.steps))
+    if not found.clean and subject.settle(rng):
+        return probe(subject, members, rng, uniform, first, along)
     if found.agrees or found.kinked or along is not None:
         return found
     return _widened(subject, found, rng)
@@ -162,8 +157,7 @@ def probe(
 def _weights(subject: Subject, slopes: Slopes) -> Array:
     error = np.where(slopes.kink, slopes.right.error + slopes.left.error, slopes.central.error)
     size = np.where(np.isfinite(slopes.central.value), np.abs(slopes.central.value), 0.0)
-    y = np.where(np.isfinite(subject.y), np.abs(subject.y), 0.0)
-    floor = np.maximum(16 * EPS * size, 40 * subject.unit * y)
+    floor = np.maximum(16 * EPS * size, 40 * subject.grain)
     usable = np.isfinite(error)
     width = np.where(usable, np.maximum(error, floor), 0.0)
     positive = width[width > 0]
@@ -203,14 +197,28 @@ def _compare(
     )
     analytic = math.fsum(parts) if finite.all() or np.isfinite(parts).all() else math.nan
     typical = _norm(finite)
-    size = float(np.sum(np.abs(w * np.where(np.isfinite(subject.y), subject.y, 0.0)[used])))
+    size = float(np.sum(np.abs(w) * subject.natural[used]))
     unseen = typical <= bar <= 1e-12 * size
     largest = max(typical, high - low, abs(low), abs(high))
     blurred = not (bar <= SHARP * largest or unseen or bar == 0)
     lost = int(np.sum(vague))
     without = vague | slopes.kink
     return Probe(
-        members, u, v, slopes, analytic, low, high, bar, parts, lost, blurred, uniform, without
+        members,
+        u,
+        v,
+        slopes,
+        analytic,
+        low,
+        high,
+        bar,
+        parts,
+        lost,
+        blurred,
+        uniform,
+        without,
+        np.zeros(0, bool),
+        0.0,
     )
 
 
@@ -230,7 +238,7 @@ def _meant(subject: Subject, slopes: Slopes) -> Array:
 def _unresolved(subject: Subject, slopes: Slopes, used: Array) -> Array:
     error, value = slopes.central.error, np.abs(slopes.central.value)
     with np.errstate(invalid="ignore"):
-        vague = (error > SHARP * value) & (error > 1e4 * subject.unit * np.abs(subject.y))
+        vague = (error > SHARP * value) & (error > 1e4 * subject.grain)
         typical = float(np.median(value[used])) if used.any() else 0.0
         vague &= (error > 1e-6 * typical) & ~slopes.kink & used
     return np.asarray(vague)
@@ -239,25 +247,37 @@ def _unresolved(subject: Subject, slopes: Slopes, used: Array) -> Array:
 def _widened(subject: Subject, found: Probe, rng: np.random.Generator) -> Probe:
     """The probe with a bar that also holds the rounding of an ill-conditioned pull-back.
 
-    It is what the gradient changes by when the point moves by a unit in the last place; first the
-    whole point, or only the members where that takes the rest across a kink.
+    It is what the gradient changes by when everything moves by a unit in the last place: the
+    point, the cotangent, and what is computed of them. Where that takes the rest across a kink,
+    it is what it changes by when the members move; and nothing if they, too, are on an edge, for
+    a gradient that is another one at the point alone is what it is.
     """
     typical = _norm(found.parts)
-    moved = _wiggle(subject, found, rng, np.flatnonzero(np.isfinite(subject.x)))
-    if not moved <= 0.01 * typical:
-        moved = _wiggle(subject, found, rng, found.members)
+    moved = max(_along(found, subject.rounded(found.v, subject.step, rng)) for _ in range(2))
+    most = max(0.01 * typical, _without_a_jump(subject, found))
+    if not moved <= most:
+        moved = max(_along(found, _moved(subject, found, rng)) for _ in range(2))
+        moved = moved if moved <= most else 0.0
     bar = found.bar + 8 * moved
     return replace(
         found, bar=bar, blurred=found.blurred or bar > SHARP * max(typical, abs(found.numeric))
     )
 
 
-def _wiggle(subject: Subject, found: Probe, rng: np.random.Generator, which: Array) -> float:
-    moved = 0.0
-    for _ in range(2):
-        x = subject.x.copy()
-        x[which] *= 1 + 2 * EPS * rng.choice([-1.0, 1.0], size=which.size)
-        near = subject.pulled(subject.linearize_at(x), found.v)[found.members]
-        change = float(np.sum(near * found.u[found.members])) - found.analytic
-        moved = max(moved, abs(change)) if math.isfinite(change) else moved
-    return moved
+def _along(found: Probe, gradient: Array) -> float:
+    """How far another gradient is off from the probe's, along its direction; 0 if no number."""
+    change = float(np.sum(gradient[found.members] * found.u[found.members])) - found.analytic
+    return abs(change) if math.isfinite(change) else 0.0
+
+
+def _without_a_jump(subject: Subject, found: Probe) -> float:
+    """The largest change of the probe's result that roundings explain, kinks left out."""
+    most = jump(subject.step, subject.x, found.v, found.parts)
+    return most * float(np.abs(found.u).max())
+
+
+def _moved(subject: Subject, found: Probe, rng: np.random.Generator) -> Array:
+    """The gradient where only the members of a probe move."""
+    x = subject.x.copy()
+    x[found.members] = off(x[found.members], subject.step, rng)
+    return subject.pulled(subject.linearize_at(x), found.v)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import optree
@@ -17,18 +17,20 @@ from ..primitive import Primitive
 from ..runtime.jit import jit
 from ..settings import GRAPH_MODE, current
 from ..tensor import Parameter, Tensor
-from .standins import held_of, run_with, weights_of
-from .subject import (
-    Array,
+from ..trace import use_trace
+from .maps import (
     Arrays,
     Map,
     Name,
     Pull,
-    WrongGradientForm,
+    Saved,
     floats_of,
     is_float_leaf,
     shown_leaf,
 )
+from .rounding import Rounding, Step
+from .standins import held_of, run_with, weights_of
+from .subject import Array
 
 Function = Callable[..., Any]
 
@@ -74,11 +76,12 @@ def of_miniml(
     weights: Sequence[Parameter] | Parameter | None = None,
 ) -> Problem:
     """The Problem of a function of Tensors; `weights` are differentiated like arguments."""
-    name = _name(fn)
+    name = name_of(fn)
+    args = [as_array(a) for a in args] if isinstance(fn, Primitive) else args
     given = _given(fn, args, argnums, weights)
-    point = [np.array(leaf, dtype=_dtype_of(leaf)) for leaf in given.chosen]
+    point = [np.array(leaf, dtype=dtype_of(leaf)) for leaf in given.chosen]
     if not sum(a.size for a in point):
-        raise _nothing(f"gradcheck of {name}", given.leaves, "array or Tensor")
+        raise nothing_in(f"gradcheck of {name}", given.leaves, "array or Tensor")
     devices = [leaf.device if isinstance(leaf, Tensor) else None for leaf in given.chosen]
     held, out_paths, counts = held_of(fn, args), list[str](), list[int]()
 
@@ -121,7 +124,8 @@ def _given(
     return _Given(leaves, spec, places, [*own, *more], names)
 
 
-def _nothing(what: str, leaves: Sequence[Any], wanted: str) -> GradientArgumentError:
+def nothing_in(what: str, leaves: Sequence[Any], wanted: str) -> GradientArgumentError:
+    """The refusal of arguments among which there is no float array."""
     shown = ", ".join(map(shown_leaf, leaves)) or "no arguments"
     return GradientArgumentError(
         f"{what} has nothing to differentiate: it got {shown}; give at least one non-empty "
@@ -160,79 +164,20 @@ def _map(
         xs = tensors(arrays)
         if backward is not None:
             return lambda douts: list(backward(*xs, *map(Tensor, douts)))
-        _, pull = vjp(function, *xs)
-        return lambda douts: list(pull(tuple(map(_tensor, douts))))
+        out, pull = vjp(function, *xs)
+        saved = Saved([*xs, *out], "an argument of the function, or its output")
+        return lambda douts: saved.after(list(pull(tuple(map(_tensor, douts)))))
 
-    return Map(name, run, linearize, names)
+    def rounding(step: Step, rng: np.random.Generator) -> AbstractContextManager[None]:
+        return use_trace(Rounding(step, rng))
+
+    return Map(name, run, linearize, names, rounding)
 
 
 def _tensor(array: Array) -> Tensor:
     """A Tensor of a cotangent; on the CPU with the strides that it has."""
     on_cpu = current().device_target == "cpu" and not array.flags.c_contiguous
     return Tensor.wrap(array.view(), "cpu") if on_cpu else Tensor(array)
-
-
-def of_numpy(f: Function, backward: Function, args: Sequence[Any]) -> Problem:
-    """The Problem of a function of arrays with a pull-back written by hand."""
-    name = _name(f)
-    places = [i for i, a in enumerate(args) if is_float_leaf(a)]
-    point = [np.array(args[i], dtype=_dtype_of(args[i])) for i in places]
-    if not sum(a.size for a in point):
-        raise _nothing(f"gradcheck_vjp of {name}", args, "array")
-    wants_out = _wants_out(backward, len(args))
-
-    def filled(arrays: Arrays) -> list[Any]:
-        given = list(args)
-        for i, a in zip(places, arrays, strict=True):
-            given[i] = a
-        return given
-
-    def run(arrays: Arrays) -> Arrays:
-        out = f(*filled(arrays))
-        found = floats_of(name, out if isinstance(out, (tuple, list)) else [out])
-        return [np.asarray(o) for o in found]
-
-    def linearize(arrays: Arrays) -> Pull:
-        given = filled(arrays)
-        out = f(*given)
-
-        def pull(douts: Arrays) -> list[Any]:
-            dout = _like_output(out, douts)
-            kept = [a.tobytes() for a in arrays]
-            result = backward(*given, out, dout) if wants_out else backward(*given, dout)
-            if any(a.tobytes() != k for a, k in zip(arrays, kept, strict=True)):
-                raise WrongGradientForm(-1, "the vjp writes into an argument of the function")
-            result = result if isinstance(result, (tuple, list)) else (result,)
-            if len(result) not in (len(args), len(places)):
-                raise WrongGradientForm(
-                    -1, f"the vjp returns {len(result)} gradients for {len(args)} arguments"
-                )
-            return [result[i] for i in places] if len(result) == len(args) else list(result)
-
-        return pull
-
-    names = tuple((i, "", f"argument {i}") for i in places)
-    return Problem(name, point, lambda order, at: Map(name, run, linearize, names))
-
-
-def _like_output(out: Any, douts: Arrays) -> Any:
-    """Cotangents in the form of the output, None for outputs that are no floats."""
-    if not isinstance(out, (tuple, list)):
-        return douts[0]
-    left = iter(douts)
-    return tuple(next(left) if is_float_leaf(o) else None for o in out)
-
-
-def _wants_out(backward: Function, count: int) -> bool:
-    try:
-        parameters = inspect.signature(backward).parameters.values()
-    except (TypeError, ValueError):
-        return False
-    required = [
-        p for p in parameters
-        if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
-    ]  # fmt: skip
-    return len(required) == count + 2
 
 
 def device_of(args: Sequence[Any], weights: Sequence[Parameter]) -> str:
@@ -251,7 +196,26 @@ def _chosen(fn: Function, count: int, argnums: int | tuple[int, ...] | None) -> 
     return {n % count for n in numbers}
 
 
-def _dtype_of(leaf: Any) -> DType:
+def as_array(value: Any) -> Any:
+    """The array that nested lists of Python floats are, as NumPy takes them; else the value."""
+    return np.array(value, np.float64) if is_list_of_floats(value) else value
+
+
+def is_list_of_floats(value: Any) -> bool:
+    """True for nested lists of numbers with a Python float among them, of one length each."""
+    if not isinstance(value, (list, tuple)):
+        return False
+    leaves: list[Any] = optree.tree_leaves(cast(Any, value), none_is_leaf=True)
+    if not all(isinstance(a, (int, float)) for a in leaves) or not any(map(is_float_leaf, leaves)):
+        return False
+    try:
+        return bool(np.array(value).size)
+    except ValueError:  # lists of several lengths
+        return False
+
+
+def dtype_of(leaf: Any) -> DType:
+    """The dtype in which a leaf is differentiated: Python floats in float64."""
     return float64 if isinstance(leaf, float) and not isinstance(leaf, np.generic) else leaf.dtype
 
 
@@ -268,7 +232,8 @@ def _weight_name(weight: Parameter) -> Name:
     return None, weight.name, f"weight {weight.name}"
 
 
-def _name(fn: Any) -> str:
+def name_of(fn: Any) -> str:
+    """What a report calls a function."""
     if isinstance(fn, Primitive):
         return repr(fn)
     return getattr(fn, "__name__", None) or type(fn).__name__

@@ -9,10 +9,13 @@ import numpy as np
 
 from .derivative import FIRST
 from .diagnosis import diagnose, rounded, same_as_other
-from .element import Numbers, broken, by, consistent, sources_of
+from .directions import sizes_of
+from .element import Numbers, broken, by, consistent, sources_of, valid_kinks
 from .gradreport import KINK, NEAR_KINK, UNKNOWN, WRONG, Finding
-from .probe import Probe, probe, random_signs, sizes_of
-from .subject import Leaf, Subject
+from .isolated import Isolated
+from .maps import Leaf
+from .probe import Probe, probe
+from .subject import Subject
 
 Array = np.ndarray[Any, Any]
 
@@ -24,7 +27,10 @@ VALID = "a valid subgradient"
 
 @dataclass(slots=True)
 class Search:
-    """Judges the elements of one Subject. `found`: the findings; `judged`: elements judged."""
+    """Judges the elements of one Subject. `found`: the findings; `judged`: elements judged.
+
+    members: the elements that can be judged. alone: those at isolated values of the function.
+    """
 
     subject: Subject
     order: int
@@ -34,10 +40,12 @@ class Search:
     suspects: list[int] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     kinks: set[int] = field(default_factory=set)
+    alone: list[Isolated] = field(default_factory=list)
+    members: Array = field(default_factory=lambda: np.zeros(0, np.int64))
 
     def leaf_of(self, position: int) -> Leaf:
         """The argument that an element belongs to."""
-        return next(f for f in self.subject.leaves if f.start <= position < f.start + f.size)
+        return next(f for f in self.subject.leaves if f.has(position))
 
     def examine(self, seen: Probe, blurs: int = 0) -> None:
         """Judge all members of a probe: at once if it is clean, else part by part."""
@@ -121,7 +129,7 @@ class Search:
         apart = np.union1d(sources[sources >= 0], seen.members[broken]).astype(np.int64)
         if not apart.size or apart.size == seen.members.size == 1:
             return False
-        valid = set(self._valid_kinks(seen, sources).tolist())
+        valid = set(valid_kinks(self.subject, seen, sources, self.rng).tolist())
         shown = [i for i in apart.tolist() if i in valid]
         self._file_kinks(seen, sources, shown[:MANY])
         vague = np.setdiff1d(apart, shown)
@@ -159,22 +167,6 @@ class Search:
                     left, right,
                 )
             )  # fmt: skip
-
-    def _valid_kinks(self, seen: Probe, sources: Array) -> Array:
-        """Of the elements with a kink, those whose gradient lies between the one-sided slopes."""
-        kinks = np.flatnonzero(seen.slopes.kink & (sources >= 0))
-        v = np.zeros(sources.size)
-        v[kinks] = random_signs(self.rng, kinks.size)
-        given = self.subject.pull(v) * seen.u
-        right, left = seen.slopes.right, seen.slopes.left
-        sides = np.sort(np.stack([v * right.value, v * left.value])[:, kinks], axis=0)
-        error = (np.abs(v) * (right.error + left.error))[kinks]
-        low, high = np.zeros(given.size), np.zeros(given.size)
-        np.add.at(low, sources[kinks], sides[0] - error)
-        np.add.at(high, sources[kinks], sides[1] + error)
-        found = np.unique(sources[kinks])
-        valid = (low[found] <= given[found]) & (given[found] <= high[found])
-        return np.asarray(found[valid])
 
     def _halves(self, members: Array) -> tuple[Array, Array]:
         middle = members.size // 2
@@ -246,6 +238,9 @@ class Search:
             self.suspects.append(position)
             outside = "outside the one-sided slopes" if sharp[0].kinked else ""
             self._file(WRONG, leaf, index, sharp[0], outside)
+        elif not tries[0].finite and any(t.settled for t in tries):
+            self.judged.add(position)
+            self._file(WRONG, leaf, index, next(t for t in tries if t.settled), "")
         elif sharp and sharp[0].kinked and any(t.agrees for t in sharp):
             self.judged.add(position)
             self.kinks.add(position)
@@ -282,7 +277,7 @@ class Search:
         for leaf in self.subject.leaves:
             if leaf not in wrong:
                 continue
-            members = np.arange(leaf.part.start, leaf.part.stop)
+            members = self.members[[leaf.has(i) for i in self.members]]
             probes = [probe(self.subject, members, self.rng) for _ in range(2)]
             text = ""
             if all(p.sharp for p in probes):

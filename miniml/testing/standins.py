@@ -16,7 +16,7 @@ from ..graph.state import written
 from ..nn.cell import Cell
 from ..primitive import Primitive
 from ..random import default_generator
-from ..settings import GRAPH_MODE, PYNATIVE_MODE, context, current
+from ..settings import PYNATIVE_MODE, context
 from ..tensor import Parameter, Tensor
 from ..trace import current_trace, use_trace
 from ..undo import logged
@@ -110,13 +110,13 @@ def held_of(fn: Callable[..., Any], args: Sequence[Any]) -> list[tuple[Parameter
     """The Parameters of a Cell, and those that fn writes to, with their values."""
     own = fn.get_parameters() if isinstance(fn, Cell) else []
     held = [(p, p.asnumpy()) for p in own]
-    if current().mode == GRAPH_MODE and not isinstance(fn, (Cell, Primitive)):
+    if not isinstance(fn, (Cell, Primitive)):
         held += [(p, value) for p, value in _written(fn, args) if p is not default_generator.state]
     return held
 
 
 def _written(fn: Callable[..., Any], args: Sequence[Any]) -> list[tuple[Parameter, Array]]:
-    """What fn writes to, such as running statistics: compiled, it would do so unseen."""
+    """What fn writes to, such as running statistics: it would be another function each time."""
     tree: Any = tuple(args)
     given: Any = optree.tree_map(
         lambda a: Tensor(a) if isinstance(a, np.ndarray) and is_float(a.dtype) else a,

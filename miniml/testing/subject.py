@@ -3,72 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from ..dtype import DType, is_float
+from ..dtype import DType
 from ..errors import BpropError, GradientArgumentError, MinimlError
 from ..random import default_generator
-from ..tensor import Tensor
 from .clock import TimeIsUpError, go_on
+from .maps import Arrays, Leaf, Map, Pull, WrongGradientForm
+from .rounding import Step, off
 from .tolerance import unit_roundoff
 
 Array = np.ndarray[Any, Any]
-Arrays = list[Array]
-Pull = Callable[[Arrays], list[Any]]
-Name = tuple[int | None, str, str]
 
-
-class WrongGradientForm(Exception):
-    """A gradient has a shape that no gradient of its input can have."""
-
-    def __init__(self, leaf: int, message: str):
-        super().__init__(message)
-        self.leaf = leaf
-
-
-@dataclass(frozen=True, slots=True)
-class Leaf:
-    """One float array among the arguments: which, and where it stands in the long vector."""
-
-    argnum: int | None
-    path: str
-    argument: str
-    shape: tuple[int, ...]
-    dtype: DType
-    start: int
-
-    @property
-    def size(self) -> int:
-        """Elements."""
-        return math.prod(self.shape)
-
-    @property
-    def part(self) -> slice:
-        """Its elements in the long vector."""
-        return slice(self.start, self.start + self.size)
-
-    def index(self, position: int) -> tuple[int, ...]:
-        """The index in the array of an element of the long vector."""
-        return tuple(int(i) for i in np.unravel_index(position - self.start, self.shape))
-
-
-@dataclass(frozen=True, slots=True)
-class Map:
-    """A function of float arrays to float arrays, and its linearization at a point.
-
-    run(arrays): the outputs. linearize(arrays): the pull-back, from cotangents to gradients;
-    each is a list, in the order of `names`, (argnum, path, shown name) of each input.
-    """
-
-    name: str
-    run: Callable[[Arrays], Arrays]
-    linearize: Callable[[Arrays], Pull]
-    names: tuple[Name, ...]
+JUMP = 64.0
 
 
 @dataclass(slots=True)
@@ -76,7 +28,8 @@ class Subject:
     """A Map at a point, in long vectors. `dtypes`: what the function is called with.
 
     forward_calls counts calls of the function, linearizations included. raised: the last error
-    the function raised away from the point. unlike: how far two equal calls differ.
+    the function raised away from the point. unlike: how far two equal calls differ. inside: how
+    far roundings inside the function move each output, once `settle` has measured it.
     """
 
     map: Map
@@ -87,6 +40,8 @@ class Subject:
     y: Array = field(default_factory=lambda: np.zeros(0))
     unit: Array = field(default_factory=lambda: np.zeros(0))
     unlike: float = 0.0
+    inside: Array | float = 0.0
+    settled: bool = False
     shapes: tuple[tuple[tuple[int, ...], DType], ...] = ()
     forward_calls: int = 0
     raised: str = ""
@@ -143,6 +98,50 @@ class Subject:
             self.raised = "the shape of its output changes"
             return np.full(self.y.shape, np.nan)
         return y
+
+    @property
+    def repeatable(self) -> bool:
+        """Two equal calls give the same, up to roundings in another order."""
+        return self.unlike <= 1e4 * float(
+            (self.unit * np.abs(self.y))[np.isfinite(self.y)].max(initial=0.0)
+        )
+
+    @property
+    def grain(self) -> Array:
+        """How exactly the outputs are known at the point, as far as it was measured."""
+        y = np.where(np.isfinite(self.y), np.abs(self.y), 0.0)
+        return np.asarray(np.maximum(self.unit * y, self.inside))
+
+    def settle(self, rng: np.random.Generator) -> bool:
+        """Measure, once, what roundings inside the function do to its outputs.
+
+        True if it is news: an output is known far less exactly than its own last place.
+        """
+        if self.settled:
+            return False
+        self.settled = True
+        before, step = self.grain, self.step
+        moved = [np.zeros_like(before)]
+        for _ in range(2):
+            with self.map.rounding(step, rng):
+                moved.append(without_jumps(self(self.x) - self.y, step, self.x, self.y))
+        self.inside = np.max(moved, axis=0)
+        return bool((self.inside > 8 * before).any())
+
+    @property
+    def step(self) -> Step:
+        """A relative change by which numbers of the arguments' dtypes surely move."""
+        return Step(2 * max(unit_roundoff(f.dtype) for f in self.leaves))
+
+    @property
+    def natural(self) -> Array:
+        """The size of what each output is made of: its own, or that of terms that cancel in it."""
+        return np.asarray(self.grain / self.unit)
+
+    def rounded(self, v: Array, step: Step, rng: np.random.Generator) -> Array:
+        """pull(v) where the point, v and every operation that can be seen are off by `step`."""
+        with self.map.rounding(step, rng):
+            return self.pulled(self.linearize_at(off(self.x, step, rng)), off(v, step, rng))
 
     def cut(self, v: Array) -> Arrays:
         """A long cotangent cut into arrays like the outputs."""
@@ -205,6 +204,18 @@ class Subject:
         raise WrongGradientForm(i, said)
 
 
+def jump(step: Step, *numbers: Array) -> float:
+    """More than a change by `step` does to products of three of these numbers: a jump."""
+    largest = max((float(np.abs(a[np.isfinite(a)]).max(initial=0.0)) for a in numbers), default=0.0)
+    return JUMP * step.relative * largest * max(1.0, largest) ** 2
+
+
+def without_jumps(change: Array, step: Step, *numbers: Array) -> Array:
+    """How far results change, 0 where they jump: another choice is no rounding."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        return np.where(np.abs(change) <= jump(step, *numbers), np.abs(change), 0.0)
+
+
 def _broadcasts(small: tuple[int, ...], large: tuple[int, ...]) -> bool:
     try:
         return np.broadcast_shapes(small, large) == large
@@ -226,31 +237,6 @@ def _same_random_state() -> Iterator[None]:
     finally:
         default_generator.state.set_data(state)
         np.random.set_state(legacy)  # noqa: NPY002
-
-
-def floats_of(name: str, leaves: Sequence[Any]) -> list[Any]:
-    """The float ones among the outputs of a function; GradientArgumentError if there is none."""
-    floats = [leaf for leaf in leaves if is_float_leaf(leaf)]
-    if not floats:
-        shown = ", ".join(map(shown_leaf, leaves)) or "nothing"
-        raise GradientArgumentError(
-            f"{name} returns {shown}; a gradient is checked of functions that return floats"
-        )
-    return floats
-
-
-def is_float_leaf(leaf: Any) -> bool:
-    """True for tensors, arrays and Python scalars that carry gradients."""
-    if isinstance(leaf, (Tensor, np.ndarray, np.generic)):
-        return is_float(leaf.dtype)
-    return isinstance(leaf, float)
-
-
-def shown_leaf(value: Any) -> str:
-    """A value in a sentence: dtype and shape of arrays, else type and value."""
-    if isinstance(value, (Tensor, np.ndarray, np.generic)):
-        return f"{value.dtype.name}{list(value.shape)}"
-    return f"{type(value).__name__} {value!r}"
 
 
 def at_point(map_: Map, point: Arrays, dtypes: tuple[DType, ...]) -> Subject:

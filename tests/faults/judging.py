@@ -13,6 +13,7 @@ from miniml.testing import OpInfo, gradcheck, gradcheck_vjp, opcheck
 from miniml.testing.opchecks import Finding, OpReport
 
 from .functions import Function, WrongFunction
+from .natural import Natural
 from .planted import Planted, planted
 from .rows import Pair, WrongPair
 
@@ -68,6 +69,20 @@ def judge_function(row: WrongFunction, seed: int = 0) -> Judgement:
             return gradcheck(primitive, *xs, order=row.order, raise_error=False, seed=seed)
 
         return judge_gradient(row, check)
+
+
+def check_natural(row: Natural, seed: int = 0, dtype: Any = None) -> Any:
+    """gradcheck's report on a natural primitive at the points of a seed."""
+    xs = row.draw(np.random.default_rng(seed))
+    with planted(row) as (primitive, _):
+        given = [x.astype(dtype or row.given) for x in xs]
+        return gradcheck(primitive, *given, raise_error=False, seed=seed)
+
+
+def judge_natural(row: Natural, seed: int = 0) -> Judgement:
+    """Whether gradcheck finds the fault of a natural primitive, and says what it has to."""
+    report = check_natural(row, seed)
+    return Judgement(not report.ok, bool(re.search(row.says, str(report), re.DOTALL)), str(report))
 
 
 def check_planted(row: Planted, budget: float | None = None, **options: Any) -> OpReport:

@@ -15,10 +15,13 @@ from .functions import RIGHT, WRONG_FUNCTIONS
 from .gradients import WRONG
 from .kernels import KERNELS
 from .planted import CORRECT, Planted
+from .rights import RIGHTS
 from .shaped import SHAPED
 from .smooth import KINKS, SMOOTH
+from .wrongs import WRONGS
 
 pytestmark = [pytest.mark.rates, pytest.mark.timeout(3600)]
+TIMES = 20  # seeds of each right primitive, half of them in float32
 PAIRS = SMOOTH + KINKS + SHAPED
 
 
@@ -43,6 +46,25 @@ def test_gradcheck_gives_no_false_alarm():
         if not report.ok:
             alarms.append(f"{row.name}, seed {first + i}:\n{report}")
     assert not alarms, "\n\n".join(alarms)
+
+
+def test_gradcheck_calls_no_primitive_wrong_that_it_was_not_tuned_on():
+    first, alarms = secrets.randbits(32), []
+    for i in range(TIMES * len(RIGHTS)):
+        row, dtype = RIGHTS[i % len(RIGHTS)], (np.float64, np.float32)[i // len(RIGHTS) % 2]
+        report = judging.check_natural(row, first + i, dtype)
+        if report.wrong:
+            alarms.append(f"{row.name}, seed {first + i}, {dtype.__name__}:\n{report}")
+    assert not alarms, f"{len(alarms)} of {TIMES * len(RIGHTS)}:\n" + "\n\n".join(alarms)
+
+
+@pytest.mark.parametrize("row", WRONGS, ids=lambda row: row.name)
+def test_a_wrong_gradient_of_a_primitive_is_found_wherever_it_is_asked(row):
+    first = secrets.randbits(32)
+    for seed in range(first, first + 10):
+        judgement = judging.judge_natural(row, seed)
+        assert judgement.found, f"seed {seed}:\n{judgement.text}"
+        assert judgement.named, f"seed {seed}:\n{judgement.text}"
 
 
 def test_opcheck_gives_no_false_alarm():
