@@ -9,8 +9,11 @@ from miniml.testing import gradcheck_vjp
 from tests.opinfo import ROWS
 
 from . import judging
+from .bends import BENDS
+from .conduct import CONDUCT
 from .cuda_kernels import CUDA_RIGHT, CUDA_WRONG
 from .definitions import DEFINITIONS
+from .digits import DIGITS
 from .functions import RIGHT, WRONG_FUNCTIONS
 from .gradients import WRONG
 from .kernels import KERNELS
@@ -19,6 +22,7 @@ from .shaped import SHAPED
 from .smooth import KINKS, SMOOTH
 
 pytestmark = [pytest.mark.rates, pytest.mark.timeout(3600)]
+PRIMITIVES = KERNELS + DEFINITIONS + BENDS + DIGITS + CONDUCT + CUDA_WRONG
 PAIRS = SMOOTH + KINKS + SHAPED
 
 
@@ -68,7 +72,7 @@ def test_a_wrong_gradient_is_found_and_named_wherever_it_is_asked(row):
         assert judgement.named, f"seed {seed}:\n{judgement.text}"
 
 
-@pytest.mark.parametrize("row", KERNELS + DEFINITIONS + CUDA_WRONG, ids=lambda row: row.name)
+@pytest.mark.parametrize("row", PRIMITIVES, ids=lambda row: row.name)
 def test_a_wrong_primitive_is_found_and_named_whatever_is_drawn(row):
     first = secrets.randbits(32)
     for seed in range(first, first + 5):

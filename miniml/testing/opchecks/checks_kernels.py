@@ -16,13 +16,18 @@ from ...graph.ir import interleave
 from ...infer import infer
 from ..calls import Array, Arrays, Call, reference, wide
 from ..tolerance import limits_of, mismatch, spread_of, unit_roundoff
-from .accuracy import alike_where_not_finite, degree, largest_ulp, scale_of, ulps, where_too_large
+from .accuracy import apart, at_an_end, degree, largest_ulp, scale_of, ulps, where_too_large
 from .launches import launch, launched
 from .layouts import CONTIGUOUS, laid_out, named, usual
-from .report import Severity
 from .session import Difference, Problem, Said
 
 _NUDGES = 3
+_ADVICE = {
+    "wrong": "correct the kernel for this dtype (or the reference, should that be wrong)",
+    "inaccurate": "rewrite the formula so that terms do not cancel, or compute it in a wider dtype",
+    "out of range": "squares of these numbers leave the range of the dtype; scale before squaring, "
+    "or compute in a wider dtype, should such numbers come",
+}
 _STRIDES = "let the kernel follow strides, or begin with np.ascontiguousarray"
 
 
@@ -130,14 +135,14 @@ def against(call: Call, expected: Expected, name: str, outs: Arrays) -> Iterator
         how = degree(call, out, right)
         if how == "rounding":
             continue
+        if how == "wrong" and at_an_end(call):
+            how = "out of range"
         yield Problem(
             f"{how} {i}",
             f"{call}: output {i} of the kernel {name} {wrong} ({expected.source})"
             f"{ulps(out, right)}",
-            "rewrite the formula so that terms do not cancel, or compute it in a wider dtype"
-            if how == "inaccurate"
-            else "correct the kernel for this dtype (or the reference, should that be wrong)",
-            "warning" if how == "inaccurate" else "fault",
+            _ADVICE[how],
+            "fault" if how == "wrong" else "warning",
         )
 
 
@@ -150,31 +155,22 @@ def _small(call: Call, name: str, i: int, out: Array, right: Array) -> Iterator[
     flushed = zero & (size >= kept) & (size < float(limits.tiny))
     if flushed.any():
         what = "is 0 where numbers below the smallest normal one are right"
-        # Functions of C and SciPy give 0 a little early where they end; what came in is to be kept.
-        severity: Severity = "fault" if _has_denormals(call) else "warning"
-        yield _lost(call, f"denormals {i}", f"output {i} of the kernel {name} {what}", severity,
-                    flushed, out, right)  # fmt: skip
+        yield _lost(call, f"denormals {i}", f"output {i} of the kernel {name} {what}", flushed,
+                    out, right)  # fmt: skip
     signless = zero & (right == 0) & (np.signbit(out) != np.signbit(right))
     if signless.any():
         what = "has zeros of the other sign"
-        yield _lost(call, f"sign of zero {i}", f"output {i} of the kernel {name} {what}", "warning",
-                    signless, out, right)  # fmt: skip
+        yield _lost(call, f"sign of zero {i}", f"output {i} of the kernel {name} {what}", signless,
+                    out, right)  # fmt: skip
 
 
-def _has_denormals(call: Call) -> bool:
-    floats = [a for a in call.arrays if is_float(a.dtype)]
-    return any(((a != 0) & (np.abs(a) < float(limits_of(a.dtype).tiny))).any() for a in floats)
-
-
-def _lost(
-    call: Call, kind: str, what: str, severity: Severity, lost: Array, out: Array, right: Array
-) -> Problem:
+def _lost(call: Call, kind: str, what: str, lost: Array, out: Array, right: Array) -> Problem:
     index = tuple(int(n) for n in np.argwhere(lost)[0])
     return Problem(
         kind,
         f"{call}: {what}: at {list(index)} it is {out[index]!s}, should be {right[index]!s}",
-        "compute it without a detour that loses them",
-        severity,
+        "compute it without a detour that loses them, should such numbers matter",
+        "warning",
     )
 
 
@@ -193,11 +189,13 @@ def between(call: Call, name: str, outs: Arrays, other: str, others: Arrays) -> 
         if wrong is None:
             yield from compared(call, name, other, out, right)
         else:
+            far = at_an_end(call)
             yield Problem(
-                f"kernels differ {i}",
+                f"kernels differ {i}{', out of range' if far else ''}",
                 f"{call}: output {i} of the kernel {name} {wrong} (the kernel {other})"
                 f"{ulps(out, right)}",
-                "correct one of the two kernels",
+                _ADVICE["out of range"] if far else "correct one of the two kernels",
+                "warning" if far else "fault",
             )
 
 
@@ -229,34 +227,40 @@ def layouts(call: Call) -> Iterator[Problem]:
     """Inputs with any strides give what contiguous ones give."""
     for entry in call.entries() if launched(call) else ():
         for tried, words in _tried(call):
-            arrays = laid_out(call.arrays, tried)
-            dense = tuple(np.array(a, order="C") for a in arrays)
-            wanted = launch(entry, call, dense)
-            shown = replace(call, layouts=(tried,))
-            try:
-                came = launch(entry, call, arrays)
-            except Exception as error:
-                yield Problem(
-                    "raises",
-                    f"{call}: the kernel {entry.describe()} raises {type(error).__name__}: {error} "
-                    f"on {words}, which it computes when they are contiguous",
-                    _STRIDES,
-                    call=shown,
-                )
-                continue
-            for i, (out, right) in enumerate(zip(came, wanted)):
-                scale = scale_of(call, right) if is_float(right.dtype) else 0.0
-                u = unit_roundoff(out.dtype) if is_float(out.dtype) else 0.0
-                right = alike_where_not_finite(out, right)
-                wrong = mismatch(out, right, call.terms, scale * u)
-                if wrong is not None:
-                    yield Problem(
-                        "strides",
-                        f"{call}: output {i} of the kernel {entry.describe()} on {words} "
-                        f"{wrong} (as for contiguous inputs)",
-                        _STRIDES,
-                        call=shown,
-                    )
+            yield from _laid(call, entry, tried, words)
+
+
+def _laid(call: Call, entry: KernelEntry, tried: tuple[str, ...], words: str) -> Iterator[Problem]:
+    arrays = laid_out(call.arrays, tried)
+    dense = tuple(np.array(a, order="C") for a in arrays)
+    shown = replace(call, layouts=(tried,))
+
+    def run(xs: Arrays) -> Arrays:
+        return launch(entry, call, xs)
+
+    try:
+        expected = run(dense)
+        got = run(arrays)
+    except np.linalg.LinAlgError:
+        return  # rows that are broadcast make a matrix singular
+    except Exception as error:
+        yield Problem(
+            "raises",
+            f"{call}: the kernel {entry.describe()} raises {type(error).__name__}: {error} "
+            f"on {words}, which it computes when they are contiguous",
+            _STRIDES,
+            call=shown,
+        )
+        return
+    wrong = apart(call, got, expected, run, dense)
+    if wrong is not None:
+        yield Problem(
+            "strides",
+            f"{call}: output {wrong[0]} of the kernel {entry.describe()} on {words} {wrong[1]} "
+            "(as for contiguous inputs)",
+            _STRIDES,
+            call=shown,
+        )
 
 
 def _tried(call: Call) -> Iterator[tuple[tuple[str, ...], str]]:

@@ -19,11 +19,13 @@ from ..calls import Call, call_of
 from ..clock import Stopwatch
 from ..opinfo import OpInfo, Sample
 from . import simulated
-from .drawing import ENOUGH, drawn, informed, sampled, signatures, why_none
+from .checks_state import remembered
+from .drawing import ENOUGH, drawn, signatures, why_none
 from .launches import failure, launched, refused_by_value
 from .layouts import WORDS, known
 from .report import Finding, OpCheckError, OpReport, in_order
 from .reproduce import program
+from .samples import informed, sampled
 from .session import Check, Problem, Session, problems
 from .shrink import smallest
 from .suite import CHECKS, FIRST, REST, SETTLING
@@ -57,7 +59,22 @@ def opcheck(
     Raises OpCheckError, whose `report` is what is returned otherwise, when there is a fault and
     `raise_error` is true.
     """
-    subject = _instance(primitive, info)
+    with remembered():
+        report = _report(_instance(primitive, info), info, budget, seed, checks, inputs, layouts)
+    if raise_error and not report.ok:
+        raise OpCheckError(report)
+    return report
+
+
+def _report(
+    subject: Primitive,
+    info: OpInfo | None,
+    budget: float | None,
+    seed: int | None,
+    checks: Sequence[str] | None,
+    inputs: tuple[Any, ...] | None,
+    layouts: Sequence[str],
+) -> OpReport:
     session = Session(BUDGET if budget is None else budget)
     wanted = CHECKS if checks is None else _known(checks)
     calls = (
@@ -71,6 +88,8 @@ def opcheck(
             session.run(check, calls)
     sound = [c for c in calls if _runs(c)]
     for check in REST:
+        if check.after and session.has_fault(check.after):
+            continue
         if check.name in wanted and (_hashable(subject) or check.name == "attributes"):
             trusted = [c for c in sound if c.info is not None] if info is not None else sound
             session.run(check, trusted if check.trusted else sound)
@@ -79,10 +98,7 @@ def opcheck(
     lacking += _nothing(subject, session)
     findings = in_order([*lacking, *_findings(session, subject)])
     notes = _notes(subject, info, calls, session)
-    report = OpReport(repr(subject), findings, session.counts, notes, session.watch.seconds())
-    if raise_error and not report.ok:
-        raise OpCheckError(report)
-    return report
+    return OpReport(repr(subject), findings, session.counts, notes, session.watch.seconds())
 
 
 def assert_op(

@@ -7,13 +7,18 @@ from collections.abc import Callable
 import numpy as np
 
 from ...abstract import Shape
-from ...dtype import DType, bool_, is_float
+from ...dtype import DType, bool_, float16, is_float
 from ..calls import Array
 from ..tolerance import limits_of
 
-# Kinds of numbers. The first three suit gradients: no two are equal, none is at a kink.
+# Kinds of numbers. The first three suit gradients: no two are equal, none is at a kink. At the
+# others of `BENT` a gradient is checked as well, with kinks allowed.
 SMOOTH = ("ordinary", "positive", "unit")
-KINDS = (*SMOOTH, "ties", "zeros", "tiny", "large", "huge")
+BENT = ("ties", "zeros", "large")
+EXTREME = ("tiny", "huge")  # only one input of a call is: with two, little would be finite
+SPREAD = ("outlier", "offset")
+KINDS = (*SMOOTH, *BENT, *EXTREME, *SPREAD)
+NEGATIVE = "negative"  # ordinary floats, and negative integers of the same shape beside them
 
 
 def draw(kind: str, shape: Shape, dtype: DType, seed: int, beside_floats: bool) -> Array:
@@ -32,6 +37,8 @@ def draw(kind: str, shape: Shape, dtype: DType, seed: int, beside_floats: bool) 
         return np.asarray(rng.integers(0 if dtype.kind == "u" else -half, half, shape)).astype(
             dtype
         )
+    if kind == NEGATIVE and dtype.kind == "i":
+        return np.asarray(rng.integers(-3, 0, shape)).astype(dtype)
     top = 2 if beside_floats else 4
     low = 0 if beside_floats or dtype.kind == "u" else 1 if kind == "positive" else -3
     return np.asarray(rng.integers(low, top, shape)).astype(dtype)
@@ -79,6 +86,25 @@ def _huge(rng: np.random.Generator, shape: Shape, dtype: DType) -> Array:
     return np.asarray(float(limits.max) ** 0.7 * _ordinary(rng, shape, dtype))
 
 
+def _outlier(rng: np.random.Generator, shape: Shape, dtype: DType) -> Array:
+    """Ordinary numbers and one far larger: 512, whose square float16 does not hold, or 1e5, of
+    which the others hold the seventh power."""
+    numbers = _ordinary(rng, shape, dtype)
+    if numbers.size:
+        numbers.reshape(-1)[rng.integers(numbers.size)] = 512.0 if dtype == float16 else 1e5
+    return numbers
+
+
+def _offset(rng: np.random.Generator, shape: Shape, dtype: DType) -> Array:
+    """A mean far above the spread: what is left when squares of the two cancel."""
+    return np.asarray((64.0 if dtype.itemsize == 2 else 1e3) + _ordinary(rng, shape, dtype))
+
+
+def ladder(size: int) -> Array:
+    """Distinct numbers from -2 to 2 in an order of no period, which a short formula gives."""
+    return np.arange(size) * 15013 % max(size, 1) / max(size, 1) * 4 - 2
+
+
 _FLOATS: dict[str, Callable[[np.random.Generator, Shape, DType], Array]] = {
     "ordinary": _ordinary,
     "positive": _positive,
@@ -88,4 +114,7 @@ _FLOATS: dict[str, Callable[[np.random.Generator, Shape, DType], Array]] = {
     "tiny": _tiny,
     "large": _large,
     "huge": _huge,
+    "outlier": _outlier,
+    "offset": _offset,
+    NEGATIVE: _ordinary,
 }
