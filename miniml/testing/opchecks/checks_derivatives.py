@@ -19,6 +19,10 @@ from .session import Problem
 
 _SATURATED = 64  # roundings
 _DIRECTIONS = 3
+_EDGE = (
+    "give a slope between those of both sides there (0 as a rule), by ops.where on the inputs, "
+    "should such numbers come"
+)
 _STEPS = (1e-7, 2e-7)
 
 
@@ -40,7 +44,7 @@ def gradient_at_other_numbers(call: Call) -> Iterator[Problem]:
     for problem, finding in _found(call, 1):
         finite = np.isfinite(finding.analytic)
         if not finite and _may_be_infinite(call, finding):
-            yield problem._replace(severity="warning")
+            yield problem._replace(severity="warning", advice=_EDGE)
         elif not finite or abs(finding.analytic - finding.numeric) > blur:
             yield problem
 

@@ -70,6 +70,8 @@ def bprop(call: Call) -> Iterator[Problem]:
         gradients = bprop_getters.get(primitive)(*args)
     except BpropNotFoundError:
         return  # a bprop that refuses, and says what to do instead
+    except np.linalg.LinAlgError:
+        raise  # these numbers are outside the domain
     except Exception as error:
         yield Problem(
             "raises",

@@ -8,6 +8,7 @@ from itertools import chain
 from math import prod
 from typing import Any
 
+from ...abstract import Shape
 from ...backends import registry
 from ...backends.fitting import supported
 from ...dtype import DType, float32, float64, is_float
@@ -137,22 +138,23 @@ def _longest(primitive: Primitive, surveys: Surveys, keep: Keep) -> Iterator[Cal
     its length."""
     for dtypes, patterns in surveys.items():
         for shapes in _with_extent(patterns, _LONGEST, 0)[:_FEW]:
-            arrays = tuple(
-                ladder(prod(s)).reshape(s).astype(d)
-                if is_float(d)
-                else draw("zeros", s, d, 0, True)
-                for s, d in zip(shapes, dtypes)
-            )
+            arrays = tuple(_long_array(s, d) for s, d in zip(shapes, dtypes))
             call = Call(primitive, arrays, kind="longest")
-            sized = max((o.size for o in call.inferred), default=0) <= 2 * _LONGEST
-            if sized and grows_slowly(call) and keep(call):
+            usable = accepts(primitive, shapes, dtypes) and not _too_large(call, 2 * _LONGEST)
+            if usable and grows_slowly(call) and keep(call):
                 yield call
                 break
 
 
-def _too_large(call: Call) -> bool:
+def _long_array(shape: Shape, dtype: DType) -> Array:
+    if is_float(dtype):
+        return ladder(prod(shape)).reshape(shape).astype(dtype)
+    return draw("zeros", shape, dtype, 0, True)
+
+
+def _too_large(call: Call, most: int = _LARGEST) -> bool:
     """True where an output has more elements than any check has time for."""
-    return max((o.size for o in call.inferred), default=0) > _LARGEST
+    return max((o.size for o in call.inferred), default=0) > most
 
 
 def shapes_of(call: Call) -> Shapes:

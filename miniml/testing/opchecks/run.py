@@ -21,17 +21,19 @@ from ..opinfo import OpInfo, Sample
 from . import simulated
 from .checks_state import remembered
 from .drawing import ENOUGH, drawn, signatures, why_none
-from .launches import failure, launched, refused_by_value
+from .launches import failure, gives_no_number, launched, refused_by_value
 from .layouts import WORDS, known
 from .report import Finding, OpCheckError, OpReport, in_order
 from .reproduce import program
 from .samples import informed, sampled
-from .session import Check, Problem, Session, problems
+from .session import GIVE_DOMAIN, Check, Problem, Session, problems
 from .shrink import smallest
 from .suite import CHECKS, FIRST, REST, SETTLING
+from .values import SMOOTH
 
 BUDGET = 8.0
 _LISTED = 12
+_LOOKED = 24
 _SHRINKING = 4.0  # seconds for all findings
 _SHRINKING_ONE = 0.8
 
@@ -245,6 +247,7 @@ def _notes(
         notes.append(f"not checked on this machine: {', '.join(e.describe() for e in lacking)}")
     if session.unfinished:
         notes.append(f"the budget was used up in {', '.join(session.unfinished)}; give more")
+    notes += _of_domain(info, calls)
     if info is None and primitive.const_inputs:
         notes.append(f"const inputs ({', '.join(primitive.const_inputs)}) cannot be drawn")
     apart = ", ".join(
@@ -253,6 +256,17 @@ def _notes(
     return (
         (*notes, f"largest differences in units in the last place: {apart}") if apart else (*notes,)
     )
+
+
+def _of_domain(info: OpInfo | None, calls: list[Call]) -> Iterator[str]:
+    """That many of the drawn numbers lie outside the domain, if they seem to."""
+    plain = [c for c in calls if c.kind in SMOOTH and launched(c)][:_LOOKED]
+    strange = sum(map(gives_no_number, plain))
+    if info is None and strange:
+        yield (
+            f"{strange} of {len(plain)} drawn calls of ordinary numbers give NaN or infinity; "
+            f"{GIVE_DOMAIN}"
+        )
 
 
 def _on_devices(primitive: Primitive, session: Session) -> Iterator[str]:

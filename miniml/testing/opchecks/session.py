@@ -14,7 +14,7 @@ from .report import Severity
 
 DOMAIN = "domain"  # the kind of a problem that is one of the numbers; told once
 GIVE_DOMAIN = (
-    "where only some numbers are valid, draw these: opcheck(op, OpInfo(Op, samples, domain=...))"
+    "where only some numbers are valid, give these: opcheck(op, OpInfo(Op, samples, domain=...))"
 )
 
 

@@ -25,7 +25,6 @@ from tests.opinfo import ROWS
 
 from .planting import plant
 
-
 # Checks that have nothing to look at in a primitive of one float input without CUDA kernels.
 ELSEWHERE = {"infer_value", "batching", "devices", "integers", "one array twice"}
 
