@@ -6,6 +6,7 @@ import pytest
 
 from miniml.errors import MinimlError
 from miniml.testing import gradcheck, gradcheck_vjp
+from miniml.testing.opchecks import CHECKS
 from miniml.testing.opchecks.simulated import available
 
 from . import judging
@@ -21,7 +22,8 @@ from .planted import CORRECT
 from .shaped import SHAPED
 from .smooth import KINKS, SMOOTH
 
-PRIMITIVES = KERNELS + DEFINITIONS + BENDS + DIGITS + CONDUCT
+HIDDEN = BENDS + DIGITS + CONDUCT
+PRIMITIVES = KERNELS + DEFINITIONS + HIDDEN
 needs_a_compiler = pytest.mark.skipif(bool(available()), reason=f"no C++ compiler: {available()}")
 
 
@@ -78,10 +80,24 @@ def test_a_wrong_function_is_found_and_named(row):
     assert judgement.named, judgement.text
 
 
-@each(PRIMITIVES)
+@each(KERNELS + DEFINITIONS)
 def test_a_wrong_primitive_is_found_and_named(row):
     judgement = judging.judge_planted(row)
     assert judgement.found, judgement.text
+    assert judgement.named, judgement.text
+
+
+@each(HIDDEN[::3])
+def test_a_fault_that_plain_numbers_do_not_show_is_found_by_its_check(row):
+    names = [name for name in CHECKS if re.search(row.check, name)]
+    judgement = judging.judge_planted(row, checks=names)
+    assert judgement.named, judgement.text
+
+
+@pytest.mark.deep
+@each(HIDDEN)
+def test_a_fault_that_plain_numbers_do_not_show_is_found_and_named(row):
+    judgement = judging.judge_planted(row)
     assert judgement.named, judgement.text
 
 

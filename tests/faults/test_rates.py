@@ -18,6 +18,7 @@ from .functions import RIGHT, WRONG_FUNCTIONS
 from .gradients import WRONG
 from .kernels import KERNELS
 from .planted import CORRECT, Planted
+from .rights import RIGHTS
 from .shaped import SHAPED
 from .smooth import KINKS, SMOOTH
 
@@ -52,14 +53,15 @@ def test_gradcheck_gives_no_false_alarm():
 def test_opcheck_gives_no_false_alarm():
     first = secrets.randbits(32)
     rows = [row for row in ROWS if row.primitive.differentiable] + [*CORRECT, *CUDA_RIGHT]
+    rows += RIGHTS
     alarms = []
-    for seed in range(first, first + 300):
+    for seed in range(first, first + 1000):
         row = rows[seed % len(rows)]
         check = judging.check_planted if isinstance(row, Planted) else judging.check_row
         report = check(row, seed=seed)
         if not report.ok:
             alarms.append(f"seed {seed}:\n{report}")
-    assert not alarms, f"{len(alarms)} of 300:\n" + "\n\n".join(alarms)
+    assert not alarms, f"{len(alarms)} of 1000:\n" + "\n\n".join(alarms)
 
 
 @pytest.mark.parametrize("row", WRONG + WRONG_FUNCTIONS, ids=lambda row: row.name)

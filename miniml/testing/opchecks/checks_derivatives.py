@@ -13,15 +13,15 @@ from ..calls import Array, Arrays, Call
 from ..gradcheck import gradcheck
 from ..gradreport import Finding
 from ..slope import Slope
-from ..tolerance import unit_roundoff
+from ..tolerance import limits_of, unit_roundoff
 from .checks_attributes import others
 from .session import Problem
 
 _SATURATED = 64  # roundings
 _DIRECTIONS = 3
 _EDGE = (
-    "give a slope between those of both sides there (0 as a rule), by ops.where on the inputs, "
-    "should such numbers come"
+    "should such numbers come, give the derivative there, or a slope between those of both sides, "
+    "by ops.where on the inputs"
 )
 _STEPS = (1e-7, 2e-7)
 
@@ -34,16 +34,20 @@ def gradient(call: Call) -> Iterator[Problem]:
 def gradient_at_other_numbers(call: Call) -> Iterator[Problem]:
     """At ties, zeros and large numbers the gradient is the derivative, or a subgradient.
 
-    Where it is not finite at a kink or at the edge of the domain there may be no better one: that
-    is a warning. Where functions are saturated, what is left of terms of the size of 1 and of the
-    outputs is their rounding: less than that is no difference.
+    One that is not finite at ties or zeros is a warning: textbooks divide by what is 0 there.
+    Numbers that are nearly too large may be infinite. Where functions are saturated, what is left
+    of terms of the size of 1 and of the outputs is their rounding: less than that is no difference.
     """
+    dtypes = Slope(call).dtypes()
     outs = [o for o in call.run() if is_float(o.dtype)]
     largest = max((_largest(o) for o in outs), default=0.0)
-    blur = _SATURATED * max(map(unit_roundoff, Slope(call).dtypes())) * max(1.0, largest)
+    blur = _SATURATED * max(map(unit_roundoff, dtypes)) * max(1.0, largest)
+    large = np.sqrt(min(float(limits_of(d).max) for d in dtypes))
     for problem, finding in _found(call, 1):
         finite = np.isfinite(finding.analytic)
-        if not finite and _may_be_infinite(call, finding):
+        if not finite and abs(finding.numeric) > large:
+            continue
+        if not finite and call.kind != "large":
             yield problem._replace(severity="warning", advice=_EDGE)
         elif not finite or abs(finding.analytic - finding.numeric) > blur:
             yield problem
@@ -102,22 +106,9 @@ def _said(finding: Finding) -> str:
     )
 
 
-def _may_be_infinite(call: Call, finding: Finding) -> bool:
-    """True at a kink, and where the function ends: here or next to it, it is not finite."""
-    if np.isfinite(finding.left):
-        return True
-    near = (tuple(_shifted(a, h) for a in call.arrays) for h in (0.0, 1e-3, -1e-3))
-    outs = [o for arrays in near for o in call.run(arrays) if is_float(o.dtype)]
-    return not all(np.isfinite(o.astype(float64)).all() for o in outs)
-
-
 def _largest(a: Array) -> float:
     numbers = np.abs(a.astype(float64))
     return float(np.max(numbers, where=np.isfinite(numbers), initial=0.0))
-
-
-def _shifted(a: Array, h: float) -> Array:
-    return np.asarray(a + h).astype(a.dtype) if is_float(a.dtype) else a
 
 
 def gradient_of_long_inputs(call: Call) -> Iterator[Problem]:
@@ -149,6 +140,8 @@ def _along(slope: Slope, rng: np.random.Generator) -> tuple[float, float, float]
     along = sum(float(np.vdot(g, d)) for g, d in zip(pulled, u))
     one, two = (_difference(slope, u, douts, step) for step in _STEPS)
     bar = 0.05 * float(np.sqrt(sum(float(np.vdot(g, g)) for g in pulled) + one * one))
+    size = sum(float(np.sum(np.abs(o.asnumpy()))) for o in slope.outputs(*slope.xs))
+    bar += _SATURATED * unit_roundoff(float64) * size / _STEPS[0]
     return along, one, bar if abs(one - two) < bar / 8 else np.inf
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from ...abstract import Abstract
 from ...bprop import bprop_getters
 from ...dtype import float64, is_float
-from ...errors import BpropNotFoundError, MinimlError
+from ...errors import BpropNotFoundError, MinimlError, OutOfRangeError
 from ...tensor import Tensor
 from ..calls import Array, Arrays, Call
 from ..slope import Slope
@@ -68,8 +68,8 @@ def bprop(call: Call) -> Iterator[Problem]:
     )
     try:
         gradients = bprop_getters.get(primitive)(*args)
-    except BpropNotFoundError:
-        return  # a bprop that refuses, and says what to do instead
+    except (BpropNotFoundError, OutOfRangeError):
+        return  # a bprop that refuses, and says what to do instead, or refuses these numbers
     except np.linalg.LinAlgError:
         raise  # these numbers are outside the domain
     except Exception as error:

@@ -6,7 +6,7 @@ import os
 import random
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import partial
 from typing import Any
@@ -35,6 +35,18 @@ def _set_numpy_generator(was: list[Any]) -> None:
     np.random.set_state((name, np.frombuffer(key, np.uint32), *rest))  # noqa: NPY002
 
 
+def _directory() -> str:
+    try:
+        return os.getcwd()
+    except OSError:  # it was removed
+        return ""
+
+
+def _set_directory(was: str) -> None:
+    if was:
+        os.chdir(was)
+
+
 def _set_environment(was: dict[str, str]) -> None:
     os.environ.clear()
     os.environ.update(was)
@@ -53,7 +65,7 @@ SHARED: tuple[State, ...] = (
      "use `with np.errstate(...)`"),
     ("the environment (os.environ)", lambda: dict(os.environ), _set_environment,
      "read the environment only"),
-    ("the working directory", os.getcwd, os.chdir, "give whole paths to what opens files"),
+    ("the working directory", _directory, _set_directory, "give whole paths to what opens files"),
     ("the filters of warnings", lambda: list(warnings.filters), _set_filters,
      "use `with warnings.catch_warnings()`"),
     ("numpy's print options", np.get_printoptions, lambda was: np.set_printoptions(**was),
@@ -66,12 +78,15 @@ _first: ContextVar[list[Any] | None] = ContextVar("miniml_first_state", default=
 
 @contextmanager
 def remembered() -> Iterator[None]:
-    """Inside the block `state` knows how things were at its beginning, before anything ran."""
-    token = _first.set([read() for _, read, _, _ in SHARED])
+    """Inside the block `state` knows how things were at its beginning, before anything ran; at the
+    end they are put back to that."""
+    first = [read() for _, read, _, _ in SHARED]
+    token = _first.set(first)
     try:
         yield
     finally:
         _first.reset(token)
+        _restore(first)
 
 
 def state(call: Call) -> Iterator[Problem]:
@@ -86,19 +101,19 @@ def state(call: Call) -> Iterator[Problem]:
         np.random.seed(_UNUSUAL)  # noqa: NPY002
         random.seed(_UNUSUAL)
         before = [read() for _, read, _, _ in SHARED]
-        try:
+        with suppress(Exception):  # other checks tell of it
             act()
-            after = [read() for _, read, _, _ in SHARED]
-        finally:
-            _restore(now)
+        after = [read() for _, read, _, _ in SHARED]
+        _restore(now)
         for (name, _, _, advice), was, left in zip(SHARED, before, after):
             if was != left:
                 yield Problem(name, f"{call}: {what} changes {name}", advice)
 
 
 def _restore(states: list[Any]) -> None:
-    for (_, _, restore, _), was in zip(SHARED, states):
-        restore(was)
+    for (_, read, restore, _), was in zip(SHARED, states):
+        if read() != was:
+            restore(was)
 
 
 def _acts(call: Call) -> Iterator[tuple[str, Callable[[], Any]]]:

@@ -19,7 +19,7 @@ from .chance import Choices, explore
 from .growth import grows_slowly
 from .launches import launched
 from .shapes import Pattern, Shapes, accepts, extents, survey, symbols, why_refused
-from .values import EXTREME, KINDS, NEGATIVE, SMOOTH, SPREAD, draw, ladder
+from .values import APART, EXTREME, KINDS, NEGATIVE, SMOOTH, SPREAD, draw, ladder
 
 Dtypes = tuple[DType, ...]
 Keep = Callable[[Call], bool]
@@ -137,8 +137,10 @@ def _longest(primitive: Primitive, surveys: Surveys, keep: Keep) -> Iterator[Cal
     """One call of each number of inputs with an axis of `_LONGEST`, where that costs no more than
     its length."""
     for dtypes, patterns in surveys.items():
-        for shapes in _with_extent(patterns, _LONGEST, 0)[:_FEW]:
-            arrays = tuple(_long_array(s, d) for s, d in zip(shapes, dtypes))
+        found = _with_extent(patterns, _LONGEST, 0)
+        for shapes in sorted(found, key=lambda s: -sum(_LONGEST in axes for axes in s))[:_FEW]:
+            each = enumerate(zip(shapes, dtypes))
+            arrays = tuple(_long_array(s, d, i * APART) for i, (s, d) in each)
             call = Call(primitive, arrays, kind="longest")
             usable = accepts(primitive, shapes, dtypes) and not _too_large(call, 2 * _LONGEST)
             if usable and grows_slowly(call) and keep(call):
@@ -146,9 +148,9 @@ def _longest(primitive: Primitive, surveys: Surveys, keep: Keep) -> Iterator[Cal
                 break
 
 
-def _long_array(shape: Shape, dtype: DType) -> Array:
+def _long_array(shape: Shape, dtype: DType, start: int) -> Array:
     if is_float(dtype):
-        return ladder(prod(shape)).reshape(shape).astype(dtype)
+        return ladder(start, start + prod(shape)).reshape(shape).astype(dtype)
     return draw("zeros", shape, dtype, 0, True)
 
 

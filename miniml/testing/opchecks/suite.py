@@ -14,7 +14,8 @@ from .checks_derivatives import (
 from .checks_devices import devices, on_devices
 from .checks_gradients import bprop, cotangents, graded, has_bprop, in_float64, narrow
 from .checks_integers import integers, narrow_integers
-from .checks_kernels import kernels, layouts
+from .checks_kernels import kernels
+from .checks_layouts import layouts
 from .checks_memory import memory, repeat
 from .checks_numbers import isolated_values, overflow, own_numbers, precision
 from .checks_programs import batched, batching, compilable, graph, infer_value
@@ -96,11 +97,11 @@ REST = (
     Check("infer_value", infer_value, 40, _known),
     Check("batching", batching, 40, batched),
     Check("attributes", attributes, 6),
-    Check("graph", graph, 8, compilable),
+    Check("graph", graph, 8, compilable, trusted=True),
     Check("state", state, 2),
     Check("threads", several_threads, 2, threadable),
     Check("one array twice", one_array_twice, 4, shareable, trusted=True),
-    Check("bprop", bprop, 24, _graded_once),
+    Check("bprop", bprop, 24, _graded_once, trusted=True),
     Check("gradient cotangents", cotangents, 16, _pulled, trusted=True),
     Check("gradient", gradient, 12, _smooth, trusted=True, enough=2),
     Check("gradient in narrow dtypes", gradient, 8, _smooth_narrow, trusted=True, enough=2),

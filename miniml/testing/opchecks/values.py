@@ -17,6 +17,9 @@ SMOOTH = ("ordinary", "positive", "unit")
 BENT = ("ties", "zeros", "large")
 EXTREME = ("tiny", "huge")  # only one input of a call is: with two, little would be finite
 SPREAD = ("outlier", "offset")
+APART = 50_000  # the beginnings of the ladders of two inputs
+_INPUTS = 4
+_STRIDE, _PERIOD, _QUARTER = 200_003, 2**19, 2**17
 KINDS = (*SMOOTH, *BENT, *EXTREME, *SPREAD)
 NEGATIVE = "negative"  # ordinary floats, and negative integers of the same shape beside them
 
@@ -100,9 +103,18 @@ def _offset(rng: np.random.Generator, shape: Shape, dtype: DType) -> Array:
     return np.asarray((64.0 if dtype.itemsize == 2 else 1e3) + _ordinary(rng, shape, dtype))
 
 
-def ladder(size: int) -> Array:
-    """Distinct numbers from -2 to 2 in an order of no period, which a short formula gives."""
-    return np.arange(size) * 15013 % max(size, 1) / max(size, 1) * 4 - 2
+def ladder(start: int, stop: int) -> Array:
+    """Numbers from -2 to 2, all distinct and in no order, of a row that a short formula gives."""
+    return np.arange(start, stop) * _STRIDE % _PERIOD / _QUARTER - 2.0
+
+
+def ladder_text(a: Array) -> str | None:
+    """An expression for an array of float64 that begins where a `ladder` of an input does."""
+    for start in range(0, _INPUTS * APART, APART) if a.ndim == 1 else ():
+        if np.array_equal(a, ladder(start, start + a.size).astype(a.dtype)):
+            row = f"np.arange({start}, {start + a.size})"
+            return f"({row} * {_STRIDE} % {_PERIOD} / {_QUARTER} - 2.0).astype({a.dtype.name!r})"
+    return None
 
 
 _FLOATS: dict[str, Callable[[np.random.Generator, Shape, DType], Array]] = {
