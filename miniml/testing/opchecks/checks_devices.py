@@ -21,6 +21,7 @@ from .checks_special import specials
 from .launches import failure, launch, launched
 from .layouts import laid_out, named
 from .session import Problem, Said
+from .values import LONGEST
 
 _SMALL = 64  # elements up to which a call is run in more ways
 _MIXED = 2
@@ -29,7 +30,7 @@ _LOG = 6  # lines of a compiler's log that a finding shows
 
 def on_devices(call: Call) -> bool:
     """True for calls that a CUDA kernel takes, where there is a simulator."""
-    return call.kind != "longest" and bool(simulated.entries(call)) and launched(call)
+    return call.kind != LONGEST and bool(simulated.entries(call)) and launched(call)
 
 
 def devices(call: Call) -> Iterator[Said]:

@@ -19,7 +19,7 @@ from .chance import Choices, explore
 from .growth import grows_slowly
 from .launches import launched
 from .shapes import Pattern, Shapes, accepts, extents, survey, symbols, why_refused
-from .values import APART, EXTREME, KINDS, NEGATIVE, SMOOTH, SPREAD, draw, ladder
+from .values import APART, EXTREME, KINDS, LONGEST, NEGATIVE, SMOOTH, SPREAD, draw, ladder
 
 Dtypes = tuple[DType, ...]
 Keep = Callable[[Call], bool]
@@ -141,7 +141,7 @@ def _longest(primitive: Primitive, surveys: Surveys, keep: Keep) -> Iterator[Cal
         for shapes in sorted(found, key=lambda s: -sum(_LONGEST in axes for axes in s))[:_FEW]:
             each = enumerate(zip(shapes, dtypes))
             arrays = tuple(_long_array(s, d, i * APART) for i, (s, d) in each)
-            call = Call(primitive, arrays, kind="longest")
+            call = Call(primitive, arrays, kind=LONGEST)
             usable = accepts(primitive, shapes, dtypes) and not _too_large(call, 2 * _LONGEST)
             if usable and grows_slowly(call) and keep(call):
                 yield call

@@ -25,7 +25,7 @@ from .checks_special import special
 from .checks_state import state
 from .launches import launched
 from .session import Check
-from .values import BENT, NEGATIVE, SMOOTH
+from .values import BENT, LONGEST, NEGATIVE, SMOOTH
 
 
 def _floats(call: Call) -> bool:
@@ -68,7 +68,7 @@ def _differentiable(call: Call) -> bool:
 
 
 def _long(call: Call) -> bool:
-    return call.kind == "longest" and _floats(call) and in_float64(call)
+    return call.kind == LONGEST and _floats(call) and in_float64(call)
 
 
 def _small_floats(call: Call) -> bool:

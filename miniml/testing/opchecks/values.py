@@ -21,6 +21,7 @@ APART = 50_000  # the beginnings of the ladders of two inputs
 _INPUTS = 4
 _STRIDE, _PERIOD, _QUARTER = 200_003, 2**19, 2**17
 KINDS = (*SMOOTH, *BENT, *EXTREME, *SPREAD)
+LONGEST = "longest"  # of numbers as `ladder` gives them
 NEGATIVE = "negative"  # ordinary floats, and negative integers of the same shape beside them
 
 
