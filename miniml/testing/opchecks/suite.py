@@ -75,6 +75,10 @@ def _small_floats(call: Call) -> bool:
     return _floats(call) and all(0 < a.size <= 512 for a in call.arrays)
 
 
+def _not_long(call: Call) -> bool:
+    return call.kind != LONGEST
+
+
 def _known(call: Call) -> bool:
     return type(call.primitive)._infers_value
 
@@ -91,7 +95,7 @@ REST = (
     Check("repeat", repeat, 80),
     Check("kernels", kernels, 200, trusted=True),
     Check("integers", integers, 24, narrow_integers, trusted=True),
-    Check("layouts", layouts, 100),
+    Check("layouts", layouts, 100, _not_long),
     Check("special", special, 24, _floats, trusted=True),
     Check("devices", devices, 60, on_devices, trusted=True, enough=12, share=0.35),
     Check("infer_value", infer_value, 40, _known),
@@ -106,7 +110,7 @@ REST = (
     Check("gradient", gradient, 12, _smooth, trusted=True, enough=2),
     Check("gradient in narrow dtypes", gradient, 8, _smooth_narrow, trusted=True, enough=2),
     Check(
-        "gradient at other numbers", gradient_at_other_numbers, 8, _bent, trusted=True, enough=2,
+        "gradient at other numbers", gradient_at_other_numbers, 6, _bent, trusted=True, enough=2,
         after="gradient",
     ),
     Check(
