@@ -83,16 +83,18 @@ def _found(call: Call, order: int) -> Iterator[tuple[Problem, Finding]]:
     except (BpropNotFoundError, np.linalg.LinAlgError):
         return
     for finding in report.findings:
-        if finding.verdict == "wrong":
-            finite = "" if np.isfinite(finding.analytic) else ", not finite"
-            yield (
-                Problem(
-                    f"order {finding.order}, argument {finding.argnum}{finite}",
-                    f"{call}: {_said(finding)}",
-                    "correct the bprop; gradcheck on this call says more",
-                ),
-                finding,
-            )
+        if finding.verdict != "wrong":
+            continue
+        finite = bool(np.isfinite(finding.analytic))
+        problem = Problem(
+            f"order {finding.order}, argument {finding.argnum}{'' if finite else ', not finite'}",
+            f"{call}: {_said(finding)}",
+            "correct the bprop; gradcheck on this call says more",
+        )
+        if not finite and abs(finding.numeric) <= finding.error_bar:
+            # constant here, as the spread of one number is: 0 / 0
+            problem = problem._replace(severity="warning", advice=_EDGE)
+        yield problem, finding
 
 
 def _said(finding: Finding) -> str:
