@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from typing import Any
 
 from ..primitive import Primitive
-from ..trace import Trace
+from ..trace import Trace, current_trace, use_trace
 from .ir import Graph
 from .tracer import trace_body
 
@@ -32,7 +33,19 @@ class ForwardingTrace:
     def call_with_bprop(
         self, name: str, fn: Callable[..., Any], bprop: Callable[..., Any], args: Sequence[Any]
     ) -> Any:
-        return fn(*args)
+        with use_trace(self.parent):
+            return self.parent.call_with_bprop(name, self._within(fn), self._within(bprop), args)
+
+    def _within(self, fn: Callable[..., Any]) -> Callable[..., Any]:
+        """The function, run in this trace on top of whichever is current then."""
+
+        def within(*args: Any) -> Any:
+            trace = copy(self)
+            trace.parent = current_trace()
+            with use_trace(trace):
+                return fn(*args)
+
+        return within
 
     def graph_of(
         self, fn: Callable[..., Any], operands: Sequence[Any]

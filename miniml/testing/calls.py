@@ -32,7 +32,8 @@ class Call:
     """A primitive with inputs as bind would pass them on: arrays by position, consts by name.
 
     given: the attributes as `info.reference` takes them. smooth: the numbers are such that a
-    gradient is well-defined. layouts: the ways in which a check of strides lays the arrays, and
+    gradient is well-defined. kind: which numbers were drawn, "" for numbers that were given.
+    layouts: the ways in which a check of strides lays the arrays, and
     after them the cotangents of the outputs, into memory, as words of `opchecks.layouts`; () for
     a list of usual ones.
     """
@@ -43,6 +44,7 @@ class Call:
     info: OpInfo | None = None
     given: Mapping[str, Any] = field(default_factory=dict)
     smooth: bool = True
+    kind: str = ""
     layouts: tuple[tuple[str, ...], ...] = ()
 
     @property

@@ -168,7 +168,7 @@ def _map(
         saved = Saved([*xs, *out], "an argument of the function, or its output")
         return lambda douts: saved.after(list(pull(tuple(map(_tensor, douts)))))
 
-    def rounding(step: Step, rng: np.random.Generator) -> AbstractContextManager[None]:
+    def rounding(step: Step, rng: np.random.Generator) -> AbstractContextManager[Any]:
         return use_trace(Rounding(step, rng))
 
     return Map(name, run, linearize, names, rounding)

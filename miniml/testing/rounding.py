@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..dtype import DType, float32, is_float
-from ..graph.record import RecordTrace
+from ..graph.forwarding import ForwardingTrace
 from ..ops.elementwise import Add, Sub
 from ..ops.linalg import Einsum, MatMul
 from ..ops.reduce import CumSum, LogSumExp, Mean, Sum
@@ -48,10 +48,10 @@ class Step(NamedTuple):
         return self._replace(relative=max(self.relative, least))
 
 
-class Rounding(RecordTrace):
+class Rounding(ForwardingTrace):
     """The trace around it, in which every operation that rounds is off by `step` of its result.
 
-    It records nothing. What a result then changes by is what roundings inside the function and
+    What a result then changes by is what roundings inside the function and
     its pull-back do to it: the 1 - out**2 of a tanh near 1 keeps few digits of `out`, which no
     change of the point shows. An operation that only moves or chooses numbers does not round; a
     sum does, also where it is one of its terms because the others are too small to count.

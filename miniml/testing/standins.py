@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from copy import copy
 from typing import Any
 
 import numpy as np
@@ -50,22 +49,10 @@ class StandIns(ForwardingTrace):
     def call_with_bprop(self, name: str, fn: Function, bprop: Function, args: Sequence[Any]) -> Any:
         tree: Any = tuple(args)
         given: Any = optree.tree_map(self._standing, tree, none_is_leaf=True)
-        with use_trace(self.parent):
-            return self.parent.call_with_bprop(name, self._within(fn), self._within(bprop), given)
+        return super().call_with_bprop(name, fn, bprop, given)
 
     def _standing(self, value: Any) -> Any:
         return self.standing.get(id(value), value)
-
-    def _within(self, fn: Function) -> Function:
-        """The function, for which the same tensors stand for parameters, in whichever trace."""
-
-        def within(*args: Any) -> Any:
-            trace = copy(self)
-            trace.parent = current_trace()
-            with use_trace(trace):
-                return fn(*args)
-
-        return within
 
 
 def run_with(

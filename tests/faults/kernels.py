@@ -256,7 +256,8 @@ MEMORY = (
 
 NUMBERS = (
     Planted("OverflowsInFloat16", MAGNITUDE, "kernels", others=((root_of_square, "e", {}),)),
-    Planted("OverflowsInFloat32", MAGNITUDE, "kernels", others=((root_of_square, "f", {}),)),
+    Planted("OverflowsInFloat32", MAGNITUDE, "kernels", "leave the range",
+        others=((root_of_square, "f", {}),), severity="warning"),
     Planted("BFloat16ThroughFloat16", PRODUCT, "kernels",
         others=((through_float16, "E", {}),)),
     Planted("Float32ThroughFloat16", PRODUCT, "kernels", others=((through_float16, "f", {}),)),
@@ -272,7 +273,8 @@ NUMBERS = (
     Planted("ClipsInfinity", PRODUCT, "special|kernels", others=((clipped, "f", {}),)),
     Planted("LosesTheSignOfZero", PRODUCT, "special|kernels", others=((signless_zero, "f", {}),),
         severity="warning"),
-    Planted("FlushesDenormals", PRODUCT, "special|kernels", others=((flushes, "f", {}),)),
+    Planted("FlushesDenormals", PRODUCT, "special|kernels", "smallest normal",
+        others=((flushes, "f", {}),), severity="warning"),
     Planted("ProvidersDisagree", PRODUCT, "kernels", "other",
         others=((rougher, "f", {"provider": "other"}),)),
     Planted("ProvidersDisagreeBelowZero", PRODUCT, "kernels", "other",

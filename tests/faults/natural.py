@@ -56,7 +56,7 @@ def natural(
             out[...] = f(*xs, **given)
 
     def rule(self: Primitive, *args: Any) -> Any:
-        found = gradient(*args, **attrs)
+        found = gradient(*args, **self.attributes)
         return found if isinstance(found, tuple) else (found,)
 
     arity = len(draw(np.random.default_rng(0)))

@@ -47,7 +47,7 @@ class Planted:
     bprop: what replaces the subject's part ("none" takes the bprop away). letters: dtypes with
     kernels. others: more kernels, as (function, letters, options of @kernel). row: what the
     OpInfo given to the checker says beside samples; None for no OpInfo at all. cuda: files the
-    CUDA kernels for the primitive's name.
+    CUDA kernels for the primitive's name. signatures: those of fn, in place of letters.
     """
 
     name: str
@@ -64,6 +64,7 @@ class Planted:
     row: dict[str, Any] | None = None
     severity: str = "fault"
     cuda: Callable[[str], None] | None = None
+    signatures: tuple[str, ...] = ()
 
 
 REFERENCE: dict[str, Any] = {}  # row=REFERENCE: an OpInfo with the subject's own reference
@@ -108,6 +109,8 @@ def _define(row: Planted) -> type[Primitive]:
         signatures = [f"{c * subject.arity}->{outs.format(c)}" for c in letters]
         if signatures:
             kernel(row.name, "cpu", *signatures, **options)(fn)
+    if row.signatures:
+        kernel(row.name, "cpu", *row.signatures)(row.fn or subject.fn)
     if row.cuda is not None:
         row.cuda(row.name)
     bprop = row.bprop or subject.bprop

@@ -158,6 +158,12 @@ def inverse_gradient(a: Any, out: Any, dout: Any) -> Any:
     return -ops.matmul(turned, ops.matmul(dout, turned))
 
 
+def largest_gradient(x: Any, out: Any, dout: Any) -> Any:
+    """Numbers that tie share the gradient."""
+    largest = ops.cast(x == wide(out), x.dtype)
+    return largest * wide(dout) / ops.sum(largest, -1, True)
+
+
 def rest_of_product(x: Any, out: Any, dout: Any) -> Any:
     return wide(dout * out) / x
 
@@ -228,8 +234,7 @@ LOSSES = (
         lambda x, out, d: 2.0 * wide(d) * (x - ops.mean(x, -1, True)) / x.shape[-1], NORMAL),
     natural("DeviationOfRows", reduced, lambda x: x.std(-1), deviation_gradient, NORMAL),
     natural("ProductOfRows", reduced, lambda x: x.prod(-1), rest_of_product, NORMAL),
-    natural("LargestOfRows", reduced, lambda x: x.max(-1),
-        lambda x, out, d: ops.where(x == wide(out), wide(d), 0.0 * x), NORMAL),
+    natural("LargestOfRows", reduced, lambda x: x.max(-1), largest_gradient, NORMAL),
 )  # fmt: skip
 FORMS = (
     natural("PairwiseDistances", two_sets, distances, distances_gradient, shapes("nd", "md")),

@@ -6,11 +6,15 @@ import pytest
 
 from miniml.errors import MinimlError
 from miniml.testing import gradcheck, gradcheck_vjp
+from miniml.testing.opchecks import CHECKS
 from miniml.testing.opchecks.simulated import available
 
 from . import judging
+from .bends import BENDS
+from .conduct import CONDUCT
 from .cuda_kernels import CUDA_RIGHT, CUDA_WRONG
 from .definitions import DEFINITIONS
+from .digits import DIGITS
 from .functions import REFUSED, REFUSED_NUMPY, RIGHT, WRONG_FUNCTIONS
 from .gradients import WRONG
 from .kernels import KERNELS
@@ -18,6 +22,8 @@ from .planted import CORRECT
 from .shaped import SHAPED
 from .smooth import KINKS, SMOOTH
 
+HIDDEN = BENDS + DIGITS + CONDUCT
+PRIMITIVES = KERNELS + DEFINITIONS + HIDDEN
 needs_a_compiler = pytest.mark.skipif(bool(available()), reason=f"no C++ compiler: {available()}")
 
 
@@ -81,6 +87,20 @@ def test_a_wrong_primitive_is_found_and_named(row):
     assert judgement.named, judgement.text
 
 
+@each(HIDDEN[::3])
+def test_a_fault_that_plain_numbers_do_not_show_is_found_by_its_check(row):
+    names = [name for name in CHECKS if re.search(row.check, name)]
+    judgement = judging.judge_planted(row, checks=names)
+    assert judgement.named, judgement.text
+
+
+@pytest.mark.deep
+@each(HIDDEN)
+def test_a_fault_that_plain_numbers_do_not_show_is_found_and_named(row):
+    judgement = judging.judge_planted(row)
+    assert judgement.named, judgement.text
+
+
 @needs_a_compiler
 @each(CUDA_RIGHT)
 def test_a_correct_cuda_kernel_passes(row):
@@ -115,7 +135,7 @@ def test_a_numpy_function_that_cannot_be_checked_is_refused_in_words(row):
 
 
 def test_the_corpus_is_as_large_as_it_says():
-    assert len(WRONG) + len(WRONG_FUNCTIONS) + len(KERNELS) + len(DEFINITIONS) >= 100
+    assert len(WRONG) + len(WRONG_FUNCTIONS) + len(PRIMITIVES) >= 200
     assert len(SMOOTH) + len(KINKS) + len(SHAPED) + len(RIGHT) + len(CORRECT) >= 100
-    for rows in (SMOOTH + KINKS + SHAPED, WRONG, KERNELS + DEFINITIONS):
+    for rows in (SMOOTH + KINKS + SHAPED, WRONG, PRIMITIVES):
         assert len({row.name for row in rows}) == len(rows)

@@ -9,8 +9,11 @@ from miniml.testing import gradcheck_vjp
 from tests.opinfo import ROWS
 
 from . import judging
+from .bends import BENDS
+from .conduct import CONDUCT
 from .cuda_kernels import CUDA_RIGHT, CUDA_WRONG
 from .definitions import DEFINITIONS
+from .digits import DIGITS
 from .functions import RIGHT, WRONG_FUNCTIONS
 from .gradients import WRONG
 from .kernels import KERNELS
@@ -22,6 +25,7 @@ from .wrongs import WRONGS
 
 pytestmark = [pytest.mark.rates, pytest.mark.timeout(3600)]
 TIMES = 20  # seeds of each right primitive, half of them in float32
+PRIMITIVES = KERNELS + DEFINITIONS + BENDS + DIGITS + CONDUCT + CUDA_WRONG
 PAIRS = SMOOTH + KINKS + SHAPED
 
 
@@ -70,14 +74,15 @@ def test_a_wrong_gradient_of_a_primitive_is_found_wherever_it_is_asked(row):
 def test_opcheck_gives_no_false_alarm():
     first = secrets.randbits(32)
     rows = [row for row in ROWS if row.primitive.differentiable] + [*CORRECT, *CUDA_RIGHT]
+    rows += RIGHTS
     alarms = []
-    for seed in range(first, first + 300):
+    for seed in range(first, first + 1000):
         row = rows[seed % len(rows)]
         check = judging.check_planted if isinstance(row, Planted) else judging.check_row
         report = check(row, seed=seed)
         if not report.ok:
             alarms.append(f"seed {seed}:\n{report}")
-    assert not alarms, f"{len(alarms)} of 300:\n" + "\n\n".join(alarms)
+    assert not alarms, f"{len(alarms)} of 1000:\n" + "\n\n".join(alarms)
 
 
 @pytest.mark.parametrize("row", WRONG + WRONG_FUNCTIONS, ids=lambda row: row.name)
@@ -90,7 +95,7 @@ def test_a_wrong_gradient_is_found_and_named_wherever_it_is_asked(row):
         assert judgement.named, f"seed {seed}:\n{judgement.text}"
 
 
-@pytest.mark.parametrize("row", KERNELS + DEFINITIONS + CUDA_WRONG, ids=lambda row: row.name)
+@pytest.mark.parametrize("row", PRIMITIVES, ids=lambda row: row.name)
 def test_a_wrong_primitive_is_found_and_named_whatever_is_drawn(row):
     first = secrets.randbits(32)
     for seed in range(first, first + 5):

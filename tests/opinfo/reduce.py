@@ -59,12 +59,12 @@ def argmax_samples(rng, dtype):
 
 
 def running_sum(x, axis, reverse, exclusive):
-    """Sums of explicit slices, so that an infinity stays out of sums it is no part of."""
+    """Sums of explicit slices, so that an infinity stays out of sums it is no part of; they begin
+    with a term, not with 0, which keeps the sign of -0.0."""
     x = np.moveaxis(np.asarray(x), axis, 0)
     n = len(x)
-    rows = [
-        (x[i + exclusive :] if reverse else x[: i + 1 - exclusive]).sum(axis=0) for i in range(n)
-    ]
+    parts = [x[i + exclusive :] if reverse else x[: i + 1 - exclusive] for i in range(n)]
+    rows = [np.add.accumulate(p)[-1] if len(p) else p.sum(axis=0) for p in parts]
     out = np.stack(rows) if rows else x
     return np.moveaxis(out, 0, axis)
 

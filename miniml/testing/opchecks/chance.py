@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -50,4 +51,7 @@ def explore(body: Callable[[Choices], None], examples: int, seed: int | None) ->
         phases=(hypothesis.Phase.generate,),
         suppress_health_check=list(hypothesis.HealthCheck),
     )
-    hypothesis.seed(seed or 0)(settings(hypothesis.given(example())(lambda _: None)))()
+    run = hypothesis.seed(seed or 0)(settings(hypothesis.given(example())(lambda _: None)))
+    with warnings.catch_warnings():  # what a primitive does to `random` is told by a check
+        warnings.simplefilter("ignore", hypothesis.errors.HypothesisDeprecationWarning)
+        run()

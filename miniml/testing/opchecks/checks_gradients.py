@@ -1,9 +1,10 @@
-"""Is the gradient the derivative, whatever cotangent comes, and does it leave everything alone?"""
+"""Has the bprop the right form, whatever cotangent it gets, and does it leave everything alone?"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,16 +12,15 @@ import numpy as np
 from ...abstract import Abstract
 from ...bprop import bprop_getters
 from ...dtype import float64, is_float
-from ...errors import BpropNotFoundError, MinimlError
+from ...errors import BpropNotFoundError, MinimlError, OutOfRangeError
 from ...tensor import Tensor
 from ..calls import Array, Arrays, Call
-from ..gradcheck import gradcheck
-from ..gradreport import Finding
 from ..slope import Slope
-from ..tolerance import mismatch, unit_roundoff
-from .accuracy import alike_where_not_finite
+from .accuracy import apart, at_an_end
 from .layouts import laid_out, named, usual
 from .session import Problem
+
+_POWERS = (2.0**10, 2.0**-10)
 
 
 def graded(call: Call) -> bool:
@@ -68,8 +68,10 @@ def bprop(call: Call) -> Iterator[Problem]:
     )
     try:
         gradients = bprop_getters.get(primitive)(*args)
-    except BpropNotFoundError:
-        return  # a bprop that refuses, and says what to do instead
+    except (BpropNotFoundError, OutOfRangeError):
+        return  # a bprop that refuses, and says what to do instead, or refuses these numbers
+    except np.linalg.LinAlgError:
+        raise  # these numbers are outside the domain
     except Exception as error:
         yield Problem(
             "raises",
@@ -117,56 +119,46 @@ def _returned(call: Call, gradients: Any) -> Iterator[Problem]:
         )
 
 
-def gradient(call: Call) -> Iterator[Problem]:
-    """Of order 1 and 2 in float64, and in narrower dtypes of order 1: what differences give."""
-    order = 2 if Slope(call).dtypes() == {float64} else 1
-    try:
-        report = gradcheck(call.primitive, *call.args(), order=order, raise_error=False)
-    except BpropNotFoundError:
-        return
-    for finding in report.findings:
-        if finding.verdict != "wrong":
-            continue
-        yield Problem(
-            f"order {finding.order}, argument {finding.argnum}",
-            f"{call}: {_said(finding)}",
-            "correct the bprop; gradcheck on this call says more",
-        )
-
-
-def _said(finding: Finding) -> str:
-    """A finding of gradcheck as a sentence."""
-    which = finding.argument or f"argument {finding.argnum}{finding.path}"
-    order = "the gradient" if finding.order == 1 else f"the derivative of order {finding.order}"
-    place = "" if finding.index is None else f" at {list(finding.index)}"
-    return (
-        f"{order} by {which}{place} is {finding.analytic:.9g}; differences give "
-        f"{finding.numeric:.9g} +- {finding.error_bar:.1g}: {finding.diagnosis or 'it is wrong'}"
-    )
-
-
 def cotangents(call: Call) -> Iterator[Problem]:
-    """Strided, broadcast and zero cotangents give what contiguous ones give, and nothing that the
-    backward is given changes."""
+    """Strided, broadcast, zero and large cotangents give what contiguous ones of ordinary size
+    give, and nothing that the backward is given changes."""
     slope = Slope(call)
     rng = np.random.default_rng(0)
     douts = slope.cotangents(rng)
     if not all(d.size for d in douts):
         return
     try:
-        right = _pull(slope, slope.xs, douts)
+        right = _pulled(slope, (*slope.xs, *douts))
     except MinimlError:
         return  # the check of the bprop says why
     yield from _unchanged(slope, douts)
     yield from _strided(slope, douts, right)
+    yield from _scaled(slope, douts, right)
     zero = tuple(np.zeros_like(d) for d in douts)
-    for i, g in enumerate(_pull(slope, slope.xs, zero)):
+    for i, g in enumerate(_pulled(slope, (*slope.xs, *zero))):
         if g.astype(float64).any() and np.isfinite(right[i].astype(float64)).all():
             yield Problem(
                 "zero",
                 f"{call}: gradient {i} is not zero for cotangents of zeros; it is {g!r}",
                 "let every term of the bprop have a factor of dout",
             )
+
+
+def _scaled(slope: Slope, douts: Arrays, right: Arrays) -> Iterator[Problem]:
+    """Cotangents 2^10 times as large, and as small: powers of 2 change no rounding."""
+    for by in _POWERS if all(d.dtype.itemsize > 2 for d in (*douts, *right)) else ():
+        scaled = tuple(np.asarray(d * d.dtype.type(by)) for d in douts)
+        with np.errstate(all="ignore"):
+            got = tuple(g / g.dtype.type(by) for g in _pulled(slope, (*slope.xs, *scaled)))
+        wrong = _difference(slope, got, right, (*slope.xs, *douts))
+        if wrong is not None and not at_an_end(slope.call):
+            yield Problem(
+                "not linear",
+                f"{slope.call}: for cotangents {by:g} times as large the gradient is not {by:g} "
+                f"times as large: divided by that, gradient {wrong}",
+                "let every term of the bprop have one factor of dout; clip gradients outside of it",
+            )
+            return
 
 
 def _strided(slope: Slope, douts: Arrays, right: Arrays) -> Iterator[Problem]:
@@ -181,8 +173,9 @@ def _strided(slope: Slope, douts: Arrays, right: Arrays) -> Iterator[Problem]:
         for beside in (False, True):
             xs = tuple(inputs[i] for i in slope.places) if beside else slope.xs
             repeated = any(0 in a.strides for a in (*xs, *given))  # then the numbers are others
-            wanted = _pull(slope, _dense(xs), _dense(given)) if repeated else right
-            wrong = _difference(slope, _pull(slope, xs, given), wanted, given)
+            dense = _dense((*xs, *given))
+            expected = _pulled(slope, dense) if repeated else right
+            wrong = _difference(slope, _pulled(slope, (*xs, *given)), expected, dense)
             if wrong is not None:
                 what = named(laid, "cotangent")
                 what += f" and {named(tried[:count], 'input')}" if beside else ""
@@ -199,8 +192,8 @@ def _floats_in(layouts: tuple[str, ...], call: Call) -> tuple[str, ...]:
     return tuple(layout for layout, o in zip(layouts, call.inferred) if is_float(o.dtype))
 
 
-def _pull(slope: Slope, xs: Arrays, douts: Arrays) -> Arrays:
-    given = [Tensor.wrap(a.view(), "cpu") for a in (*xs, *douts)]
+def _pulled(slope: Slope, xs_and_douts: Arrays) -> Arrays:
+    given = [Tensor.wrap(a.view(), "cpu") for a in xs_and_douts]
     return tuple(g.asnumpy() for g in slope.pulled(*given))
 
 
@@ -231,19 +224,10 @@ def _unchanged(slope: Slope, douts: Arrays) -> Iterator[Problem]:
             )
 
 
-def _difference(slope: Slope, came: Arrays, right: Arrays, douts: Arrays) -> str | None:
-    largest = max((_largest(a) for a in (*slope.xs, *douts, *right)), default=0.0)
-    for i, (a, b) in enumerate(zip(came, right)):
-        scale = 16 * unit_roundoff(b.dtype) * largest
-        wrong = mismatch(a, alike_where_not_finite(a, b), slope.call.terms, scale)
-        if wrong is not None:
-            return f"{i} {wrong}"
-    return None
-
-
-def _largest(array: Array) -> float:
-    numbers = np.abs(array.astype(float64))
-    return float(np.max(numbers, where=np.isfinite(numbers), initial=0.0))
+def _difference(slope: Slope, got: Arrays, right: Arrays, given: Arrays) -> str | None:
+    """What differs by more than rounding explains. given: the inputs and cotangents."""
+    wrong = apart(replace(slope.call, arrays=given), got, right, partial(_pulled, slope), given)
+    return None if wrong is None else f"{wrong[0]} {wrong[1]}"
 
 
 def _first_line(error: Exception) -> str:

@@ -1,29 +1,25 @@
-"""The calls that opcheck makes: drawn from rules and kernel table, and an OpInfo's samples."""
+"""The calls that opcheck makes: drawn from the rules and the kernel table."""
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import chain
 from math import prod
 from typing import Any
 
-import numpy as np
-
-from ...attributes import EMPTY, key
+from ...abstract import Shape
 from ...backends import registry
 from ...backends.fitting import supported
 from ...dtype import DType, float32, float64, is_float
-from ...errors import MinimlError
 from ...primitive import Primitive
-from ..calls import Array, Call, call_of, dtypes_of
-from ..opinfo import OpInfo
+from ..calls import Array, Call
 from . import layouts
 from .chance import Choices, explore
+from .growth import grows_slowly
 from .launches import launched
 from .shapes import Pattern, Shapes, accepts, extents, survey, symbols, why_refused
-from .values import KINDS, SMOOTH, draw
+from .values import APART, EXTREME, KINDS, LONGEST, NEGATIVE, SMOOTH, SPREAD, draw, ladder
 
 Dtypes = tuple[DType, ...]
 Keep = Callable[[Call], bool]
@@ -31,8 +27,10 @@ Patterns = list[tuple[Pattern, tuple[int, ...]]]
 Surveys = dict[Dtypes, Patterns]
 
 ENOUGH = 20
-_EXTENTS = (1, 2, 3, 4, 0, 5, 7, 2)  # as many as bits can say
+_EXTENTS = (1, 2, 3, 4, 0, 5, 7, 2, 1, 2, 3, 4, 6, 8, 12, 2)  # as many as bits can say
 _LONG = (67, 300, 1031, 2050)
+_BLOCKS = (6, 8, 12)
+_LONGEST = 40_000  # beyond what 16 bits with a sign count, and beyond any block
 _LARGEST = 2**14  # elements of one array
 _MODERATE = 512
 _PLAIN = 24
@@ -73,7 +71,8 @@ def drawn(primitive: Primitive, seed: int | None, keep: Keep) -> list[Call]:
     surveys = {dtypes: survey(primitive, dtypes) for dtypes in _representatives(table)}
     found = list(_plain(primitive, surveys, seed or 0, keep))
     found += _random(primitive, surveys, seed, keep)
-    return found + list(_completed(primitive, found, surveys, seed or 0, keep))
+    found += _completed(primitive, found, surveys, seed or 0, keep)
+    return found + list(_longest(primitive, surveys, keep))
 
 
 def _plain(primitive: Primitive, surveys: Surveys, seed: int, keep: Keep) -> Iterator[Call]:
@@ -89,7 +88,7 @@ def _plain(primitive: Primitive, surveys: Surveys, seed: int, keep: Keep) -> Ite
             if max(map(prod, shapes), default=0) > _MODERATE:
                 continue
             arrays = _numbers("ordinary", shapes, dtypes, seed + 31 * number)
-            call = Call(primitive, arrays)
+            call = Call(primitive, arrays, kind="ordinary")
             if accepts(primitive, shapes, dtypes) and keep(call):
                 yield call
 
@@ -121,17 +120,43 @@ def _completed(
         ]
         wanted += [("ordinary", shapes[number % len(shapes)]) for shapes in odd if shapes]
         patterns = surveys.get(_like(dtypes, surveys), [])
-        wanted += [("ordinary", shapes) for shapes in _long(patterns, number) if shaped]
+        if shaped:
+            wanted += [("ordinary", shapes) for shapes in _long(patterns, number)]
+            blocks = list(_blocks(patterns)) or shaped[:1]
+            wanted += [("ordinary", shapes) for shapes in blocks]
+            wanted += [(kind, blocks[0]) for kind in SPREAD]
+            wanted += [(NEGATIVE, s) for s in shaped if _counts_beside(dtypes, s)][:1]
         for k, (kind, shapes) in enumerate(wanted):
             arrays = _numbers(kind, shapes, dtypes, seed + 97 * number + 7 * k)
-            call = Call(primitive, arrays, smooth=kind in SMOOTH)
+            call = Call(primitive, arrays, smooth=kind in SMOOTH, kind=kind)
             if accepts(primitive, shapes, dtypes) and not _too_large(call) and keep(call):
                 yield call
 
 
-def _too_large(call: Call) -> bool:
+def _longest(primitive: Primitive, surveys: Surveys, keep: Keep) -> Iterator[Call]:
+    """One call of each number of inputs with an axis of `_LONGEST`, where that costs no more than
+    its length."""
+    for dtypes, patterns in surveys.items():
+        found = _with_extent(patterns, _LONGEST, 0)
+        for shapes in sorted(found, key=lambda s: -sum(_LONGEST in axes for axes in s))[:_FEW]:
+            each = enumerate(zip(shapes, dtypes))
+            arrays = tuple(_long_array(s, d, i * APART) for i, (s, d) in each)
+            call = Call(primitive, arrays, kind=LONGEST)
+            usable = accepts(primitive, shapes, dtypes) and not _too_large(call, 2 * _LONGEST)
+            if usable and grows_slowly(call) and keep(call):
+                yield call
+                break
+
+
+def _long_array(shape: Shape, dtype: DType, start: int) -> Array:
+    if is_float(dtype):
+        return ladder(start, start + prod(shape)).reshape(shape).astype(dtype)
+    return draw("zeros", shape, dtype, 0, True)
+
+
+def _too_large(call: Call, most: int = _LARGEST) -> bool:
     """True where an output has more elements than any check has time for."""
-    return max((o.size for o in call.inferred), default=0) > _LARGEST
+    return max((o.size for o in call.inferred), default=0) > most
 
 
 def shapes_of(call: Call) -> Shapes:
@@ -139,23 +164,44 @@ def shapes_of(call: Call) -> Shapes:
     return tuple(a.shape for a in call.arrays)
 
 
+def _counts_beside(dtypes: Dtypes, shapes: Shapes) -> bool:
+    """True where integers with a sign have the shape of floats: numbers, not places in an axis."""
+    signed = {s for s, d in zip(shapes, dtypes) if d.kind == "i"}
+    return bool(signed) and signed <= {s for s, d in zip(shapes, dtypes) if is_float(d)}
+
+
+def _blocks(patterns: Patterns) -> Iterator[Shapes]:
+    """Each of `_BLOCKS` as the extent of each axis of one pattern: what is done by blocks may be
+    wrong for them alone."""
+    few = [p for p, _ in patterns if 0 < symbols(p) <= len(_BLOCKS)]
+    for pattern in few and [max(few, key=symbols)]:
+        for k in range(len(_BLOCKS)):
+            yield extents(pattern, (*_BLOCKS[k:], *_BLOCKS[:k]))
+
+
 def _long(patterns: Patterns, number: int) -> Iterator[Shapes]:
     """Shapes with one axis longer than a block of threads, no multiple of one."""
     for k, extent in enumerate(_LONG[1:3]):
-        found = []
-        for pattern, known in patterns:
-            place = number % max(len(known), 1)
-            shapes = extents(pattern, (*known[:place], extent, *known[place + 1 :]))
-            if extent in chain(*shapes) and max(map(prod, shapes)) <= 8 * extent:
-                found.append(shapes)
+        found = _with_extent(patterns, extent, number)
         if found:
             yield found[(number + k) % min(len(found), _FEW)]
+
+
+def _with_extent(patterns: Patterns, extent: int, number: int) -> list[Shapes]:
+    """The shapes of patterns with one extent replaced, where no array becomes much larger."""
+    found = []
+    for pattern, known in patterns:
+        place = number % max(len(known), 1)
+        shapes = extents(pattern, (*known[:place], extent, *known[place + 1 :]))
+        if extent in chain(*shapes) and max(map(prod, shapes)) <= 8 * extent:
+            found.append(shapes)
+    return found
 
 
 def _numbers(kind: str, shapes: Shapes, dtypes: Dtypes, seed: int) -> tuple[Array, ...]:
     """Arrays of one kind; of kinds at the ends of a dtype's range only one of the largest is."""
     floats = any(map(is_float, dtypes))
-    extreme = kind in ("tiny", "huge") and floats
+    extreme = kind in EXTREME and floats
     sizes = list(map(prod, shapes))
     largest = [i for i, size in enumerate(sizes) if size == max(sizes)]
     alone = largest[seed % len(largest)] if largest else 0
@@ -181,7 +227,7 @@ def _random(primitive: Primitive, surveys: Surveys, seed: int | None, keep: Keep
         if shapes is None:
             return
         arrays = _numbers(kind, shapes, dtypes, chosen)
-        call = Call(primitive, arrays, smooth=kind in SMOOTH)
+        call = Call(primitive, arrays, smooth=kind in SMOOTH, kind=kind)
         if _too_large(call) or not keep(call):
             return
         ranks = [len(s) for s in shapes] + [len(o.shape) for o in call.inferred]
@@ -235,48 +281,6 @@ def _stretched(choices: Choices, shapes: Shapes) -> Shapes:
     axis = choices.below(len(shapes[i]))
     thin = tuple(1 if a == axis else n for a, n in enumerate(shapes[i]))
     return (*shapes[:i], thin, *shapes[i + 1 :])
-
-
-def sampled(primitive: Primitive, info: OpInfo, seed: int | None) -> Iterator[Call]:
-    """The calls of an OpInfo's samples, in every dtype it is made for.
-
-    A sample without attributes is one of the primitive itself, one with attributes of the
-    primitive that has these. Samples that the rules refuse are left out.
-    """
-    own = _told(primitive, info)
-    for number, dtype in enumerate(dtypes_of(info)):
-        rng = np.random.default_rng([seed or 0, number])
-        for sample in info.samples(rng, dtype):
-            made, given = primitive, own
-            if sample.attrs:
-                made, given = type(primitive)(**sample.attrs), dict(sample.attrs)
-            try:
-                call = call_of(made, sample, info, given)
-                _ = call.inferred
-            except MinimlError:
-                continue
-            yield call
-
-
-def informed(call: Call, info: OpInfo) -> Call:
-    """A drawn call, with the OpInfo's reference where any input is in its domain."""
-    if info.domain is not None or (call.arrays and call.dtypes[0] not in dtypes_of(info)):
-        return call
-    return replace(call, info=info, given=_told(call.primitive, info), smooth=False)
-
-
-def _told(primitive: Primitive, info: OpInfo) -> dict[str, Any]:
-    """The attributes that a reference is told: those it names, and all that are not defaults."""
-    try:
-        named = set(inspect.signature(info.reference or _told).parameters)
-    except (TypeError, ValueError):  # a ufunc
-        named = set()
-    defaults = {f.name: f.default for f in type(primitive)._fields}
-    return {
-        name: value
-        for name, value in primitive.attributes.items()
-        if name in named or defaults.get(name, EMPTY) is EMPTY or key(defaults[name]) != key(value)
-    }
 
 
 def why_none(primitive: Primitive) -> str:

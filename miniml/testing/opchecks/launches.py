@@ -12,7 +12,7 @@ import numpy as np
 
 from ...abstract import Shape
 from ...backends.kernel import KernelEntry
-from ...dtype import is_float
+from ...dtype import float64, is_float
 from ...errors import MinimlError, OutOfRangeError, ShapeError
 from ..calls import Array, Arrays, Call, poisoned, run_entry
 
@@ -39,6 +39,13 @@ def failure(entry: KernelEntry, call: Call) -> Exception | None:
     except Exception as error:
         return error
     return None
+
+
+def gives_no_number(call: Call) -> bool:
+    """True when a kernel gives NaN or infinity for these numbers."""
+    entries = [entry for entry in call.entries()[:1] if failure(entry, call) is None]
+    outs = [o for entry in entries for o in launch(entry, call) if is_float(o.dtype)]
+    return any(not np.isfinite(o.astype(float64)).all() for o in outs)
 
 
 def refused_by_value(call: Call) -> bool:

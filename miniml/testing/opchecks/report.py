@@ -32,7 +32,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class OpReport:
-    """The result of opcheck; printed, it says everything.
+    """The result of opcheck; printed, it says everything, and what programs share only once.
 
     ok: no fault was found (warnings leave it True). findings: faults first. calls: how many calls
     each check saw. notes: what numbers were compared with, and what was not checked and why.
@@ -62,9 +62,14 @@ class OpReport:
     def __str__(self) -> str:
         verdict = _counted(len(self.faults), "fault"), _counted(len(self.warnings), "warning")
         lines = [f"opcheck {self.subject}: {' and '.join(verdict)} in {self.seconds:.1f} s"]
-        for finding in self.findings:
-            lines += ["", str(finding), "    to reproduce:"]
-            lines += [f"        {line}".rstrip() for line in finding.example.splitlines()]
+        programs = [finding.example.splitlines() for finding in self.findings]
+        shared = _shared(programs)
+        after = f", after the {len(shared)} lines at the end of this list" if shared else ""
+        for finding, program in zip(self.findings, programs):
+            lines += ["", str(finding), f"    to reproduce{after}:"]
+            lines += _indented(program[len(shared) :])
+        if shared:
+            lines += ["", "each of these programs begins with:", *_indented(shared)]
         seen = ", ".join(f"{name} {count}" for name, count in self.calls.items())
         lines += ["", f"calls checked: {seen or 'none'}"]
         lines += [f"note: {note}" for note in self.notes]
@@ -91,6 +96,21 @@ class OpCheckError(MinimlError, AssertionError):
 def in_order(findings: Sequence[Finding]) -> tuple[Finding, ...]:
     """Faults before warnings, otherwise as they came."""
     return tuple(sorted(findings, key=lambda f: f.severity != "fault"))
+
+
+def _shared(programs: Sequence[Sequence[str]]) -> Sequence[str]:
+    """The lines with which all of several programs begin: imports and the definition."""
+    same = 0
+    if len(programs) > 1:
+        for lines in zip(*programs):
+            if len(set(lines)) > 1:
+                break
+            same += 1
+    return programs[0][:same] if same else ()
+
+
+def _indented(lines: Sequence[str]) -> list[str]:
+    return [f"        {line}".rstrip() for line in lines]
 
 
 def _counted(count: int, what: str) -> str:

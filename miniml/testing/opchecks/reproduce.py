@@ -17,6 +17,7 @@ from ...attributes import show
 from ...primitive import Primitive
 from ..calls import Array, Call, as_tuple, reference
 from .layouts import CONTIGUOUS
+from .values import ladder_text
 
 _LONG = 64
 _FILING = {"elementwise_kernel", "raw_kernel", "infer_rule"}
@@ -48,9 +49,12 @@ def program(name: str | None, call: Call | None, primitive: Primitive) -> str:
 
 
 def literal(array: Array) -> str:
-    """An expression that gives the array; long ones as compressed text."""
+    """An expression that gives the array; long ones as a formula or as compressed text."""
     dtype = array.dtype.name
     if array.size > _LONG:
+        row = ladder_text(array)
+        if row is not None:
+            return row
         packed = base64.b85encode(zlib.compress(np.ascontiguousarray(array).tobytes())).decode()
         return (
             "np.frombuffer(__import__('zlib').decompress(__import__('base64').b85decode("

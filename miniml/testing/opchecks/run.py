@@ -19,17 +19,21 @@ from ..calls import Call, call_of
 from ..clock import Stopwatch
 from ..opinfo import OpInfo, Sample
 from . import simulated
-from .drawing import ENOUGH, drawn, informed, sampled, signatures, why_none
-from .launches import failure, launched, refused_by_value
+from .checks_state import remembered
+from .drawing import ENOUGH, drawn, signatures, why_none
+from .launches import failure, gives_no_number, launched, refused_by_value
 from .layouts import WORDS, known
 from .report import Finding, OpCheckError, OpReport, in_order
 from .reproduce import program
-from .session import Check, Problem, Session, problems
+from .samples import informed, sampled
+from .session import GIVE_DOMAIN, Check, Problem, Session, problems
 from .shrink import smallest
 from .suite import CHECKS, FIRST, REST, SETTLING
+from .values import SMOOTH
 
 BUDGET = 8.0
 _LISTED = 12
+_LOOKED = 24
 _SHRINKING = 4.0  # seconds for all findings
 _SHRINKING_ONE = 0.8
 
@@ -57,7 +61,22 @@ def opcheck(
     Raises OpCheckError, whose `report` is what is returned otherwise, when there is a fault and
     `raise_error` is true.
     """
-    subject = _instance(primitive, info)
+    with remembered():
+        report = _report(_instance(primitive, info), info, budget, seed, checks, inputs, layouts)
+    if raise_error and not report.ok:
+        raise OpCheckError(report)
+    return report
+
+
+def _report(
+    subject: Primitive,
+    info: OpInfo | None,
+    budget: float | None,
+    seed: int | None,
+    checks: Sequence[str] | None,
+    inputs: tuple[Any, ...] | None,
+    layouts: Sequence[str],
+) -> OpReport:
     session = Session(BUDGET if budget is None else budget)
     wanted = CHECKS if checks is None else _known(checks)
     calls = (
@@ -71,6 +90,8 @@ def opcheck(
             session.run(check, calls)
     sound = [c for c in calls if _runs(c)]
     for check in REST:
+        if check.after and session.has_fault(check.after):
+            continue
         if check.name in wanted and (_hashable(subject) or check.name == "attributes"):
             trusted = [c for c in sound if c.info is not None] if info is not None else sound
             session.run(check, trusted if check.trusted else sound)
@@ -79,10 +100,7 @@ def opcheck(
     lacking += _nothing(subject, session)
     findings = in_order([*lacking, *_findings(session, subject)])
     notes = _notes(subject, info, calls, session)
-    report = OpReport(repr(subject), findings, session.counts, notes, session.watch.seconds())
-    if raise_error and not report.ok:
-        raise OpCheckError(report)
-    return report
+    return OpReport(repr(subject), findings, session.counts, notes, session.watch.seconds())
 
 
 def assert_op(
@@ -229,6 +247,7 @@ def _notes(
         notes.append(f"not checked on this machine: {', '.join(e.describe() for e in lacking)}")
     if session.unfinished:
         notes.append(f"the budget was used up in {', '.join(session.unfinished)}; give more")
+    notes += _of_domain(info, calls)
     if info is None and primitive.const_inputs:
         notes.append(f"const inputs ({', '.join(primitive.const_inputs)}) cannot be drawn")
     apart = ", ".join(
@@ -237,6 +256,17 @@ def _notes(
     return (
         (*notes, f"largest differences in units in the last place: {apart}") if apart else (*notes,)
     )
+
+
+def _of_domain(info: OpInfo | None, calls: list[Call]) -> Iterator[str]:
+    """That many of the drawn numbers lie outside the domain, if they seem to."""
+    plain = [c for c in calls if c.kind in SMOOTH and launched(c)][:_LOOKED]
+    strange = sum(map(gives_no_number, plain))
+    if info is None and strange:
+        yield (
+            f"{strange} of {len(plain)} drawn calls of ordinary numbers give NaN or infinity; "
+            f"{GIVE_DOMAIN}"
+        )
 
 
 def _on_devices(primitive: Primitive, session: Session) -> Iterator[str]:

@@ -6,9 +6,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import numpy as np
+
 from ..calls import Call
 from ..clock import Stopwatch, lasting_until
 from .report import Severity
+
+DOMAIN = "domain"  # the kind of a problem that is one of the numbers; told once
+GIVE_DOMAIN = (
+    "where only some numbers are valid, give these: opcheck(op, OpInfo(Op, samples, domain=...))"
+)
 
 
 class Problem(NamedTuple):
@@ -44,9 +51,11 @@ Said = Problem | Difference
 class Check:
     """One property. run: what there is to say of a call. limit: how many calls it sees at most.
 
-    wants: the calls it is made for. Beyond the limit it still sees every dtype, then every rank.
+    wants: the calls it is made for. Beyond the limit it still sees every dtype, then every kind
+    of numbers, then every rank.
     trusted: where there is an OpInfo, only its samples, because others may leave the domain.
     enough: after how many calls with problems it stops. share: the part of the budget it may take.
+    after: a check whose faults leave nothing to be said here.
     """
 
     name: str
@@ -56,6 +65,7 @@ class Check:
     trusted: bool = False
     enough: int = 1000
     share: float = 1.0
+    after: str = ""
 
 
 @dataclass
@@ -110,6 +120,8 @@ class Session:
 
     def note(self, name: str, problem: Problem, call: Call) -> None:
         """Keep a problem if it is new, or its call smaller than the one known."""
+        if problem.kind == DOMAIN and any(kind == DOMAIN for _, kind in self.found):
+            return
         key = name, problem.kind
         shown = problem.call or call
         known = self.found.get(key)
@@ -119,6 +131,11 @@ class Session:
     def has(self, name: str) -> bool:
         """True when a check has found something."""
         return any(check == name for check, _ in self.found)
+
+    def has_fault(self, name: str) -> bool:
+        """True when a check has found a fault."""
+        found = ((check, problem) for (check, _), (problem, _) in self.found.items())
+        return any(check == name and problem.severity == "fault" for check, problem in found)
 
 
 def chosen(check: Check, calls: Sequence[Call]) -> list[Call]:
@@ -135,6 +152,8 @@ def everything(check: Check, call: Call) -> list[Said]:
     """What a check says of a call; that it raised is a problem."""
     try:
         return list(check.run(call))
+    except np.linalg.LinAlgError as error:
+        return [Problem(DOMAIN, f"{call} raises LinAlgError: {error}", GIVE_DOMAIN, "warning")]
     except Exception as error:
         text = str(error).partition("\n")[0]
         kind = type(error).__name__
@@ -142,7 +161,7 @@ def everything(check: Check, call: Call) -> list[Said]:
             Problem(
                 f"raises {kind}",
                 f"{call} raises {kind}: {text}",
-                "make the call run, or refuse it in infer_shape or infer_dtype",
+                f"make the call run, or refuse it in infer_shape or infer_dtype; {GIVE_DOMAIN}",
             )
         ]
 
@@ -154,9 +173,13 @@ def size(call: Call) -> tuple[int, int, int]:
 
 
 def spread(calls: Sequence[Call]) -> list[Call]:
-    """The calls, reordered: every combination of dtypes comes early, and of each every rank."""
+    """The calls, reordered: every combination of dtypes comes early, of each every kind of numbers,
+    and of each of these every rank."""
     return _interleaved(
-        _interleaved(_grouped(alike, lambda c: (_ranks(c), repr(c.primitive))))
+        _interleaved(
+            _interleaved(_grouped(kind, lambda c: (_ranks(c), repr(c.primitive))))
+            for kind in _grouped(alike, lambda c: c.kind)
+        )
         for alike in _grouped(calls, lambda c: c.dtypes)
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice, product
+from math import prod
 
 from ...abstract import Abstract, Shape
 from ...dtype import DType
@@ -15,6 +16,7 @@ Pattern = tuple[tuple[int, ...], ...]
 Shapes = tuple[Shape, ...]
 
 _EXTENTS = (2, 3, 5, 7, 11, 13, 4, 6)
+_WINDOWS = (5, 4, 13, 11, 6, 3, 2, 7)  # axes 2 and 3 large, later ones small, as of kernels
 _AXES = {
     0: 0,
     1: 4,
@@ -23,6 +25,7 @@ _AXES = {
     4: 4,
 }  # by number of inputs: axes in all, where every pattern is tried
 _MOST = 4000
+_ONES = 4
 
 
 def accepts(primitive: Primitive, shapes: Shapes, dtypes: Sequence[DType]) -> bool:
@@ -61,32 +64,44 @@ def survey(primitive: Primitive, dtypes: Sequence[DType]) -> list[tuple[Pattern,
     """Patterns that the shape rule accepts, each with extents for which it does.
 
     Few axes are tried in every pattern of equal extents there is; more of them in the patterns of
-    common operations, and in what is found with batch axes put before it.
+    common operations, and in what is found with batch axes put before it. Where no plain extents
+    are accepted, those of windows and extents of 1 are tried.
     """
     hints = _hints(primitive)
-    found: dict[Pattern, tuple[int, ...]] = {}
-    for pattern in islice(_patterns(len(dtypes)), _MOST):
-        values = _accepted(primitive, pattern, hints, dtypes)
-        if values is not None:
-            found[pattern] = values
+    tries: list[tuple[int, ...]] = [_EXTENTS]
+    if hints:
+        tries += [hints + _EXTENTS, (prod(hints), *_EXTENTS)]
+    found = _found(primitive, dtypes, tries)
+    if not found:
+        ones = [(*_EXTENTS[:k], 1, *_EXTENTS[k + 1 :]) for k in range(_ONES)]
+        found = _found(primitive, dtypes, [_WINDOWS, *ones, (1,) * len(_EXTENTS)])
     for pattern in list(found)[-40:]:
         lifted = tuple((0, *(s + 1 for s in axes)) for axes in pattern)
         if lifted not in found:
-            values = _accepted(primitive, lifted, hints, dtypes)
+            values = _accepted(primitive, lifted, tries, dtypes)
             if values is not None:
                 found[lifted] = values
     return list(found.items())
 
 
+def _found(
+    primitive: Primitive, dtypes: Sequence[DType], tries: Sequence[tuple[int, ...]]
+) -> dict[Pattern, tuple[int, ...]]:
+    """The patterns that are accepted with the first extents of one of the tries."""
+    found = {}
+    for pattern in islice(_patterns(len(dtypes)), _MOST):
+        values = _accepted(primitive, pattern, tries, dtypes)
+        if values is not None:
+            found[pattern] = values
+    return found
+
+
 def _accepted(
-    primitive: Primitive, pattern: Pattern, hints: tuple[int, ...], dtypes: Sequence[DType]
+    primitive: Primitive,
+    pattern: Pattern,
+    tries: Sequence[tuple[int, ...]],
+    dtypes: Sequence[DType],
 ) -> tuple[int, ...] | None:
-    product_of_hints = 1
-    for n in hints:
-        product_of_hints *= n
-    tries: list[tuple[int, ...]] = [_EXTENTS]
-    if hints:
-        tries += [hints + _EXTENTS, (product_of_hints, *_EXTENTS)]
     for values in tries:
         values = values[: symbols(pattern)]
         if len(values) == symbols(pattern) and accepts(primitive, extents(pattern, values), dtypes):

@@ -1,0 +1,251 @@
+"""What the checks of opcheck stand on: limits at a point, threads in turn, sums, states, draws."""
+
+import os
+import threading
+import warnings
+
+import numpy as np
+import pytest
+
+from miniml import Primitive, kernel, ops
+from miniml.bprop import bprop_getters
+from miniml.errors import ShapeError
+from miniml.primitive import primitives
+from miniml.testing import OpInfo, Sample, opcheck
+from miniml.testing.calls import Call
+from miniml.testing.opchecks import reproduce
+from miniml.testing.opchecks.accuracy import apart, at_an_end
+from miniml.testing.opchecks.drawing import drawn
+from miniml.testing.opchecks.growth import grows_slowly
+from miniml.testing.opchecks.interleaved import interleaved
+from miniml.testing.opchecks.isolated import isolated
+
+from .planting import plant
+
+CONTINUOUS = {
+    "sin": np.sin, "abs": np.abs, "root": lambda x: np.sqrt(np.abs(x)),
+    "cube root": np.cbrt, "sign": np.sign, "floor": np.floor, "constant": lambda x: 0 * x + 3,
+    "steep": lambda x: 1e6 * x, "reciprocal": lambda x: 1 / x, "log": lambda x: np.log(np.abs(x)),
+    "x log x": lambda x: np.where(x == 0, 0, x * np.log(np.abs(x) + 1e-300)),
+    "1 / log": lambda x: np.where(x == 0, 0, 1 / np.log(np.abs(x) + 1e-300)),
+    "root beside 0": np.sqrt, "minus 0": lambda x: -np.abs(x),
+}  # fmt: skip
+JUMPING = {
+    "sinc": (lambda x: np.where(x == 0, 0, np.sin(x) / x), 0.0, 0.0, 1.0),
+    "one": (lambda x: np.where(x == 1, 0, x * x), 1.0, 0.0, 1.0),
+    "bare": (lambda x: np.sin(x) / x, 0.0, np.nan, 1.0),
+    "far": (lambda x: np.where(x == 3, 1e9, x), 3.0, 1e9, 3.0),
+}
+
+
+@pytest.mark.parametrize("name", CONTINUOUS)
+@pytest.mark.parametrize("point", [0.0, 1.0, -1.0, 3.0])
+def test_no_value_of_a_continuous_or_stepping_function_is_isolated(name, point):
+    with np.errstate(all="ignore"):
+        assert isolated(lambda h: np.asarray([CONTINUOUS[name](np.float64(point + h))])) is None
+
+
+@pytest.mark.parametrize("name", JUMPING)
+def test_an_isolated_value_is_told_with_its_limit(name):
+    f, point, value, limit = JUMPING[name]
+    with np.errstate(all="ignore"):
+        found = isolated(lambda h: np.asarray([5.0, f(np.float64(point + h))]))
+    assert found.index == (1,)
+    np.testing.assert_equal(found.value, value)
+    assert found.limit == pytest.approx(limit)
+
+
+BUFFER = np.zeros(8)
+LOCAL = threading.local()
+LOCK = threading.Lock()
+
+
+def shared(x):
+    np.sin(x, out=BUFFER[: x.size])
+    return BUFFER[: x.size].copy()
+
+
+def local(x):
+    LOCAL.buffer = np.sin(x)
+    return LOCAL.buffer.copy()
+
+
+def locked(x):
+    with LOCK:
+        return shared(x)
+
+
+@pytest.mark.parametrize(("f", "safe"), [(shared, False), (local, True), (locked, True)])
+def test_threads_meet_at_every_step_and_locks_do_not_hang(f, safe):
+    one, other = np.arange(4.0), np.arange(4.0) + 1
+    got = interleaved(lambda: f(one), lambda: f(other))
+    assert np.array_equal(got, np.sin(one)) is safe
+
+
+def test_sums_that_cancel_may_differ_by_their_order_and_no_more():
+    """x A x from terms of 1e4 that leave a few: two orders differ in last digits of the terms."""
+    rng = np.random.default_rng(0)
+    for dtype in (np.float32, np.float64):
+        for _ in range(40):
+            n = int(rng.integers(2, 40))
+            x = (100 * rng.normal(size=n)).astype(dtype)
+            a = (100 * rng.normal(size=(n, n))).astype(dtype)
+            a -= (x @ a @ x / (x @ x) ** 2 * np.outer(x, x)).astype(dtype)  # x A x is nearly 0
+            call = Call(ops.MatMul(), (x, a))
+
+            def run(arrays):
+                return (np.asarray(arrays[0] @ arrays[1] @ arrays[0]),)
+
+            forward, (right,) = np.asarray(x[::-1] @ (a[::-1, ::-1] @ x[::-1])), run((x, a))
+            assert apart(call, (forward,), (right,), run, (x, a)) is None
+            size = np.abs(x) @ np.abs(a) @ np.abs(x)
+            wrong = np.asarray(right + 0.01 * size, dtype)
+            assert apart(call, (wrong,), (right,), run, (x, a)) is not None
+
+
+@pytest.mark.parametrize(("dtype", "value", "ends"), [
+    ("float32", 1e26, True), ("float32", 1e-30, True), ("float32", 1e5, False),
+    ("float64", 1e26, False), ("float64", 1e200, True), ("float16", 1e3, False),
+    ("float16", 1e-5, True), ("float32", 0.0, False), ("float32", np.inf, False),
+])  # fmt: skip
+def test_the_ends_of_a_range_are_where_squares_leave_it(dtype, value, ends):
+    call = Call(ops.Exp(), (np.array([value, 0.0], dtype),))
+    assert at_an_end(call) is ends
+
+
+class Solved(Primitive):
+    """x with a x = b."""
+
+    __test__ = False
+
+    def infer_shape(self, a, b):
+        if len(a) != 2 or a[0] != a[1] or b != a[:1]:
+            raise ShapeError(f"Solved takes (n, n) and (n,); got {a} and {b}; reshape them")
+        return b
+
+    def infer_dtype(self, a, b):
+        return b
+
+
+@pytest.fixture
+def solved():
+    kernel("Solved", "cpu", "dd->d")(lambda a, b, *, out: np.copyto(out, np.linalg.solve(a, b)))
+
+    def rule(self):
+        def bprop(a, b, out, dout):
+            g = Solved()(ops.transpose(a), dout)
+            return -ops.expand_dims(g, 1) * ops.expand_dims(out, 0), g
+
+        return bprop
+
+    bprop_getters.register(Solved)(rule)
+    yield Solved()
+    bprop_getters.unregister(Solved)
+
+
+def test_a_singular_matrix_is_one_warning_that_names_the_domain(solved):
+    report = opcheck(solved, raise_error=False)
+    assert report.ok, str(report)
+    (finding,) = report.findings
+    assert "LinAlgError" in finding.message
+    assert "domain=" in finding.advice
+
+
+def test_numbers_outside_the_domain_are_a_note():
+    with plant(fn=lambda x, *, alpha, out: np.sqrt(x, out=out), bprop=None) as root:
+        report = opcheck(root, raise_error=False, checks=["kernels"])
+    (note,) = (n for n in report.notes if "domain=" in n)
+    assert "give NaN or infinity" in note
+
+
+def test_what_a_kernel_changed_is_put_back():
+    def careless(x, *, alpha, out):
+        np.random.seed(7)  # noqa: NPY002
+        os.environ["CARELESS"] = "1"
+        warnings.simplefilter("ignore")
+        np.copyto(out, x)
+
+    generator, filters = np.random.get_state()[1].tobytes(), list(warnings.filters)  # noqa: NPY002
+    with plant(fn=careless) as primitive:
+        opcheck(primitive, raise_error=False, checks=["state"], inputs=(np.ones(2),))
+    assert np.random.get_state()[1].tobytes() == generator  # noqa: NPY002
+    assert "CARELESS" not in os.environ
+    assert warnings.filters == filters
+
+
+def test_a_report_prints_what_programs_share_once():
+    def two_faults(x, *, alpha, out):
+        np.copyto(out, np.where(np.isnan(x), 0, x.ravel("K").reshape(x.shape)))
+
+    with plant(fn=two_faults, bprop=None) as faulty:
+        report = opcheck(faulty, raise_error=False)
+    assert len(report.findings) > 1
+    definition = reproduce.program(None, None, faulty).splitlines()[0]
+    assert all(f.example.startswith(definition) for f in report.findings)
+    assert str(report).count(definition) == 1
+    assert str(report).count("opcheck(") == len(report.findings)
+
+
+@pytest.mark.parametrize("primitive", [
+    ops.Squeeze(axis=0), ops.Squeeze(axis=(0, 1)), ops.Conv2D(dilation=(2, 2)),
+], ids=repr)  # fmt: skip
+def test_extents_of_one_and_windows_are_drawn(primitive):
+    assert len(drawn(primitive, None, lambda call: True)) >= 20
+
+
+def test_extents_of_blocks_and_a_long_one_are_drawn():
+    calls = drawn(ops.Exp(), 0, lambda call: True)
+    extents = {n for call in calls for a in call.arrays for n in a.shape}
+    assert {6, 8, 12, 40_000} <= extents
+    assert {"outlier", "offset", "ties", "longest"} <= {call.kind for call in calls}
+
+
+def test_what_grows_like_the_square_is_not_made_long():
+    long = np.zeros(40_000)
+    with plant(fn=lambda x, *, alpha, out: np.copyto(out, (x[:, None] - x).sum(1))) as pairs:
+        assert not grows_slowly(Call(pairs, (long,)))
+    with plant() as snake:
+        assert grows_slowly(Call(snake, (long,)))
+
+
+def test_negative_integers_are_drawn_beside_floats_of_their_shape():
+    class Scaled(Primitive):
+        """x times n."""
+
+        __test__ = False
+
+        def infer_shape(self, x, n):
+            return ops.Add().infer_shape(x, n)
+
+        def infer_dtype(self, x, n):
+            return x
+
+    kernel("Scaled", "cpu", "dl->d")(lambda x, n, *, out: np.multiply(x, n, out=out))
+    try:
+        calls = [c for c in drawn(Scaled(), 0, lambda call: True) if c.kind == "negative"]
+        assert calls
+        assert all((c.arrays[1] < 0).all() for c in calls)
+    finally:
+        primitives.pop("Scaled")
+
+
+def test_a_wrong_value_of_a_masked_mean_is_no_fault_with_a_reference():
+    def skip_zeros(x, *, alpha, out):
+        np.copyto(out, np.where(x == 0, 7, x))
+
+    def samples(rng, dtype):
+        yield Sample((rng.normal(size=3).astype(dtype),))
+
+    with plant(fn=skip_zeros, bprop=None, body={"differentiable": False}) as primitive:
+        info = OpInfo(type(primitive), samples, reference=lambda x, alpha: np.where(x == 0, 7, x))
+        assert opcheck(primitive, info, raise_error=False, checks=["isolated values"]).ok
+        (found,) = opcheck(primitive, raise_error=False, checks=["isolated values"]).findings
+    assert found.severity == "warning"  # no gradient claims to know better
+
+
+def test_long_inputs_of_an_example_are_a_formula():
+    (call,) = (c for c in drawn(ops.Sub(), 0, lambda call: True) if c.kind == "longest")
+    for a in (*call.arrays, call.arrays[0][:1234].astype("float32")):
+        text = reproduce.literal(a)
+        assert len(text) < 100
+        assert np.array_equal(eval(text, {"np": np}), a)
