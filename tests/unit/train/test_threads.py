@@ -305,7 +305,7 @@ def test_two_shapes_of_one_function_count_every_call():
     assert float(n) == 60
 
 
-class Bell(ml.Primitive):
+class Doorbell(ml.Primitive):
     """x, from a kernel that sends this process a signal."""
 
     def infer_shape(self, x):
@@ -315,7 +315,7 @@ class Bell(ml.Primitive):
         return x
 
 
-@ml.kernel("Bell", "cpu", "f->f")
+@ml.kernel("Doorbell", "cpu", "f->f")
 def bell_cpu(x, *, out):
     out[...] = x
     signal.raise_signal(signal.SIGUSR1)
@@ -326,7 +326,7 @@ def test_a_handler_may_save_but_not_step_inside_a_step(tmp_path, jit):
     norm, dense = nn.BatchNorm2d(2), nn.Dense(8, 3)
 
     def net(x):
-        return dense(ops.reshape(ops.stop_gradient(Bell()(ops.stop_gradient(norm(x)))), (4, 8)))
+        return dense(ops.reshape(ops.stop_gradient(Doorbell()(ops.stop_gradient(norm(x)))), (4, 8)))
 
     opt = optim.Adam(dense.trainable_params())
     step = ml.train_step(net, nn.CrossEntropyLoss(), opt)
