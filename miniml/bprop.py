@@ -93,7 +93,7 @@ class BpropGetters:
     def _redefined(self, primitive: type[Primitive]) -> Getter | None:
         """The getter filed for an earlier definition of the same class (a cell run twice)."""
         wanted = primitive.__module__, primitive.__qualname__
-        for cls, getter in self._by_class.items():
+        for cls, getter in list(self._by_class.items()):
             if (cls.__module__, cls.__qualname__) == wanted:
                 return getter
         return None

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import Any, TypeVar
 
 import numpy as np
 
 from .abstract import Abstract, Shape
 from .dtype import DType, as_dtype
-from .errors import DeclarationError
+from .errors import DeclarationError, ShapeError
 from .primitive import Primitive, PrimitiveWithCheck
 
 Rule = Callable[..., Any]
 R = TypeVar("R", bound=Rule)
 _rules: dict[str, Rule] = {}
+_AXES = 64  # of an array of NumPy
 
 
 def infer_rule(name: str) -> Callable[[R], R]:
@@ -46,7 +48,7 @@ def infer(primitive: Primitive, inputs: tuple[Any, ...]) -> tuple[Abstract, ...]
             f"{len(out_dtypes)}; both give one entry per output"
         )
     return tuple(
-        Abstract(_shape(primitive, s), _dtype(primitive, d))
+        _possible(primitive, Abstract(_shape(primitive, s), _dtype(primitive, d)))
         for s, d in zip(out_shapes, out_dtypes, strict=True)
     )
 
@@ -98,6 +100,18 @@ def _shape(primitive: Primitive, shape: Any) -> Shape:
             f"{primitive.name} infer_shape returned {shape!r}; a shape is a tuple of ints >= 0"
         )
     return dims
+
+
+def _possible(primitive: Primitive, out: Abstract) -> Abstract:
+    """The output, if NumPy can have such an array, however much memory there is."""
+    nbytes = prod(max(n, 1) for n in out.shape) * out.dtype.itemsize
+    if out.ndim > _AXES or nbytes >= 2**63:
+        what = f"{out.ndim} axes" if out.ndim > _AXES else f"shape {out.shape}"
+        raise ShapeError(
+            f"{primitive.name} gives an array of {what}; one has at most {_AXES} axes and "
+            "less than 2**63 bytes"
+        )
+    return out
 
 
 def _dtype(primitive: Primitive, dtype: Any) -> DType:

@@ -16,7 +16,8 @@ class Generator:
     """A stream of Philox 4x32-10 blocks: `state` holds (key, offset) as uint64.
 
     Drawing advances the offset by the number of blocks used, so equal seeds give equal numbers
-    and a stream can be resumed from its state.
+    and a stream can be resumed from its state. A forked child goes on where its parent was: seed it
+    anew where it is to draw other numbers.
     """
 
     def __init__(self, seed: int | None = None):

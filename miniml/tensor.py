@@ -116,11 +116,13 @@ class Tensor(Operators):
         return array.copy() if copy else array
 
     def __dlpack__(self, **options: Any) -> Any:
+        """The data for another library: a copy, since many of them write to read-only memory too.
+
+        copy=False gives the memory itself, for consumers that leave it as it is.
+        """
         array = self._host("DLPack")
-        try:
-            return array.__dlpack__(**options)
-        except BufferError:  # the consumer cannot be told that the memory is read-only
-            return array.copy().__dlpack__(**options)
+        shared = options.get("copy") is False
+        return array.__dlpack__(**(options if shared else options | {"copy": True}))
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return self._host("DLPack").__dlpack_device__()
@@ -258,6 +260,11 @@ def host_array(data: Any, dtype: DType | None) -> Array:
     if isinstance(data, Tensor):
         array = data._host("Tensor")
     elif isinstance(data, (np.ndarray, np.generic)):
+        if isinstance(data, np.ma.MaskedArray):
+            raise DTypeError(
+                "Tensor refuses a masked array, whose mask would be lost; give data.filled(value), "
+                "and the mask as a tensor of its own"
+            )
         array = np.asarray(data)
     elif hasattr(data, "__dlpack__"):
         array = np.from_dlpack(data)

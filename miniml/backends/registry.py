@@ -61,7 +61,7 @@ def file_spec(spec: OpSpec, redefined: bool = False) -> None:
         _drop_misfits(spec)
         return
     try:
-        for (name, _), entries in table.items():
+        for (name, _), entries in list(table.items()):
             for entry in entries if name == spec.name else ():
                 declare.check(entry, spec)
     except DeclarationError:
@@ -72,7 +72,7 @@ def file_spec(spec: OpSpec, redefined: bool = False) -> None:
 
 
 def _drop_misfits(spec: OpSpec) -> None:
-    for (name, _), entries in table.items():
+    for (name, _), entries in list(table.items()):
         if name == spec.name:
             entries[:] = [e for e in entries if _fits_spec(e, spec)]
 
@@ -269,7 +269,7 @@ def _known_providers(name: str, providers: tuple[str, ...]) -> None:
     """KernelNotFoundError for a provider that has filed no kernel for anything."""
     if not providers:
         return
-    known = {BUILTIN, *(e.provider for entries in table.values() for e in entries)}
+    known = {BUILTIN, *(e.provider for entries in list(table.values()) for e in entries)}
     unknown = [p for p in providers if p not in known]
     if unknown:
         raise KernelNotFoundError(
@@ -283,7 +283,7 @@ def _not_found(name: str, device: str, home: str, dtypes: tuple[DType, ...]) -> 
     names = ", ".join(d.name for d in dtypes)
     here = table.get((name, home), [])
     if not here:
-        devices = sorted({d for (n, d) in table if n == name})
+        devices = sorted({d for (n, d) in list(table) if n == name})
         others = f"it has kernels on {', '.join(devices)}" if devices else "it has none anywhere"
         return f"{name} has no kernel on {device}; {others}; file one with @kernel({name!r}, ...)"
     has = ", ".join(e.describe() for e in here if supported(e, device))

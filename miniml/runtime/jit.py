@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from types import MethodType
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary, ref
@@ -12,7 +13,8 @@ import numpy as np
 
 from ..backends import registry
 from ..bprop import bprop_getters
-from ..graph.function import flatten_arguments, trace_call
+from ..errors import GraphError
+from ..graph.function import flatten_arguments, function_name, trace_call
 from ..graph.ir import Graph
 from ..graph.passes import pipeline, run_passes
 from ..settings import Settings, current
@@ -23,6 +25,7 @@ from .program import Options, Program
 F = TypeVar("F", bound=Callable[..., Any])
 Guard = tuple[ref[Any], object]
 _LIMIT = 64  # versions of one function; each has an arena
+_RUN_LATER = isgeneratorfunction, iscoroutinefunction, isasyncgenfunction
 _SENTENCES = 100  # of a function's recompilations
 _CELL = "a cell changed: its mode, an attribute, or what a list, dict or set among these holds"
 
@@ -245,8 +248,16 @@ def jit(fn: F) -> F:
 
     Tensors and arrays in the arguments (trees of them, too) are inputs; Python scalars, strings
     and None are part of the program. Closures, globals and the attributes of cells are read when
-    tracing. Under another trace, and in `ml.context(jit=False)`, it is `fn` itself.
+    tracing. Under another trace, and in `ml.context(jit=False)`, it is `fn` itself. GraphError for
+    what cannot be called, and for generators and coroutines.
     """
+    if not callable(fn):
+        raise GraphError(f"jit got {fn!r} of type {type(fn).__name__}; give a function of tensors")
+    if any(is_it(fn) for is_it in _RUN_LATER):
+        raise GraphError(
+            f"jit got {function_name(fn)}, a generator or coroutine, whose body runs after the "
+            "call; return a list of tensors"
+        )
     return Jit(fn)  # type: ignore[return-value]
 
 

@@ -85,7 +85,7 @@ def members_of(unit: str, version: int) -> tuple[KernelEntry, ...]:
     """The expressions that are compiled together, in an order that never changes."""
     found = [
         e
-        for (_, device), entries in registry.table.items()
+        for (_, device), entries in list(registry.table.items())
         if device == "cuda"
         for e in entries
         if isinstance(e.body, Expression) and e.body.unit == unit

@@ -112,7 +112,7 @@ def _in_order() -> Iterator[Pass]:
 
 
 def _at(position: str) -> Iterator[Pass]:
-    return (user.entry for user in _registered.values() if user.position == position)
+    return (user.entry for user in list(_registered.values()) if user.position == position)
 
 
 def _author(fn: object) -> tuple[object, object]:

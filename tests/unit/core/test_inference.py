@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 import miniml as ml
-from miniml import Primitive, kernel
+from miniml import Primitive, kernel, ops
 from miniml.abstract import Abstract
 from miniml.bprop import bprop_getters
-from miniml.errors import ConstInputError, DeclarationError
+from miniml.errors import ConstInputError, DeclarationError, ShapeError
 from miniml.infer import infer
 
 SEEN = {}
@@ -280,3 +280,19 @@ class TestRules:
 
         with pytest.raises(DeclarationError, match="InfBadDtype infer_dtype returned"):
             InfBadDtype()(1.0)
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: ops.zeros((2**62, 2**62)), "Full gives an array of shape"),
+        (lambda: ops.zeros((2**61,)), r"less than 2\*\*63 bytes"),
+        (lambda: ops.zeros((2**40, 2**40, 0)), "Full gives an array of shape"),
+        (lambda: ops.zeros((1,) * 65), "Full gives an array of 65 axes"),
+    ],
+)
+def test_a_shape_that_no_array_can_have_is_refused(make, says):
+    with pytest.raises(ShapeError, match=says):
+        make()
+    with pytest.raises(ShapeError, match=says):
+        ml.jit(make)()

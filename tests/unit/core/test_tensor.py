@@ -59,6 +59,21 @@ class TestData:
 
         assert ml.Tensor(Foreign(np.arange(3))).tolist() == [0, 1, 2]
 
+    def test_what_gets_a_tensor_by_dlpack_cannot_change_it(self):
+        x = ml.Tensor([1.0, 2.0])
+        taken = np.from_dlpack(x)
+        taken[0] = 99.0
+        assert x.tolist() == [1.0, 2.0]
+        shared = np.from_dlpack(x, copy=False)
+        assert np.shares_memory(shared, x._data)
+        assert not shared.flags.writeable
+
+    def test_a_masked_array_is_refused(self):
+        masked = np.ma.array([1.0, 2.0], mask=[False, True])
+        for give in (ml.Tensor, ops.exp, ml.Parameter):
+            with pytest.raises(DTypeError, match=r"masked array.*filled"):
+                give(masked)
+
     def test_ragged_rows_and_objects_are_refused(self):
         with pytest.raises(ShapeError, match="rows of equal length"):
             ml.Tensor([[1.0], [1.0, 2.0]])

@@ -12,7 +12,7 @@ import pytest
 
 import miniml as ml
 from miniml import nn, ops
-from miniml.errors import BpropNotFoundError, TracedValueError
+from miniml.errors import BpropNotFoundError, GraphError, TracedValueError
 from miniml.grad import grad
 from miniml.graph.passes import register_pass, unregister_pass
 from miniml.runtime.jit import Jit, compiled
@@ -307,3 +307,22 @@ def test_a_method_may_be_jitted() -> None:
     assert [s.of(x).item() for s in (two, three, two)] == [10.0, 15.0, 10.0]
     assert Scaled.of(two, x).item() == 10.0
     assert len(Scaled.of.recompilations) == 2
+
+
+def numbers(x):
+    yield x
+
+
+async def later(x):
+    return x
+
+
+@pytest.mark.parametrize("fn", [numbers, later], ids=["generator", "coroutine"])
+def test_what_runs_after_the_call_is_refused(fn):
+    with pytest.raises(GraphError, match="whose body runs after the call"):
+        ml.jit(fn)
+
+
+def test_what_cannot_be_called_is_refused():
+    with pytest.raises(GraphError, match="jit got 3 of type int; give a function"):
+        ml.jit(3)

@@ -10,6 +10,7 @@
     ranges.py      which memory a launch may touch
     memory.py      device memory: poison, guard zones, a record of what has been written
     faults.py      what a kernel did wrong, with lines of the user's own text
+    forks.py       locks that a fork waits for
     settings.py    mode, schedule, seed
     include/       CUDA C for a C++ compiler; runtime/: fibers, barriers, warps, the checker
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import sys
-import threading
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ....errors import KernelFaultError
+from .forks import lock_of_process
 from .settings import current
 
 ALIGNMENT = 256  # cudaMalloc's
@@ -21,7 +21,7 @@ _POISON = 0xFF  # a NaN in every floating-point type, -1 in every signed one
 _GUARD_BYTE = 0xA5
 _ZONE = bytes([_GUARD_BYTE]) * GUARD
 
-_lock = threading.RLock()  # an allocation may be freed while this thread makes another
+_lock = lock_of_process()  # an allocation may be freed while this thread makes another
 _live: weakref.WeakSet[Allocation] = weakref.WeakSet()
 _used = 0
 _limit: int | None = None

@@ -16,6 +16,7 @@ import numpy as np
 from ....errors import LaunchError
 from . import faults, notes, symbols, unit
 from .arguments import Packed, Parameter
+from .forks import lock_of_process
 from .ranges import Range, merged, separate
 from .settings import SCHEDULES, Settings, current
 from .toolchain import load, runtime_library
@@ -29,7 +30,7 @@ _MAX_FAULTS = 8
 _INTERRUPTED = -2  # what sim_launch returns then
 
 # Launches share the fibers and the checker: one at a time in a process.
-_lock = threading.RLock()
+_lock = lock_of_process()
 _found = (faults.RawFault * _MAX_FAULTS)()
 
 
