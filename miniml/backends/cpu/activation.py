@@ -51,10 +51,9 @@ def silu(x: Array, *, out: Array) -> None:
 
 
 def elu(x: Array, *, alpha: float, out: Array) -> None:
-    np.minimum(x, 0, out=out)
-    np.expm1(out, out=out)
+    np.expm1(x, out=out)
     np.multiply(out, alpha, out=out)
-    np.add(out, np.maximum(x, 0), out=out)
+    np.copyto(out, x, where=x > 0)
 
 
 def gelu(x: Array, *, approximate: bool, out: Array) -> None:

@@ -240,6 +240,12 @@ def test_the_tails_of_activations_are_relatively_accurate():
     np.testing.assert_allclose(ops.erfc(t(8.0)).item(), 1.1224297172982928e-29, rtol=1e-12)
 
 
+@pytest.mark.parametrize("alpha", [1.0, 0.5])
+def test_elu_of_a_zero_is_that_zero(alpha):
+    zeros = np.array([-0.0, 0.0])
+    assert np.signbit(ops.elu(zeros, alpha).asnumpy()).tolist() == [True, False]
+
+
 def test_signed_zeros_keep_their_sign():
     zeros = t([0.0, -0.0])
     for fn in (ops.sin, ops.tan, ops.sqrt, ops.expm1, ops.log1p, ops.floor, ops.round, ops.erf):
