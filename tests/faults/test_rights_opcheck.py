@@ -1,5 +1,6 @@
 """opcheck calls no primitive faulty that is right, however its author wrote it."""
 
+import numpy as np
 import pytest
 
 from miniml.testing import opcheck
@@ -27,6 +28,29 @@ def test_a_right_primitive_is_not_called_faulty(row):
 def test_no_right_primitive_is_called_faulty(row, seed):
     report = judging.check_planted(row, seed=seed)
     assert report.ok, str(report)
+
+
+def given(row, check, *inputs):
+    """The report of one check of a right primitive on these inputs."""
+    with planted(row) as (primitive, _):
+        return opcheck(primitive, inputs=inputs, checks=(check,), raise_error=False)
+
+
+def test_what_cancels_is_a_warning_for_zeros_alone_too():
+    """x + log1p(exp(-2 x)) - log(2) is 2e-9 at 0, in float32."""
+    report = given(by_name("LogCosh"), "kernels", np.array(-0.0, np.float32))
+    assert [f.severity for f in report.findings] == ["warning"], str(report)
+
+
+def test_a_gradient_that_leaves_the_range_for_large_cotangents_is_linear():
+    """y x^(y - 1) is 7e35 here, and 1024 times that is no float32."""
+    x, y = np.array([1.0, 38.223484], np.float32), np.float32(22.956558)
+    report = given(by_name("PowerOfBoth"), "gradient cotangents", x, y)
+    assert report.ok, str(report)
+
+
+def by_name(name):
+    return next(row for row in RIGHTS if row.name == name)
 
 
 def test_a_nan_that_may_vanish_is_a_warning_at_most():

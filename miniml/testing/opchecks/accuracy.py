@@ -48,7 +48,7 @@ def degree(call: Call, out: Array, right: Array) -> str:
     for a in call.arrays:
         if is_float(a.dtype) and _spans(a, out):
             local = np.maximum(local, np.abs(a.astype(float64)))
-    scale = scale_of(call, right)
+    scale = scale_of(call, right) or 1.0  # all are zeros: that of constants in the formula
     if np.all(off <= np.maximum(_ROUNDINGS * u * local, _BLUR * scale)):
         return "rounding"
     loose = min(_LOSS * u, np.sqrt(u)) * scale

@@ -16,6 +16,7 @@ from ...errors import BpropNotFoundError, MinimlError, OutOfRangeError
 from ...tensor import Tensor
 from ..calls import Array, Arrays, Call
 from ..slope import Slope
+from ..tolerance import limits_of
 from .accuracy import apart, at_an_end
 from .layouts import laid_out, named, usual
 from .session import Problem
@@ -149,7 +150,8 @@ def _scaled(slope: Slope, douts: Arrays, right: Arrays) -> Iterator[Problem]:
     for by in _POWERS if all(d.dtype.itemsize > 2 for d in (*douts, *right)) else ():
         scaled = tuple(np.asarray(d * d.dtype.type(by)) for d in douts)
         with np.errstate(all="ignore"):
-            got = tuple(g / g.dtype.type(by) for g in _pulled(slope, (*slope.xs, *scaled)))
+            pulled = _pulled(slope, (*slope.xs, *scaled))
+            got = tuple(_divided(g, by, r) for g, r in zip(pulled, right))
         wrong = _difference(slope, got, right, (*slope.xs, *douts))
         if wrong is not None and not at_an_end(slope.call):
             yield Problem(
@@ -159,6 +161,13 @@ def _scaled(slope: Slope, douts: Arrays, right: Arrays) -> Iterator[Problem]:
                 "let every term of the bprop have one factor of dout; clip gradients outside of it",
             )
             return
+
+
+def _divided(gradient: Array, by: float, right: Array) -> Array:
+    """What is `by` times `right`, divided by that; `right` where the dtype has no such number."""
+    limits, size = limits_of(right.dtype), np.abs(right.astype(float64)) * by
+    kept = (size < 0.98 * float(limits.max)) & (size > float(limits.tiny))
+    return np.where(kept | (right == 0), gradient / gradient.dtype.type(by), right)
 
 
 def _strided(slope: Slope, douts: Arrays, right: Arrays) -> Iterator[Problem]:
