@@ -1,6 +1,7 @@
 """A step happens wholly or not at all, whatever signals arrive and whatever their handlers do."""
 
 import signal
+from collections import Counter
 
 import pytest
 
@@ -36,9 +37,13 @@ CASES = [("compiled", 4e-4, 100), ("op_by_op", 8e-3, 12), ("update", 2e-3, 30)]
 @pytest.mark.parametrize(("kind", "within", "count"), CASES)
 @pytest.mark.parametrize("signals", SIGNALS)
 def test_a_step_under_signals_is_whole(sender, tmp_path, kind, within, count, signals):
-    seen = under_signals(sender, kind, signals, count, within, tmp_path / "x")
-    assert seen["after"]
-    assert bool(seen["raised"]) == (signals != "saves")
+    seen, expected = Counter(), {"after"} if signals == "saves" else {"after", "raised"}
+    for _ in range(20):  # when signals arrive depends on what else the machine does
+        seen += under_signals(sender, kind, signals, count, within, tmp_path / "x")
+        if expected <= seen.keys():
+            break
+    assert expected <= seen.keys()
+    assert seen["raised"] == 0 or signals != "saves"
 
 
 @pytest.mark.deep
