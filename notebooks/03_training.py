@@ -73,7 +73,7 @@ net
 # ## One step
 #
 # `value_and_grad` with `argnums=None` and `weights=` gives the gradients by the parameters, as a
-# list. What is done to them before the update is ours to say: here their global norm is limited.
+# tuple. What is done to them before the update is ours to say: here their global norm is limited.
 
 
 # %%
