@@ -16,7 +16,9 @@ def executed(path: Path) -> nbformat.NotebookNode:
     notebook = jupytext.read(path)
     for number, cell in enumerate(notebook.cells):  # equal runs give equal files
         cell.id = f"cell-{number}"
-    client = nbclient.NotebookClient(notebook, timeout=120, record_timing=False)
+    client = nbclient.NotebookClient(
+        notebook, timeout=120, record_timing=False, coalesce_streams=True
+    )
     client.create_kernel_manager().transport = "ipc"  # no port is opened
     client.execute(cwd=FOLDER.parent)
     notebook.metadata.pop("language_info", None)

@@ -1,0 +1,43 @@
+"""The tables of docs/training.md name every layer, loss and optimizer, as it is called."""
+
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+from miniml import nn, optim
+
+GUIDE = Path(__file__).resolve().parents[2] / "docs" / "training.md"
+TABLES = GUIDE.read_text("utf-8").split("## Everything there is")[1]
+CALLS = re.findall(r"`([A-Z]\w*)(\(.*?\))`", TABLES)
+
+
+def public(module, is_kind):
+    """Names of what a module defines, re-exports of its own submodules included."""
+    return {
+        name
+        for name, value in inspect.getmembers(module, is_kind)
+        if not name.startswith("_") and value.__module__.startswith(module.__name__)
+    }
+
+
+def arguments(signature):
+    """What a caller sees: names, kinds and defaults."""
+    return [(p.name, p.kind, p.default) for p in signature.parameters.values()]
+
+
+@pytest.mark.parametrize(
+    ("module", "is_kind"),
+    [(nn, inspect.isclass), (optim, inspect.isclass), (nn.init, inspect.isfunction)],
+)
+def test_tables_name_everything_public(module, is_kind):
+    assert public(module, is_kind) <= set(re.findall(r"`([A-Za-z]\w*)[(`]", TABLES))
+
+
+@pytest.mark.parametrize(("name", "written"), CALLS)
+def test_tables_give_signatures(name, written):
+    written_as: dict[str, object] = {}
+    exec(f"def call{written}: ...", written_as)
+    found = inspect.signature(getattr(nn, name, None) or getattr(optim, name))
+    assert arguments(inspect.signature(written_as["call"])) == arguments(found)
