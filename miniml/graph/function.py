@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,13 +19,13 @@ from .tracer import GraphTrace, trace_graph
 Rebuild = Callable[[Sequence[Any]], Any]
 
 
-def trace(fn: Callable[..., Any], *example_args: Any) -> Graph:
+def trace(fn: Callable[..., Any], *example_args: Any, **named: Any) -> Graph:
     """The graph of `fn` for arguments of these types; nothing is computed and no pass has run.
 
-    Arguments and results are trees (tuples, lists, dicts ...). Tensors and arrays in them become
-    inputs and outputs of the graph; Python scalars, strings, None and dtypes are part of the
-    program, so pass a Tensor for a number that varies. Parameters are state, wherever `fn` meets
-    them.
+    Arguments, by position or by keyword, and results are trees (tuples, lists, dicts ...). Tensors
+    and arrays in them become inputs and outputs of the graph; Python scalars, strings, None and
+    dtypes are part of the program, so pass a Tensor for a number that varies. Parameters are
+    state, wherever `fn` meets them.
 
     >>> from miniml import ops
     >>> print(trace(ops.exp, np.zeros((2, 3), np.float32)))
@@ -33,8 +33,8 @@ def trace(fn: Callable[..., Any], *example_args: Any) -> Graph:
       %1: float32[2,3] = Exp() %0
       return %1
     """
-    leaves, _, _ = flatten_arguments(example_args)
-    graph, _, _ = trace_call(fn, example_args, common_device("trace", leaves))
+    leaves, _, _ = flatten_arguments((example_args, named))
+    graph, _, _ = trace_call(fn, example_args, named, common_device("trace", leaves))
     return graph
 
 
@@ -64,15 +64,16 @@ def flatten_arguments(args: Any) -> tuple[list[Tensor], tuple[object, ...], Rebu
 
 
 def trace_call(
-    fn: Callable[..., Any], args: Sequence[Any], device: str
+    fn: Callable[..., Any], args: Sequence[Any], named: Mapping[str, Any], device: str
 ) -> tuple[Graph, Rebuild, GraphTrace]:
-    """Trace `fn(*args)`: the graph, `rebuild(output values)`, which gives what fn returned with
-    these values in the tensors' places, and the ended trace with its guards."""
-    leaves, _, rebuild = flatten_arguments(args)
+    """Trace `fn(*args, **named)`: the graph, `rebuild(output values)`, which gives what fn returned
+    with these values in the tensors' places, and the ended trace with its guards."""
+    leaves, _, rebuild = flatten_arguments((args, named))
     results: list[Any] = []
 
     def body(*tensors: Tensor) -> list[Any]:
-        results.append(fn(*rebuild(tensors)))
+        by_position, by_keyword = rebuild(tensors)
+        results.append(fn(*by_position, **by_keyword))
         return [leaf for leaf in optree.tree_leaves(results[0]) if is_result(leaf)]
 
     abstracts = [Abstract(leaf.shape, leaf.dtype) for leaf in leaves]
