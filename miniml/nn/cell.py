@@ -234,7 +234,8 @@ def shape_of(x: Any) -> tuple[int, ...]:
     if isinstance(x, (list, tuple)) and any(isinstance(part, Tensor) for part in x):
         raise ArityError(
             f"a layer got a {type(x).__name__} of {len(x)} where it takes one tensor; pass them "
-            "one by one, as in step(x, labels), or put them together with ops.stack"
+            "one by one, as in net(a, b) or step((a, b), labels), or put them together with "
+            "ops.stack"
         )
     return x.shape if isinstance(x, Tensor) else np.shape(x)
 
