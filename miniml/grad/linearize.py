@@ -13,6 +13,7 @@ import optree
 from .. import ops
 from ..dtype import is_float
 from ..errors import GradientArgumentError
+from ..graph.function import refuse_dataclass
 from ..graph.ir import Var
 from ..graph.record import RecordTrace
 from ..graph.traced import TracedTensor
@@ -78,8 +79,11 @@ def linearize(
             wrt.append((tuple(s.var for s in symbols), spec))
         weight_vars = tuple(trace.weight(p).var for p in weights)
         result: Any = trace.record(fn, traced, named)
+        aux: Any
         out, aux = _split(fn, result) if has_aux else (result, None)
         returned, out_spec = optree.tree_flatten(out, none_is_leaf=True)
+        for leaf in (*returned, *optree.tree_leaves(aux)):
+            refuse_dataclass(f"{name_of(fn)} returned", leaf, GradientArgumentError)
         leaves = [trace.stand_in(v) if isinstance(v, Parameter) else v for v in returned]
         _refuse_left(fn, trace, leaves)
         targets = tuple(_target(trace, leaf) for leaf in leaves)
@@ -102,7 +106,7 @@ def _float_leaves(
 ) -> tuple[list[Tensor], Any]:
     """The tensors of an argument, and its structure, in which None is an empty tree."""
     if not -len(args) <= argnum < len(args):
-        also = f" by position and {len(named)} by keyword, which count not" if named else ""
+        also = f" by position and {len(named)} by keyword" if named else ""
         raise GradientArgumentError(
             f"argnums {argnum} names no argument: {name_of(fn)} was called with {len(args)} of them"
             f"{also}; pass by position what is differentiated, or argnums=None for weights alone"
@@ -111,9 +115,11 @@ def _float_leaves(
     tensors = []
     for leaf in leaves:
         if not isinstance(leaf, (Tensor, np.ndarray, np.generic, float)):
+            who = f"argument {argnum} of {name_of(fn)} holds"
+            refuse_dataclass(who, leaf, GradientArgumentError)
             raise GradientArgumentError(
-                f"argument {argnum} of {name_of(fn)} holds {type(leaf).__name__} {leaf!r}, which "
-                "has no gradient; pass a float tensor, or leave it out of argnums"
+                f"{who} {type(leaf).__name__} {leaf!r}, which has no gradient; pass a float "
+                "tensor, or leave it out of argnums"
             )
         tensor = leaf if isinstance(leaf, Tensor) else Tensor(leaf)
         if not is_float(tensor.dtype):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,10 @@ import optree
 
 from ..abstract import Abstract
 from ..attributes import Same, key
-from ..errors import GraphError
+from ..errors import GraphError, MinimlError
 from ..reading import Reading
 from ..tensor import Parameter, Tensor, common_device
+from ..trace import Guarded
 from .ir import Graph
 from .tracer import GraphTrace, trace_graph
 
@@ -45,7 +47,7 @@ def flatten_arguments(args: Any) -> tuple[list[Tensor], tuple[object, ...], Rebu
     hashable, equal where the structure and all else in the tree are equal; 1, 1.0 and True differ,
     Parameters and objects without a value of their own count by identity. `rebuild(leaves)` puts
     other values in the tensors' places and gives the tree. GraphError for a static leaf that
-    cannot be hashed.
+    cannot be hashed, and for a dataclass of tensors that optree does not know.
     """
     found, spec = optree.tree_flatten(args)
     places = [i for i, leaf in enumerate(found) if is_traced(leaf)]
@@ -78,6 +80,8 @@ def trace_call(
 
     abstracts = [Abstract(leaf.shape, leaf.dtype) for leaf in leaves]
     graph, ended = trace_graph(body, abstracts, device, function_name(fn))
+    for leaf in optree.tree_leaves(results[0]):
+        refuse_dataclass(f"{function_name(fn)} returned", leaf)
     return graph, _result_rebuild(results[0]), ended
 
 
@@ -113,9 +117,23 @@ def _as_leaf(leaf: Any, device: str | None) -> Tensor:
     return leaf if isinstance(leaf, Tensor) else Tensor(leaf, device=device)
 
 
+def refuse_dataclass(who: str, leaf: Any, kind: type[MinimlError] = GraphError) -> None:
+    """Raise where a leaf is a dataclass with tensors in its fields, which no trace would see."""
+    if not is_dataclass(leaf) or isinstance(leaf, (type, Guarded)):
+        return
+    held: Any = [getattr(leaf, f.name, None) for f in fields(leaf)]
+    if any(map(is_traced, optree.tree_leaves(held))):
+        name = type(leaf).__name__
+        raise kind(
+            f"{who} the dataclass {name}, a leaf whose tensors are not found; declare {name} with "
+            '@optree.dataclasses.dataclass(namespace=""), or make it a NamedTuple'
+        )
+
+
 def _static_key(value: Any) -> object:
     if isinstance(value, Tensor):
         return Same(value)
+    refuse_dataclass("a traced function got", value)
     try:
         hash(value)
     except TypeError:
