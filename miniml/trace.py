@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from .errors import MinimlError
@@ -27,8 +27,8 @@ class Trace(Protocol):
     def bind(self, primitive: Primitive, args: Sequence[Any]) -> tuple[Any, ...]:
         """One call of a primitive; always a tuple of outputs."""
 
-    def call(self, fn: Callable[..., Any], args: Sequence[Any]) -> Any:
-        """A Python function: compiled when eager in GRAPH_MODE, just called otherwise."""
+    def call(self, fn: Callable[..., Any], args: Sequence[Any], named: Mapping[str, Any]) -> Any:
+        """`fn(*args, **named)`: compiled when eager in GRAPH_MODE, just called otherwise."""
 
     def call_with_bprop(
         self, name: str, fn: Callable[..., Any], bprop: Callable[..., Any], args: Sequence[Any]

@@ -7,6 +7,7 @@ from functools import wraps
 from typing import Any, TypeVar
 
 from ..errors import DeclarationError
+from ..graph.calls import by_position
 from ..trace import current_trace
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -17,9 +18,10 @@ def custom_bprop(bprop: Callable[..., tuple[Any, ...]]) -> Callable[[F], F]:
 
     `out` is what the function returned and `dout` its cotangent, of the same structure, with None
     for what is no tensor. The bprop returns a tuple with one gradient per argument, in order: a
-    tree of the argument's structure, or None where there is none. It is made of `ops`, and is
-    differentiated where a gradient of the gradient is asked for. A gradient reaches the arguments
-    only: parameters and other values that the function uses count as constants.
+    tree of the argument's structure, or None where there is none. Keywords of a call reach the
+    bprop in their positions, after the defaults of what was left out before them. The bprop is
+    made of `ops`, and is differentiated where a gradient of the gradient is asked for. A gradient
+    reaches the arguments only: parameters and other values that the function uses are constants.
 
     Eagerly the function is called with values, so it may compute them in any way, with NumPy too.
 
@@ -37,8 +39,9 @@ def custom_bprop(bprop: Callable[..., tuple[Any, ...]]) -> Callable[[F], F]:
         name = getattr(fn, "__name__", type(fn).__name__)
 
         @wraps(fn)
-        def called(*args: Any) -> Any:
-            return current_trace().call_with_bprop(name, fn, bprop, args)
+        def called(*args: Any, **named: Any) -> Any:
+            given = by_position(name, fn, args, named)
+            return current_trace().call_with_bprop(name, fn, bprop, given)
 
         return called  # type: ignore[return-value]
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import optree
 from .. import ops
 from ..dtype import is_float
 from ..errors import GradientArgumentError
+from ..graph.function import refuse_dataclass
 from ..graph.ir import Var
 from ..graph.record import RecordTrace
 from ..graph.traced import TracedTensor
@@ -20,6 +22,7 @@ from ..trace import current_trace
 from .reverse import backward
 
 Tree = Any
+_NONE: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -59,8 +62,9 @@ def linearize(
     argnums: Sequence[int],
     weights: Sequence[Parameter] = (),
     has_aux: bool = False,
+    named: Mapping[str, Any] = _NONE,
 ) -> Linearized:
-    """Run `fn(*args)` once, recording what depends on the chosen arguments and weights.
+    """Run `fn(*args, **named)` once, recording what depends on the chosen arguments and weights.
 
     Raises GradientArgumentError, naming the argument, where one is not made of floats.
     """
@@ -69,14 +73,17 @@ def linearize(
         traced, wrt = list(args), []
         _refuse_twice(fn, args, argnums)
         for argnum in argnums:
-            leaves, spec = _float_leaves(fn, args, argnum)
+            leaves, spec = _float_leaves(fn, args, argnum, named)
             symbols = [trace.input(leaf) for leaf in leaves]
             traced[argnum] = spec.unflatten(symbols)
             wrt.append((tuple(s.var for s in symbols), spec))
-        weight_vars = tuple(trace.weight(p).var for p in _checked_weights(weights))
-        result: Any = trace.record(fn, traced)
+        weight_vars = tuple(trace.weight(p).var for p in weights)
+        result: Any = trace.record(fn, traced, named)
+        aux: Any
         out, aux = _split(fn, result) if has_aux else (result, None)
         returned, out_spec = optree.tree_flatten(out, none_is_leaf=True)
+        for leaf in (*returned, *optree.tree_leaves(aux)):
+            refuse_dataclass(f"{name_of(fn)} returned", leaf, GradientArgumentError)
         leaves = [trace.stand_in(v) if isinstance(v, Parameter) else v for v in returned]
         _refuse_left(fn, trace, leaves)
         targets = tuple(_target(trace, leaf) for leaf in leaves)
@@ -90,47 +97,46 @@ def linearize(
 def _refuse_twice(fn: Any, args: Sequence[Any], argnums: Sequence[int]) -> None:
     if len({n % len(args) if args else n for n in argnums}) < len(argnums):
         raise GradientArgumentError(
-            f"argnums {tuple(argnums)} names an argument of {_name(fn)} twice; name each once"
+            f"argnums {tuple(argnums)} names an argument of {name_of(fn)} twice; name each once"
         )
 
 
-def _float_leaves(fn: Any, args: Sequence[Any], argnum: int) -> tuple[list[Tensor], Any]:
+def _float_leaves(
+    fn: Any, args: Sequence[Any], argnum: int, named: Mapping[str, Any]
+) -> tuple[list[Tensor], Any]:
+    """The tensors of an argument, and its structure, in which None is an empty tree."""
     if not -len(args) <= argnum < len(args):
+        also = f" by position and {len(named)} by keyword" if named else ""
         raise GradientArgumentError(
-            f"argnums {argnum} names no argument: {_name(fn)} was called with {len(args)} of them"
+            f"argnums {argnum} names no argument: {name_of(fn)} was called with {len(args)} of them"
+            f"{also}; pass by position what is differentiated, or argnums=None for weights alone"
         )
-    leaves, spec = optree.tree_flatten(args[argnum], none_is_leaf=True)
+    leaves, spec = optree.tree_flatten(args[argnum])
     tensors = []
     for leaf in leaves:
         if not isinstance(leaf, (Tensor, np.ndarray, np.generic, float)):
+            who = f"argument {argnum} of {name_of(fn)} holds"
+            refuse_dataclass(who, leaf, GradientArgumentError)
             raise GradientArgumentError(
-                f"argument {argnum} of {_name(fn)} holds {type(leaf).__name__} {leaf!r}, which has "
-                "no gradient; pass a float tensor, or leave it out of argnums"
+                f"{who} {type(leaf).__name__} {leaf!r}, which has no gradient; pass a float "
+                "tensor, or leave it out of argnums"
             )
         tensor = leaf if isinstance(leaf, Tensor) else Tensor(leaf)
         if not is_float(tensor.dtype):
             what = f"{tensor.dtype.name}{list(tensor.shape)}"
             raise GradientArgumentError(
-                f"argument {argnum} of {_name(fn)} is {what}, which has no gradient; cast it to a "
-                "float dtype, or leave it out of argnums"
+                f"argument {argnum} of {name_of(fn)} is {what}, which has no gradient; cast it to "
+                "a float dtype, or leave it out of argnums"
             )
         tensors.append(tensor)
     return tensors, spec
 
 
-def _checked_weights(weights: Sequence[Any]) -> Sequence[Parameter]:
-    for weight in weights:
-        if not (isinstance(weight, Parameter) and is_float(weight.dtype)):
-            raise GradientArgumentError(
-                f"weights holds {weight!r}; give float Parameters, such as net.trainable_params()"
-            )
-    return weights
-
-
 def _split(fn: Any, result: Any) -> tuple[Any, Any]:
     if not isinstance(result, tuple) or len(result) != 2:
         raise GradientArgumentError(
-            f"{_name(fn)} returned {type(result).__name__}; has_aux=True wants a pair (value, aux)"
+            f"{name_of(fn)} returned {type(result).__name__}; has_aux=True expects a pair "
+            "(value, aux)"
         )
     return result
 
@@ -140,8 +146,8 @@ def _refuse_left(fn: Any, trace: RecordTrace, leaves: Sequence[Any]) -> None:
     for leaf in leaves:
         if trace.numbers_left and isinstance(leaf, (int, float, np.generic)):
             raise GradientArgumentError(
-                f"{_name(fn)} returned the {type(leaf).__name__} {leaf!r} after float(), int() or "
-                "item() of a tensor, which leaves the gradient behind; return a Tensor"
+                f"{name_of(fn)} returned the {type(leaf).__name__} {leaf!r} after float(), int() "
+                "or item() of a tensor, which leaves the gradient behind; return a Tensor"
             )
 
 
@@ -154,5 +160,19 @@ def _value(trace: RecordTrace, leaf: Any) -> Any:
     return Tensor(value) if isinstance(value, (np.ndarray, np.generic, int, float)) else value
 
 
-def _name(fn: Any) -> str:
+def name_of(fn: Any) -> str:
+    """What errors call a function."""
     return getattr(fn, "__name__", None) or type(fn).__name__
+
+
+_USES = {"vjp": "vjp(f, x)", "jvp": "jvp(f, (x,), (t,))", "hvp": "hvp(f, x, v)"}
+
+
+def checked_function(who: str, fn: Any) -> Callable[..., Any]:
+    """`fn`; GradientArgumentError unless it can be called."""
+    if callable(fn):
+        return fn  # type: ignore[no-any-return]
+    raise GradientArgumentError(
+        f"{who} got {fn!r} of type {type(fn).__name__}; give the function that computes it, as in "
+        f"{_USES.get(who, f'{who}(f)(x)')}"
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,8 @@ from ..dtype import is_float
 from ..errors import GradientArgumentError, ShapeError
 from ..tensor import Parameter, Tensor
 from ..trace import current_trace
-from .linearize import linearize
+from .linearize import checked_function, linearize, name_of
+from .weights import Given, Weights
 
 
 class GradOperation:
@@ -39,34 +40,39 @@ class GradOperation:
                 raise GradientArgumentError(f"GradOperation {name} is a bool; got {flag!r}")
         self.get_all, self.get_by_list, self.sens_param = get_all, get_by_list, sens_param
 
-    def __call__(
-        self, fn: Callable[..., Any], weights: Sequence[Parameter] | Parameter | None = None
-    ) -> Callable[..., Any]:
+    def __call__(self, fn: Callable[..., Any], weights: Given | None = None) -> Callable[..., Any]:
         """The gradient function of `fn`, which may be a Cell."""
-        if isinstance(weights, Parameter):
-            weights = (weights,)
         if self.get_by_list and weights is None:
             raise GradientArgumentError(
                 "GradOperation(get_by_list=True) needs weights; pass net.trainable_params()"
             )
-        parameters = tuple(weights) if self.get_by_list and weights is not None else ()
+        chosen = weights if self.get_by_list and weights is not None else ()
+        parameters = Weights.of(chosen).parameters
+        name = name_of(checked_function("GradOperation", fn))
 
-        def derive(*args: Any) -> Any:
-            return self._derive(fn, parameters, args)
+        def derive(*args: Any, **named: Any) -> Any:
+            return self._derive(fn, parameters, args, named)
 
-        def derived(*args: Any) -> Any:
-            return current_trace().call(derive, args)
+        def derived(*args: Any, **named: Any) -> Any:
+            return current_trace().call(derive, args, named)
 
+        derive.__name__ = derived.__name__ = derived.__qualname__ = f"GradOperation({name})"
         return derived
 
-    def _derive(self, fn: Any, weights: tuple[Parameter, ...], args: tuple[Any, ...]) -> Any:
+    def _derive(
+        self,
+        fn: Any,
+        weights: tuple[Parameter, ...],
+        args: tuple[Any, ...],
+        named: Mapping[str, Any],
+    ) -> Any:
         if self.sens_param and not args:
             raise GradientArgumentError(
                 "GradOperation(sens_param=True) got no arguments; the last one is the cotangent"
             )
         inputs, sens = (args[:-1], args[-1]) if self.sens_param else (args, None)
         numbers = self._numbers(inputs)
-        found = linearize(fn, inputs, numbers, weights)
+        found = linearize(fn, inputs, numbers, weights, named=named)
         outs = found.out_spec.flatten_up_to(found.out)
         if sens is None:
             douts = [ops.ones_like(o) if is_float(o.dtype) else None for o in outs]
@@ -91,7 +97,7 @@ class GradOperation:
 
 
 def _is_tensor(value: Any) -> bool:
-    leaves = optree.tree_leaves(value, none_is_leaf=True)
+    leaves = optree.tree_leaves(value)
     return bool(leaves) and all(
         isinstance(x, (Tensor, np.ndarray, np.generic, float)) for x in leaves
     )

@@ -14,7 +14,8 @@ from ..dtype import is_float
 from ..errors import GradientArgumentError, ShapeError
 from ..tensor import Parameter, Tensor
 from ..trace import current_trace
-from .linearize import Linearized, linearize
+from .linearize import Linearized, checked_function, linearize, name_of
+from .weights import Given, Weights
 
 Function = Callable[..., Any]
 ArgNums = int | Sequence[int] | None
@@ -27,21 +28,26 @@ class _Gradient:
     fn: Function
     argnums: ArgNums
     has_aux: bool
-    weights: tuple[Parameter, ...] | None
+    weights: Weights | None
 
-    def __call__(self, *args: Any) -> tuple[Any, Any]:
+    def __call__(self, *args: Any, **named: Any) -> tuple[Any, Any]:
         numbers = _numbers(self.argnums)
-        found = linearize(self.fn, args, numbers, self.weights or (), self.has_aux)
+        parameters = () if self.weights is None else self.weights.parameters
+        found = linearize(self.fn, args, numbers, parameters, self.has_aux, named)
         trees, by_weight = found.pull([ops.ones_like(_scalar(self.fn, found.out))])
         by_argument = trees[0] if isinstance(self.argnums, int) else trees
+        return ((found.out, found.aux) if self.has_aux else found.out), self._arranged(
+            by_argument, by_weight
+        )
+
+    def _arranged(self, by_argument: Any, by_weight: tuple[Any, ...]) -> Any:
         if self.weights is None:
-            gradients: Any = by_argument
-        else:
-            gradients = by_weight if self.argnums is None else (by_argument, by_weight)
-        return ((found.out, found.aux) if self.has_aux else found.out), gradients
+            return by_argument
+        arranged = self.weights.arranged(by_weight)
+        return arranged if self.argnums is None else (by_argument, arranged)
 
     def _key(self) -> tuple[object, ...]:
-        weights = None if self.weights is None else tuple(map(id, self.weights))
+        weights = None if self.weights is None else self.weights.key()
         return self.fn, self.argnums, self.has_aux, weights
 
     def __eq__(self, other: object) -> bool:
@@ -52,69 +58,93 @@ class _Gradient:
 
     @property
     def __name__(self) -> str:
-        return f"grad({getattr(self.fn, '__name__', type(self.fn).__name__)})"
+        return f"grad({name_of(self.fn)})"
 
 
 def value_and_grad(
     fn: Function,
     argnums: ArgNums = 0,
     has_aux: bool = False,
-    weights: Sequence[Parameter] | None = None,
+    weights: Given | None = None,
 ) -> Function:
     """The function that returns fn's value and its gradient.
 
-    fn returns one float of size 1, or (value, aux) with `has_aux`. argnums: the arguments to
-    differentiate, an int or a tuple; the gradient has the argument's structure, or is a tuple of
-    such. weights: Parameters to differentiate too: the gradient is then (by argument, by weight),
-    or only by weight with argnums=None.
+    fn returns one float of size 1, or (value, aux) with `has_aux`. argnums: the positional
+    arguments to differentiate, an int or a tuple; the gradient has the argument's structure, in
+    which None stays None, or is a tuple of such. Keywords of a call are passed on to fn.
+
+    weights: Parameters to differentiate too: the gradient is then (by argument, by weight), or
+    only by weight with argnums=None. By weight it is one tensor for a Parameter, a dict for a
+    dict, a tuple for a list, and for a Cell one for each of its present `trainable_params()`.
 
     >>> value_and_grad(lambda x: x * x)(3.0)
     (Tensor(9., shape=(), dtype=float32), Tensor(6., shape=(), dtype=float32))
     """
+    return _value_and_grad("value_and_grad", fn, argnums, has_aux, weights)
+
+
+def _value_and_grad(
+    who: str, fn: Function, argnums: ArgNums, has_aux: bool, weights: Given | None
+) -> Function:
     numbers = argnums if argnums is None or isinstance(argnums, int) else tuple(argnums)
-    gradient = _Gradient(fn, numbers, has_aux, None if weights is None else tuple(weights))
+    chosen = None if weights is None else Weights.of(weights)
+    return _called(_Gradient(checked_function(who, fn), numbers, has_aux, chosen))
 
-    def derived(*args: Any) -> Any:
-        return current_trace().call(gradient, args)
 
-    derived.__name__ = gradient.__name__  # errors name it
+def _called(gradient: Function) -> Function:
+    """The function that asks the current trace to call `gradient`."""
+
+    def derived(*args: Any, **named: Any) -> Any:
+        return current_trace().call(gradient, args, named)
+
+    derived.__name__ = derived.__qualname__ = gradient.__name__  # errors name it
     return derived
 
 
-def grad(fn: Function, argnums: ArgNums = 0, has_aux: bool = False) -> Function:
+def grad(
+    fn: Function, argnums: ArgNums = 0, has_aux: bool = False, weights: Given | None = None
+) -> Function:
     """The function that returns the gradient of fn's float value of size 1.
 
-    argnums: the arguments to differentiate, an int or a tuple. With `has_aux`, fn returns
+    argnums, weights and keywords are as for `value_and_grad`. With `has_aux`, fn returns
     (value, aux) and the result is (gradient, aux). GradientArgumentError names an argument that
     is not made of floats.
 
     >>> grad(lambda x: ops.sum(x * x))(np.array([1.0, 2.0]))
     Tensor([2., 4.], shape=(2,), dtype=float64)
     """
-    both = value_and_grad(fn, argnums, has_aux)
+    both = _value_and_grad("grad", fn, argnums, has_aux, weights)
 
-    def derived(*args: Any) -> Any:
-        value, gradients = both(*args)
+    def derived(*args: Any, **named: Any) -> Any:
+        value, gradients = both(*args, **named)
         return (gradients, value[1]) if has_aux else gradients
 
-    derived.__name__ = both.__name__
+    derived.__name__ = derived.__qualname__ = both.__name__
     return derived
 
 
-def vjp(fn: Function, *xs: Any, has_aux: bool = False) -> tuple[Any, ...]:
+def vjp(
+    fn: Function, *xs: Any, has_aux: bool = False, weights: Given | None = None, **named: Any
+) -> tuple[Any, ...]:
     """(out, pull), or (out, pull, aux): the value at xs and the map from dout to (dx, ...).
 
     `dout` has the structure, shapes and dtypes of `out`; None in it stands for zeros. `pull`
-    may be called any number of times, also inside another transform.
+    may be called any number of times, also inside another transform. With `weights`, as for
+    `value_and_grad`, it gives ((dx, ...), gradient by weight). Further keywords are passed on to
+    fn, and are not differentiated.
 
     >>> out, pull = vjp(lambda x, y: x * y, 2.0, 3.0)
     >>> pull(Tensor(1.0))
     (Tensor(3., shape=(), dtype=float32), Tensor(2., shape=(), dtype=float32))
     """
-    found = linearize(fn, xs, range(len(xs)), (), has_aux)
+    chosen = None if weights is None else Weights.of(weights)
+    parameters = () if chosen is None else chosen.parameters
+    fn = checked_function("vjp", fn)
+    found = linearize(fn, xs, range(len(xs)), parameters, has_aux, named)
 
     def pull(dout: Any) -> tuple[Any, ...]:
-        return found.pull(_cotangents(found, dout))[0]
+        by_argument, by_weight = found.pull(_cotangents(found, dout))
+        return by_argument if chosen is None else (by_argument, chosen.arranged(by_weight))
 
     return (found.out, pull, found.aux) if has_aux else (found.out, pull)
 
@@ -138,7 +168,7 @@ def jvp(fn: Function, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[
         raise GradientArgumentError(
             f"jvp got {len(primals)} primals and {len(tangents)} tangents; give one for each"
         )
-    found = linearize(fn, primals, range(len(primals)))
+    found = linearize(checked_function("jvp", fn), primals, range(len(primals)))
     outs = found.out_spec.flatten_up_to(found.out)
     varying = [i for i, o in enumerate(outs) if isinstance(o, Tensor) and is_float(o.dtype)]
 
@@ -165,17 +195,15 @@ def jacobian(fn: Function, argnums: int = 0) -> Function:
     [[2.0, 0.0], [0.0, 4.0]]
     """
 
-    def derive(*args: Any) -> Any:
-        found = linearize(fn, args, (argnums,))
+    def derive(*args: Any, **named: Any) -> Any:
+        found = linearize(fn, args, (argnums,), named=named)
         outs = found.out_spec.flatten_up_to(found.out)
         if not all(isinstance(o, Tensor) and is_float(o.dtype) for o in outs):
             raise GradientArgumentError("jacobian needs a function that returns float tensors")
         return found.out_spec.unflatten([_jacobian_of(found, i, o) for i, o in enumerate(outs)])
 
-    def derived(*args: Any) -> Any:
-        return current_trace().call(derive, args)
-
-    return derived
+    derive.__name__ = f"jacobian({name_of(checked_function('jacobian', fn))})"
+    return _called(derive)
 
 
 def _jacobian_of(found: Linearized, place: int, out: Tensor) -> Any:
@@ -202,7 +230,7 @@ def hessian(fn: Function, argnums: int = 0) -> Function:
     >>> hessian(lambda x: ops.sum(x * x * x))(np.array([1.0, 2.0])).tolist()
     [[6.0, 0.0], [0.0, 12.0]]
     """
-    return jacobian(grad(fn, argnums), argnums)
+    return jacobian(grad(checked_function("hessian", fn), argnums), argnums)
 
 
 def hvp(fn: Function, xs: Any, vs: Any) -> Any:
@@ -213,6 +241,7 @@ def hvp(fn: Function, xs: Any, vs: Any) -> Any:
     >>> hvp(lambda x: ops.sum(x * x * x), np.array([1.0, 2.0]), np.array([1.0, 0.0])).tolist()
     [6.0, 0.0]
     """
+    checked_function("hvp", fn)
     single = not isinstance(xs, tuple)
     points, directions = ((xs,), (vs,)) if single else (xs, tuple(vs))
 
@@ -246,7 +275,7 @@ def _scalar(fn: Function, out: Any) -> Tensor:
         return out
     what = f"{out.dtype.name}{list(out.shape)}" if isinstance(out, Tensor) else type(out).__name__
     raise GradientArgumentError(
-        f"grad of {getattr(fn, '__name__', 'a function')} needs one float of size 1; it returned "
+        f"grad of {name_of(fn)} needs one float of size 1; it returned "
         f"{what}; reduce it (.sum()), or use vjp or jacobian"
     )
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
+from inspect import signature
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import optree
 
+from ..errors import GradientArgumentError
 from ..location import user_location
 from ..primitive import Primitive
 from ..tensor import Parameter, Tensor
@@ -61,6 +63,29 @@ class _Tree:
         for place, value in zip(self.places, values, strict=True):
             leaves[place] = value
         return self.spec.unflatten(leaves)
+
+
+def by_position(
+    name: str, fn: Function, args: Sequence[Any], named: Mapping[str, Any]
+) -> Sequence[Any]:
+    """The arguments of fn(*args, **named) as its bprop takes them, up to the last one given.
+
+    TypeError as from the call itself; GradientArgumentError for a keyword that has no position.
+    """
+    if not named:
+        return args
+    try:
+        bound = signature(fn).bind(*args, **named)
+    except TypeError as error:
+        raise TypeError(f"{name}() {error}") from None
+    count = max(i for i, given in enumerate(signature(fn).parameters) if given in bound.arguments)
+    bound.apply_defaults()
+    if bound.kwargs:
+        raise GradientArgumentError(
+            f"{name} got {next(iter(bound.kwargs))!r} by keyword alone, but has a bprop, which "
+            "takes all by position; declare it before the *"
+        )
+    return bound.args[: max(count + 1, len(args))]
 
 
 def record_call(

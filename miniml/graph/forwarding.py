@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from typing import Any
 
@@ -27,8 +27,8 @@ class ForwardingTrace:
     def bind(self, primitive: Primitive, args: Sequence[Any]) -> tuple[Any, ...]:
         return self.parent.bind(primitive, args)
 
-    def call(self, fn: Callable[..., Any], args: Sequence[Any]) -> Any:
-        return fn(*args)
+    def call(self, fn: Callable[..., Any], args: Sequence[Any], named: Mapping[str, Any]) -> Any:
+        return fn(*args, **named)
 
     def call_with_bprop(
         self, name: str, fn: Callable[..., Any], bprop: Callable[..., Any], args: Sequence[Any]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import numpy as np
@@ -10,22 +11,23 @@ import optree
 
 from ..abstract import Abstract
 from ..attributes import Same, key
-from ..errors import GraphError
+from ..errors import GraphError, MinimlError
 from ..reading import Reading
 from ..tensor import Parameter, Tensor, common_device
+from ..trace import Guarded
 from .ir import Graph
 from .tracer import GraphTrace, trace_graph
 
 Rebuild = Callable[[Sequence[Any]], Any]
 
 
-def trace(fn: Callable[..., Any], *example_args: Any) -> Graph:
+def trace(fn: Callable[..., Any], *example_args: Any, **named: Any) -> Graph:
     """The graph of `fn` for arguments of these types; nothing is computed and no pass has run.
 
-    Arguments and results are trees (tuples, lists, dicts ...). Tensors and arrays in them become
-    inputs and outputs of the graph; Python scalars, strings, None and dtypes are part of the
-    program, so pass a Tensor for a number that varies. Parameters are state, wherever `fn` meets
-    them.
+    Arguments, by position or by keyword, and results are trees (tuples, lists, dicts ...). Tensors
+    and arrays in them become inputs and outputs of the graph; Python scalars, strings, None and
+    dtypes are part of the program, so pass a Tensor for a number that varies. Parameters are
+    state, wherever `fn` meets them.
 
     >>> from miniml import ops
     >>> print(trace(ops.exp, np.zeros((2, 3), np.float32)))
@@ -33,8 +35,8 @@ def trace(fn: Callable[..., Any], *example_args: Any) -> Graph:
       %1: float32[2,3] = Exp() %0
       return %1
     """
-    leaves, _, _ = flatten_arguments(example_args)
-    graph, _, _ = trace_call(fn, example_args, common_device("trace", leaves))
+    leaves, _, _ = flatten_arguments((example_args, named))
+    graph, _, _ = trace_call(fn, example_args, named, common_device("trace", leaves))
     return graph
 
 
@@ -45,7 +47,7 @@ def flatten_arguments(args: Any) -> tuple[list[Tensor], tuple[object, ...], Rebu
     hashable, equal where the structure and all else in the tree are equal; 1, 1.0 and True differ,
     Parameters and objects without a value of their own count by identity. `rebuild(leaves)` puts
     other values in the tensors' places and gives the tree. GraphError for a static leaf that
-    cannot be hashed.
+    cannot be hashed, and for a dataclass of tensors that optree does not know.
     """
     found, spec = optree.tree_flatten(args)
     places = [i for i, leaf in enumerate(found) if is_traced(leaf)]
@@ -64,19 +66,22 @@ def flatten_arguments(args: Any) -> tuple[list[Tensor], tuple[object, ...], Rebu
 
 
 def trace_call(
-    fn: Callable[..., Any], args: Sequence[Any], device: str
+    fn: Callable[..., Any], args: Sequence[Any], named: Mapping[str, Any], device: str
 ) -> tuple[Graph, Rebuild, GraphTrace]:
-    """Trace `fn(*args)`: the graph, `rebuild(output values)`, which gives what fn returned with
-    these values in the tensors' places, and the ended trace with its guards."""
-    leaves, _, rebuild = flatten_arguments(args)
+    """Trace `fn(*args, **named)`: the graph, `rebuild(output values)`, which gives what fn returned
+    with these values in the tensors' places, and the ended trace with its guards."""
+    leaves, _, rebuild = flatten_arguments((args, named))
     results: list[Any] = []
 
     def body(*tensors: Tensor) -> list[Any]:
-        results.append(fn(*rebuild(tensors)))
+        by_position, by_keyword = rebuild(tensors)
+        results.append(fn(*by_position, **by_keyword))
         return [leaf for leaf in optree.tree_leaves(results[0]) if is_result(leaf)]
 
     abstracts = [Abstract(leaf.shape, leaf.dtype) for leaf in leaves]
     graph, ended = trace_graph(body, abstracts, device, function_name(fn))
+    for leaf in optree.tree_leaves(results[0]):
+        refuse_dataclass(f"{function_name(fn)} returned", leaf)
     return graph, _result_rebuild(results[0]), ended
 
 
@@ -112,9 +117,23 @@ def _as_leaf(leaf: Any, device: str | None) -> Tensor:
     return leaf if isinstance(leaf, Tensor) else Tensor(leaf, device=device)
 
 
+def refuse_dataclass(who: str, leaf: Any, kind: type[MinimlError] = GraphError) -> None:
+    """Raise where a leaf is a dataclass with tensors in its fields, which no trace would see."""
+    if not is_dataclass(leaf) or isinstance(leaf, (type, Guarded)):
+        return
+    held: Any = [getattr(leaf, f.name, None) for f in fields(leaf)]
+    if any(map(is_traced, optree.tree_leaves(held))):
+        name = type(leaf).__name__
+        raise kind(
+            f"{who} the dataclass {name}, a leaf whose tensors are not found; declare {name} with "
+            '@optree.dataclasses.dataclass(namespace=""), or make it a NamedTuple'
+        )
+
+
 def _static_key(value: Any) -> object:
     if isinstance(value, Tensor):
         return Same(value)
+    refuse_dataclass("a traced function got", value)
     try:
         hash(value)
     except TypeError:

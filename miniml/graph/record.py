@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ..abstract import Abstract
@@ -126,10 +126,10 @@ class RecordTrace(ForwardingTrace):
         self.ended = True
         self.versions.clear()  # traced tensors know their trace
 
-    def record(self, fn: Callable[..., Any], args: Sequence[Any]) -> Any:
-        """Run `fn(*args)` inside this trace."""
+    def record(self, fn: Callable[..., Any], args: Sequence[Any], named: Mapping[str, Any]) -> Any:
+        """Run `fn(*args, **named)` inside this trace."""
         with use_trace(self):
-            return fn(*args)
+            return fn(*args, **named)
 
 
 def _writing(target: Parameter | None, values: Iterable[Any]) -> list[Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -143,8 +143,8 @@ class GraphTrace:
             self.captures[id(value)] = (value, self.input(Abstract(value.shape, value.dtype)))
         return self.captures[id(value)][1]
 
-    def call(self, fn: Callable[..., Any], args: Sequence[Any]) -> Any:
-        return fn(*args)
+    def call(self, fn: Callable[..., Any], args: Sequence[Any], named: Mapping[str, Any]) -> Any:
+        return fn(*args, **named)
 
     def call_with_bprop(
         self, name: str, fn: Callable[..., Any], bprop: Callable[..., Any], args: Sequence[Any]

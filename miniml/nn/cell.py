@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 import numpy as np
 
 from ..errors import ArityError, AttributeRefusedError, MinimlError, ShapeError
+from ..graph.calls import by_position
 from ..location import point_at, user_location
 from ..settings import device_name
 from ..tensor import Parameter, Tensor
@@ -76,8 +77,8 @@ class Cell(Guarded):
             "def construct(self, x): ..."
         )
 
-    def __call__(self, *args: Any) -> Any:
-        return current_trace().call(self._entry, args)
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        return current_trace().call(self._entry, args, named)
 
     def __setattr__(self, name: str, value: Any) -> None:
         _refuse_hidden(self, name, value)
@@ -211,7 +212,7 @@ class _Entry:
     def __init__(self, cell: Cell):
         self.cell = cell
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: Any, **named: Any) -> Any:
         trace, cell = current_trace(), self.cell
         if not computes_at_once():
             for prefix, inner in cell._walk("", set()):  # any that construct may read
@@ -219,8 +220,9 @@ class _Entry:
                 inner._name_parameters(prefix)
         bprop = getattr(type(cell), "bprop", None)
         if bprop is None:
-            return cell.construct(*args)
-        return trace.call_with_bprop(self.__name__, cell.construct, MethodType(bprop, cell), args)
+            return cell.construct(*args, **named)
+        given = by_position(self.__name__, cell.construct, args, named)
+        return trace.call_with_bprop(self.__name__, cell.construct, MethodType(bprop, cell), given)
 
     @property
     def __name__(self) -> str:
@@ -232,7 +234,8 @@ def shape_of(x: Any) -> tuple[int, ...]:
     if isinstance(x, (list, tuple)) and any(isinstance(part, Tensor) for part in x):
         raise ArityError(
             f"a layer got a {type(x).__name__} of {len(x)} where it takes one tensor; pass them "
-            "one by one, as in step(x, labels), or put them together with ops.stack"
+            "one by one, as in net(a, b) or step((a, b), labels), or put them together with "
+            "ops.stack"
         )
     return x.shape if isinstance(x, Tensor) else np.shape(x)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import copy_context
 from operator import is_
 from typing import Any
@@ -127,11 +127,11 @@ class EagerTrace:
             self._now().launchers[key] = found  # now: the rules just run may have filed something
         return found
 
-    def call(self, fn: Callable[..., Any], args: Sequence[Any]) -> Any:
+    def call(self, fn: Callable[..., Any], args: Sequence[Any], named: Mapping[str, Any]) -> Any:
         settings = current()
         if settings.mode == GRAPH_MODE and settings.jit:
-            return compiled(fn)(*args)
-        return fn(*args)
+            return compiled(fn)(*args, **named)
+        return fn(*args, **named)
 
     def call_with_bprop(
         self, name: str, fn: Callable[..., Any], bprop: Callable[..., Any], args: Sequence[Any]

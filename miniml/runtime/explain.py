@@ -45,12 +45,12 @@ class Explanation:
     __repr__ = __str__
 
 
-def explain(fn: Callable[..., Any], *example_args: Any) -> Explanation:
+def explain(fn: Callable[..., Any], *example_args: Any, **named: Any) -> Explanation:
     """Compile `fn` for arguments of these types and say which kernel runs each node, and why.
 
     Nothing is computed. A node whose inputs had to be widened shows as Cast nodes around it.
     """
-    return explain_program(Jit(fn).compiled(*example_args).program)
+    return explain_program(Jit(fn).compiled(*example_args, **named).program)
 
 
 def explain_program(program: Program) -> Explanation:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from types import MethodType
@@ -24,6 +24,7 @@ from .program import Options, Program
 
 F = TypeVar("F", bound=Callable[..., Any])
 Guard = tuple[ref[Any], object]
+Arguments = tuple[Sequence[Any], Mapping[str, Any]]  # by position, and by keyword
 _LIMIT = 64  # versions of one function; each has an arena
 _RUN_LATER = isgeneratorfunction, iscoroutinefunction, isasyncgenfunction
 _SENTENCES = 100  # of a function's recompilations
@@ -99,7 +100,7 @@ class _Latest:
 
 
 class Jit:
-    """A function that compiles itself: `jit(fn)(*args)`.
+    """A function that compiles itself: `jit(fn)(*args, **named)`.
 
     The key of a compiled version: shapes, dtypes and device of the tensors among the arguments,
     the value of everything else in them, the settings, the kernels and gradients registered, and
@@ -117,17 +118,17 @@ class Jit:
         self.__name__ = getattr(fn, "__name__", type(fn).__name__)
         self.__wrapped__ = fn
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: Any, **named: Any) -> Any:
         latest = self._latest
-        if latest is not None and not is_tracing():
+        if latest is not None and not named and not is_tracing():
             arrays = latest.arrays(args)
             if arrays is not None:
                 return latest.compiled.run(arrays)
         settings = current()
         if not settings.jit or is_tracing():
-            return self.fn(*args)
-        leaves, structure, _ = _flat(args)
-        compiled = self._find(args, leaves, structure, settings)
+            return self.fn(*args, **named)
+        leaves, structure, _ = _flat(args, named)
+        compiled = self._find((args, named), leaves, structure, settings)
         arrays = [a._data if isinstance(a, Tensor) else a for a in leaves]
         if leaves is args:
             types = [(a.shape, a.dtype) for a in arrays]
@@ -138,13 +139,13 @@ class Jit:
         """On an instance, a bound method: the object is the first argument, a static one."""
         return self if owner is None else MethodType(self, owner)
 
-    def compiled(self, *args: Any) -> Compiled:
+    def compiled(self, *args: Any, **named: Any) -> Compiled:
         """The compiled version that a call with these arguments uses; compiled now if need be."""
-        leaves, structure, _ = _flat(args)
-        return self._find(args, leaves, structure, current())
+        leaves, structure, _ = _flat(args, named)
+        return self._find((args, named), leaves, structure, current())
 
     def _find(
-        self, args: Sequence[Any], leaves: Sequence[Any], structure: object, settings: Settings
+        self, given: Arguments, leaves: Sequence[Any], structure: object, settings: Settings
     ) -> Compiled:
         types = tuple([(a.shape, a.dtype) for a in leaves])
         device = common_device(self.__name__, [a for a in leaves if isinstance(a, Tensor)])
@@ -162,14 +163,14 @@ class Jit:
             for compiled in versions:
                 if compiled.valid():
                     return compiled
-        return self._compile(args, device, key, settings)
+        return self._compile(given, device, key, settings)
 
     def _compile(
-        self, args: Sequence[Any], device: str, key: tuple[Any, ...], settings: Settings
+        self, given: Arguments, device: str, key: tuple[Any, ...], settings: Settings
     ) -> Compiled:
         self.recompilations.append(self._why(key))
         del self.recompilations[:-_SENTENCES]
-        graph, rebuild, trace = trace_call(self.fn, args, device)
+        graph, rebuild, trace = trace_call(self.fn, *given, device)
         passed = run_passes(graph, settings.disabled_passes, settings.verify_passes)
         program = Program(passed, Options.of(device, settings))
         guards = tuple((ref(owner), state) for owner, state in trace.guards.values())
@@ -198,8 +199,10 @@ class Jit:
         return "; ".join(_differences(before, now)) or _CELL
 
 
-def _flat(args: Sequence[Any]) -> tuple[Sequence[Any], object, Any]:
+def _flat(args: Sequence[Any], named: Mapping[str, Any]) -> tuple[Sequence[Any], object, Any]:
     """Tensors and arrays by position are the common case and need no tree."""
+    if named:
+        return flatten_arguments((args, named))
     for a in args:
         kind = type(a)
         if kind is not Tensor and kind is not np.ndarray:
@@ -246,10 +249,10 @@ def jit(fn: F) -> F:
     """`fn`, compiled: traced on its first call and for every new kind of arguments, then run as a
     Program of preallocated buffers.
 
-    Tensors and arrays in the arguments (trees of them, too) are inputs; Python scalars, strings
-    and None are part of the program. Closures, globals and the attributes of cells are read when
-    tracing. Under another trace, and in `ml.context(jit=False)`, it is `fn` itself. GraphError for
-    what cannot be called, and for generators and coroutines.
+    Tensors and arrays in the arguments (trees of them, too), given by position or by keyword, are
+    inputs; Python scalars, strings and None are part of the program. Closures, globals and the
+    attributes of cells are read when tracing. Under another trace, and in `ml.context(jit=False)`,
+    it is `fn` itself. GraphError for what cannot be called, and for generators and coroutines.
     """
     if not callable(fn):
         raise GraphError(f"jit got {fn!r} of type {type(fn).__name__}; give a function of tensors")
@@ -271,10 +274,10 @@ class _Weakly:
         self._fn = ref(fn)
         self.__name__ = getattr(fn, "__name__", type(fn).__name__)
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: Any, **named: Any) -> Any:
         fn = self._fn()
         assert fn is not None, "the caller holds the function while it calls it"
-        return fn(*args)
+        return fn(*args, **named)
 
 
 def compiled(fn: Callable[..., Any]) -> Jit:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -53,8 +53,8 @@ class StagedTrace:
         """Write the last versions to their parameters, all at once."""
         publish([(parameter, version._data) for parameter, version in self._versions.values()])
 
-    def call(self, fn: Callable[..., Any], args: Sequence[Any]) -> Any:
-        return fn(*args)
+    def call(self, fn: Callable[..., Any], args: Sequence[Any], named: Mapping[str, Any]) -> Any:
+        return fn(*args, **named)
 
     def call_with_bprop(
         self, name: str, fn: Callable[..., Any], bprop: Callable[..., Any], args: Sequence[Any]

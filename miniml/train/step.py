@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from inspect import signature
+from textwrap import indent
 from typing import Any
 
 from ..access import Access
-from ..errors import MinimlError, NonFiniteError
+from ..dtype import is_float
+from ..errors import ArityError, GradientArgumentError, MinimlError, NonFiniteError
 from ..grad import value_and_grad
 from ..nn import Cell
-from ..optim import Optimizer
+from ..optim import Optimizer, clip_by_global_norm
+from ..optim.clip import checked_clip
 from ..random import default_generator
 from ..runtime.jit import jit
 from ..runtime.staged import together
@@ -20,35 +25,50 @@ from ..undo import logged
 Loss = Callable[..., Any]
 
 
-def train_step(net: Loss, loss_fn: Loss, optimizer: Optimizer) -> Callable[..., Tensor]:
+def train_step(
+    net: Loss, loss_fn: Loss, optimizer: Optimizer, clip: float | None = None
+) -> Callable[..., Any]:
     """The function `step(x, *labels)` that updates the optimizer's parameters once.
 
     The step computes loss_fn(net(x), *labels), its gradients and the update, and returns the
-    loss before the update, a float Tensor of shape (). It is compiled for each shape and dtype of
-    its arguments; `ml.context(jit=False)` runs it op by op. It happens wholly or not at all:
-    when it raises, or a signal's handler does, parameters, running statistics, optimizer state
-    and the random stream are as before it, or as after it if the signal came at its very end;
-    Adam's step count, for one, says which. In several threads, steps of the same parameters take
-    turns, and what is saved or evaluated meanwhile is one state. InUseError for a step that is
-    called inside itself, by a handler.
+    loss before the update, a float Tensor of shape (). A plain tuple for x is several inputs:
+    `step((a, b), y)` calls net(a, b); a net whose one input is a tuple gets `step(((a, b),), y)`.
+    Keywords of the step go to loss_fn. Where loss_fn returns a pair (loss, aux), the step returns
+    that pair: aux is a tree of what else is to be known of this step, such as the accuracy.
+
+    clip: the largest norm that all gradients together may have, a finite number > 0; larger ones
+    are scaled down before the update (see `optim.clip_by_global_norm`).
+
+    It is compiled for each shape and dtype of its arguments; `ml.context(jit=False)` runs it op by
+    op. It happens wholly or not at all: when it raises, or a signal's handler does, parameters,
+    running statistics, optimizer state and the random stream are as before it, or as after it if
+    the signal came at its very end; Adam's step count, for one, says which. In several threads,
+    steps of the same parameters take turns, and what is saved or evaluated meanwhile is one state.
+    InUseError for a step that is called inside itself, by a handler.
     """
-    return _Step(net, loss_fn, optimizer)
+    return _Step(net, loss_fn, optimizer, clip)
 
 
 class _Step:
     """One training step of a net; equal to no other, so it has a cache of programs of its own."""
 
-    def __init__(self, net: Loss, loss_fn: Loss, optimizer: Optimizer):
+    def __init__(self, net: Loss, loss_fn: Loss, optimizer: Optimizer, clip: float | None):
         _check(net, loss_fn, optimizer)
         self.net, self.loss_fn, self.optimizer = net, loss_fn, optimizer
-        self._gradient = value_and_grad(self._forward, argnums=None, weights=optimizer.params)
+        self._clip = None if clip is None else checked_clip("train_step", clip)
+        self._gradient = value_and_grad(self._forward, None, True, optimizer.params)
         self._program = jit(self.train_step)
 
-    def __call__(self, x: Any, *labels: Any) -> Tensor:
+    @property
+    def clip(self) -> float | None:
+        """The largest norm of all gradients; part of the compiled program, so it stays."""
+        return self._clip
+
+    def __call__(self, x: Any, *labels: Any, **named: Any) -> Any:
         if current().jit:
-            return self._program(x, *labels)
+            return self._program(x, *labels, **named)
         access = Access("train_step", self._written())
-        return access.run(together, self.train_step, x, *labels)  # type: ignore[no-any-return]
+        return access.run(together, partial(self.train_step, x, *labels, **named))
 
     def _written(self) -> Iterator[Parameter]:
         """What a step may write, as far as that is known before it runs."""
@@ -59,15 +79,67 @@ class _Step:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copies, and those sent to another process, are compiled anew."""
-        return _Step, (self.net, self.loss_fn, self.optimizer)
+        return _Step, (self.net, self.loss_fn, self.optimizer, self.clip)
 
-    def train_step(self, x: Any, *labels: Any) -> Tensor:
-        loss, gradients = self._gradient(x, *labels)
+    def __repr__(self) -> str:
+        parts = {"net": self.net, "loss": self.loss_fn, "optimizer": self.optimizer}
+        shown = [f"({name}): {_shown(part)}" for name, part in parts.items()]
+        shown += [] if self.clip is None else [f"(clip): {self.clip}"]
+        return "train_step(\n" + indent("\n".join(shown), "  ") + "\n)"
+
+    def train_step(self, x: Any, *labels: Any, **named: Any) -> Any:
+        (loss, aux), gradients = self._gradient(x, *labels, **named)
+        if self.clip is not None:
+            gradients = clip_by_global_norm(gradients, self.clip)
         self.optimizer.update(gradients)
-        return loss  # type: ignore[no-any-return]
+        return (loss, *aux) if aux else loss
 
-    def _forward(self, x: Any, *labels: Any) -> Any:
-        return self.loss_fn(self.net(x), *labels)
+    def _forward(self, x: Any, *labels: Any, **named: Any) -> tuple[Tensor, tuple[Any, ...]]:
+        """The loss, and what loss_fn returned beside it, if anything."""
+        out = self.net(*_inputs(self.net, x)) if type(x) is tuple else self.net(x)
+        result = self.loss_fn(out, *labels, **named)
+        loss, *aux = result if isinstance(result, tuple) and len(result) == 2 else (result,)
+        return _checked_loss(self.loss_fn, loss), tuple(aux)
+
+
+def _inputs(net: Loss, x: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The inputs of the net; ArityError where it does not take so many."""
+    try:
+        signature(net.construct if isinstance(net, Cell) else net).bind(*x)
+    except ValueError:  # a function that tells nobody what it takes
+        return x
+    except TypeError as error:
+        raise ArityError(
+            f"train_step got a tuple of {len(x)} for the inputs of {_name(net)}: {error}; labels "
+            "come after it, as in step(x, labels), and one input that is a tuple is step((x,))"
+        ) from None
+    return x
+
+
+def _checked_loss(loss_fn: Loss, loss: Any) -> Tensor:
+    """The loss; GradientArgumentError unless it is one float in a Tensor."""
+    if isinstance(loss, Tensor) and loss.size == 1 and is_float(loss.dtype):
+        return loss
+    raise GradientArgumentError(
+        f"train_step's loss function {_name(loss_fn)} returned {_what(loss)}; return one float "
+        "Tensor, as ops.mean gives, or a pair (loss, aux)"
+    )
+
+
+def _what(value: Any) -> str:
+    if isinstance(value, Tensor):
+        return f"{value.dtype.name}{list(value.shape)}"
+    if isinstance(value, (tuple, list, dict)):
+        return f"a {type(value).__name__} of {len(value)}"
+    return repr(value)
+
+
+def _name(fn: Any) -> str:
+    return type(fn).__name__ if isinstance(fn, Cell) else getattr(fn, "__name__", repr(fn))
+
+
+def _shown(part: Any) -> str:
+    return repr(part) if isinstance(part, (Cell, Optimizer)) else _name(part)
 
 
 def _check(net: object, loss_fn: object, optimizer: object) -> None:

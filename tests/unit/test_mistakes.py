@@ -211,8 +211,10 @@ def test_train_step_refuses_the_optimizer_of_another_net():
 def test_a_batch_given_as_one_tuple_is_refused():
     net = nn.Dense(3, 2)
     step = ml.train_step(net, nn.CrossEntropyLoss(), sgd(net))
-    with pytest.raises(ArityError, match=r"a tuple of 2 where it takes one tensor; pass them"):
+    with pytest.raises(ArityError, match=r"a tuple of 2 for the inputs of Dense: too many pos"):
         step((X, LABELS))
+    with pytest.raises(ArityError, match=r"a list of 2 where it takes one tensor; pass them one"):
+        step([X, ml.Tensor(X)], LABELS)
 
 
 def test_a_graph_names_the_parameters_of_a_net_that_nobody_asked_for():

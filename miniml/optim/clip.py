@@ -1,0 +1,55 @@
+"""Clipping of gradients by their global norm."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import reduce
+
+import numpy as np
+
+from .. import ops
+from ..errors import GradientArgumentError
+from ..tensor import Tensor
+from .optimizer import in_dtype, wide
+
+
+def clip_by_global_norm(grads: Sequence[Tensor], clip: float) -> tuple[Tensor, ...]:
+    """The gradients times min(1, clip / norm), where norm is the 2-norm of all of them together.
+
+    Those of 16 bits are summed and scaled in float32. Gradients within the limit keep their bits;
+    with a NaN or an infinity among them all become NaN or 0. A norm beyond the range of its dtype,
+    1.8e19 for float32, counts as infinite. GradientArgumentError unless clip is finite and > 0.
+
+    >>> clip_by_global_norm([Tensor([3.0]), Tensor([4.0])], 1.0)[0]
+    Tensor([0.6], shape=(1,), dtype=float32)
+    """
+    limit = checked_clip("clip_by_global_norm", clip)
+    if not grads:
+        return ()
+    norm = ops.sqrt(reduce(ops.add, map(_sum_of_squares, grads)))
+    factor = ops.div(limit, ops.maximum(norm, limit))
+    return tuple(_scaled(g, factor) for g in grads)
+
+
+def _sum_of_squares(grad: Tensor) -> Tensor:
+    g = in_dtype(grad, wide(grad.dtype))
+    return ops.sum(ops.mul(g, g))  # type: ignore[no-any-return]
+
+
+def _scaled(grad: Tensor, factor: Tensor) -> Tensor:
+    dtype = wide(grad.dtype)
+    scaled = ops.mul(in_dtype(grad, dtype), in_dtype(factor, dtype))
+    return in_dtype(scaled, grad.dtype)
+
+
+def checked_clip(owner: str, clip: object) -> float:
+    """`clip` as a float; GradientArgumentError unless it is a finite number above 0."""
+    if isinstance(clip, (int, float, np.integer, np.floating)) and not isinstance(clip, bool):
+        limit = float(clip)
+        if math.isfinite(limit) and limit > 0.0:
+            return limit
+    raise GradientArgumentError(
+        f"{owner} got clip={clip!r}; give a finite number > 0, the largest norm that all "
+        "gradients together may have"
+    )
