@@ -69,15 +69,15 @@ class Cell(Guarded):
             cell.__dict__.update(training=True, _structure=0, _watched=(), _entry=_Entry(cell))
             return cell
 
-    def construct(self, *args: Any) -> Any:
+    def construct(self, *args: Any, **kwargs: Any) -> Any:
         """What the cell computes, in terms of `ops`, child cells and parameters."""
         raise MinimlError(
             f"{type(self).__name__} defines no construct; say what it computes: "
             "def construct(self, x): ..."
         )
 
-    def __call__(self, *args: Any) -> Any:
-        return current_trace().call(self._entry, args)
+    def __call__(self, *args: Any) -> Tensor:
+        return current_trace().call(self._entry, args)  # type: ignore[no-any-return]
 
     def __setattr__(self, name: str, value: Any) -> None:
         _refuse_hidden(self, name, value)
