@@ -38,6 +38,8 @@ class Cell(Guarded):
     Parameters and Cells that are assigned as attributes are found by those names, down the tree:
     "conv1.weight", or "0.weight" in a Sequential. Calling a cell runs `construct`, compiled in
     GRAPH_MODE. `training` is True until `set_train(False)`.
+    To a type checker a call gives a Tensor, which unpacks into Tensors and can be indexed; where
+    construct returns another tree, `typing.cast` says which.
 
     A method `bprop(self, *inputs, out, dout)`, which takes what construct takes, its result and
     the cotangent of that, is the cell's gradient: a tuple with one per input, None for none, as for

@@ -1,5 +1,11 @@
 """Optimizers: rules that turn gradients into new parameters."""
 
+import typing
+
+from .. import public
 from .adam import Adam as Adam
 from .optimizer import Optimizer as Optimizer
 from .sgd import SGD as SGD
+
+if not typing.TYPE_CHECKING:  # checkers read the imports; what `import *` leaves out is public too
+    __all__, __dir__ = public.names(globals())

@@ -5,6 +5,7 @@ import pydoc
 import re
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -44,8 +45,11 @@ def test_the_users_file_runs():
     assert own_code.train() < 100.0
 
 
-def test_types_are_shipped():
-    assert (ROOT / "miniml" / "py.typed").exists()
+def test_types_are_shipped(tmp_path):
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True, timeout=100)
+    (wheel,) = tmp_path.glob("*.whl")
+    assert "miniml/py.typed" in zipfile.ZipFile(wheel).namelist()
 
 
 @pytest.mark.parametrize(
