@@ -1,5 +1,11 @@
 """miniml: define a primitive with a gradient, check it, and train small networks with it."""
 
+import importlib
+import sys
+import typing
+
+from . import errors as errors
+from . import public
 from .backends import cpu as cpu
 from .backends.kernel import Kernel as Kernel
 from .backends.kernel import Launch as Launch
@@ -33,21 +39,39 @@ from .settings import context as context
 from .settings import set_context as set_context
 from .tensor import Parameter as Parameter
 from .tensor import Tensor as Tensor
-from .trace import install_eager
+from .trace import install_eager as _install_eager
 
 from . import ops as ops  # isort: skip
 from . import grad as grad
 from .graph.function import trace as trace
-from .runtime.eager import EagerTrace
+from .runtime.eager import EagerTrace as _EagerTrace
 from .runtime.explain import explain as explain
 from .runtime.jit import jit as jit
 
 from . import nn as nn  # isort: skip
 from . import optim as optim
+from . import train as train
 from .train import load_checkpoint as load_checkpoint
 from .train import save_checkpoint as save_checkpoint
 from .train import train_step as train_step
 
 __version__ = "0.1.0"
 
-install_eager(EagerTrace())
+_install_eager(_EagerTrace())
+
+if typing.TYPE_CHECKING:  # checkers read the imports
+    from . import data as data
+    from . import testing as testing
+    from . import viz as viz
+else:
+    _LATER = ("data", "testing", "viz")  # imported where they are first used
+    __all__, __dir__ = public.names(
+        globals(), "errors", "grad", "nn", "ops", "optim", "train", *_LATER
+    )
+
+    def __getattr__(name: str) -> object:
+        if name in _LATER:
+            return importlib.import_module(f"{__name__}.{name}")
+        told = f"; in miniml: miniml.grad.{name}" if name in grad.__all__ else ""
+        text = f"module 'miniml' has no attribute {name!r}{told}"
+        raise AttributeError(text, name=name, obj=sys.modules[__name__])

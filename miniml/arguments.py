@@ -123,7 +123,7 @@ def _promoted(
         raise DTypeError(f"{primitive.name}: {error}") from None
     if target is not None and primitive.promote == "float" and not is_float(target):
         target = as_dtype(float)
-    if dtypes <= {target}:
+    if target is None or dtypes <= {target}:
         return tensors
     return [
         t if t.dtype == target or (group is not None and i not in group)

@@ -98,94 +98,94 @@ class Operators:
             raise AttributeError(text, name=name, obj=self)
 
     # fmt: off
-    def __add__(self, other: Any) -> Any: return ops.add(self, other)
-    def __radd__(self, other: Any) -> Any: return ops.add(other, self)
-    def __sub__(self, other: Any) -> Any: return ops.sub(self, other)
-    def __rsub__(self, other: Any) -> Any: return ops.sub(other, self)
-    def __mul__(self, other: Any) -> Any: return ops.mul(self, other)
-    def __rmul__(self, other: Any) -> Any: return ops.mul(other, self)
-    def __truediv__(self, other: Any) -> Any: return ops.div(self, other)
-    def __rtruediv__(self, other: Any) -> Any: return ops.div(other, self)
-    def __floordiv__(self, other: Any) -> Any: return ops.floor_div(self, other)
-    def __rfloordiv__(self, other: Any) -> Any: return ops.floor_div(other, self)
-    def __mod__(self, other: Any) -> Any: return ops.mod(self, other)
-    def __rmod__(self, other: Any) -> Any: return ops.mod(other, self)
-    def __pow__(self, other: Any) -> Any: return ops.pow(self, other)
-    def __rpow__(self, other: Any) -> Any: return ops.pow(other, self)
-    def __matmul__(self, other: Any) -> Any: return ops.matmul(self, other)
-    def __rmatmul__(self, other: Any) -> Any: return ops.matmul(other, self)
-    def __neg__(self) -> Any: return ops.neg(self)
-    def __pos__(self) -> Any: return self
-    def __abs__(self) -> Any: return ops.abs(self)
-    def __invert__(self) -> Any: return ops.logical_not(self)
-    def __and__(self, other: Any) -> Any: return ops.logical_and(self, other)
-    def __rand__(self, other: Any) -> Any: return ops.logical_and(other, self)
-    def __or__(self, other: Any) -> Any: return ops.logical_or(self, other)
-    def __ror__(self, other: Any) -> Any: return ops.logical_or(other, self)
-    def __xor__(self, other: Any) -> Any: return ops.logical_xor(self, other)
-    def __rxor__(self, other: Any) -> Any: return ops.logical_xor(other, self)
-    def __eq__(self, other: Any) -> Any: return ops.equal(self, other)
-    def __ne__(self, other: Any) -> Any: return ops.not_equal(self, other)
-    def __lt__(self, other: Any) -> Any: return ops.less(self, other)
-    def __le__(self, other: Any) -> Any: return ops.less_equal(self, other)
-    def __gt__(self, other: Any) -> Any: return ops.greater(self, other)
-    def __ge__(self, other: Any) -> Any: return ops.greater_equal(self, other)
+    def __add__(self, other: Any) -> Tensor: return ops.add(self, other)
+    def __radd__(self, other: Any) -> Tensor: return ops.add(other, self)
+    def __sub__(self, other: Any) -> Tensor: return ops.sub(self, other)
+    def __rsub__(self, other: Any) -> Tensor: return ops.sub(other, self)
+    def __mul__(self, other: Any) -> Tensor: return ops.mul(self, other)
+    def __rmul__(self, other: Any) -> Tensor: return ops.mul(other, self)
+    def __truediv__(self, other: Any) -> Tensor: return ops.div(self, other)
+    def __rtruediv__(self, other: Any) -> Tensor: return ops.div(other, self)
+    def __floordiv__(self, other: Any) -> Tensor: return ops.floor_div(self, other)
+    def __rfloordiv__(self, other: Any) -> Tensor: return ops.floor_div(other, self)
+    def __mod__(self, other: Any) -> Tensor: return ops.mod(self, other)
+    def __rmod__(self, other: Any) -> Tensor: return ops.mod(other, self)
+    def __pow__(self, other: Any) -> Tensor: return ops.pow(self, other)
+    def __rpow__(self, other: Any) -> Tensor: return ops.pow(other, self)
+    def __matmul__(self, other: Any) -> Tensor: return ops.matmul(self, other)
+    def __rmatmul__(self, other: Any) -> Tensor: return ops.matmul(other, self)
+    def __neg__(self) -> Tensor: return ops.neg(self)
+    def __pos__(self) -> Tensor: return self  # type: ignore[return-value]
+    def __abs__(self) -> Tensor: return ops.abs(self)
+    def __invert__(self) -> Tensor: return ops.logical_not(self)
+    def __and__(self, other: Any) -> Tensor: return ops.logical_and(self, other)
+    def __rand__(self, other: Any) -> Tensor: return ops.logical_and(other, self)
+    def __or__(self, other: Any) -> Tensor: return ops.logical_or(self, other)
+    def __ror__(self, other: Any) -> Tensor: return ops.logical_or(other, self)
+    def __xor__(self, other: Any) -> Tensor: return ops.logical_xor(self, other)
+    def __rxor__(self, other: Any) -> Tensor: return ops.logical_xor(other, self)
+    def __eq__(self, other: Any) -> Tensor: return ops.equal(self, other)  # type: ignore[override]
+    def __ne__(self, other: Any) -> Tensor: return ops.not_equal(self, other)  # type: ignore[override]
+    def __lt__(self, other: Any) -> Tensor: return ops.less(self, other)
+    def __le__(self, other: Any) -> Tensor: return ops.less_equal(self, other)
+    def __gt__(self, other: Any) -> Tensor: return ops.greater(self, other)
+    def __ge__(self, other: Any) -> Tensor: return ops.greater_equal(self, other)
     # fmt: on
 
     __hash__ = object.__hash__
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: Any) -> Tensor:
         return ops.getitem(self, index)
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Tensor]:
         return (ops.getitem(self, i) for i in range(len(self)))  # type: ignore[arg-type]
 
     @property
-    def T(self) -> Any:
+    def T(self) -> Tensor:
         """All axes reversed."""
         return ops.transpose(self, tuple(reversed(range(len(self.shape)))))
 
-    def astype(self, dtype: object) -> Any:
+    def astype(self, dtype: object) -> Tensor:
         """The same values in another dtype."""
         return ops.cast(self, dtype)
 
-    def reshape(self, *shape: Any) -> Any:
+    def reshape(self, *shape: Any) -> Tensor:
         """The same elements in another shape; one extent may be -1."""
         return ops.reshape(self, shape[0] if len(shape) == 1 else shape)
 
-    def transpose(self, *axes: Any) -> Any:
+    def transpose(self, *axes: Any) -> Tensor:
         """The axes in another order, reversed by default."""
         order = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes
         return ops.transpose(self, order or tuple(reversed(range(len(self.shape)))))
 
-    def flatten(self) -> Any:
+    def flatten(self) -> Tensor:
         """All elements along one axis."""
         return ops.reshape(self, (-1,))
 
-    def squeeze(self, axis: Axis = None) -> Any:
+    def squeeze(self, axis: Axis = None) -> Tensor:
         """Without axes of extent 1."""
         return ops.squeeze(self, axis)
 
-    def sum(self, axis: Axis = None, keepdims: bool = False) -> Any:
+    def sum(self, axis: Axis = None, keepdims: bool = False) -> Tensor:
         """The sum over `axis`, all axes by default."""
         return ops.sum(self, axis, keepdims)
 
-    def mean(self, axis: Axis = None, keepdims: bool = False) -> Any:
+    def mean(self, axis: Axis = None, keepdims: bool = False) -> Tensor:
         """The mean over `axis`, all axes by default."""
         return ops.mean(self, axis, keepdims)
 
-    def prod(self, axis: Axis = None, keepdims: bool = False) -> Any:
+    def prod(self, axis: Axis = None, keepdims: bool = False) -> Tensor:
         """The product over `axis`, all axes by default."""
         return ops.prod(self, axis, keepdims)
 
-    def max(self, axis: Axis = None, keepdims: bool = False) -> Any:
+    def max(self, axis: Axis = None, keepdims: bool = False) -> Tensor:
         """The maximum over `axis`, all axes by default."""
         return ops.max(self, axis, keepdims)
 
-    def min(self, axis: Axis = None, keepdims: bool = False) -> Any:
+    def min(self, axis: Axis = None, keepdims: bool = False) -> Tensor:
         """The minimum over `axis`, all axes by default."""
         return ops.min(self, axis, keepdims)
 
-    def argmax(self, axis: int | None = None, keepdims: bool = False) -> Any:
+    def argmax(self, axis: int | None = None, keepdims: bool = False) -> Tensor:
         """The index of the first maximum along `axis`, of the flattened tensor by default."""
         return ops.argmax(self, axis, keepdims)

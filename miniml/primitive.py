@@ -5,10 +5,10 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, dataclass_transform
 
 from . import attributes
-from .attributes import EMPTY, Field
+from .attributes import Field
 from .backends.registry import OpSpec, file_spec
 from .errors import (
     AttributeRefusedError,
@@ -16,7 +16,11 @@ from .errors import (
     DuplicateError,
     ImmutableError,
 )
+from .signatures import attribute_parameters, in_order, input_parameters, with_parameters
 from .trace import current_trace
+
+if TYPE_CHECKING:
+    from .tensor import Tensor
 
 primitives: dict[str, type[Primitive]] = {}
 # What else must hold of a class when it is defined: each raises DeclarationError where it does not.
@@ -25,6 +29,19 @@ Promote = bool | Literal["float"] | tuple[str, ...]
 F = TypeVar("F", bound=Callable[..., None])
 
 
+class _Constructor:
+    """What a class of primitives takes, for `help` and `inspect.signature`: its attributes."""
+
+    def __get__(self, primitive: object, kind: type[Primitive]) -> inspect.Signature:
+        if primitive is not None:  # an instance is called with its inputs
+            raise AttributeError("__signature__")
+        if kind.__init__ is not Primitive.__init__:
+            taken = inspect.signature(kind.__init__)
+            return taken.replace(parameters=list(taken.parameters.values())[1:])
+        return inspect.Signature(attribute_parameters(kind._fields))
+
+
+@dataclass_transform(frozen_default=True)
 class Primitive:
     """Base of all operations. A subclass says what an operation is; others say how it runs.
 
@@ -41,6 +58,9 @@ class Primitive:
     names casts only those inputs to a dtype common among themselves.
     dynamic_outputs: the outputs' shapes depend on values, so it runs only eagerly.
     differentiable: False says that no gradient passes, by definition.
+
+    Calling one gives a Tensor, or a tuple of them where there are several outputs; to a type
+    checker that is a Tensor too, which unpacks into Tensors. Inputs may be given by name.
     """
 
     name: ClassVar[str] = "Primitive"
@@ -51,6 +71,7 @@ class Primitive:
     dynamic_outputs: ClassVar[bool] = False
     differentiable: ClassVar[bool] = True
 
+    __signature__ = _Constructor()
     _fields: ClassVar[tuple[Field, ...]] = ()
     _inputs: ClassVar[tuple[str, ...] | None] = None
     _const: ClassVar[tuple[tuple[int, str], ...]] = ()
@@ -72,7 +93,11 @@ class Primitive:
         cls.defined_at = f"{frame.f_code.co_filename}:{frame.f_lineno}"
         if "name" not in cls.__dict__:
             cls.name = cls.__name__
-        cls._inputs = _input_names(cls)
+        inputs = _checked_inputs(cls)
+        several = any(p.kind is p.VAR_POSITIONAL for p in inputs)
+        cls._inputs = None if several else tuple(p.name for p in inputs)
+        if getattr(cls.__call__, "__code__", None) is Primitive.__call__.__code__:
+            cls.__call__ = with_parameters(Primitive.__call__, inputs)  # type: ignore[method-assign]
         cls._const = _const_positions(cls)
         cls._promoted = _promoted_positions(cls)
         cls._single = isinstance(cls.outputs, tuple) and len(cls.outputs) == 1
@@ -96,8 +121,10 @@ class Primitive:
         state["_key"] = (type(self), items)
         state["_hash"] = hash(state["_key"])
 
-    def __call__(self, *args: Any) -> Any:
-        return self.unwrap(current_trace().bind(self, args))
+    def __call__(self, *args: Any, **inputs: Any) -> Tensor:
+        if inputs:
+            args = in_order(self.name, self, args, inputs)
+        return self.unwrap(current_trace().bind(self, args))  # type: ignore[no-any-return]
 
     def unwrap(self, outs: tuple[Any, ...]) -> Any:
         """The tuple of outputs as the caller sees it: bare when the primitive has one output."""
@@ -209,7 +236,7 @@ def rebuild(cls: type[Primitive], values: dict[str, Any]) -> Primitive:
     return made
 
 
-def _input_names(cls: type[Primitive]) -> tuple[str, ...] | None:
+def _checked_inputs(cls: type[Primitive]) -> list[inspect.Parameter]:
     rule = getattr(cls, "infer_shape", None) or getattr(cls, "check_shape", None)
     if rule is None:
         raise DeclarationError(
@@ -221,10 +248,7 @@ def _input_names(cls: type[Primitive]) -> tuple[str, ...] | None:
             f"{cls.name} defines no infer_dtype; say what dtype comes out: "
             "def infer_dtype(self, x): return x"
         )
-    parameters = list(inspect.signature(rule).parameters.values())[1:]
-    if any(p.kind is p.VAR_POSITIONAL for p in parameters):
-        return None
-    return tuple(p.name.removesuffix("_shape") for p in parameters if p.default is EMPTY)
+    return input_parameters(rule)
 
 
 def _const_positions(cls: type[Primitive]) -> tuple[tuple[int, str], ...]:

@@ -1,5 +1,8 @@
 """Networks: cells, layers and losses."""
 
+import typing
+
+from .. import public
 from . import init as init
 from .activation import GELU as GELU
 from .activation import LeakyReLU as LeakyReLU
@@ -20,3 +23,6 @@ from .window import AvgPool2d as AvgPool2d
 from .window import Conv2d as Conv2d
 from .window import Flatten as Flatten
 from .window import MaxPool2d as MaxPool2d
+
+if not typing.TYPE_CHECKING:  # checkers read the imports; what `import *` leaves out is public too
+    __all__, __dir__ = public.names(globals(), "init")

@@ -39,6 +39,8 @@ class Cell(Guarded):
     Parameters and Cells that are assigned as attributes are found by those names, down the tree:
     "conv1.weight", or "0.weight" in a Sequential. Calling a cell runs `construct`, compiled in
     GRAPH_MODE. `training` is True until `set_train(False)`.
+    To a type checker a call gives a Tensor, which unpacks into Tensors and can be indexed; where
+    construct returns another tree, `typing.cast` says which.
 
     A method `bprop(self, *inputs, out, dout)`, which takes what construct takes, its result and
     the cotangent of that, is the cell's gradient: a tuple with one per input, None for none, as for
@@ -70,15 +72,15 @@ class Cell(Guarded):
             cell.__dict__.update(training=True, _structure=0, _watched=(), _entry=_Entry(cell))
             return cell
 
-    def construct(self, *args: Any) -> Any:
+    def construct(self, *args: Any, **kwargs: Any) -> Any:
         """What the cell computes, in terms of `ops`, child cells and parameters."""
         raise MinimlError(
             f"{type(self).__name__} defines no construct; say what it computes: "
             "def construct(self, x): ..."
         )
 
-    def __call__(self, *args: Any, **named: Any) -> Any:
-        return current_trace().call(self._entry, args, named)
+    def __call__(self, *args: Any, **named: Any) -> Tensor:
+        return current_trace().call(self._entry, args, named)  # type: ignore[no-any-return]
 
     def __setattr__(self, name: str, value: Any) -> None:
         _refuse_hidden(self, name, value)

@@ -1,5 +1,8 @@
 """WHAT an operation is: its attributes and its inference, and the functions that call it."""
 
+import typing
+
+from .. import public
 from .activation import *  # noqa: F403
 from .bases import Binary as Binary
 from .bases import Comparison as Comparison
@@ -21,3 +24,6 @@ from .reduce import *  # noqa: F403
 from .shape import *  # noqa: F403
 from .sort import *  # noqa: F403
 from .window import *  # noqa: F403
+
+if not typing.TYPE_CHECKING:  # checkers read the imports; what `import *` leaves out is public too
+    __all__, __dir__ = public.names(globals())

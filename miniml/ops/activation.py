@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..abstract import Shape
 from ..dtype import DType
 from ..errors import AttributeRefusedError
 from .bases import FloatBinary, FloatUnary, NumberUnary, broadcast
+
+if TYPE_CHECKING:
+    from ..tensor import Tensor
 
 __all__ = [
     "Erf", "Erfc", "Sigmoid", "Softplus", "SiLU", "ReLU", "ReLUGrad", "LeakyReLU",
@@ -95,21 +98,21 @@ relu, relu_grad = ReLU(), ReLUGrad()
 # fmt: on
 
 
-def leaky_relu(x: Any, slope: float = 0.01) -> Any:
+def leaky_relu(x: Any, slope: float = 0.01) -> Tensor:
     """x where x > 0, slope * x elsewhere."""
     return LeakyReLU(slope)(x)
 
 
-def elu(x: Any, alpha: float = 1.0) -> Any:
+def elu(x: Any, alpha: float = 1.0) -> Tensor:
     """x where x > 0, alpha * (exp(x) - 1) elsewhere."""
     return ELU(alpha)(x)
 
 
-def gelu(x: Any, approximate: bool | str = False) -> Any:
+def gelu(x: Any, approximate: bool | str = False) -> Tensor:
     """x * Phi(x) by the error function, or by its tanh approximation with "tanh" or True.
 
     AttributeRefusedError for any other word than "tanh" and "none".
     """
     known = {"none": False, "tanh": True}
-    word = known.get(approximate, approximate) if isinstance(approximate, str) else approximate
+    word: Any = known.get(approximate, approximate) if isinstance(approximate, str) else approximate
     return GELU(word)(x)

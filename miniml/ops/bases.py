@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import reprlib
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -13,11 +13,18 @@ from ..dtype import FLOATS, DType, bool_, canonical, scalar_dtype
 from ..errors import DTypeError, ShapeError
 from ..primitive import Primitive, Promote
 
+if TYPE_CHECKING:
+    from ..tensor import Tensor
+
 Axes = int | tuple[int, ...] | None
 
 
 class Unary(Primitive, abstract=True):
     """One tensor in, one of the same shape and dtype out."""
+
+    if TYPE_CHECKING:
+
+        def __call__(self, x: Any) -> Tensor: ...
 
     def infer_shape(self, x: Shape) -> Shape:
         return x
@@ -43,6 +50,9 @@ class Binary(Primitive, abstract=True):
     """Two tensors, broadcast to one shape and promoted to one dtype, which is the output's."""
 
     promote: ClassVar[Promote] = True
+    if TYPE_CHECKING:
+
+        def __call__(self, x: Any, y: Any) -> Tensor: ...
 
     def infer_shape(self, x: Shape, y: Shape) -> Shape:
         return broadcast(self.name, x, y)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from ..abstract import Shape
 from ..dtype import DType, bool_
 from ..errors import DTypeError
 from ..primitive import Primitive
 from .bases import Binary, Comparison, Unary, broadcast
+
+if TYPE_CHECKING:
+    from ..tensor import Tensor
 
 __all__ = [
     "Equal", "NotEqual", "Less", "LessEqual", "Greater", "GreaterEqual",
@@ -108,6 +113,9 @@ class Select(Primitive):
     """
 
     promote = ("x", "y")
+    if TYPE_CHECKING:
+
+        def __call__(self, cond: Any, x: Any, y: Any) -> Tensor: ...
 
     def infer_shape(self, cond: Shape, x: Shape, y: Shape) -> Shape:
         return broadcast(self.name, cond, x, y)

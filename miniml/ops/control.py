@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..abstract import Shape
 from ..dtype import DType, bool_
@@ -23,6 +23,9 @@ from .bodies import (
     truth,
     types,
 )
+
+if TYPE_CHECKING:
+    from ..tensor import Tensor
 
 __all__ = [
     "Assign", "Cond", "StopGradient", "WhileLoop", "assign", "cond", "stop_gradient", "while_loop",
@@ -57,6 +60,9 @@ class StopGradient(Primitive):
     """x itself, through which no gradient passes."""
 
     differentiable = False
+    if TYPE_CHECKING:
+
+        def __call__(self, x: Any) -> Tensor: ...
 
     def infer_shape(self, x: Shape) -> Shape:
         return x
@@ -65,7 +71,7 @@ class StopGradient(Primitive):
         return x
 
 
-def assign(parameter: Any, value: Any) -> Any:
+def assign(parameter: Any, value: Any) -> Tensor:
     """Make `value` the parameter's data, for everything that reads it later; gives the value.
 
     Shapes and dtypes must be equal: a parameter keeps both. ImmutableError for a tensor that is
@@ -234,4 +240,4 @@ def graph_loop(
         )
     inputs, takes = merged(leaves, condition, body)
     outs = WhileLoop(condition.graph, body.graph, *takes)(*inputs)
-    return rebuild(outs)
+    return rebuild(tuple(outs))

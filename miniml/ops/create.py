@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import ceil, isfinite
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from ..settings import context, current
 from .bases import as_shape, dtype_of, shape_of
 from .elementwise import cast
 from .shape import broadcast_to
+
+if TYPE_CHECKING:
+    from ..tensor import Tensor
 
 __all__ = [
     "Arange", "Eye", "Full", "Linspace", "OneHot",
@@ -162,7 +165,7 @@ def fitting(name: str, value: Number, dtype: DType) -> Number:
     )
 
 
-def full(shape: int | Shape, value: Any, dtype: object = None) -> Any:
+def full(shape: int | Shape, value: Any, dtype: object = None) -> Tensor:
     """A tensor filled with `value`, by default of the value's own dtype.
 
     A float where an integer dtype is asked must be whole and in its range, else DTypeError. A
@@ -176,17 +179,17 @@ def full(shape: int | Shape, value: Any, dtype: object = None) -> Any:
     return Full(as_shape(shape, "Full"), fitting("Full", number, kind), kind)()
 
 
-def zeros(shape: int | Shape, dtype: object = float) -> Any:
+def zeros(shape: int | Shape, dtype: object = float) -> Tensor:
     """A tensor of zeros, float32 by default."""
     return full(shape, 0, dtype)
 
 
-def ones(shape: int | Shape, dtype: object = float) -> Any:
+def ones(shape: int | Shape, dtype: object = float) -> Tensor:
     """A tensor of ones, float32 by default."""
     return full(shape, 1, dtype)
 
 
-def full_like(x: Any, value: Any, dtype: object = None) -> Any:
+def full_like(x: Any, value: Any, dtype: object = None) -> Tensor:
     """A tensor filled with `value`, of x's shape, on x's device, of x's dtype by default."""
     kind = dtype_of(x) if dtype is None else as_dtype(dtype)
     device = getattr(x, "device", None)
@@ -196,28 +199,29 @@ def full_like(x: Any, value: Any, dtype: object = None) -> Any:
         return full(shape_of(x), value, kind)
 
 
-def zeros_like(x: Any, dtype: object = None) -> Any:
+def zeros_like(x: Any, dtype: object = None) -> Tensor:
     """Zeros of x's shape, on x's device, of x's dtype by default."""
     return full_like(x, 0, dtype)
 
 
-def ones_like(x: Any, dtype: object = None) -> Any:
+def ones_like(x: Any, dtype: object = None) -> Tensor:
     """Ones of x's shape, on x's device, of x's dtype by default."""
     return full_like(x, 1, dtype)
 
 
-def arange(start: Any, stop: Any = None, step: Any = 1, dtype: object = None) -> Any:
+def arange(start: Any, stop: Any = None, step: Any = 1, dtype: object = None) -> Tensor:
     """start, start + step, ... before `stop`; 0, 1, ... before `start` where it stands alone.
 
     By default int64 for whole numbers given as ints, else float32, computed in float64.
     """
     first, last = (0, start) if stop is None else (start, stop)
-    given = [n.item() if hasattr(n, "item") else n for n in (first, last, step)]
-    whole = all(isinstance(n, int) for n in given)
-    return Arange(*given, as_dtype((int if whole else float) if dtype is None else dtype))()
+    first, last, step = (n.item() if hasattr(n, "item") else n for n in (first, last, step))
+    whole = all(isinstance(n, int) for n in (first, last, step))
+    kind = as_dtype((int if whole else float) if dtype is None else dtype)
+    return Arange(first, last, step, kind)()
 
 
-def linspace(start: float, stop: float, num: int = 50, dtype: object = float) -> Any:
+def linspace(start: float, stop: float, num: int = 50, dtype: object = float) -> Tensor:
     """`num` numbers at equal distances, from `start` to `stop`, both included; float32 by default.
 
     Computed in float64. DTypeError for an integer dtype unless all of them are whole.
@@ -226,12 +230,12 @@ def linspace(start: float, stop: float, num: int = 50, dtype: object = float) ->
     return Linspace(first, last, num, as_dtype(dtype))()
 
 
-def eye(n: int, m: int | None = None, dtype: object = float) -> Any:
+def eye(n: int, m: int | None = None, dtype: object = float) -> Tensor:
     """Ones on the diagonal of n rows and m (by default n) columns, zeros elsewhere; float32."""
     return Eye(n, n if m is None else m, as_dtype(dtype))()
 
 
-def one_hot(indices: Any, depth: int, dtype: object = float32) -> Any:
+def one_hot(indices: Any, depth: int, dtype: object = float32) -> Tensor:
     """`indices` (integers of any shape) as rows of zeros with a one: shape (*indices, depth).
 
     An index outside 0 .. depth - 1 gives a row of zeros.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,6 +11,9 @@ from ..dtype import INTEGERS, DType, as_dtype
 from ..errors import DTypeError, ShapeError
 from ..primitive import Primitive
 from .bases import Binary, FloatBinary, FloatUnary, NumberBinary, NumberUnary, Unary, needs_number
+
+if TYPE_CHECKING:
+    from ..tensor import Tensor
 
 __all__ = [
     "Cast", "Add", "Sub", "Mul", "Div", "FloorDiv", "Mod", "Pow", "Atan2", "Maximum", "Minimum",
@@ -40,7 +43,7 @@ class Cast(Primitive):
         return self.dtype
 
 
-def cast(x: Any, dtype: object) -> Any:
+def cast(x: Any, dtype: object) -> Tensor:
     """x in another dtype, given as a dtype, a name or a Python type (float means float32).
 
     >>> cast([2.7, -2.7, 300.0, float("nan")], "int8").tolist()
@@ -176,7 +179,7 @@ def _check_bound(x: DType, name: str, bound: Any) -> None:
         )
 
 
-def clip(x: Any, min: Any = None, max: Any = None) -> Any:
+def clip(x: Any, min: Any = None, max: Any = None) -> Tensor:
     """x kept within [min, max]; bounds are numbers, tensors that broadcast with x, or None."""
     bounds = (min, max)
     if all(b is None or isinstance(b, (int, float, np.generic)) for b in bounds):
@@ -272,7 +275,7 @@ class Atanh(FloatUnary):
 _pow, square = Pow(), Square()
 
 
-def pow(x: Any, y: Any) -> Any:
+def pow(x: Any, y: Any) -> Tensor:
     """x to the power y, in the common dtype; the Python exponent 2 makes it `square(x)`.
 
     (-2.0)^y is a number for whole y only, NaN for others. Integers give integers and refuse

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..dtype import int64
 from .bases import shape_of
@@ -12,10 +12,13 @@ from .join import Slice
 from .shape import reshape
 from .subscript import analyse, sort_out
 
+if TYPE_CHECKING:
+    from ..tensor import Tensor
+
 __all__ = ["getitem", "scatter"]  # fmt: skip
 
 
-def getitem(x: Any, index: Any) -> Any:
+def getitem(x: Any, index: Any) -> Tensor:
     """x[index] with NumPy's meaning: ints, slices, None, Ellipsis, integer tensors, masks.
 
     Integer tensors, arrays and lists broadcast together; their shape stands where they stood if
@@ -35,7 +38,7 @@ def getitem(x: Any, index: Any) -> Any:
     return reshape(x, basic.shape)
 
 
-def scatter(x: Any, index: Any, value: Any) -> Any:
+def scatter(x: Any, index: Any, value: Any) -> Tensor:
     """A copy of x in which x[index] is value, for any index that `getitem` takes.
 
     value broadcasts to the shape of x[index] and is cast to x's dtype; DTypeError when that would

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from .bases import broadcast, dtype_of, needs_number, normal_axis
 from .elementwise import cast
 from .shape import broadcasts_to
 from .subscript import analyse
+
+if TYPE_CHECKING:
+    from ..tensor import Tensor
 
 __all__ = [
     "Gather", "Index", "IndexAdd", "PutAlongAxisAdd", "Scatter", "ScatterAdd", "TakeAlongAxis",
@@ -184,7 +187,7 @@ class Scatter(Primitive):
         return x
 
 
-def gather(x: Any, indices: Any, axis: int = 0) -> Any:
+def gather(x: Any, indices: Any, axis: int = 0) -> Tensor:
     """The slices of x along `axis` that integer `indices`, of any shape, name.
 
     out has shape x.shape[:axis] + indices.shape + x.shape[axis + 1:]. Negative indices count from
@@ -193,7 +196,7 @@ def gather(x: Any, indices: Any, axis: int = 0) -> Any:
     return Gather(axis)(x, as_indices("gather", indices))
 
 
-def take_along_axis(x: Any, indices: Any, axis: int = -1) -> Any:
+def take_along_axis(x: Any, indices: Any, axis: int = -1) -> Tensor:
     """One element of x per entry of `indices`, which point along `axis`; as numpy.take_along_axis.
 
     x and indices have the same rank and broadcast along the other axes.
@@ -201,7 +204,7 @@ def take_along_axis(x: Any, indices: Any, axis: int = -1) -> Any:
     return TakeAlongAxis(axis)(x, as_indices("take_along_axis", indices))
 
 
-def scatter_add(x: Any, indices: Any, updates: Any, axis: int = 0) -> Any:
+def scatter_add(x: Any, indices: Any, updates: Any, axis: int = 0) -> Tensor:
     """A copy of x with updates added to the slices along `axis` that integer `indices` name.
 
     As x[indices] += updates, but with repeated indices accumulated. updates broadcast to
@@ -226,7 +229,7 @@ def indexed_shape(
     return (*others[:at], *broadcast(f"{name} indices", *indices), *others[at:])
 
 
-def index_by(x: Any, indices: tuple[Any, ...], axes: tuple[int, ...], at: int) -> Any:
+def index_by(x: Any, indices: tuple[Any, ...], axes: tuple[int, ...], at: int) -> Tensor:
     """Index(axes, at), or the simpler Gather where that says the same."""
     return Gather(at)(x, *indices) if axes == (at,) else Index(axes, at)(x, *indices)
 

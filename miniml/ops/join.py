@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..abstract import Shape
 from ..attributes import freeze
@@ -13,6 +13,9 @@ from ..primitive import Primitive
 from .bases import normal_axis, shape_of
 from .create import fitting
 from .shape import expand_dims
+
+if TYPE_CHECKING:
+    from ..tensor import Tensor
 
 __all__ = [
     "Concat", "Pad", "Slice", "SliceGrad", "Split",
@@ -150,14 +153,14 @@ def sliced_shape(name: str, x: Shape, begin: Shape, end: Shape, strides: Shape) 
     return tuple(map(len, ranges))
 
 
-def concat(xs: Any, axis: int = 0) -> Any:
+def concat(xs: Any, axis: int = 0) -> Tensor:
     """The tensors `xs` one behind the other along `axis`, promoted to one dtype."""
     if hasattr(axis, "shape"):
         raise ArityError("Concat takes its tensors in one list; write ops.concat([x, y], axis=0)")
     return Concat(freeze(axis, "Concat", "axis"))(*xs)
 
 
-def stack(xs: Any, axis: int = 0) -> Any:
+def stack(xs: Any, axis: int = 0) -> Tensor:
     """Tensors of one shape put together along a new axis, which is `axis` of the result."""
     parts = list(xs)
     shapes = {shape_of(x) for x in parts}
@@ -167,7 +170,7 @@ def stack(xs: Any, axis: int = 0) -> Any:
     return concat([expand_dims(x, axis) for x in parts], axis)
 
 
-def split(x: Any, sections: int | tuple[int, ...], axis: int = 0) -> tuple[Any, ...]:
+def split(x: Any, sections: int | tuple[int, ...], axis: int = 0) -> tuple[Tensor, ...]:
     """x cut along `axis` into that number of equal parts, or into parts of those extents.
 
     The extents are the parts' own, as in PyTorch, not the places of the cuts, as in NumPy.
@@ -178,7 +181,7 @@ def split(x: Any, sections: int | tuple[int, ...], axis: int = 0) -> tuple[Any, 
 
 def slice(
     x: Any, begin: int | Ends, end: int | Ends | None = None, strides: int | Ends | None = None
-) -> Any:
+) -> Tensor:
     """x[begin[0]:end[0]:strides[0], begin[1]:..., ...], with Python's meaning of None, negative
     numbers and ends that lie outside; axes that are not named are taken whole."""
     shape = shape_of(x)
@@ -201,7 +204,7 @@ def _per_axis(ends: int | Ends | None, ndim: int) -> Ends:
     return (entries + (None,) * ndim)[:ndim]
 
 
-def pad(x: Any, padding: Any, value: bool | int | float = 0) -> Any:
+def pad(x: Any, padding: Any, value: bool | int | float = 0) -> Tensor:
     """x with `value` around it.
 
     padding: a pair (before, after) per axis, one such pair for all axes, or one number for both

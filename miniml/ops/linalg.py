@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..abstract import Shape
 from ..dtype import DType
@@ -10,6 +10,9 @@ from ..errors import ShapeError
 from ..primitive import Primitive
 from .bases import broadcast
 from .equation import parse
+
+if TYPE_CHECKING:
+    from ..tensor import Tensor
 
 __all__ = ["Einsum", "MatMul", "einsum", "matmul", "outer"]  # fmt: skip
 
@@ -83,7 +86,7 @@ class Einsum(Primitive):
         return operands[0]
 
 
-def matmul(x: Any, y: Any, transpose_x: bool = False, transpose_y: bool = False) -> Any:
+def matmul(x: Any, y: Any, transpose_x: bool = False, transpose_y: bool = False) -> Tensor:
     """The matrix product of x and y: out[..., i, j] = sum over k of x[..., i, k] y[..., k, j].
 
     x: (..., m, k) or (k,); y: (..., k, n) or (k,); the batch axes in front broadcast. An operand
@@ -93,7 +96,7 @@ def matmul(x: Any, y: Any, transpose_x: bool = False, transpose_y: bool = False)
     return MatMul(transpose_x, transpose_y)(x, y)
 
 
-def einsum(equation: str, *operands: Any) -> Any:
+def einsum(equation: str, *operands: Any) -> Tensor:
     """The Einstein sum of operands, in NumPy's notation: einsum("bij,bjk->bik", x, y).
 
     Labels are letters; "..." stands for axes that broadcast; a label repeated in one operand takes
@@ -102,6 +105,6 @@ def einsum(equation: str, *operands: Any) -> Any:
     return Einsum(equation)(*operands)
 
 
-def outer(x: Any, y: Any) -> Any:
+def outer(x: Any, y: Any) -> Tensor:
     """All products of two 1-d tensors: out[i, j] = x[i] y[j]."""
     return einsum("i,j->ij", x, y)

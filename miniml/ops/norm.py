@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..abstract import Shape
 from ..dtype import INTEGERS, DType
@@ -11,6 +11,9 @@ from ..primitive import Primitive
 from .bases import FloatUnary, needs_float, normal_axis
 from .elementwise import add, mul, rsqrt, sub
 from .shape import reshape
+
+if TYPE_CHECKING:
+    from ..tensor import Tensor
 
 __all__ = [
     "BatchNorm", "CrossEntropy", "CrossEntropyGrad", "LayerNorm", "LogSoftmax", "Softmax",
@@ -44,12 +47,12 @@ class LogSoftmax(FloatUnary):
         return x
 
 
-def softmax(x: Any, axis: int = -1) -> Any:
+def softmax(x: Any, axis: int = -1) -> Tensor:
     """exp(x) / sum(exp(x)) along `axis`: positive numbers whose sum is 1."""
     return Softmax(axis)(x)
 
 
-def log_softmax(x: Any, axis: int = -1) -> Any:
+def log_softmax(x: Any, axis: int = -1) -> Tensor:
     """The logarithm of softmax along `axis`, exact where softmax itself is 0 or 1 to rounding."""
     return LogSoftmax(axis)(x)
 
@@ -80,7 +83,7 @@ class LayerNorm(Primitive):
         return x, x, x
 
 
-def layer_norm(x: Any, gamma: Any, beta: Any, eps: float = 1e-5) -> Any:
+def layer_norm(x: Any, gamma: Any, beta: Any, eps: float = 1e-5) -> Tensor:
     """x brought to mean 0 and variance 1 over its last axes, times gamma, plus beta.
 
     gamma and beta have the shape of those last axes; eps > 0 is added to the variance.
@@ -120,7 +123,7 @@ def batch_norm(
     var: Any = None,
     training: bool = False,
     eps: float = 1e-5,
-) -> tuple[Any, Any, Any]:
+) -> tuple[Tensor, Tensor, Tensor]:
     """(out, mean, var): x (N, C, ...) normalised channel by channel, and the statistics used.
 
     out = (x - mean) / sqrt(var + eps) * gamma + beta; gamma, beta, mean and var have shape (C,).
@@ -128,7 +131,8 @@ def batch_norm(
     passes, and what was given for them is not read; without, they are those given.
     """
     if training:
-        return BatchNorm(eps)(x, gamma, beta)  # type: ignore[no-any-return]
+        out, mean, var = BatchNorm(eps)(x, gamma, beta)
+        return out, mean, var
     if mean is None or var is None:
         raise ShapeError("BatchNorm without training needs mean and var; got None")
     scale = mul(gamma, rsqrt(add(var, eps)))
@@ -184,7 +188,7 @@ class CrossEntropyGrad(Primitive):
         return labelled(self.name, probs, labels)
 
 
-def cross_entropy(logits: Any, labels: Any, reduction: str = "mean") -> Any:
+def cross_entropy(logits: Any, labels: Any, reduction: str = "mean") -> Tensor:
     """The cross entropy of softmax(logits) with integer labels: log(sum(exp)) minus the label's.
 
     logits (N, C) floats; labels (N,) integers in [0, C), else the call is refused. reduction:

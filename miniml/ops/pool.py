@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..abstract import Shape
 from ..dtype import DType, int64
@@ -23,6 +23,9 @@ from .geometry import (
     planes,
     windows,
 )
+
+if TYPE_CHECKING:
+    from ..tensor import Tensor
 
 __all__ = [
     "AvgPool2D", "AvgPool2DGrad", "MaxPool2D", "MaxPool2DGather", "MaxPool2DGrad",
@@ -105,7 +108,7 @@ class MaxPool2DGather(Primitive):
 
 def max_pool2d(
     x: Any, kernel_size: Lengths, stride: Lengths | None = None, padding: PaddingSpec = 0
-) -> Any:
+) -> Tensor:
     """The largest pixel of each window of x (N, C, H, W): (N, C, OH, OW).
 
     kernel_size, stride: an int, or (rows, columns); stride is by default the kernel's size.
@@ -133,7 +136,7 @@ class AvgPool2D(Pooling):
 class AvgPool2DGrad(Pooling):
     """The transpose of AvgPool2D: dout (N, C, OH, OW) to (N, C, H, W). input_shape: (H, W)."""
 
-    input_shape: Pair
+    input_shape: Pair  # type: ignore[misc]  # no default: behind others, it is given by name
     count_include_pad: bool = True
 
     def infer_shape(self, dout: Shape) -> Shape:
@@ -152,7 +155,7 @@ def avg_pool2d(
     stride: Lengths | None = None,
     padding: PaddingSpec = 0,
     count_include_pad: bool = True,
-) -> Any:
+) -> Tensor:
     """The mean of each window of x (N, C, H, W): (N, C, OH, OW).
 
     kernel_size, stride, padding: as for `max_pool2d`. count_include_pad: False leaves padding out

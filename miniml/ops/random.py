@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,6 +13,9 @@ from ..errors import AttributeRefusedError, DTypeError, ShapeError
 from ..primitive import Primitive
 from ..trace import current_trace
 from .elementwise import mul
+
+if TYPE_CHECKING:
+    from ..tensor import Tensor
 
 __all__ = [
     "Bernoulli", "Normal", "Uniform", "bernoulli", "dropout", "normal", "uniform",
@@ -98,7 +101,7 @@ class Bernoulli(Draw):
 
 def uniform(
     shape: int | Shape, low: float = 0.0, high: float = 1.0, dtype: object = float32
-) -> Any:
+) -> Tensor:
     """Independent draws from [low, high), from the default generator.
 
     low, high: finite Python numbers, low <= high. dtype: a float one.
@@ -108,7 +111,9 @@ def uniform(
     return Uniform(extents, kind, low, high, skip)(state)
 
 
-def normal(shape: int | Shape, mean: float = 0.0, std: float = 1.0, dtype: object = float32) -> Any:
+def normal(
+    shape: int | Shape, mean: float = 0.0, std: float = 1.0, dtype: object = float32
+) -> Tensor:
     """Independent draws from the normal distribution, from the default generator.
 
     mean, std: finite Python numbers, std >= 0. dtype: a float one.
@@ -118,7 +123,7 @@ def normal(shape: int | Shape, mean: float = 0.0, std: float = 1.0, dtype: objec
     return Normal(extents, kind, mean, std, skip)(state)
 
 
-def bernoulli(shape: int | Shape, p: float = 0.5, dtype: object = bool) -> Any:
+def bernoulli(shape: int | Shape, p: float = 0.5, dtype: object = bool) -> Tensor:
     """Independent draws that are True with probability p, from the default generator.
 
     p: a Python number in [0, 1], taken to 24 bits. dtype: bool, or any other for ones and zeros.
@@ -128,7 +133,7 @@ def bernoulli(shape: int | Shape, p: float = 0.5, dtype: object = bool) -> Any:
     return Bernoulli(extents, kind, p, skip)(state)
 
 
-def dropout(x: Any, p: float = 0.5) -> Any:
+def dropout(x: Any, p: float = 0.5) -> Tensor:
     """x with each element set to 0 with probability p, the others divided by 1 - p.
 
     The expectation is x. p: a Python number in [0, 1]; the draws are the default generator's.
@@ -137,7 +142,7 @@ def dropout(x: Any, p: float = 0.5) -> Any:
     if not 0.0 <= p <= 1.0:
         raise AttributeRefusedError(f"dropout got p={p}; a probability is in [0, 1]")
     if p == 0.0:
-        return x
+        return x  # type: ignore[no-any-return]
     given = getattr(x, "dtype", None)
     kind = float32 if given is None or not is_float(as_dtype(given)) else as_dtype(given)
     kept = bernoulli(np.shape(x), 1.0 - p, kind)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 from math import prod as product
+from typing import TYPE_CHECKING
 from typing import Any as Value  # Any is a primitive here
 
 from ..abstract import Shape
@@ -13,6 +14,9 @@ from ..errors import ShapeError
 from ..primitive import Primitive
 from . import elementwise
 from .bases import Axes, dtype_of, normal_axes, normal_axis, reduced_shape, shape_of
+
+if TYPE_CHECKING:
+    from ..tensor import Tensor
 
 __all__ = [
     "All", "Any", "ArgMax", "ArgMin", "CumSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum",
@@ -154,63 +158,63 @@ def refuse_nothing(name: str, shape: Shape, axes: tuple[int, ...]) -> None:
             )
 
 
-def sum(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
+def sum(x: Value, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """The sum of x over `axis` (an int, a tuple, or None for all axes)."""
     return Sum(freeze(axis, "Sum", "axis"), keepdims)(x)
 
 
-def mean(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
+def mean(x: Value, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """The mean of x over `axis`; NaN where there is nothing to average."""
     return Mean(freeze(axis, "Mean", "axis"), keepdims)(x)
 
 
-def prod(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
+def prod(x: Value, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """The product of x over `axis`."""
     return Prod(freeze(axis, "Prod", "axis"), keepdims)(x)
 
 
-def max(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
+def max(x: Value, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """The largest element of x over `axis`; ShapeError where there is none."""
     return Max(freeze(axis, "Max", "axis"), keepdims)(x)
 
 
-def min(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
+def min(x: Value, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """The smallest element of x over `axis`; ShapeError where there is none."""
     return Min(freeze(axis, "Min", "axis"), keepdims)(x)
 
 
-def argmax(x: Value, axis: int | None = None, keepdims: bool = False) -> Value:
+def argmax(x: Value, axis: int | None = None, keepdims: bool = False) -> Tensor:
     """The index (int64) of the first maximum along `axis`, of the flattened tensor for None."""
     return ArgMax(one_axis("ArgMax", axis), keepdims)(x)
 
 
-def argmin(x: Value, axis: int | None = None, keepdims: bool = False) -> Value:
+def argmin(x: Value, axis: int | None = None, keepdims: bool = False) -> Tensor:
     """The index (int64) of the first minimum along `axis`, of the flattened tensor for None."""
     return ArgMin(one_axis("ArgMin", axis), keepdims)(x)
 
 
-def any(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
+def any(x: Value, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """True where some element of x over `axis` is not zero; False for none at all."""
     return Any(freeze(axis, "Any", "axis"), keepdims)(x)
 
 
-def all(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
+def all(x: Value, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """True where no element of x over `axis` is zero; True for none at all."""
     return All(freeze(axis, "All", "axis"), keepdims)(x)
 
 
-def logsumexp(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
+def logsumexp(x: Value, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """log(sum(exp(x))) over `axis`, without overflow."""
     return LogSumExp(freeze(axis, "LogSumExp", "axis"), keepdims)(x)
 
 
-def cumsum(x: Value, axis: int, reverse: bool = False, exclusive: bool = False) -> Value:
+def cumsum(x: Value, axis: int, reverse: bool = False, exclusive: bool = False) -> Tensor:
     """The running sum of x along `axis`, from the end with `reverse`; each element's own value is
     left out with `exclusive`."""
     return CumSum(freeze(axis, "CumSum", "axis"), reverse, exclusive)(x)
 
 
-def var(x: Value, axis: Axes = None, keepdims: bool = False, correction: float = 0) -> Value:
+def var(x: Value, axis: Axes = None, keepdims: bool = False, correction: float = 0) -> Tensor:
     """The variance of x over `axis`: the sum of (x - mean)^2, divided by n - `correction`.
 
     correction: 1 gives the unbiased estimate of a sample's population. Where n <= correction it is
@@ -220,12 +224,12 @@ def var(x: Value, axis: Axes = None, keepdims: bool = False, correction: float =
     return _like(x, _var("var", _wide(x), axis, keepdims, correction))
 
 
-def std(x: Value, axis: Axes = None, keepdims: bool = False, correction: float = 0) -> Value:
+def std(x: Value, axis: Axes = None, keepdims: bool = False, correction: float = 0) -> Tensor:
     """The square root of `var`; its gradient is NaN where all elements are equal."""
     return _like(x, elementwise.sqrt(_var("std", _wide(x), axis, keepdims, correction)))
 
 
-def _var(name: str, x: Value, axis: Axes, keepdims: bool, correction: float) -> Value:
+def _var(name: str, x: Value, axis: Axes, keepdims: bool, correction: float) -> Tensor:
     """The variance in x's own dtype."""
     shape = shape_of(x)
     axes = normal_axes(name, freeze(axis, name, "axis"), len(shape))
@@ -239,7 +243,7 @@ def _wide(x: Value) -> Value:
     return elementwise.cast(x, float32) if dtype_of(x) in (float16, bfloat16) else x
 
 
-def _like(x: Value, out: Value) -> Value:
+def _like(x: Value, out: Tensor) -> Tensor:
     """What was computed from `_wide(x)`, in x's own dtype."""
     return elementwise.cast(out, dtype_of(x)) if dtype_of(x) in (float16, bfloat16) else out
 

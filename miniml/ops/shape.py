@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..abstract import Shape
 from ..attributes import freeze
@@ -11,6 +11,9 @@ from ..dtype import DType, bool_
 from ..errors import DTypeError, ShapeError
 from ..primitive import Primitive
 from .bases import Axes, as_shape, normal_axes, normal_axis, shape_of
+
+if TYPE_CHECKING:
+    from ..tensor import Tensor
 
 __all__ = [
     "BroadcastTo", "ExpandDims", "Flip", "Reshape", "Squeeze", "SumTo", "Transpose",
@@ -149,18 +152,18 @@ def permutation(name: str, axes: tuple[int, ...], ndim: int) -> tuple[int, ...]:
     return tuple(normal_axis(name, a, ndim) for a in axes)
 
 
-def reshape(x: Any, shape: int | Shape) -> Any:
+def reshape(x: Any, shape: int | Shape) -> Tensor:
     """The elements of x, in row-major order, in another shape; one extent may be -1."""
     return Reshape(as_shape(shape, "Reshape"))(x)
 
 
-def transpose(x: Any, axes: tuple[int, ...] | None = None) -> Any:
+def transpose(x: Any, axes: tuple[int, ...] | None = None) -> Tensor:
     """x with its axes in the order `axes`, reversed for None; negative axes count from the end."""
     order = range(len(shape_of(x)))[::-1] if axes is None else axes
     return Transpose(freeze(order, "Transpose", "axes"))(x)
 
 
-def swapaxes(x: Any, axis1: int, axis2: int) -> Any:
+def swapaxes(x: Any, axis1: int, axis2: int) -> Tensor:
     """x with two of its axes exchanged."""
     ndim = len(shape_of(x))
     order = list(range(ndim))
@@ -169,7 +172,7 @@ def swapaxes(x: Any, axis1: int, axis2: int) -> Any:
     return Transpose(tuple(order))(x)
 
 
-def moveaxis(x: Any, source: int | tuple[int, ...], destination: int | tuple[int, ...]) -> Any:
+def moveaxis(x: Any, source: int | tuple[int, ...], destination: int | tuple[int, ...]) -> Tensor:
     """x with the axes `source` moved to the places `destination`; the others keep their order."""
     ndim = len(shape_of(x))
     sources, places = _ordered_axes(source, ndim), _ordered_axes(destination, ndim)
@@ -189,32 +192,32 @@ def _ordered_axes(axis: int | tuple[int, ...], ndim: int) -> tuple[int, ...]:
     return tuple(normal_axis("moveaxis", a, ndim) for a in given)
 
 
-def broadcast_to(x: Any, shape: int | Shape) -> Any:
+def broadcast_to(x: Any, shape: int | Shape) -> Tensor:
     """x repeated to `shape`."""
     return BroadcastTo(as_shape(shape, "BroadcastTo"))(x)
 
 
-def sum_to(x: Any, shape: int | Shape) -> Any:
+def sum_to(x: Any, shape: int | Shape) -> Tensor:
     """x summed down to `shape`, over no axes where it has that shape."""
     return SumTo(as_shape(shape, "SumTo"))(x)
 
 
-def expand_dims(x: Any, axis: int | tuple[int, ...]) -> Any:
+def expand_dims(x: Any, axis: int | tuple[int, ...]) -> Tensor:
     """x with axes of extent 1 at the places `axis` of the result."""
     return ExpandDims(freeze(axis, "ExpandDims", "axis"))(x)
 
 
-def squeeze(x: Any, axis: Axes = None) -> Any:
+def squeeze(x: Any, axis: Axes = None) -> Tensor:
     """x without the axes `axis`, each of extent 1; without all such axes for None."""
     return Squeeze(freeze(axis, "Squeeze", "axis"))(x)
 
 
-def flip(x: Any, axis: Axes = None) -> Any:
+def flip(x: Any, axis: Axes = None) -> Tensor:
     """x with the order of its elements reversed along `axis`, along all axes for None."""
     return Flip(freeze(axis, "Flip", "axis"))(x)
 
 
-def tile(x: Any, reps: int | tuple[int, ...]) -> Any:
+def tile(x: Any, reps: int | tuple[int, ...]) -> Tensor:
     """x repeated `reps[i]` times along axis i, as np.tile does.
 
     The shorter of shape and reps gets ones in front.

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..abstract import Shape
 from ..dtype import DType, int64
 from ..errors import ShapeError
 from ..primitive import Primitive
 from .bases import normal_axis
+
+if TYPE_CHECKING:
+    from ..tensor import Tensor
 
 __all__ = ["Sort", "TopK", "argsort", "sort", "topk"]  # fmt: skip
 
@@ -57,7 +60,7 @@ class TopK(Primitive):
         return x, int64
 
 
-def sort(x: Any, axis: int = -1, descending: bool = False) -> Any:
+def sort(x: Any, axis: int = -1, descending: bool = False) -> Tensor:
     """x sorted along `axis`; Sort(axis, descending)(x) gives the indices as well.
 
     Equal elements keep their order; NaN counts as the largest.
@@ -65,15 +68,16 @@ def sort(x: Any, axis: int = -1, descending: bool = False) -> Any:
     return Sort(axis, descending)(x)[0]
 
 
-def argsort(x: Any, axis: int = -1, descending: bool = False) -> Any:
+def argsort(x: Any, axis: int = -1, descending: bool = False) -> Tensor:
     """The int64 indices along `axis` that would sort x; equal elements keep their order."""
     return Sort(axis, descending)(x)[1]
 
 
-def topk(x: Any, k: int, axis: int = -1, largest: bool = True) -> Any:
+def topk(x: Any, k: int, axis: int = -1, largest: bool = True) -> tuple[Tensor, Tensor]:
     """(values, indices) of the k largest elements along `axis`, in descending order.
 
     largest=False: the k smallest, ascending. Of equal elements the lowest index comes first; NaN
     counts as the largest. indices are int64. ShapeError unless 0 <= k <= the extent of the axis.
     """
-    return TopK(k, axis, largest)(x)
+    values, indices = TopK(k, axis, largest)(x)
+    return values, indices

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -27,6 +27,9 @@ from .geometry import (
     windows,
 )
 from .shape import reshape
+
+if TYPE_CHECKING:
+    from ..tensor import Tensor
 
 __all__ = ["Conv2D", "Conv2DInputGrad", "Conv2DWeightGrad", "conv2d"]
 
@@ -80,7 +83,7 @@ class Conv2DInputGrad(Convolution):
     input_shape: (H, W), which stride and padding alone do not tell.
     """
 
-    input_shape: Pair
+    input_shape: Pair  # type: ignore[misc]  # no default: behind others, it is given by name
 
     def infer_shape(self, dout: Shape, w: Shape) -> Shape:
         height, width = pair(self, "input_shape", self.input_shape, 0)
@@ -97,7 +100,7 @@ class Conv2DWeightGrad(Convolution):
     kernel_shape: (KH, KW), which stride and padding alone do not tell.
     """
 
-    kernel_shape: Pair
+    kernel_shape: Pair  # type: ignore[misc]  # same
 
     def infer_shape(self, x: Shape, dout: Shape) -> Shape:
         rows, columns = pair(self, "kernel_shape", self.kernel_shape, 1)
@@ -120,7 +123,7 @@ def conv2d(
     padding: PaddingSpec = 0,
     dilation: Lengths = 1,
     groups: int = 1,
-) -> Any:
+) -> Tensor:
     """The 2-d convolution (cross-correlation) of images x (N, C, H, W) with filters
     w (O, C/groups, KH, KW), plus bias (O,) if there is one: (N, O, OH, OW).
 

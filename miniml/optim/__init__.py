@@ -1,6 +1,12 @@
 """Optimizers: rules that turn gradients into new parameters."""
 
+import typing
+
+from .. import public
 from .adam import Adam as Adam
 from .clip import clip_by_global_norm as clip_by_global_norm
 from .optimizer import Optimizer as Optimizer
 from .sgd import SGD as SGD
+
+if not typing.TYPE_CHECKING:  # checkers read the imports; what `import *` leaves out is public too
+    __all__, __dir__ = public.names(globals())

@@ -15,3 +15,7 @@ __all__ = [
     "GradReport", "GradientError", "OpCheckError", "OpInfo", "Refusal", "Sample",
     "assert_op", "gradcheck", "gradcheck_vjp", "opcheck",
 ]  # fmt: skip
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

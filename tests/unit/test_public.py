@@ -1,0 +1,93 @@
+"""Which names are public: what `dir` shows, and what `import *` takes."""
+
+import builtins
+import importlib
+import subprocess
+import sys
+from types import ModuleType
+
+import pytest
+
+import miniml as ml
+from miniml import Primitive, nn, ops
+from miniml.nn import Cell
+
+CONTRACT = {
+    "miniml": """bfloat16 bool_ float16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32
+        uint64 PYNATIVE_MODE GRAPH_MODE set_context context Tensor Parameter jit manual_seed
+        save_checkpoint load_checkpoint train_step trace explain Primitive PrimitiveWithInfer
+        PrimitiveWithCheck prim_attr_register infer_rule KernelAttr Kernel kernel
+        elementwise_kernel raw_kernel Launch nn ops optim grad testing errors data viz train""",
+    "miniml.nn": "Cell CellList Sequential Dense ReLU CrossEntropyLoss MSELoss init",
+    "miniml.ops": "leaky_relu LeakyReLU zeros sum abs all any max min pow round slice sin add",
+    "miniml.optim": "SGD Adam Optimizer",
+    "miniml.grad": """grad value_and_grad vjp jvp jacobian hessian hvp GradOperation bprop_getters
+        stop_gradient custom_bprop""",
+    "miniml.testing": "gradcheck opcheck OpInfo",
+    "miniml.data": "minibatches",
+    "miniml.train": "train_step Snapshot",
+    "miniml.viz": "to_html to_dot to_mermaid",
+}
+
+
+@pytest.mark.parametrize("package", CONTRACT)
+def test_dir_shows_the_contract_and_no_inner_module(package):
+    module = importlib.import_module(package)
+    shown = dir(module)
+    assert set(CONTRACT[package].split()) <= set(shown)
+    assert all(hasattr(module, name) and not name.startswith("_") for name in shown)
+    modules = {name for name in shown if isinstance(getattr(module, name), ModuleType)}
+    assert modules <= {
+        "data",
+        "errors",
+        "grad",
+        "init",
+        "nn",
+        "ops",
+        "optim",
+        "testing",
+        "train",
+        "viz",
+    }
+
+
+@pytest.mark.parametrize("package", CONTRACT)
+def test_import_star_takes_what_dir_shows_and_shadows_nothing(package):
+    taken = {}
+    exec(f"from {package} import *", taken)
+    del taken["__builtins__"]
+    assert set(taken) == {name for name in dir(sys.modules[package]) if not hasattr(builtins, name)}
+
+
+def test_only_what_python_has_itself_is_left_out_of_star_imports():
+    left_out = set(dir(ops)) - set(ops.__all__)
+    assert left_out == {"abs", "all", "any", "max", "min", "pow", "round", "slice", "sum"}
+
+
+def test_every_layer_and_primitive_is_shown():
+    for package, kind in ((nn, Cell), (ops, Primitive)):
+        held = {n for n, v in vars(package).items() if isinstance(v, type) and issubclass(v, kind)}
+        assert held <= set(dir(package))
+
+
+def test_packages_that_come_later_need_no_import():
+    code = "import miniml as ml; print(ml.testing.gradcheck, ml.data.minibatches, ml.viz.to_dot)"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
+    assert run.returncode == 0, run.stderr
+
+
+def test_import_miniml_leaves_the_checkers_alone():
+    code = "import sys, miniml; print('miniml.testing' in sys.modules, 'hypothesis' in sys.modules)"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
+    assert run.stdout.split() == ["False", "False"]
+
+
+def test_names_of_other_packages_are_pointed_to():
+    with pytest.raises(AttributeError, match=r"'vjp'; in miniml: miniml\.grad\.vjp"):
+        ml.vjp  # noqa: B018
+    with pytest.raises(AttributeError, match=r"no attribute 'tenser'$"):
+        ml.tenser  # noqa: B018
+    with pytest.raises(ImportError):
+        exec("from miniml import tenser")
+    with pytest.raises(TypeError, match=r"miniml\.grad is the package; .* miniml\.grad\.grad\(f\)"):
+        ml.grad(lambda x: x)
