@@ -37,8 +37,8 @@ class Cell(Guarded):
     """Base of networks and layers: subclasses assign attributes and define `construct`.
 
     Parameters and Cells that are assigned as attributes are found by those names, down the tree:
-    "conv1.weight", or "0.weight" in a Sequential. Calling a cell runs `construct`, compiled in
-    GRAPH_MODE. `training` is True until `set_train(False)`.
+    "conv1.weight", or "0.weight" in a Sequential. Calling a cell runs `construct` with the same
+    arguments and keywords, compiled in GRAPH_MODE. `training` is True until `set_train(False)`.
     To a type checker a call gives a Tensor, which unpacks into Tensors and can be indexed; where
     construct returns another tree, `typing.cast` says which.
 
