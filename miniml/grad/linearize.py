@@ -78,7 +78,11 @@ def linearize(
             traced[argnum] = spec.unflatten(symbols)
             wrt.append((tuple(s.var for s in symbols), spec))
         weight_vars = tuple(trace.weight(p).var for p in weights)
-        result: Any = trace.record(fn, traced, named)
+        try:
+            result: Any = trace.record(fn, traced, named)
+        except Exception as error:
+            _note_lists(error, fn, args, argnums)
+            raise
         aux: Any
         out, aux = _split(fn, result) if has_aux else (result, None)
         returned, out_spec = optree.tree_flatten(out, none_is_leaf=True)
@@ -139,6 +143,22 @@ def _split(fn: Any, result: Any) -> tuple[Any, Any]:
             "(value, aux)"
         )
     return result
+
+
+def _note_lists(error: Exception, fn: Any, args: Sequence[Any], argnums: Sequence[int]) -> None:
+    """Say in an error of the function which of its arguments may be meant as an array."""
+    for argnum in argnums:
+        if _is_list_of_numbers(args[argnum]):
+            error.add_note(
+                f"argument {argnum} of {name_of(fn)} is a list, a tree of numbers with a gradient "
+                "for each; for one array give np.array([...])"
+            )
+
+
+def _is_list_of_numbers(value: Any) -> bool:
+    if not isinstance(value, list) or not value:
+        return False
+    return all(isinstance(v, (float, np.floating)) or _is_list_of_numbers(v) for v in value)
 
 
 def _refuse_left(fn: Any, trace: RecordTrace, leaves: Sequence[Any]) -> None:

@@ -11,9 +11,10 @@ import optree
 
 from .. import ops
 from ..dtype import is_float
-from ..errors import GradientArgumentError, ShapeError
-from ..tensor import Parameter, Tensor
+from ..errors import GradientArgumentError
+from ..tensor import Tensor
 from ..trace import current_trace
+from .cotangents import cotangents, flattened, tensor_like
 from .linearize import Linearized, checked_function, linearize, name_of
 from .weights import Given, Weights
 
@@ -143,7 +144,7 @@ def vjp(
     found = linearize(fn, xs, range(len(xs)), parameters, has_aux, named)
 
     def pull(dout: Any) -> tuple[Any, ...]:
-        by_argument, by_weight = found.pull(_cotangents(found, dout))
+        by_argument, by_weight = found.pull(cotangents(found.out_spec, found.out, dout))
         return by_argument if chosen is None else (by_argument, chosen.arranged(by_weight))
 
     return (found.out, pull, found.aux) if has_aux else (found.out, pull)
@@ -178,7 +179,7 @@ def jvp(fn: Function, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[
 
     _, transposed = vjp(pull, *[ops.zeros_like(outs[i]) for i in varying])
     directions = tuple(
-        optree.tree_map(_tensor_like, p, t) for p, t in zip(primals, tangents, strict=True)
+        optree.tree_map(tensor_like, p, t) for p, t in zip(primals, tangents, strict=True)
     )
     along = dict(zip(varying, transposed(directions), strict=True))
     tangent = found.out_spec.unflatten([along.get(i) for i in range(len(outs))])
@@ -248,8 +249,8 @@ def hvp(fn: Function, xs: Any, vs: Any) -> Any:
     def slope(*args: Any) -> Any:
         gradients = grad(fn, tuple(range(len(args))))(*args)
         leaves, spec = optree.tree_flatten(gradients)
-        along = _flattened(spec, directions, "hvp got vs")
-        terms = [ops.sum(g * _tensor_like(g, v)) for g, v in zip(leaves, along, strict=True)]
+        along = flattened(spec, directions, "hvp got vs")
+        terms = [ops.sum(g * tensor_like(g, v)) for g, v in zip(leaves, along, strict=True)]
         total = terms[0]
         for term in terms[1:]:
             total = total + term
@@ -278,33 +279,3 @@ def _scalar(fn: Function, out: Any) -> Tensor:
         f"grad of {name_of(fn)} needs one float of size 1; it returned "
         f"{what}; reduce it (.sum()), or use vjp or jacobian"
     )
-
-
-def _cotangents(found: Linearized, dout: Any) -> list[Any]:
-    """The leaves of dout, checked against the output's."""
-    outs = found.out_spec.flatten_up_to(found.out)
-    given = _flattened(found.out_spec, dout, "pull got a dout")
-    return [None if d is None else _tensor_like(o, d) for o, d in zip(outs, given, strict=True)]
-
-
-def _flattened(spec: Any, tree: Any, what: str) -> list[Any]:
-    """The leaves of a tree that has the structure `spec`; ShapeError where it has another."""
-    try:
-        return list(spec.flatten_up_to(tree))
-    except ValueError as error:
-        raise ShapeError(f"{what} of another structure than it belongs to: {error}") from None
-
-
-def _tensor_like(like: Any, value: Any) -> Any:
-    """The value as a tensor of like's shape and dtype; ShapeError where it has another."""
-    like = like if isinstance(like, Tensor) else Tensor(like)
-    if isinstance(value, Parameter):
-        value = current_trace().stand_in(value)
-    if not isinstance(value, Tensor):
-        value = Tensor(np.asarray(value, like.dtype))
-    if value.shape != like.shape or value.dtype != like.dtype:
-        raise ShapeError(
-            f"got {value.dtype.name}{list(value.shape)} where {like.dtype.name}{list(like.shape)} "
-            "is wanted: a cotangent or tangent has the shape and dtype of its value"
-        )
-    return value

@@ -135,6 +135,9 @@ class Jit:
             self._latest = _Latest(settings, registry.version, types, compiled)
         return compiled.run(arrays)
 
+    def __repr__(self) -> str:
+        return f"jit({self.__name__})"
+
     def __get__(self, owner: object, kind: type | None = None) -> Any:
         """On an instance, a bound method: the object is the first argument, a static one."""
         return self if owner is None else MethodType(self, owner)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from inspect import signature
 from textwrap import indent
-from typing import Any
+from typing import Any, TypeVar, overload
 
 from ..access import Access
 from ..dtype import is_float
@@ -23,8 +23,20 @@ from ..tensor import Parameter, Tensor
 from ..undo import logged
 
 Loss = Callable[..., Any]
+Aux = TypeVar("Aux")
 
 
+@overload
+def train_step(
+    net: Loss, loss_fn: Callable[..., Tensor], optimizer: Optimizer, clip: float | None = None
+) -> Callable[..., Tensor]: ...
+@overload
+def train_step(
+    net: Loss,
+    loss_fn: Callable[..., tuple[Tensor, Aux]],
+    optimizer: Optimizer,
+    clip: float | None = None,
+) -> Callable[..., tuple[Tensor, Aux]]: ...
 def train_step(
     net: Loss, loss_fn: Loss, optimizer: Optimizer, clip: float | None = None
 ) -> Callable[..., Any]:
@@ -46,11 +58,13 @@ def train_step(
     steps of the same parameters take turns, and what is saved or evaluated meanwhile is one state.
     InUseError for a step that is called inside itself, by a handler.
     """
-    return _Step(net, loss_fn, optimizer, clip)
+    return TrainStep(net, loss_fn, optimizer, clip)
 
 
-class _Step:
+class TrainStep:
     """One training step of a net; equal to no other, so it has a cache of programs of its own."""
+
+    __name__ = "train_step"  # what graphs and pictures of it are called
 
     def __init__(self, net: Loss, loss_fn: Loss, optimizer: Optimizer, clip: float | None):
         _check(net, loss_fn, optimizer)
@@ -79,7 +93,7 @@ class _Step:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copies, and those sent to another process, are compiled anew."""
-        return _Step, (self.net, self.loss_fn, self.optimizer, self.clip)
+        return TrainStep, (self.net, self.loss_fn, self.optimizer, self.clip)
 
     def __repr__(self) -> str:
         parts = {"net": self.net, "loss": self.loss_fn, "optimizer": self.optimizer}

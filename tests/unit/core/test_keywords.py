@@ -152,3 +152,13 @@ def test_a_bprop_takes_nothing_by_keyword_alone():
 
     with pytest.raises(GradientArgumentError, match="only got 'slope' by keyword alone, but has"):
         only(X, slope=2.0)
+
+
+@pytest.mark.parametrize("jit", [True, False])
+def test_a_list_where_an_array_is_meant_is_said_to_be_a_tree(jit):
+    f = ml.jit(grad(lambda x: ops.sum(x * x))) if jit else grad(lambda x: ops.sum(x * x))
+    text = r"argument 0 of <lambda> is a list, a tree of .* give np.array\(\[...\]\)"
+    for tree in ([1.0, 2.0], [[1.0], [2.0, 3.0]]):
+        with pytest.raises(TypeError, match=text):
+            f(tree)
+    assert [g.item() for g in grad(lambda x: x[0] * x[1])([2.0, 3.0])] == [3.0, 2.0]

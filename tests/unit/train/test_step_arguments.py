@@ -230,3 +230,7 @@ def test_a_step_shows_what_it_is():
     assert repr(step) == expected
     assert "(loss): squares\n" in repr(ml.train_step(net, squares, sgd(net)))
     assert repr(copy.copy(step)) == expected
+    assert repr(ml.jit(squares)) == "jit(squares)"
+    assert str(ml.trace(step, A.astype(np.float32), Y.astype(np.float32))).startswith("train_step(")
+    with pytest.raises(TypeError, match=r"^TrainStep.__call__\(\) missing 1 required"):
+        step()
