@@ -67,6 +67,13 @@ void on_tick(int, siginfo_t*, void* context) {
 #endif
   if (!in_code(pc)) return ring_every(soon);
   report_hang((const char*)pc + 1, caller_in_code(context));
+#if defined(__x86_64__)
+  // A function of a header that has just been entered has no frame yet: its caller is on top.
+  const char* stack = (const char*)c->uc_mcontext.gregs[REG_RSP];
+  for (int i = 1; i >= 0 && must_stop == hung && fault_count; --i)
+    if (in_code(word(stack + 8 * i)))
+      fault_list[fault_count - 1].callers[1] = (uint64_t)word(stack + 8 * i);
+#endif
   leave_by_jump();
 }
 
