@@ -16,7 +16,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from tools.gpu import table  # noqa: E402
+from benchmarks.gpu import table  # noqa: E402
 from tools.gpu.runner import Step, module, run, save  # noqa: E402
 
 BUDGET = 590.0

@@ -14,8 +14,8 @@ from pathlib import Path
 from miniml.backends.cuda.nvrtc import ARCHITECTURES, Usage, compiler
 from miniml.backends.kernel import Expression, KernelEntry
 from miniml.errors import CompileError
-from tests.frame.gate import compiled, runs_on
-from tests.frame.units import all_units
+from tests.device.gate import compiled, runs_on
+from tests.device.units import all_units
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "cuda.md"
 MARKS = "<!-- registers -->\n", "<!-- end of registers -->\n"

@@ -7,7 +7,7 @@ from typing import Any
 
 from .. import ops
 from ..errors import ShapeError
-from ..ops.geometry import lengths, paddings
+from ..ops.inference.geometry import lengths, paddings
 from . import init
 from .arguments import flag, integer, positive
 from .cell import Cell, differing, refuse_shape, shape_of

@@ -4,17 +4,17 @@ import typing
 
 from .. import public
 from .activation import *  # noqa: F403
-from .bases import Binary as Binary
-from .bases import Comparison as Comparison
-from .bases import FloatBinary as FloatBinary
-from .bases import FloatUnary as FloatUnary
-from .bases import Unary as Unary
 from .compare import *  # noqa: F403
 from .control import *  # noqa: F403
 from .create import *  # noqa: F403
 from .elementwise import *  # noqa: F403
 from .getitem import *  # noqa: F403
 from .index import *  # noqa: F403
+from .inference.bases import Binary as Binary
+from .inference.bases import Comparison as Comparison
+from .inference.bases import FloatBinary as FloatBinary
+from .inference.bases import FloatUnary as FloatUnary
+from .inference.bases import Unary as Unary
 from .join import *  # noqa: F403
 from .linalg import *  # noqa: F403
 from .norm import *  # noqa: F403

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ..abstract import Shape
 from ..dtype import DType
 from ..errors import AttributeRefusedError
-from .bases import FloatBinary, FloatUnary, NumberUnary, broadcast
+from .inference.bases import FloatBinary, FloatUnary, NumberUnary, broadcast
 
 if TYPE_CHECKING:
     from ..tensor import Tensor

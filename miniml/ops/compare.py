@@ -8,7 +8,7 @@ from ..abstract import Shape
 from ..dtype import DType, bool_
 from ..errors import DTypeError
 from ..primitive import Primitive
-from .bases import Binary, Comparison, Unary, broadcast
+from .inference.bases import Binary, Comparison, Unary, broadcast
 
 if TYPE_CHECKING:
     from ..tensor import Tensor

@@ -10,7 +10,7 @@ from ..dtype import DType, bool_
 from ..errors import DTypeError, GraphError, ImmutableError, ShapeError
 from ..primitive import Primitive
 from ..trace import current_trace
-from .bodies import (
+from .inference.bodies import (
     Tree,
     agree,
     feeds,

@@ -12,8 +12,8 @@ from ..dtype import FLOATS, INTEGERS, DType, as_dtype, bool_, float32
 from ..errors import DTypeError, ShapeError
 from ..primitive import Primitive
 from ..settings import context, current
-from .bases import as_shape, dtype_of, shape_of
 from .elementwise import cast
+from .inference.bases import as_shape, dtype_of, shape_of
 from .shape import broadcast_to
 
 if TYPE_CHECKING:

@@ -10,7 +10,15 @@ from ..abstract import Shape
 from ..dtype import INTEGERS, DType, as_dtype
 from ..errors import DTypeError, ShapeError
 from ..primitive import Primitive
-from .bases import Binary, FloatBinary, FloatUnary, NumberBinary, NumberUnary, Unary, needs_number
+from .inference.bases import (
+    Binary,
+    FloatBinary,
+    FloatUnary,
+    NumberBinary,
+    NumberUnary,
+    Unary,
+    needs_number,
+)
 
 if TYPE_CHECKING:
     from ..tensor import Tensor

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..dtype import int64
-from .bases import shape_of
 from .elementwise import cast
 from .index import Scatter, as_indices, index_by, values_like
+from .inference.bases import shape_of
+from .inference.subscript import analyse, sort_out
 from .join import Slice
 from .shape import reshape
-from .subscript import analyse, sort_out
 
 if TYPE_CHECKING:
     from ..tensor import Tensor

@@ -10,8 +10,8 @@ from ..attributes import freeze
 from ..dtype import DType
 from ..errors import ArityError, ShapeError
 from ..primitive import Primitive
-from .bases import normal_axis, shape_of
 from .create import fitting
+from .inference.bases import normal_axis, shape_of
 from .shape import expand_dims
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from ..abstract import Shape
 from ..dtype import DType
 from ..errors import ShapeError
 from ..primitive import Primitive
-from .bases import broadcast
-from .equation import parse
+from .inference.bases import broadcast
+from .inference.equation import parse
 
 if TYPE_CHECKING:
     from ..tensor import Tensor

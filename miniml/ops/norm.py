@@ -8,8 +8,8 @@ from ..abstract import Shape
 from ..dtype import INTEGERS, DType
 from ..errors import AttributeRefusedError, DTypeError, ShapeError
 from ..primitive import Primitive
-from .bases import FloatUnary, needs_float, normal_axis
 from .elementwise import add, mul, rsqrt, sub
+from .inference.bases import FloatUnary, needs_float, normal_axis
 from .shape import reshape
 
 if TYPE_CHECKING:

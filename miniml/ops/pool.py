@@ -8,8 +8,8 @@ from ..abstract import Shape
 from ..dtype import DType, int64
 from ..errors import DTypeError, ShapeError
 from ..primitive import Primitive
-from .bases import needs_float
-from .geometry import (
+from .inference.bases import needs_float
+from .inference.geometry import (
     NO_PADDING,
     UNIT,
     Lengths,

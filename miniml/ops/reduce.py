@@ -13,7 +13,7 @@ from ..dtype import SIGNED, UNSIGNED, DType, bfloat16, bool_, float16, float32, 
 from ..errors import ShapeError
 from ..primitive import Primitive
 from . import elementwise
-from .bases import Axes, dtype_of, normal_axes, normal_axis, reduced_shape, shape_of
+from .inference.bases import Axes, dtype_of, normal_axes, normal_axis, reduced_shape, shape_of
 
 if TYPE_CHECKING:
     from ..tensor import Tensor

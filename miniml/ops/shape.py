@@ -10,7 +10,7 @@ from ..attributes import freeze
 from ..dtype import DType, bool_
 from ..errors import DTypeError, ShapeError
 from ..primitive import Primitive
-from .bases import Axes, as_shape, normal_axes, normal_axis, shape_of
+from .inference.bases import Axes, as_shape, normal_axes, normal_axis, shape_of
 
 if TYPE_CHECKING:
     from ..tensor import Tensor

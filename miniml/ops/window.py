@@ -11,7 +11,7 @@ from ..dtype import DType
 from ..errors import ShapeError
 from ..primitive import Primitive
 from .elementwise import add
-from .geometry import (
+from .inference.geometry import (
     NO_PADDING,
     UNIT,
     Lengths,

@@ -1,9 +1,9 @@
 """Tools for testing primitives, one's own included."""
 
-from .gradcheck import gradcheck as gradcheck
-from .gradcheck import gradcheck_vjp as gradcheck_vjp
-from .gradreport import GradientError as GradientError
-from .gradreport import GradReport as GradReport
+from .gradchecks.report import GradientError as GradientError
+from .gradchecks.report import GradReport as GradReport
+from .gradchecks.run import gradcheck as gradcheck
+from .gradchecks.run import gradcheck_vjp as gradcheck_vjp
 from .opchecks import OpCheckError as OpCheckError
 from .opchecks import assert_op as assert_op
 from .opchecks import opcheck as opcheck

@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from miniml.backends.cuda import emucupy
+from miniml.backends.cuda.emulator import cupy as emucupy
 
 
 class CUDARuntimeError(RuntimeError):

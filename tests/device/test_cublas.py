@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from miniml.backends.cuda import cublas
-from miniml.backends.cuda.cublas import CuBLAS
-from miniml.backends.cuda.einsum import Einsum
+from miniml.backends.cuda.kernels import cublas
+from miniml.backends.cuda.kernels.cublas import CuBLAS
+from miniml.backends.cuda.kernels.einsum import Einsum
 from miniml.backends.device import get_device
 from miniml.backends.kernel import KernelNode
 from miniml.backends.signature import ArraySpec

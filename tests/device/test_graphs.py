@@ -8,7 +8,7 @@ import pytest
 
 import miniml as ml
 from miniml import Kernel, Launch, Primitive, kernel, nn, ops, optim
-from miniml.backends.cuda import emucupy
+from miniml.backends.cuda.emulator import cupy as emucupy
 from miniml.backends.cuda.sim import settings as sim_settings
 from miniml.backends.device import get_device
 from miniml.errors import CaptureError, KernelFaultError, MinimlError

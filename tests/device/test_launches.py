@@ -7,7 +7,7 @@ import pytest
 
 import miniml as ml
 from miniml import Launch
-from miniml.backends.cuda.parameters import check, parameters
+from miniml.backends.cuda.text.parameters import check, parameters
 from miniml.errors import DeclarationError, LaunchError
 from tests.device.as_gpu import CUDADriverError, first_line, raising
 from tests.device.test_users_kernels import MATRIX, broken

@@ -8,9 +8,9 @@ import pytest
 import miniml as ml
 from miniml import ops
 from miniml.backends import fitting, registry
-from miniml.backends.cuda import linalg
-from miniml.backends.cuda.cublas import CuBLAS
-from miniml.backends.cuda.linalg import RegisterTiles, TensorCoreTiles
+from miniml.backends.cuda.kernels import linalg
+from miniml.backends.cuda.kernels.cublas import CuBLAS
+from miniml.backends.cuda.kernels.linalg import RegisterTiles, TensorCoreTiles
 from miniml.backends.cuda.sim.settings import using
 from miniml.backends.device import get_device
 from miniml.dtype import ALL, bfloat16, float16, float32, float64, int32

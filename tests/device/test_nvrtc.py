@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from miniml.backends.cuda import nvrtc
-from miniml.backends.cuda.compile import OPTIONS
+from miniml.backends.cuda.text.compile import OPTIONS
 from miniml.errors import CompileError, DeviceError
-from tests.frame.gate import compiled, runs_on
-from tests.frame.units import ROWS, all_units, units
+from tests.device.gate import compiled, runs_on
+from tests.device.units import ROWS, all_units, units
 from tests.unit.test_readme import BLOCKS, ROOT, script
 
 SOURCES = Path(nvrtc.__file__).parent
@@ -55,7 +55,7 @@ def test_every_kernel_compiles(name, architecture):
 
 def test_no_kernel_of_the_sources_is_left_out():
     entry = re.compile(r"__global__ void (?:__launch_bounds__\([^)]*\) )?(\w+)\(")
-    written = {n for path in SOURCES.glob("*.py") for n in entry.findall(path.read_text("utf-8"))}
+    written = {n for path in SOURCES.rglob("*.py") for n in entry.findall(path.read_text("utf-8"))}
     assert len(written) > 30
     # One is compiled to see whether it does, for architectures; of one a macro gives the names.
     written -= {"probe", "NAME"}
@@ -66,7 +66,7 @@ def test_no_kernel_of_the_sources_is_left_out():
 
 TAIL = """
 import json
-from tests.frame.units import declared
+from tests.device.units import declared
 print(json.dumps({text: f"{e.name} {e.signature}" for text, e in declared().items()}))
 """
 

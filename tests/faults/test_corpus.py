@@ -7,7 +7,7 @@ import pytest
 from miniml.errors import MinimlError
 from miniml.testing import gradcheck, gradcheck_vjp
 from miniml.testing.opchecks import CHECKS
-from miniml.testing.opchecks.simulated import available
+from miniml.testing.opchecks.checks.simulated import available
 
 from . import judging
 from .bends import BENDS

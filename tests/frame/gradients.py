@@ -13,7 +13,7 @@ from miniml.errors import DTypeError
 from miniml.grad import vjp
 from miniml.testing import OpInfo
 from miniml.testing.calls import Arrays, Call, as_tuple, calls
-from miniml.testing.slope import Slope, weights
+from miniml.testing.opchecks.vjp import Slope, weights
 from miniml.testing.tolerance import mismatch, spread_of
 
 from .numeric import disagreement

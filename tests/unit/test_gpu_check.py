@@ -9,10 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.gpu import table
+from benchmarks.gpu.cases import cases
 from tests.conftest import HAS_CXX
 from tools import gpu_check
-from tools.gpu import device_tests, table
-from tools.gpu.cases import cases
+from tools.gpu import device_tests
 from tools.gpu.runner import Step, run, save
 from tools.gpu.ulps import ulps
 

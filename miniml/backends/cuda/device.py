@@ -17,13 +17,13 @@ from ..registry import select
 from ..signature import ArraySpec
 from .array import DeviceArray
 from .capture import recorded, refuse_recording
-from .compile import Compiler
-from .expression import Elementwise
+from .emulator.watched import Watched
 from .failures import no_memory, raise_as, said
 from .features import FEATURES
 from .move import move
-from .raw import Function, Raw
-from .watched import Watched
+from .text.compile import Compiler
+from .text.elementwise import Elementwise
+from .text.raw import Function, Raw
 
 Shape = tuple[int, ...]
 HostArray = np.ndarray[Any, Any]

@@ -6,9 +6,9 @@ from functools import partial
 from typing import Any
 
 from ...errors import DeviceError
-from . import emucupy
 from . import kernels as kernels  # files the library's kernels
 from .device import Cuda
+from .emulator import cupy as emucupy
 from .sim import settings, toolchain
 
 NO_DEVICE = 100  # cudaErrorNoDevice

@@ -13,8 +13,8 @@ import numpy as np
 
 from ...dtype import DType
 from .array import DeviceArray
-from .layout import LAYOUT, Axis, collapsed, layout, packs, spread
-from .source import C_TYPES, prelude
+from .text.layout import LAYOUT, Axis, collapsed, layout, packs, spread
+from .text.source import C_TYPES, prelude
 
 TILE = 32
 TEXT = r"""

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ...errors import CompileError, DeviceError
-from .compile import OPTIONS
+from .text.compile import OPTIONS
 
 ARCHITECTURES = (75, 80, 90, 100, 120)
 SHARED_LIMIT = 48 * 1024  # bytes of static shared memory that a block may have

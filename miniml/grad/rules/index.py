@@ -9,9 +9,9 @@ import numpy as np
 
 from ... import ops
 from ...bprop import Bprop, bprop_getters
-from ...ops.bases import broadcast, normal_axis
 from ...ops.index import index_by
-from ...ops.subscript import TENSOR, analyse
+from ...ops.inference.bases import broadcast, normal_axis
+from ...ops.inference.subscript import TENSOR, analyse
 
 
 @bprop_getters.register(ops.Gather)

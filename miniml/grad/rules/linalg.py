@@ -9,7 +9,7 @@ import numpy as np
 
 from ... import ops
 from ...bprop import Bprop, bprop_getters
-from ...ops.equation import Equation, parse
+from ...ops.inference.equation import Equation, parse
 
 
 @bprop_getters.register(ops.MatMul)

@@ -7,7 +7,7 @@ from typing import Any
 
 from ... import ops
 from ...bprop import Bprop, bprop_getters
-from ...ops.bases import normal_axes, reduced_shape
+from ...ops.inference.bases import normal_axes, reduced_shape
 
 Shape = tuple[int, ...]
 

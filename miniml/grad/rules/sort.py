@@ -6,7 +6,7 @@ from typing import Any
 
 from ... import ops
 from ...bprop import Bprop, bprop_getters
-from ...ops.bases import normal_axis
+from ...ops.inference.bases import normal_axis
 
 
 @bprop_getters.register(ops.Sort)

@@ -16,8 +16,8 @@ import numpy as np
 from ...attributes import show
 from ...primitive import Primitive
 from ..calls import Array, Call, as_tuple, reference
-from .layouts import CONTIGUOUS
-from .values import ladder_text
+from .draws.layouts import CONTIGUOUS
+from .draws.values import ladder_text
 
 _LONG = 64
 _FILING = {"elementwise_kernel", "raw_kernel", "infer_rule"}

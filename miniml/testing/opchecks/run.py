@@ -15,21 +15,21 @@ from ...backends.kernel import KernelEntry
 from ...dtype import float64
 from ...errors import ArityError, MinimlError
 from ...primitive import Primitive
+from ..budget import Stopwatch
 from ..calls import Call, call_of
-from ..clock import Stopwatch
 from ..opinfo import OpInfo, Sample
-from . import simulated
-from .checks_state import remembered
-from .drawing import ENOUGH, drawn, signatures, why_none
-from .launches import failure, gives_no_number, launched, refused_by_value
-from .layouts import WORDS, known
+from .checks import simulated
+from .checks.launches import failure, gives_no_number, launched, refused_by_value
+from .checks.state import remembered
+from .draws.calls import ENOUGH, drawn, signatures, why_none
+from .draws.layouts import WORDS, known
+from .draws.samples import informed, sampled
+from .draws.values import SMOOTH
 from .report import Finding, OpCheckError, OpReport, in_order
 from .reproduce import program
-from .samples import informed, sampled
 from .session import GIVE_DOMAIN, Check, Problem, Session, problems
 from .shrink import smallest
 from .suite import CHECKS, FIRST, REST, SETTLING
-from .values import SMOOTH
 
 BUDGET = 8.0
 _LISTED = 12

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..budget import Stopwatch, lasting_until
 from ..calls import Call
-from ..clock import Stopwatch, lasting_until
 from .report import Severity
 
 DOMAIN = "domain"  # the kind of a problem that is one of the numbers; told once

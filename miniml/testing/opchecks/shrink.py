@@ -9,10 +9,10 @@ from itertools import chain
 import numpy as np
 
 from ...dtype import is_float
+from ..budget import Stopwatch, lasting_until
 from ..calls import Array, Arrays, Call
-from ..clock import Stopwatch, lasting_until
-from .launches import refused_by_value
-from .layouts import simpler
+from .checks.launches import refused_by_value
+from .draws.layouts import simpler
 
 _SIMPLE = (1.0, 0.0, 2.0)
 _FEW = 24

@@ -4,28 +4,28 @@ from __future__ import annotations
 
 from ...dtype import is_float
 from ..calls import Call
-from .checks_attributes import attributes
-from .checks_derivatives import (
+from .checks.attributes import attributes
+from .checks.derivatives import (
     gradient,
     gradient_at_other_numbers,
     gradient_of_long_inputs,
     gradient_with_other_attributes,
 )
-from .checks_devices import devices, on_devices
-from .checks_gradients import bprop, cotangents, graded, has_bprop, in_float64, narrow
-from .checks_integers import integers, narrow_integers
-from .checks_kernels import kernels
-from .checks_layouts import layouts
-from .checks_memory import memory, repeat
-from .checks_numbers import isolated_values, overflow, own_numbers, precision
-from .checks_programs import batched, batching, compilable, graph, infer_value
-from .checks_rules import kernels_run, refusals, rules, unusual
-from .checks_sharing import one_array_twice, several_threads, shareable, threadable
-from .checks_special import special
-from .checks_state import state
-from .launches import launched
+from .checks.devices import devices, on_devices
+from .checks.gradients import bprop, cotangents, graded, has_bprop, in_float64, narrow
+from .checks.integers import integers, narrow_integers
+from .checks.kernels import kernels
+from .checks.launches import launched
+from .checks.layouts import layouts
+from .checks.memory import memory, repeat
+from .checks.numbers import isolated_values, overflow, own_numbers, precision
+from .checks.programs import batched, batching, compilable, graph, infer_value
+from .checks.rules import kernels_run, refusals, rules, unusual
+from .checks.sharing import one_array_twice, several_threads, shareable, threadable
+from .checks.special import special
+from .checks.state import state
+from .draws.values import BENT, LONGEST, NEGATIVE, SMOOTH
 from .session import Check
-from .values import BENT, LONGEST, NEGATIVE, SMOOTH
 
 
 def _floats(call: Call) -> bool:

@@ -5,7 +5,8 @@ import gc
 import numpy as np
 import pytest
 
-from miniml.backends.cuda import emucupy, emustreams
+from miniml.backends.cuda.emulator import cupy as emucupy
+from miniml.backends.cuda.emulator import streams as emustreams
 from miniml.backends.cuda.sim.settings import using
 
 TEXT = 'extern "C" __global__ void put(float* y, float v) { y[threadIdx.x] = v; }'

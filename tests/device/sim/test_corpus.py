@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from miniml.backends.cuda import emucupy as cp
+from miniml.backends.cuda.emulator import cupy as cp
 from miniml.backends.cuda.sim.settings import SCHEDULES, using
 from miniml.errors import KernelFaultError
 

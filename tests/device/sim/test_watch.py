@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from miniml.backends.cuda import emucupy as cp
+from miniml.backends.cuda.emulator import cupy as cp
 from miniml.backends.cuda.sim.settings import MODES, using
 from miniml.errors import KernelFaultError
 

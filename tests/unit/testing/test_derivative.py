@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from miniml.testing.derivative import FIRST, Line, climb, converged, derivative
+from miniml.testing.gradchecks.derivative import FIRST, Line, climb, converged, derivative
 
 CASES = {
     "sin(2000 x)": (lambda x: np.sin(2000 * x), lambda x: 2000 * np.cos(2000 * x), 1e-6),

@@ -9,7 +9,7 @@ import miniml as ml
 from miniml import ops
 from miniml.errors import GradientArgumentError
 from miniml.testing import gradcheck, gradcheck_vjp
-from miniml.testing.gradreport import KINK, NEAR_KINK, UNKNOWN, WRONG, Finding, GradReport
+from miniml.testing.gradchecks.report import KINK, NEAR_KINK, UNKNOWN, WRONG, Finding, GradReport
 from tests.faults.planted import planted
 from tests.faults.rights import RIGHTS
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from miniml.testing.opchecks import layouts
+from miniml.testing.opchecks.draws import layouts
 
 
 class Last:

@@ -16,14 +16,14 @@ from miniml import ops
 from miniml.errors import ArityError
 from miniml.testing import OpCheckError, OpInfo, Sample, assert_op, opcheck
 from miniml.testing.calls import Call
-from miniml.testing.opchecks import CHECKS, reproduce, simulated
-from miniml.testing.opchecks.drawing import drawn
-from miniml.testing.opchecks.launches import launched
+from miniml.testing.opchecks import CHECKS, reproduce
+from miniml.testing.opchecks.checks import simulated
+from miniml.testing.opchecks.checks.launches import launched
+from miniml.testing.opchecks.draws.calls import drawn
 from miniml.testing.opchecks.session import chosen
 from miniml.testing.opchecks.suite import FIRST, REST
+from tests.faults.planting import plant
 from tests.opinfo import ROWS
-
-from .planting import plant
 
 # Checks that have nothing to look at in a primitive of one float input without CUDA kernels.
 ELSEWHERE = {"infer_value", "batching", "devices", "integers", "one array twice"}
@@ -70,7 +70,7 @@ import hashlib, sys
 sys.path.insert(0, {folder!r})
 {more}
 from miniml import ops
-from miniml.testing.opchecks.drawing import drawn
+from miniml.testing.opchecks.draws.calls import drawn
 told = hashlib.sha256()
 for primitive in (ops.Add(), ops.Exp()):
     for call in drawn(primitive, None, lambda call: True):

@@ -14,13 +14,12 @@ from miniml.primitive import primitives
 from miniml.testing import OpInfo, Sample, opcheck
 from miniml.testing.calls import Call
 from miniml.testing.opchecks import reproduce
-from miniml.testing.opchecks.accuracy import apart, at_an_end
-from miniml.testing.opchecks.drawing import drawn
-from miniml.testing.opchecks.growth import grows_slowly
-from miniml.testing.opchecks.interleaved import interleaved
-from miniml.testing.opchecks.isolated import isolated
-
-from .planting import plant
+from miniml.testing.opchecks.checks.accuracy import apart, at_an_end
+from miniml.testing.opchecks.checks.growth import grows_slowly
+from miniml.testing.opchecks.checks.interleaved import interleaved
+from miniml.testing.opchecks.checks.isolated import isolated
+from miniml.testing.opchecks.draws.calls import drawn
+from tests.faults.planting import plant
 
 CONTINUOUS = {
     "sin": np.sin, "abs": np.abs, "root": lambda x: np.sqrt(np.abs(x)),

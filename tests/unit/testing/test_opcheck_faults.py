@@ -3,6 +3,7 @@
 import itertools
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,9 +12,9 @@ from scipy import special
 from miniml import ops
 from miniml.ops.activation import GELU
 from miniml.testing import OpInfo, Sample, opcheck
-
-from .planting import plant, snake
-from .snakes import TestAdder
+from tests.faults import snakes
+from tests.faults.planting import plant, snake
+from tests.faults.snakes import TestAdder
 
 COUNT = itertools.count()
 
@@ -205,9 +206,7 @@ def test_an_example_shows_the_failure_when_it_is_run(tmp_path):
 
 def test_the_example_of_a_program_holds_its_definitions_and_not_its_actions(tmp_path):
     program = tmp_path / "program.py"
-    source = (__file__.rpartition("/")[0]) + "/snakes.py"
-    with open(source) as file:
-        text = file.read()
+    text = Path(snakes.__file__).read_text()
     program.write_text(
         text + "\nfrom miniml.testing import opcheck\nprint('acts')\n"
         "report = opcheck(adder, raise_error=False, checks=['memory'])\n"

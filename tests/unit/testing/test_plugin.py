@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-SNAKES = Path(__file__).with_name("snakes.py")
+SNAKES = Path(__file__).parents[2] / "faults" / "snakes.py"
 
 
 def pytest_on(*args, cwd):

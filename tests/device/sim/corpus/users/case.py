@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from miniml.backends.cuda import emucupy as cp
+from miniml.backends.cuda.emulator import cupy as cp
 
 Array = Any
 

@@ -1,0 +1,1 @@
+"""Measurements on a GPU beside the libraries that people use there."""

@@ -1,0 +1,127 @@
+"""Batch normalisation: channels are cut in parts, whose sums, then squares, are taken first."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ....dtype import DType, float32, float64
+from ...kernel import Kernel, KernelNode
+from ...registry import kernel
+from ...signature import ArraySpec
+from ..text.groups import BLOCK, grid_for, parts
+from ..text.registering import FLOAT
+from ..text.source import prelude, type_names
+from .norm import ROWS
+
+# Element i of a channel is pixel i % plane of image i / plane. A group of threads takes a part.
+TEXT = (
+    ROWS
+    + r"""
+struct Batch { long long channels, plane, n, split, length; };
+template <int V, typename F> __device__ __forceinline__ void each(
+    const Batch& s, long long g, int lanes, F visit) {
+  const long long channel = g / s.split, begin = g % s.split * s.length;
+  const long long end = begin + s.length < s.n ? begin + s.length : s.n;
+  for (long long i = begin + V * (threadIdx.x % lanes); i < end; i += V * lanes) {
+    const long long image = i / s.plane;
+    visit((image * s.channels + channel) * s.plane + i - image * s.plane);
+  }
+}
+__device__ __forceinline__ C mean_of(const C* sums, const Batch& s, long long g, int lanes) {
+  const C* own = sums + g / s.split * s.split;
+  C sum = C(0);
+  for (long long i = threadIdx.x % lanes; i < s.split; i += lanes) sum += own[i];
+  return combined<Total<C> >(sum, lanes) / C(s.n);
+}
+template <int V> __device__ __forceinline__ C squares(
+    const T* x, const Batch& s, long long g, int lanes, C mean, C power) {
+  C sum = C(0);
+  each<V>(s, g, lanes, [&](long long at) {
+    const Pack<C, V> r = fetched<V>(x, at, 1);
+    for (int v = 0; v < V; ++v) {
+      const C d = r.at[v] - mean;
+      sum += power == C(1) ? d : d * d;
+    }
+  });
+  return combined<Total<C> >(sum, lanes);
+}
+extern "C" __global__ void sum_powers(
+    const T* x, const C* sums, C* out, Batch s, int lanes, int second) {
+  const bool packs = side_by_side(x, s.plane);
+  for (long long g = group_index(lanes); g < s.channels * s.split; g += group_count(lanes)) {
+    const C mean = second ? mean_of(sums, s, g, lanes) : C(0), power = second ? C(2) : C(1);
+    const C sum = packs ? squares<WIDTH>(x, s, g, lanes, mean, power)
+                        : squares<1>(x, s, g, lanes, mean, power);
+    if (threadIdx.x % lanes == 0) out[g] = sum;
+  }
+}
+template <int V> __device__ __forceinline__ void normal_part(
+    const T* x, T* out, const Batch& s, long long g, int lanes, C mean, C scale, C shift) {
+  each<V>(s, g, lanes, [&](long long at) {
+    Pack<C, V> r = fetched<V>(x, at, 1);
+    for (int v = 0; v < V; ++v) r.at[v] = (r.at[v] - mean) * scale + shift;
+    put<V>(out, at, 1, r);
+  });
+}
+extern "C" __global__ void batch_norm(
+    const T* x, const T* gamma, const T* beta, T* out, T* means, T* vars, const C* sums,
+    const C* square_sums, Batch s, double eps, int lanes) {
+  const bool packs = side_by_side(x, s.plane) && side_by_side(out, s.plane);
+  for (long long g = group_index(lanes); g < s.channels * s.split; g += group_count(lanes)) {
+    const long long channel = g / s.split;
+    const C mean = mean_of(sums, s, g, lanes), var = mean_of(square_sums, s, g, lanes);
+    const C scale = load(gamma[channel]) / sqrt(var + C(eps)), shift = load(beta[channel]);
+    if (packs) normal_part<WIDTH>(x, out, s, g, lanes, mean, scale, shift);
+    else normal_part<1>(x, out, s, g, lanes, mean, scale, shift);
+    if (threadIdx.x % lanes == 0 && g % s.split == 0) {
+      means[channel] = store<T>(mean);
+      vars[channel] = store<T>(var);
+    }
+  }
+}
+"""
+)
+BATCH = np.dtype([(f, np.int64) for f in "channels plane n split length".split()])
+
+
+class BatchNorm(Kernel):
+    """Three launches: sums, squares of what differs from the mean, the normalised elements."""
+
+    def prepare(self, node: KernelNode) -> None:
+        super().prepare(node)
+        (images, channels, *image), dtype = node.inputs[0]
+        plane, wide = max(prod(image), 1), dtype == float64
+        n = images * prod(image)
+        self.lanes = 32 if n <= 1024 else BLOCK
+        split = parts(channels, n, self.lanes)
+        width = 2 if wide else 4
+        length = -(-n // (split * width)) * width
+        self.sums = ArraySpec((max(channels * split, 1),), float64 if wide else float32)
+        self.sizes = np.array([(channels, plane, n, split, length)], BATCH)
+        self.shared = grid_for(channels * split, self.lanes)
+        code, get = text(dtype), node.device.compiler.function
+        self.sum_powers, self.batch_norm = get(code, "sum_powers"), get(code, "batch_norm")
+
+    def workspace(self) -> tuple[ArraySpec, ...]:
+        return self.sums, self.sums
+
+    def launch(self, inputs: Any, workspace: Any, outputs: Any, stream: object) -> None:
+        (x, *_), (sums, squares) = (a.flat for a in inputs), (a.flat for a in workspace)
+        lanes = np.int32(self.lanes)
+        for second, out in enumerate((sums, squares)):
+            args = (x, squares if out is sums else sums, out, self.sizes, lanes, np.int32(second))
+            self.sum_powers(*self.shared, args)
+        arrays = [a.flat for a in (*inputs, *outputs, *workspace)]
+        rest = self.sizes, np.float64(self.node.attrs["eps"]), lanes
+        self.batch_norm(*self.shared, (*arrays, *rest))
+
+
+def text(dtype: DType) -> str:
+    """The unit of one dtype."""
+    return prelude({dtype}) + type_names([dtype], []) + TEXT
+
+
+kernel("BatchNorm", "cuda", *[f"{c * 3}->{c * 3}" for c in FLOAT])(BatchNorm)

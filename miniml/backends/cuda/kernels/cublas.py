@@ -1,0 +1,145 @@
+"""Products of matrices by cuBLAS, through cupy."""
+
+from __future__ import annotations
+
+from itertools import product as pairs
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ....dtype import DType
+from ....errors import ShapeError
+from ...kernel import Kernel, KernelNode
+from ..failures import raise_as, said
+from ..text.registering import BF16
+from .product import Product, product_of
+
+# Numbers of cublas_api.h and library_types.h: operations, the algorithm, types of numbers, of sums.
+_AS_IT_LIES, _TRANSPOSED = 0, 1
+_ANY_ALGORITHM = -1
+_TYPES = {"f": 0, "d": 1, "e": 2, BF16: 14}
+_FLOAT32_SUMS, _FLOAT64_SUMS = 68, 70
+# No TensorFloat-32, and no sums in 16 bits where work is split: what is said to be float32 is.
+_EXACT = 16
+LIMIT = 2**31 - 1
+
+
+class Operand(NamedTuple):
+    """What cuBLAS is told of a matrix: the operation, and the elements from one of its columns to
+    the next, which are our rows."""
+
+    operation: int
+    leading: int
+
+
+class Gemm(NamedTuple):
+    """How often and with what gemmStridedBatchedEx is called for a product.
+
+    cuBLAS counts elements by columns. A matrix that lies by rows is to it the transposed one, so it
+    is asked for y^T x^T, which is the transposed result: that then lies by rows. steps: elements
+    from one matrix of a call to the next, of x, y and out. starts: the same from call to call.
+    exchanged: x and y are each other's, for a result that lies by columns.
+    """
+
+    m: int
+    n: int
+    k: int
+    x: Operand
+    y: Operand
+    out: Operand
+    batch: int
+    steps: tuple[int, ...]
+    starts: list[tuple[int, ...]]
+    exchanged: bool = False
+
+
+def gemm_of(p: Product) -> Gemm | None:
+    """The calls for a product: one for all of a batch whose steps are even, and one product of more
+    rows where only x has a batch. None where a matrix lies neither by rows nor by columns, or is
+    larger than cuBLAS counts."""
+    x, y, out = lying(p.m, p.k, p.x), lying(p.k, p.n, p.y), lying(p.m, p.n, p.out)
+    if x is None or y is None or out is None:
+        return None
+    if out.operation == _TRANSPOSED:
+        found = gemm_of(p.transposed)
+        return None if found is None else found._replace(exchanged=True)
+    m, axes = p.m, list(p.axes)
+    if x.operation == _AS_IT_LIES and axes == [(p.batches, (m * p.x[0], 0, m * p.out[0]))]:
+        m, axes = m * p.batches, [(1, (0, 0, 0))]
+    together = max(axes)
+    axes.remove(together)
+    starts = [
+        tuple(sum(i * s[o] for i, (_, s) in zip(at, axes, strict=True)) for o in range(3))
+        for at in pairs(*[range(extent) for extent, _ in axes])
+    ]
+    batch, steps = together
+    if max(m, p.n, p.k, x.leading, y.leading, out.leading, batch) > LIMIT:
+        return None
+    return Gemm(m, p.n, p.k, x, y, out, batch, steps, starts)
+
+
+def lying(rows: int, columns: int, steps: tuple[int, int]) -> Operand | None:
+    """How a matrix lies, by rows rather than by columns; None if neither."""
+    row, column = steps
+    if column == 1 or columns == 1:
+        leading = row if rows > 1 else columns
+        if leading >= columns:
+            return Operand(_AS_IT_LIES, leading)
+    if row == 1 or rows == 1:
+        leading = column if columns > 1 else rows
+        if leading >= rows:
+            return Operand(_TRANSPOSED, leading)
+    return None
+
+
+class CuBLAS(Kernel):
+    """A product by gemmStridedBatchedEx on the current stream."""
+
+    def prepare(self, node: KernelNode) -> None:
+        super().prepare(node)
+        product = product_of(node)
+        if not self.plan(product, node.inputs[0].dtype, node.device):
+            raise ShapeError(
+                f"{node.name} got {product.batches} products of {product.m} x {product.k} by "
+                f"{product.k} x {product.n}; cuBLAS counts up to {LIMIT}: multiply parts"
+            )
+
+    def plan(self, product: Product, dtype: DType, device: Any) -> bool:
+        """Prepare for a product of any origin; False for one that gemm does not make."""
+        gemm = gemm_of(product)
+        if gemm is None:
+            return False
+        self.gemm, self.module = gemm, device.module
+        wide = dtype == np.dtype("d")
+        self.type, self.itemsize = _TYPES[dtype.char], dtype.itemsize
+        self.sums = _FLOAT64_SUMS if wide else _FLOAT32_SUMS
+        self.one, self.zero = np.ones(1, "d" if wide else "f"), np.zeros(1, "d" if wide else "f")
+        return True
+
+    def launch(self, inputs: Any, workspace: Any, outputs: Any, stream: object) -> None:
+        x, y, out = (a.flat for a in (*inputs, *outputs))
+        if self.gemm.exchanged:
+            x, y = y, x
+        if not self.gemm.k:
+            out.fill(0)
+            return
+        module = self.module
+        handle = module.cuda.get_cublas_handle()
+        mode = module.cuda.cublas.getMathMode(handle)
+        module.cuda.cublas.setMathMode(handle, _EXACT)
+        try:
+            for start in self.gemm.starts:
+                at = (a.data.ptr + s * self.itemsize for a, s in zip((x, y, out), start))
+                self._call(handle, *at)
+        except Exception as error:
+            raise_as(said(error, self.node.device, "a product by cuBLAS"), error)
+        finally:
+            module.cuda.cublas.setMathMode(handle, mode)
+
+    def _call(self, handle: int, x: int, y: int, out: int) -> None:
+        g, kind, (x_step, y_step, out_step) = self.gemm, self.type, self.gemm.steps
+        self.module.cuda.cublas.gemmStridedBatchedEx(
+            handle, g.y.operation, g.x.operation, g.n, g.m, g.k, self.one.ctypes.data,
+            y, kind, g.y.leading, y_step, x, kind, g.x.leading, x_step, self.zero.ctypes.data,
+            out, kind, g.out.leading, out_step, g.batch, self.sums, _ANY_ALGORITHM,
+        )  # fmt: skip

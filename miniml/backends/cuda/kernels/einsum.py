@@ -1,0 +1,160 @@
+"""Einstein sums: products of matrices by the kernels of MatMul, others each output on its own."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ....dtype import DType
+from ....errors import ShapeError
+from ...kernel import Kernel, KernelNode
+from ...registry import kernel
+from ..array import dense_strides
+from ..text.groups import GROUPS, grid_for
+from ..text.layout import LAYOUT, MAX_RANK, layout_dtype
+from ..text.registering import FLOAT, INT
+from ..text.source import C_TYPES, prelude
+from .linalg import planned, sum_type
+from .product import product_of_labels
+
+Shape = tuple[int, ...]
+
+TEXT = r"""
+using namespace miniml;
+extern "C" __global__ void einsum(
+    @INPUTS@, E* out, Layout<@K@> kept, Layout<@K@> over, long long size, long long terms,
+    int lanes) {
+  const int lane = threadIdx.x % lanes;
+  for (long long i = group_index(lanes); i < size; i += group_count(lanes)) {
+    long long at[@K@], more[@K@];
+    locate(kept, i, at);
+    S sum = S(0);
+    for (long long r = lane; r < terms; r += lanes) {
+      locate(over, r, more);
+      S term = S(1);
+      for (int k = 0; k < @K@; ++k) more[k] += at[k];
+@TERM@
+      sum += term;
+    }
+    sum = combined<Total<S> >(sum, lanes);
+    if (lane == 0) out[i] = store<E>(sum);
+  }
+}
+"""
+
+
+class Einsum(Kernel):
+    """A sum over the labels that the output lacks, for every combination of those it has.
+
+    product: the kernel that makes it as a product of matrices, where it is one.
+    """
+
+    def prepare(self, node: KernelNode) -> None:
+        super().prepare(node)
+        dtype = node.outputs[0].dtype
+        operands, output, extents = labelled(node.attrs["equation"], [i.shape for i in node.inputs])
+        summed = [label for label in extents if label not in output]
+        if max(len(output), len(summed)) > MAX_RANK:
+            raise ShapeError(
+                f"Einsum takes {MAX_RANK} axes of each kind on CUDA; "
+                f"got {len(output)} kept and {len(summed)} summed"
+            )
+        steps = [
+            operand_steps(labels, spec.shape)
+            for labels, spec in zip(operands, node.inputs, strict=True)
+        ]
+        self.product = product_for(node, steps, output, extents)
+        if self.product is not None:
+            return
+        self.size = prod(extents[label] for label in output)
+        self.terms = prod(extents[label] for label in summed)
+        self.kept = where(output, extents, steps)
+        self.over = where(summed, extents, steps)
+        self.lanes = 32 if self.terms >= 256 else 1
+        self.function = node.device.compiler.function(text(dtype, len(operands)), "einsum")
+
+    def launch(self, inputs: Any, workspace: Any, outputs: Any, stream: object) -> None:
+        if self.product is not None:
+            self.product.launch(inputs, workspace, outputs, stream)
+            return
+        sizes = np.int64(self.size), np.int64(self.terms), np.int32(self.lanes)
+        arrays = (*[a.flat for a in inputs], outputs[0].flat)
+        args = (*arrays, self.kept, self.over, *sizes)
+        self.function(*grid_for(self.size, self.lanes), args)
+
+
+def product_for(
+    node: KernelNode, steps: list[dict[Any, int]], output: list[Any], extents: dict[Any, int]
+) -> Kernel | None:
+    """The kernel for two operands whose sum is a product of matrices worth the name: with several
+    rows, several columns, several terms."""
+    if len(steps) != 2:
+        return None
+    product = product_of_labels(steps[0], steps[1], output, extents)
+    if product is None or min(product[:3]) < 2:
+        return None
+    return planned(product, node.outputs[0].dtype, node.device)
+
+
+def text(dtype: DType, count: int) -> str:
+    """The unit for `count` operands."""
+    body = TEXT.replace("@K@", str(count))
+    body = body.replace("@INPUTS@", ", ".join(f"const E* x{k}" for k in range(count)))
+    lines = [f"      term *= S(load(x{k}[more[{k}]]));" for k in range(count)]
+    body = body.replace("@TERM@", "\n".join(lines))
+    types = f"typedef {C_TYPES[dtype]} E;\ntypedef {sum_type(dtype)} S;\n"
+    return prelude({dtype}) + LAYOUT + GROUPS + types + body
+
+
+def labelled(
+    equation: str, shapes: list[Shape]
+) -> tuple[list[list[Any]], list[Any], dict[Any, int]]:
+    """The labels of each operand and of the output, and their extents. The axes of "..." are
+    labelled by their number, counted from the last one; ellipses broadcast."""
+    left, arrow, right = equation.replace(" ", "").partition("->")
+    operands: list[list[Any]] = []
+    extents: dict[Any, int] = {}
+    for term, shape in zip(left.split(","), shapes, strict=True):
+        labels = spelt(term, len(shape))
+        operands.append(labels)
+        for label, extent in zip(labels, shape, strict=True):
+            if extents.get(label, 1) == 1:
+                extents[label] = extent
+    numbered = sorted(label for label in extents if isinstance(label, int))
+    if arrow:
+        output = [*spelt(right, len(right.replace("...", "")) + len(numbered) * ("..." in right))]
+    else:
+        letters = left.replace(",", "").replace("...", "")
+        output = [*numbered, *sorted(c for c in set(letters) if letters.count(c) == 1)]
+    return operands, output, extents
+
+
+def spelt(term: str, ndim: int) -> list[Any]:
+    """One label for each axis of an operand."""
+    before, dots, after = term.partition("...")
+    hidden = ndim - len(before) - len(after) if dots else 0
+    return [*before, *range(-hidden, 0), *after]
+
+
+def operand_steps(labels: list[Any], shape: Shape) -> dict[Any, int]:
+    """Elements from one to the next along each label; a diagonal steps along all its axes."""
+    steps: dict[Any, int] = {}
+    for label, extent, step in zip(labels, shape, dense_strides(shape, 1), strict=True):
+        steps[label] = steps.get(label, 0) + (step if extent != 1 else 0)
+    return steps
+
+
+def where(labels: list[Any], extents: dict[Any, int], steps: list[dict[Any, int]]) -> Any:
+    """The Layout of all operands along these labels."""
+    record = np.zeros(1, layout_dtype(len(steps)))
+    record["rank"], record["extent"] = max(len(labels), 1), 1
+    for d, label in enumerate(labels):
+        record["extent"][0, d] = extents[label]
+        for k, own in enumerate(steps):
+            record["step"][0, k, d] = own.get(label, 0)
+    return record
+
+
+kernel("Einsum", "cuda", *[f"{c}*->{c}" for c in "?" + INT + FLOAT])(Einsum)

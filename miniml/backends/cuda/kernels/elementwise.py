@@ -1,0 +1,80 @@
+"""The elementwise primitives as scalar expressions in C: computed in T, integers modulo 2^bits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ....dtype import from_letter
+from ...kernel import Expression, KernelNode
+from ...registry import kernel
+from ..text.registering import ANY, FLOAT, INT, NUMBER, SIGNED, UNSIGNED, express, same
+
+_OF_FLOATS = {
+    "Sqrt": "sqrt(x)", "Rsqrt": "T(1) / sqrt(x)", "Reciprocal": "T(1) / x", "Exp": "exp(x)",
+    "Expm1": "expm1(x)", "Exp2": "exp2(x)", "Log": "log(x)", "Log1p": "log1p(x)",
+    "Log2": "log2(x)", "Sin": "sin(x)", "Cos": "cos(x)", "Tan": "tan(x)", "Asin": "asin(x)",
+    "Acos": "acos(x)", "Atan": "atan(x)", "Sinh": "sinh(x)", "Cosh": "cosh(x)",
+    "Tanh": "tanh(x)", "Asinh": "asinh(x)", "Acosh": "acosh(x)", "Atanh": "atanh(x)",
+    "Neg": "-x", "Abs": "fabs(x)", "Sign": "sign(x)", "Square": "x * x", "Floor": "floor(x)",
+    "Ceil": "ceil(x)", "Round": "rint(x)", "Trunc": "trunc(x)",
+}  # fmt: skip
+_OF_TWO_FLOATS = {
+    "Add": "x + y", "Sub": "x - y", "Mul": "x * y", "Div": "x / y", "Atan2": "atan2(x, y)",
+    "Pow": "pow(x, y)", "Maximum": "nan_max(x, y)", "Minimum": "nan_min(x, y)",
+    "FloorDiv": "float_floor_div(x, y)", "Mod": "float_mod(x, y)",
+}  # fmt: skip
+_OF_INTS = {
+    "Neg": "T(U(0) - U(x))", "Square": "T(U(x) * U(x))", "Floor": "x", "Ceil": "x",
+    "Round": "x", "Trunc": "x",
+}  # fmt: skip
+_OF_SIGNED = {"Abs": "x < 0 ? T(U(0) - U(x)) : x", "Sign": "T(int(x > 0) - int(x < 0))"}
+_OF_UNSIGNED = {"Abs": "x", "Sign": "T(x != 0)"}
+_OF_TWO_INTS = {
+    "Add": "T(U(x) + U(y))", "Sub": "T(U(x) - U(y))", "Mul": "T(U(x) * U(y))",
+    "Maximum": "x > y ? x : y", "Minimum": "x < y ? x : y", "FloorDiv": "int_floor_div(x, y)",
+    "Mod": "int_mod(x, y)", "Pow": "int_pow(x, y)",
+}  # fmt: skip
+_OF_BOOLS = {"Abs": "x", "Floor": "x", "Ceil": "x", "Round": "x", "Trunc": "x"}
+_OF_TWO_BOOLS = {"Add": "x || y", "Mul": "x && y", "Maximum": "x || y", "Minimum": "x && y"}
+
+_ROWS: tuple[tuple[dict[str, str], int, str], ...] = (
+    (_OF_FLOATS, 1, FLOAT), (_OF_TWO_FLOATS, 2, FLOAT), (_OF_INTS, 1, INT),
+    (_OF_SIGNED, 1, SIGNED), (_OF_UNSIGNED, 1, UNSIGNED), (_OF_TWO_INTS, 2, INT),
+    (_OF_BOOLS, 1, "?"), (_OF_TWO_BOOLS, 2, "?"),
+)  # fmt: skip
+
+for _texts, _arity, _letters in _ROWS:
+    for _name, _text in _texts.items():
+        _signatures = same(_arity, _letters)
+        express(_name, _text, *_signatures, unit="elementwise", inplace=tuple(range(_arity)))
+
+
+def bounds(node: KernelNode) -> dict[str, Any]:
+    """The bounds of Clip; one of None becomes the end of the dtype."""
+    dtype = node.inputs[0].dtype
+    low, high = node.attrs["min"], node.attrs["max"]
+    ends = np.iinfo(dtype) if dtype.kind in "iu" else None
+    return {
+        "low": low if low is not None else ends.min if ends else -np.inf,
+        "high": high if high is not None else ends.max if ends else np.inf,
+    }
+
+
+for _letter in NUMBER:
+    _dtype = from_letter(_letter)
+    if _dtype.itemsize == 2 and _letter in FLOAT:
+        _dtype = np.dtype(np.float32)
+    express(
+        "Clip",
+        "nan_min(nan_max(x, low), high)",
+        f"{_letter}->{_letter}",
+        unit="elementwise",
+        inplace=(0,),
+        types=(("low", _dtype), ("high", _dtype)),
+        scalars=bounds,
+    )
+for _from in ANY:  # all casts from a dtype are one unit
+    for _to in ANY:
+        kernel("Cast", "cuda", f"{_from}->{_to}")(Expression("x", f"cast {_from}", types=()))

@@ -1,0 +1,231 @@
+"""Indexing, adding at indices and putting: who stands where, for each primitive."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ....dtype import from_letter, uint64
+from ...kernel import KernelNode
+from ...registry import kernel
+from ...signature import ArraySpec
+from ..array import DeviceArray, dense_strides
+from ..move import fill, move
+from ..text.layout import spread
+from ..text.registering import ANY, FLOAT, INT
+from .indexed import (
+    ADD,
+    PUT,
+    TAKE,
+    Indexed,
+    Shape,
+    along_others,
+    axes_of,
+    broadcast_steps,
+    located,
+    sum_dtype,
+)
+
+NAMED = "il"
+
+
+class Take(Indexed):
+    """Base of what reads at indices."""
+
+    kernels = TAKE
+
+    def launch(self, inputs: Any, workspace: Any, outputs: Any, stream: object) -> None:
+        arrays = (self.bits(inputs[0]), *self.indices(inputs), self.bits(outputs[0]))
+        args = (*arrays, self.where, self.axes, np.int64(self.count))
+        self.get("take")(*spread(self.count), args)
+
+
+class AddAt(Indexed):
+    """Base of what adds at indices, in sums of a type that has atomics; they are rounded once."""
+
+    kernels = ADD
+    moves = False
+
+    def workspace(self) -> tuple[ArraySpec, ...]:
+        out = self.node.outputs[0]
+        return (ArraySpec(out.shape, sum_dtype(out.dtype)),)
+
+    def start(self, inputs: Any, sums: DeviceArray) -> None:
+        """What the updates are added to: zeros."""
+        fill(sums, 0)
+
+    def updates(self, inputs: Any) -> DeviceArray:
+        """What is added."""
+        first: DeviceArray = inputs[0]
+        return first
+
+    def launch(self, inputs: Any, workspace: Any, outputs: Any, stream: object) -> None:
+        (sums,), (out,) = workspace, outputs
+        self.start(inputs, sums)
+        if self.count:
+            arrays = (self.updates(inputs).flat, *self.indices(inputs), sums.flat)
+            args = (*arrays, self.where, self.axes, np.int64(self.count))
+            self.get("add")(*spread(self.count), args)
+        self.get("round_sums")(*spread(out.size), (sums.flat, out.flat, np.int64(out.size)))
+
+
+class Gather(Take):
+    """The slices that indices name."""
+
+    def plan(self, node: KernelNode) -> tuple[Shape, Any, Any]:
+        x, indices = (i.shape for i in node.inputs)
+        axis = node.attrs["axis"] % len(x)
+        shape, steps, axes = along_others(x, (axis,), axis, [indices])
+        return shape, located(shape, *steps), axes
+
+
+class Index(Take):
+    """The elements that several indices name together."""
+
+    def plan(self, node: KernelNode) -> tuple[Shape, Any, Any]:
+        x, *indices = (i.shape for i in node.inputs)
+        shape, steps, axes = along_others(x, node.attrs["axes"], node.attrs["at"], indices)
+        return shape, located(shape, *steps), axes
+
+
+class IndexAdd(AddAt):
+    """The transpose of Index."""
+
+    def plan(self, node: KernelNode) -> tuple[Shape, Any, Any]:
+        updates, *indices = (i.shape for i in node.inputs)
+        shape, steps, axes = along_others(
+            node.attrs["shape"], node.attrs["axes"], node.attrs["at"], indices
+        )
+        return shape, located(shape, *steps, dense_strides(updates, 1)), axes
+
+
+class TakeAlong(Take):
+    """One element for each index."""
+
+    def plan(self, node: KernelNode) -> tuple[Shape, Any, Any]:
+        (x, indices), out = (i.shape for i in node.inputs), node.outputs[0].shape
+        axis = node.attrs["axis"] % len(x)
+        own = list(broadcast_steps(x, out))
+        own[axis] = 0
+        axes = axes_of((x[axis],), (dense_strides(x, 1)[axis],))
+        return out, located(out, tuple(own), broadcast_steps(indices, out)), axes
+
+
+class PutAlongAdd(AddAt):
+    """The transpose of TakeAlongAxis."""
+
+    def plan(self, node: KernelNode) -> tuple[Shape, Any, Any]:
+        (updates, indices), out = (i.shape for i in node.inputs), node.outputs[0].shape
+        axis = node.attrs["axis"] % len(out)
+        steps = dense_strides(out, 1)
+        own = tuple(0 if i == axis else s for i, s in enumerate(steps))
+        axes = axes_of((out[axis],), (steps[axis],))
+        where = located(updates, own, broadcast_steps(indices, updates), dense_strides(updates, 1))
+        return updates, where, axes
+
+
+class ScatterAdd(AddAt):
+    """x with updates added to the slices that indices name."""
+
+    def is_index(self, i: int) -> bool:
+        return i == 1
+
+    def updates(self, inputs: Any) -> DeviceArray:
+        third: DeviceArray = inputs[2]
+        return third
+
+    def start(self, inputs: Any, sums: DeviceArray) -> None:
+        size = sums.size
+        self.get("widen")(*spread(size), (inputs[0].flat, sums.flat, np.int64(size)))
+
+    def plan(self, node: KernelNode) -> tuple[Shape, Any, Any]:
+        x, indices, updates = (i.shape for i in node.inputs)
+        axis = node.attrs["axis"] % len(x)
+        shape, steps, axes = along_others(x, (axis,), axis, [indices])
+        return shape, located(shape, *steps, broadcast_steps(updates, shape)), axes
+
+
+class Scatter(Indexed):
+    """x with values put where an index says; of several for one place the last one stays."""
+
+    kernels = PUT
+
+    def is_index(self, i: int) -> bool:
+        return i > 1
+
+    def workspace(self) -> tuple[ArraySpec, ...]:
+        return (ArraySpec(self.node.outputs[0].shape if self.named else (1,), uint64),)
+
+    def prepare(self, node: KernelNode) -> None:
+        if any(item == "tensor" for item in node.attrs["index"]):
+            super().prepare(node)
+        else:
+            self.node, self.named = node, []
+
+    def plan(self, node: KernelNode) -> tuple[Shape, Any, Any]:
+        out, value = node.outputs[0].shape, node.inputs[1].shape
+        indices = [i.shape for i in node.inputs[2:]]
+        items = spelt_out(node.attrs["index"], len(out))
+        view = DeviceArray(None, None, 0, out, from_letter("b"))
+        basic = view.seen(lambda a: a[tuple(slice(None) if i == "tensor" else i for i in items)])
+        kept = [i for i in items if not is_int(i)]
+        named = [d for d, i in enumerate(kept) if i == "tensor"]
+        advanced = [p for p, i in enumerate(items) if i == "tensor" or is_int(i)]
+        together = advanced == list(range(advanced[0], advanced[-1] + 1))
+        rest = [d for d in range(len(kept)) if d not in named]
+        first = sum(not is_int(i) for i in items[: advanced[0]])
+        at = first if together else 0
+        block = np.broadcast_shapes(*indices)
+        shapes, steps = basic.shape, basic.strides
+        region = (
+            *(shapes[d] for d in rest[:at]), *block, *(shapes[d] for d in rest[at:])
+        )  # fmt: skip
+        pad = (0,) * len(block)
+        own = (*(steps[d] for d in rest[:at]), *pad, *(steps[d] for d in rest[at:]))
+        lead, tail = (0,) * at, (0,) * (len(rest) - at)
+        places = [(*lead, *broadcast_steps(i, block), *tail) for i in indices]
+        where = located(region, own, *places, broadcast_steps(value, region))
+        where["start"][0, 0] = basic.offset
+        extents = tuple(shapes[d] for d in named)
+        return region, where, axes_of(extents, tuple(steps[d] for d in named))
+
+    def launch(self, inputs: Any, workspace: Any, outputs: Any, stream: object) -> None:
+        x, value, *_ = inputs
+        (owner,), (out,) = workspace, outputs
+        move(x, out)
+        if not self.named:
+            place = self.node.attrs["index"]
+            move(value, out.seen(lambda a: a[(*place, ...)] if ... not in place else a[place]))
+        elif self.count:
+            fill(owner, 0)
+            indices = self.indices(inputs)
+            rest = self.where, self.axes, np.int64(self.count)
+            self.get("claim")(*spread(self.count), (*indices, owner.flat, *rest))
+            arrays = (self.bits(value), *indices, owner.flat, self.bits(out))
+            self.get("put")(*spread(self.count), (*arrays, *rest))
+
+
+def is_int(item: Any) -> bool:
+    """True for a position, which takes an axis away."""
+    return isinstance(item, (int, np.integer)) and not isinstance(item, bool)
+
+
+def spelt_out(index: tuple[Any, ...], ndim: int) -> list[Any]:
+    """The index with one item for each axis, and None for new ones."""
+    items = list(index)
+    if ... not in items:
+        items.append(...)
+    at = items.index(...)
+    used = sum(i is not None and i is not ... for i in items)
+    return items[:at] + [slice(None)] * (ndim - used) + items[at + 1 :]
+
+
+kernel("Gather", "cuda", *[f"{c}{i}->{c}" for c in ANY for i in NAMED])(Gather)
+kernel("Index", "cuda", *[f"{c}{i}*->{c}" for c in ANY for i in NAMED])(Index)
+kernel("TakeAlongAxis", "cuda", *[f"{c}{i}->{c}" for c in ANY for i in NAMED])(TakeAlong)
+_NUMBERS = INT + FLOAT
+kernel("IndexAdd", "cuda", *[f"{c}{i}*->{c}" for c in _NUMBERS for i in NAMED])(IndexAdd)
+kernel("PutAlongAxisAdd", "cuda", *[f"{c}{i}->{c}" for c in _NUMBERS for i in NAMED])(PutAlongAdd)
+kernel("ScatterAdd", "cuda", *[f"{c}{i}{c}->{c}" for c in _NUMBERS for i in NAMED])(ScatterAdd)
+kernel("Scatter", "cuda", *[f"{c}{c}{i}*->{c}" for c in ANY for i in NAMED])(Scatter)

@@ -1,0 +1,216 @@
+"""What indexing kernels share: one text for all, told by a Layout where everything stands.
+
+Output (or update) number i belongs to element at[0] + sum over k of index_k[at[k + 1]] * step_k.
+An index outside its axis raises OutOfRangeError in the simulator's check mode, where launches are
+synchronous; elsewhere it reads 0 and adds nothing, so that memory is never overrun.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ....dtype import DType, float32, float64, int32, uint64
+from ....errors import OutOfRangeError
+from ...kernel import Kernel, KernelNode
+from ..array import DeviceArray, dense_strides
+from ..move import carrier
+from ..text.layout import LAYOUT, MAX_RANK, layout_dtype
+from ..text.source import C_TYPES, computed_in, prelude
+
+Shape = tuple[int, ...]
+
+HEAD = r"""
+using namespace miniml;
+struct Axes { long long extent[8], step[8]; };
+__device__ __forceinline__ bool place(
+    @INDICES@, const long long* at, const Axes& axes, long long* found) {
+  long long total = at[0];
+  bool inside = true;
+@PLACE@
+  *found = total;
+  return inside;
+}
+"""
+TAKE = r"""
+extern "C" __global__ void take(
+    const E* x, @INDICES@, E* out, Layout<@K@ + 1> where, Axes axes, long long n) {
+  const long long step = (long long)gridDim.x * blockDim.x;
+  for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step) {
+    long long at[@K@ + 1], found;
+    locate(where, i, at);
+    out[i] = place(@NAMES@, at, axes, &found) ? x[found] : E(0);
+  }
+}
+"""
+ADD = r"""
+extern "C" __global__ void add(
+    const E* updates, @INDICES@, S* sums, Layout<@K@ + 2> where, Axes axes, long long n) {
+  const long long step = (long long)gridDim.x * blockDim.x;
+  for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step) {
+    long long at[@K@ + 2], found;
+    locate(where, i, at);
+    if (place(@NAMES@, at, axes, &found)) atomicAdd(&sums[found], S(load(updates[at[@K@ + 1]])));
+  }
+}
+extern "C" __global__ void widen(const E* x, S* sums, long long n) {
+  const long long step = (long long)gridDim.x * blockDim.x;
+  for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step)
+    sums[i] = S(load(x[i]));
+}
+extern "C" __global__ void round_sums(const S* sums, E* out, long long n) {
+  const long long step = (long long)gridDim.x * blockDim.x;
+  for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step)
+    out[i] = store<E>(sums[i]);
+}
+"""
+PUT = r"""
+extern "C" __global__ void claim(
+    @INDICES@, unsigned long long* owner, Layout<@K@ + 2> where, Axes axes, long long n) {
+  const long long step = (long long)gridDim.x * blockDim.x;
+  for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step) {
+    long long at[@K@ + 2], found;
+    locate(where, i, at);
+    if (place(@NAMES@, at, axes, &found)) atomicMax(&owner[found], (unsigned long long)i + 1);
+  }
+}
+extern "C" __global__ void put(
+    const E* values, @INDICES@, const unsigned long long* owner, E* out, Layout<@K@ + 2> where,
+    Axes axes, long long n) {
+  const long long step = (long long)gridDim.x * blockDim.x;
+  for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step) {
+    long long at[@K@ + 2], found;
+    locate(where, i, at);
+    if (place(@NAMES@, at, axes, &found) && owner[found] == (unsigned long long)i + 1)
+      out[found] = values[at[@K@ + 1]];
+  }
+}
+"""
+AXES = np.dtype([("extent", np.int64, 8), ("step", np.int64, 8)])
+
+
+def text(kernels: str, dtype: DType, index: DType, count: int) -> str:
+    """The unit of TAKE, ADD or PUT for elements of `dtype` and `count` indices."""
+    named = C_TYPES[index]
+    line = (
+        "  {{ long long j = (long long)j{0}[at[{0} + 1]]; if (j < 0) j += axes.extent[{0}];\n"
+        "    inside = inside && j >= 0 && j < axes.extent[{0}]; total += j * axes.step[{0}]; }}"
+    )
+    body = (HEAD + kernels).replace("@K@", str(count))
+    body = body.replace("@PLACE@", "\n".join(line.format(k) for k in range(count)))
+    body = body.replace("@INDICES@", ", ".join(f"const {named}* j{k}" for k in range(count)))
+    body = body.replace("@NAMES@", ", ".join(f"j{k}" for k in range(count)))
+    types = f"typedef {C_TYPES[dtype]} E;\ntypedef {sum_type(dtype)} S;\n"
+    return prelude({dtype}) + LAYOUT + types + body
+
+
+def sum_type(dtype: DType) -> str:
+    """The C type of sums, one that atomicAdd takes."""
+    if dtype.kind in "iub":
+        return "unsigned long long"
+    return computed_in(dtype)
+
+
+def sum_dtype(dtype: DType) -> DType:
+    """The dtype of sums."""
+    if dtype.kind in "iub":
+        return uint64
+    return float64 if dtype == float64 else float32
+
+
+def located(shape: Shape, *steps: Shape) -> Any:
+    """The Layout of an array's elements in several others: their steps along each of its axes."""
+    record = np.zeros(1, layout_dtype(len(steps)))
+    record["rank"], record["extent"] = max(len(shape), 1), 1
+    record["extent"][0, : len(shape)] = shape
+    for k, own in enumerate(steps):
+        record["step"][0, k, : len(own)] = own
+    return record
+
+
+def broadcast_steps(shape: Shape, target: Shape) -> Shape:
+    """Elements from one to the next of a contiguous array along the axes it broadcasts to."""
+    own = [0 if n == 1 else s for n, s in zip(shape, dense_strides(shape, 1), strict=True)]
+    return (*(0,) * (len(target) - len(shape)), *own)
+
+
+def axes_of(extents: Shape, steps: Shape) -> Any:
+    """The struct Axes."""
+    record = np.zeros(1, AXES)
+    record["extent"][0, : len(extents)] = extents
+    record["step"][0, : len(steps)] = steps
+    return record
+
+
+class Indexed(Kernel):
+    """Base of kernels whose indices name places: `plan` says where everything stands.
+
+    kernels: the text. moves: elements are only moved, so that their size is all that matters.
+    """
+
+    kernels: str
+    moves = True
+
+    def prepare(self, node: KernelNode) -> None:
+        super().prepare(node)
+        self.named = [i for i, s in enumerate(node.inputs) if self.is_index(i)]
+        index = node.inputs[self.named[0]].dtype if self.named else int32
+        held = node.outputs[0].dtype
+        self.element = carrier(held.itemsize) if self.moves else held
+        code = text(self.kernels, self.element, index, len(self.named))
+        compiler = node.device.compiler
+        self.get: Callable[[str], Any] = lambda entry: compiler.function(code, entry)
+        self.shape, self.where, self.axes = self.plan(node)
+        if len(self.shape) > MAX_RANK:
+            raise OutOfRangeError(f"{node.name} takes {MAX_RANK} axes on CUDA; got {self.shape}")
+        self.count = prod(self.shape)
+
+    def is_index(self, i: int) -> bool:
+        """True for the inputs that are indices: all but the first."""
+        return i > 0
+
+    def plan(self, node: KernelNode) -> tuple[Shape, Any, Any]:
+        """The shape of what is taken or put, its Layout and the Axes that indices run along."""
+        raise NotImplementedError(f"{type(self).__name__} defines no plan")
+
+    def indices(self, inputs: Any) -> list[Any]:
+        """The indices' pointers; OutOfRangeError for one outside, where that can be known."""
+        found = [inputs[i] for i in self.named]
+        if self.node.device.checks:
+            for k, array in enumerate(found):
+                self.check(array, int(self.axes["extent"][0, k]))
+        return [a.flat for a in found]
+
+    def bits(self, array: DeviceArray) -> Any:
+        """The pointer to elements that are only moved."""
+        return array.flat.view(self.element)
+
+    def check(self, array: DeviceArray, extent: int) -> None:
+        """OutOfRangeError, which names the index, unless all are inside an axis."""
+        numbers = array.device.to_host(array)
+        outside = numbers[(numbers < -extent) | (numbers >= extent)]
+        if outside.size:
+            raise OutOfRangeError(
+                f"{self.node.name} got index {outside[0]} for an axis of extent {extent}; "
+                f"indices run from {-extent} to {extent - 1}"
+            )
+
+
+def along_others(
+    shape: Shape, axes: Shape, at: int, indices: list[Shape]
+) -> tuple[Shape, list[Shape], Any]:
+    """For Index(axes, at) of `shape`: the shape of the result, its steps in x and in each of the
+    indices, and the Axes."""
+    steps = dense_strides(shape, 1)
+    rest = [a for a in range(len(shape)) if a not in axes]
+    block = np.broadcast_shapes(*indices)
+    before, after = rest[:at], rest[at:]
+    result = (*(shape[a] for a in before), *block, *(shape[a] for a in after))
+    none = (0,) * len(block)
+    own = (*(steps[a] for a in before), *none, *(steps[a] for a in after))
+    named = [(*(0,) * len(before), *broadcast_steps(i, block), *(0,) * len(after)) for i in indices]
+    where = axes_of(tuple(shape[a] for a in axes), tuple(steps[a] for a in axes))
+    return result, [own, *named], where

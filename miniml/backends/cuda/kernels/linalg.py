@@ -1,0 +1,87 @@
+"""Products of matrices: by cuBLAS, by tensor cores, and by tiles in shared memory."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from ....dtype import DType
+from ...fitting import best
+from ...kernel import Kernel, KernelNode
+from ...registry import kernel, table
+from ..text.groups import accumulator
+from ..text.layout import LAYOUT
+from ..text.registering import BF16, FLOAT, INT, same
+from ..text.source import C_TYPES, prelude
+from .cublas import CuBLAS
+from .product import PRODUCT, Product, product_of
+from .tiles import REGISTERS, TENSOR_CORES
+
+# So many blocks of large tiles keep a GPU busy; with fewer, small tiles are quicker.
+BUSY = 64
+
+
+class Tiles(Kernel):
+    """A product by tiles of 64 x 64 or 16 x 16 results, of which a block makes one at a time."""
+
+    source: ClassVar[str]
+    threads: ClassVar[dict[int, int]]
+
+    def prepare(self, node: KernelNode) -> None:
+        super().prepare(node)
+        self.plan(product_of(node), node.inputs[0].dtype, node.device)
+
+    def plan(self, product: Product, dtype: DType, device: Any) -> bool:
+        """Prepare for a product of any origin; True: there is none that tiles do not make."""
+        self.args = product.args
+        tiles = {s: product.batches * -(-product.m // s) * -(-product.n // s) for s in self.threads}
+        side = 64 if min(product.m, product.n) > 32 and tiles[64] >= BUSY else 16
+        self.grid, self.block = (min(max(tiles[side], 1), 1 << 20),), (self.threads[side],)
+        self.function = device.compiler.function(unit(self.source, dtype), f"matmul_{side}")
+        return True
+
+    def launch(self, inputs: Any, workspace: Any, outputs: Any, stream: object) -> None:
+        arrays = [a.flat for a in (*inputs, *outputs)]
+        self.function(self.grid, self.block, (*arrays, *self.args))
+
+
+class RegisterTiles(Tiles):
+    """Sums in the registers of threads: any dtype, any device."""
+
+    source = REGISTERS
+    threads: ClassVar = {64: 256, 16: 64}
+
+
+class TensorCoreTiles(Tiles):
+    """float16 or bfloat16 multiplied by tensor cores and summed in float32."""
+
+    source = TENSOR_CORES
+    threads: ClassVar = {64: 128, 16: 32}
+
+
+def unit(source: str, dtype: DType) -> str:
+    """The text of a unit of tiles for one dtype."""
+    types = f"typedef {C_TYPES[dtype]} T;\ntypedef {sum_type(dtype)} SUM;\n"
+    return prelude({dtype}) + LAYOUT + PRODUCT + types + source
+
+
+def sum_type(dtype: DType) -> str:
+    """The C type of sums; bools are counted as numbers, of which any but 0 is true."""
+    return "float" if dtype.kind == "b" else accumulator(dtype)
+
+
+def planned(product: Product, dtype: DType, device: Any) -> Tiles | CuBLAS | None:
+    """The library's kernel of MatMul for a dtype, made ready for a product of another origin; None
+    where that kernel cannot make it."""
+    filed = [e for e in table["MatMul", "cuda"] if e.built_in]
+    found = best(filed, (dtype, dtype), None, (), device.has)
+    if found is None:
+        return None
+    made: Tiles | CuBLAS = device.bare_kernel(found[0])
+    return made if made.plan(product, dtype, device) else None
+
+
+# Kernels of one key: of those whose requirements the device meets the first by priority runs.
+kernel("MatMul", "cuda", *same(2, FLOAT), requires=("cublas",), priority=2)(CuBLAS)
+kernel("MatMul", "cuda", *same(2, "e"), requires=("wmma",), priority=1)(TensorCoreTiles)
+kernel("MatMul", "cuda", *same(2, BF16), requires=("wmma_bfloat16",), priority=1)(TensorCoreTiles)
+kernel("MatMul", "cuda", *same(2, "?" + INT + FLOAT))(RegisterTiles)

@@ -1,0 +1,162 @@
+"""Random draws: Philox 4x32-10 and what is made of its words, bit for bit as on the CPU.
+
+Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3" (SC 2011). A
+thread makes a block of four words, number offset + skip + i of the stream, and the elements that
+take their words from it.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ....dtype import float64
+from ...kernel import KernelNode, Launch
+from ..text.layout import spread
+from ..text.registering import ANY, FLOAT, raw
+
+PHILOX = r"""
+using namespace miniml;
+struct Words { unsigned int w[4]; };
+__device__ __forceinline__ Words philox(unsigned long long key, unsigned long long counter) {
+  unsigned int c0 = (unsigned int)counter, c1 = (unsigned int)(counter >> 32), c2 = 0, c3 = 0;
+  unsigned int k0 = (unsigned int)key, k1 = (unsigned int)(key >> 32);
+  for (int i = 0; i < 10; ++i) {
+    const unsigned long long p = 0xD2511F53ULL * c0, q = 0xCD9E8D57ULL * c2;
+    c0 = (unsigned int)(q >> 32) ^ c1 ^ k0;
+    c1 = (unsigned int)q;
+    c2 = (unsigned int)(p >> 32) ^ c3 ^ k1;
+    c3 = (unsigned int)p;
+    k0 += 0x9E3779B9u;
+    k1 += 0xBB67AE85u;
+  }
+  Words r = {{c0, c1, c2, c3}};
+  return r;
+}
+// The upper bits of words as numbers in [0, 1).
+__device__ __forceinline__ float unit(const Words& w, int i, float) {
+  return (float)(w.w[i] >> 8) * 5.9604644775390625e-8f;
+}
+__device__ __forceinline__ double unit(const Words& w, int i, double) {
+  const unsigned long long wide = (unsigned long long)w.w[2 * i + 1] << 32 | w.w[2 * i];
+  return (double)(wide >> 11) * 1.1102230246251565e-16;
+}
+// Neither the product nor the sum may be fused.
+__device__ __forceinline__ float spread(float u, float span, float low) {
+  return __fadd_rn(__fmul_rn(u, span), low);
+}
+__device__ __forceinline__ double spread(double u, double span, double low) {
+  return __dadd_rn(__dmul_rn(u, span), low);
+}
+__device__ __forceinline__ void pair(const Words& w, int j, float* z) {
+  const float a = (float)w.w[2 * j] * 2.3283064365386963e-10f + 1.1641532182693481e-10f;
+  const float b = (float)w.w[2 * j + 1] * 2.3283064365386963e-10f;
+  const float radius = sqrtf(-2.0f * logf(a)), angle = 6.2831853071795865f * b;
+  z[0] = radius * cosf(angle);
+  z[1] = radius * sinf(angle);
+}
+__device__ __forceinline__ void pair(const Words& w, int, double* z) {
+  const double a = unit(w, 0, 0.0) + 1.1102230246251565e-16, b = unit(w, 1, 0.0);
+  const double radius = sqrt(-2.0 * log(a)), angle = 6.283185307179586477 * b;
+  z[0] = radius * cos(angle);
+  z[1] = radius * sin(angle);
+}
+"""
+
+LOOP = r"""
+  const long long step = (long long)gridDim.x * blockDim.x, blocks = (n + PER - 1) / PER;
+  for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < blocks; i += step) {
+    const Words words = philox(state[0], state[1] + skip + (unsigned long long)i);
+"""
+
+UNIFORM = (
+    PHILOX
+    + r"""
+extern "C" __global__ void uniform(
+    const unsigned long long* state, T_OUT0* out, unsigned long long skip, REAL low, REAL span,
+    REAL ceiling, long long n) {"""
+    + LOOP
+    + r"""
+    for (int e = 0; e < PER && i * PER + e < n; ++e) {
+      const REAL draw = spread(unit(words, e, REAL(0)), span, low);
+      const T_OUT0 rounded = store<T_OUT0>(draw);
+      out[i * PER + e] = load(rounded) < ceiling ? rounded : store<T_OUT0>(ceiling);
+    }
+  }
+}
+"""
+)
+
+NORMAL = (
+    PHILOX
+    + r"""
+extern "C" __global__ void normal(
+    const unsigned long long* state, T_OUT0* out, unsigned long long skip, REAL mean, REAL std,
+    long long n) {"""
+    + LOOP
+    + r"""
+    REAL z[PER];
+    for (int j = 0; j < PER / 2; ++j) pair(words, j, z + 2 * j);
+    for (int e = 0; e < PER && i * PER + e < n; ++e)
+      out[i * PER + e] = store<T_OUT0>(z[e] * std + mean);
+  }
+}
+"""
+)
+
+BERNOULLI = (
+    PHILOX
+    + r"""
+extern "C" __global__ void bernoulli(
+    const unsigned long long* state, T_OUT0* out, unsigned long long skip, unsigned int threshold,
+    long long n) {"""
+    + LOOP
+    + r"""
+    for (int e = 0; e < PER && i * PER + e < n; ++e)
+      out[i * PER + e] = store<T_OUT0>(int((words.w[e] >> 8) < threshold));
+  }
+}
+"""
+)
+
+
+def draws(node: KernelNode, per: int, numbers: tuple[Any, ...]) -> Launch:
+    """A thread for a few blocks of words, each of which gives `per` elements."""
+    n = math.prod(node.outputs[0].shape)
+    args = (np.uint64(node.attrs["skip"]), *numbers, np.int64(n))
+    return Launch(*spread(-(-n // per)), args)
+
+
+def real(node: KernelNode) -> type[Any]:
+    """The type in which draws are computed."""
+    return np.float64 if node.outputs[0].dtype == float64 else np.float32
+
+
+def uniform(node: KernelNode) -> Launch:
+    of, dtype = real(node), node.outputs[0].dtype
+    low, high = float(node.attrs["low"]), float(node.attrs["high"])
+    ceiling = np.nextafter(np.asarray(high, dtype), np.asarray(low, dtype))
+    numbers = of(low), of(high - low), of(ceiling)
+    return draws(node, 2 if of is np.float64 else 4, numbers)
+
+
+def normal(node: KernelNode) -> Launch:
+    of = real(node)
+    numbers = of(node.attrs["mean"]), of(node.attrs["std"])
+    return draws(node, 2 if of is np.float64 else 4, numbers)
+
+
+def bernoulli(node: KernelNode) -> Launch:
+    return draws(node, 4, (np.uint32(math.ceil(float(node.attrs["p"]) * 2.0**24)),))
+
+
+for _c in FLOAT:
+    _real = {"REAL": "double" if _c == "d" else "float", "PER": 2 if _c == "d" else 4}
+    raw("Uniform", f"L->{_c}", entry="uniform", source=UNIFORM, launch=uniform, defines=_real)
+    raw("Normal", f"L->{_c}", entry="normal", source=NORMAL, launch=normal, defines=_real)
+raw(
+    "Bernoulli", *[f"L->{c}" for c in ANY], entry="bernoulli", source=BERNOULLI,
+    launch=bernoulli, defines={"PER": 4},
+)  # fmt: skip

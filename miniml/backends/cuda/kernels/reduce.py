@@ -1,0 +1,287 @@
+"""Reductions from rows: what is accumulated, where it begins, how two are combined and finished."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ....dtype import DType, uint8
+from ...kernel import Kernel, KernelNode
+from ...registry import kernel
+from ...signature import ArraySpec
+from ..text.groups import GROUPS, accumulator, grid_for, lanes_for, parts, places
+from ..text.layout import LAYOUT
+from ..text.registering import ANY, FLOAT, INT, same
+from ..text.source import C_TYPES, computed_in, prelude
+
+Shape = tuple[int, ...]
+PACK = 16  # bytes that a thread loads at once
+
+
+@dataclass(frozen=True)
+class Row:
+    """One reduction in C. x is an element, i its place among those that are reduced, n their
+    number; a and b are accumulators of type A: `value`, and `other` where a reduction keeps two.
+
+    value, other: the types ("C" is that of an element, "S" that of sums). identity, element,
+    combine: value and other of an accumulator; finish: the result from a.
+    """
+
+    identity: tuple[str, ...]
+    element: tuple[str, ...]
+    combine: tuple[str, ...]
+    finish: str
+    value: str = "C"
+    other: str = "int"
+
+
+_ARG = "0x7fffffffffffffffLL"
+_SUM = Row(("S(0)",), ("S(x)",), ("a.value + b.value",), "a.value", "S")
+_MAX = Row(("LOWEST",), ("x",), ("nan_max(a.value, b.value)",), "a.value")
+_MIN = Row(("HIGHEST",), ("x",), ("nan_min(a.value, b.value)",), "a.value")
+_BETTER = (
+    "(b.value {0} a.value || (is_nan(b.value) && !is_nan(a.value)) || (!(a.value {0} b.value) && "
+    "(is_nan(a.value) == is_nan(b.value)) && b.other < a.other))"
+)
+
+
+def _arg(row: Row, relation: str) -> Row:
+    wins = _BETTER.format(relation)
+    combine = (f"{wins} ? b.value : a.value", f"{wins} ? b.other : a.other")
+    return Row((*row.identity, _ARG), ("x", "i"), combine, "a.other", "C", "long long")
+
+
+ROWS: dict[str, Row] = {
+    "Sum": _SUM,
+    "SumTo": _SUM,
+    "Mean": Row(_SUM.identity, _SUM.element, _SUM.combine, "a.value / S(n)", "S"),
+    "Prod": Row(("S(1)",), ("S(x)",), ("a.value * b.value",), "a.value", "S"),
+    "Max": _MAX,
+    "Min": _MIN,
+    "Any": Row(("0",), ("x != C(0)",), ("a.value | b.value",), "a.value != 0", "int"),
+    "All": Row(("1",), ("x != C(0)",), ("a.value & b.value",), "a.value != 0", "int"),
+    "ArgMax": _arg(_MAX, ">"),
+    "ArgMin": _arg(_MIN, "<"),
+    # value: the largest x; other: the sum of exp(x - value)
+    "LogSumExp": Row(
+        ("-INFINITY", "C(0)"),
+        ("x", "C(1)"),
+        ("nan_max(a.value, b.value)", "scaled_sum(a.value, a.other, b.value, b.other)"),
+        "is_inf(a.value) ? a.value : a.value + log(a.other)",
+        "C",
+        "C",
+    ),
+}  # fmt: skip
+
+_TEXT = r"""
+template <typename C> __device__ __forceinline__ C scaled_sum(C m, C s, C k, C t) {
+  const C top = nan_max(m, k);
+  return (m == top || s == C(0) ? s : s * exp(m - top)) +
+         (k == top || t == C(0) ? t : t * exp(k - top));
+}
+struct Op {
+  struct A { VALUE value; OTHER other; };
+  static __device__ __forceinline__ A identity() { A r = {@IDENTITY@}; return r; }
+  static __device__ __forceinline__ A element(C x, long long i) {
+    (void)i; A r = {@ELEMENT@}; return r;
+  }
+  static __device__ __forceinline__ A combine(A a, A b) { A r = {@COMBINE@}; return r; }
+  static __device__ __forceinline__ A crossed(A a, int o) {
+    A r = {VALUE(__shfl_xor_sync(0xffffffffu, a.value, o)),
+           OTHER(__shfl_xor_sync(0xffffffffu, a.other, o))};
+    return r;
+  }
+};
+__device__ __forceinline__ OUT finished(Op::A a, long long n) {
+  (void)n; return store<OUT>(RESULT(@FINISH@));
+}
+struct Shape { long long outer, n, split, length; };
+// Where element i of a row stands; without a loop where one step says it, so that loads overlap.
+template <bool ONE_STEP> __device__ __forceinline__ long long placed(
+    const Layout<1>& over, long long i) {
+  long long place;
+  if (ONE_STEP) return over.start[0] + i * over.step[0][0];
+  locate(over, i, &place);
+  return place;
+}
+// Elements [begin, end) of a row: packs of neighbours if they come in such, then single ones.
+template <bool ONE_STEP> __device__ __forceinline__ Op::A taken(
+    const IN* x, const Layout<1>& over, long long begin, long long end, int lane, int lanes,
+    bool packed) {
+  Op::A a = Op::identity();
+  if (packed && begin < end) {
+    const long long rest = end - (end - begin) % @WIDTH@;
+#pragma unroll (ONE_STEP ? 2 : 1)
+    for (long long i = begin + @WIDTH@ * lane; i < rest; i += @WIDTH@ * lanes) {
+      typedef Pack<IN, @WIDTH@> Taken;
+      const Taken pack = *(const Taken*)(x + (ONE_STEP ? i : placed<false>(over, i)));
+#pragma unroll
+      for (int v = 0; v < @WIDTH@; ++v) a = Op::combine(a, Op::element(load(pack.at[v]), i + v));
+    }
+    begin = rest;
+  }
+#pragma unroll (ONE_STEP ? 4 : 1)
+  for (long long i = begin + lane; i < end; i += lanes)
+    a = Op::combine(a, Op::element(load(x[placed<ONE_STEP>(over, i)]), i));
+  return a;
+}
+extern "C" __global__ void reduce_elements(
+    const IN* x, OUT* out, unsigned char* scratch, Layout<1> kept, Layout<1> over, Shape s,
+    int lanes, int packed) {
+  const int lane = threadIdx.x % lanes;
+  for (long long g = group_index(lanes); g < s.outer * s.split; g += group_count(lanes)) {
+    // Lone threads that are neighbours have rows that are, so that they read along with each other.
+    const long long row = lanes == 1 ? g % s.outer : g / s.split;
+    const long long part = lanes == 1 ? g / s.outer : g % s.split;
+    const long long begin = part * s.length;
+    const long long end = begin + s.length < s.n ? begin + s.length : s.n;
+    long long base;
+    locate(kept, row, &base);
+    Op::A a = over.rank == 1 ? taken<true>(x + base, over, begin, end, lane, lanes, packed)
+                             : taken<false>(x + base, over, begin, end, lane, lanes, packed);
+    a = combined<Op>(a, lanes);
+    if (lane == 0) {
+      if (s.split > 1) ((Op::A*)scratch)[row * s.split + part] = a;
+      else out[row] = finished(a, s.n);
+    }
+  }
+}
+extern "C" __global__ void reduce_parts(const unsigned char* scratch, OUT* out, Shape s) {
+  const int lane = threadIdx.x % 32;
+  const Op::A* parts = (const Op::A*)scratch;
+  for (long long row = group_index(32); row < s.outer; row += group_count(32)) {
+    Op::A a = Op::identity();
+    for (long long i = lane; i < s.split; i += 32) a = Op::combine(a, parts[row * s.split + i]);
+    a = combined<Op>(a, 32);
+    if (lane == 0) out[row] = finished(a, s.n);
+  }
+}
+"""
+SHAPE = np.dtype([(f, np.int64) for f in ("outer", "n", "split", "length")])
+
+
+class Reduce(Kernel):
+    """A reduction of one row: a group of threads for each output, or, where outputs are few and
+    long, several groups whose parts a second launch combines."""
+
+    row: ClassVar[Row]
+
+    def prepare(self, node: KernelNode) -> None:
+        super().prepare(node)
+        shape, dtype = node.inputs[0]
+        axes = reduced_axes(node)
+        kept = tuple(i for i in range(len(shape)) if i not in axes)
+        outer, n = prod(shape[i] for i in kept), prod(shape[i] for i in axes)
+        self.where = places(shape, kept), places(shape, axes)
+        self.width = packable(*self.where, n, outer, PACK // dtype.itemsize)
+        neighbours = prod(shape[max(axes, default=-1) + 1 :])
+        self.lanes = 1 if neighbours >= 8 else lanes_for(n, neighbours)
+        self.split = parts(outer, n, self.lanes)
+        length = -(-n // (self.split * self.width)) * self.width
+        self.outer, self.sizes = outer, np.array([(outer, n, self.split, length)], SHAPE)
+        code = reduction_text(self.row, dtype, node.outputs[0].dtype)
+        names = ("reduce_elements", "reduce_parts")[: 1 + (self.split > 1)]
+        self.functions = [node.device.compiler.function(code, name) for name in names]
+
+    def workspace(self) -> tuple[ArraySpec, ...]:
+        return (ArraySpec((16 * self.outer * self.split if self.split > 1 else 16,), uint8),)
+
+    def launch(self, inputs: Any, workspace: Any, outputs: Any, stream: object) -> None:
+        (x,), (out,), (scratch,) = inputs, outputs, workspace
+        first, *more = self.functions
+        packed = np.int32(self.width > 1 and x.offset % 16 == 0)
+        rest = *self.where, self.sizes, np.int32(self.lanes), packed
+        first(
+            *grid_for(self.outer * self.split, self.lanes), (x.flat, out.flat, scratch.flat, *rest)
+        )
+        for second in more:
+            second(*grid_for(self.outer, 32), (scratch.flat, out.flat, self.sizes))
+
+
+def packable(kept: Any, over: Any, n: int, outer: int, width: int) -> int:
+    """`width` where packs of so many neighbours make up the rows that are reduced, else 1."""
+    rank = int(over["rank"][0])
+    last = rank - 1
+    whole = over["extent"][0, last] % width == 0 or (rank == 1 and outer == 1)
+    apart = [*kept["step"][0, 0], *over["step"][0, 0, :last]]
+    side_by_side = over["step"][0, 0, last] == 1 and not any(s % width for s in apart)
+    return width if whole and side_by_side and n >= width else 1
+
+
+def reduced_axes(node: KernelNode) -> tuple[int, ...]:
+    """The axes of the input that the output does not have, ascending."""
+    shape = node.inputs[0].shape
+    if node.name == "SumTo":
+        target = node.outputs[0].shape
+        lead = len(shape) - len(target)
+        ones = (lead + i for i, n in enumerate(target) if n == 1 and shape[lead + i] != 1)
+        return (*range(lead), *ones)
+    axis = node.attrs["axis"]
+    if axis is None:
+        return tuple(range(len(shape)))
+    axes = axis if isinstance(axis, tuple) else (axis,)
+    return tuple(sorted(a % len(shape) for a in axes))
+
+
+def reduction_text(row: Row, dtype: DType, out: DType) -> str:
+    """The unit of a reduction of one dtype."""
+    low, high = ends(dtype)
+    names = {
+        "IN": C_TYPES[dtype], "OUT": C_TYPES[out], "C": computed_in(dtype), "VALUE": row.value,
+        "OTHER": row.other, "LOWEST": low, "HIGHEST": high, "S": accumulator(dtype),
+        "RESULT": result_type(row, out),
+    }  # fmt: skip
+    types = "".join(
+        f"typedef {names[n]} {n};\n" for n in ("IN", "OUT", "C", "S", "VALUE", "OTHER", "RESULT")
+    )
+    macros = f"#define LOWEST {low}\n#define HIGHEST {high}\n"
+    pad = ("0",) if len(row.identity) == 1 else ()
+    text = _TEXT.replace("@WIDTH@", str(PACK // dtype.itemsize))
+    for slot, texts in (
+        ("@IDENTITY@", row.identity), ("@ELEMENT@", row.element), ("@COMBINE@", row.combine)
+    ):  # fmt: skip
+        text = text.replace(slot, ", ".join((*texts, *pad)))
+    text = text.replace("@FINISH@", row.finish)
+    head = prelude({dtype, out}) + LAYOUT + "using namespace miniml;\n" + GROUPS
+    return head + types + macros + text
+
+
+def result_type(row: Row, out: DType) -> str:
+    """The type of what `finish` gives."""
+    return "unsigned long long" if row.value == "S" and out.kind in "iu" else computed_in(out)
+
+
+def ends(dtype: DType) -> tuple[str, str]:
+    """The least and the greatest number of a dtype, in C."""
+    if dtype.kind == "b":
+        return "false", "true"
+    if dtype.kind not in "iu":
+        return "-INFINITY", "INFINITY"
+    c, bits = C_TYPES[dtype], 8 * dtype.itemsize
+    if dtype.kind == "u":
+        return f"({c})0", f"({c})~({c})0"
+    top = f"({c})0x{2 ** (bits - 1) - 1:x}LL"
+    return f"({c})(-{top} - 1)", top
+
+
+def file_reduction(name: str, *signatures: str) -> None:
+    """File the class of one row."""
+    made = type(name, (Reduce,), {"row": ROWS[name], "__module__": __name__})
+    kernel(name, "cuda", *signatures)(made)
+
+
+_WHOLE = [f"{c}->{'L' if c.isupper() else 'l'}" for c in "?" + INT]
+file_reduction("Sum", *same(1, FLOAT), *_WHOLE)
+file_reduction("Prod", *same(1, FLOAT), *_WHOLE)
+file_reduction("SumTo", *same(1, FLOAT + INT))
+file_reduction("Mean", *same(1, FLOAT))
+file_reduction("LogSumExp", *same(1, FLOAT))
+for _name in ("Max", "Min"):
+    file_reduction(_name, *same(1, ANY))
+for _name in ("ArgMax", "ArgMin"):
+    file_reduction(_name, *same(1, ANY, "l"))
+for _name in ("Any", "All"):
+    file_reduction(_name, *same(1, ANY, "?"))

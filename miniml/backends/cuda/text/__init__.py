@@ -1,0 +1,1 @@
+"""CUDA C from parts, up to a function that can be launched."""

@@ -1,0 +1,108 @@
+"""What kernels share that work on rows: groups of threads that combine what each has found."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ....dtype import from_letter
+from .layout import Axis, layout_dtype
+
+BLOCK = 256
+THREADS = 1 << 18  # about as many as a large GPU holds at a time
+
+# A group is one thread, a warp or a block. All threads of its warps take part in a shuffle, so a
+# block has whole warps and its loops run equally often in all threads of a group.
+GROUPS = r"""
+template <typename Op> __device__ __forceinline__ typename Op::A combined(
+    typename Op::A a, int lanes) {
+  typedef typename Op::A A;
+  if (lanes == 1) return a;
+  for (int o = 16; o > 0; o >>= 1) a = Op::combine(a, Op::crossed(a, o));
+  if (lanes == 32) return a;
+  __shared__ A warps[32];
+  const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, count = blockDim.x >> 5;
+  __syncthreads();
+  if (lane == 0) warps[warp] = a;
+  __syncthreads();
+  a = warps[0];
+  for (int w = 1; w < count; ++w) a = Op::combine(a, warps[w]);
+  return a;
+}
+// The number of this thread's group among all groups of the grid, and how many there are.
+__device__ __forceinline__ long long group_index(int lanes) {
+  return ((long long)blockIdx.x * blockDim.x + threadIdx.x) / lanes;
+}
+__device__ __forceinline__ long long group_count(int lanes) {
+  return (long long)gridDim.x * blockDim.x / lanes;
+}
+template <typename S> struct Total {
+  typedef S A;
+  static __device__ __forceinline__ A combine(A a, A b) { return a + b; }
+  static __device__ __forceinline__ A crossed(A a, int o) {
+    return __shfl_xor_sync(0xffffffffu, a, o);
+  }
+};
+template <typename S> struct Largest {
+  typedef S A;
+  static __device__ __forceinline__ A combine(A a, A b) { return miniml::nan_max(a, b); }
+  static __device__ __forceinline__ A crossed(A a, int o) {
+    return __shfl_xor_sync(0xffffffffu, a, o);
+  }
+};
+"""
+
+
+def lanes_for(length: int, neighbours: int) -> int:
+    """How many threads share a row: one where rows are short or stand side by side in memory, so
+    that neighbouring threads read neighbouring elements; else a warp or a block."""
+    if length <= 8 or (neighbours >= 32 and length <= 1024):
+        return 1
+    return 32 if length <= 2048 else BLOCK
+
+
+def grid_for(groups: int, lanes: int) -> tuple[tuple[int], tuple[int]]:
+    """Grid and block for so many groups of threads; at least one of each."""
+    threads = max(groups, 1) * lanes
+    block = BLOCK if lanes == BLOCK else min(BLOCK, -(-threads // 32) * 32)
+    return (min(-(-threads // block), 1 << 20),), (block,)
+
+
+def parts(rows: int, n: int, lanes: int) -> int:
+    """Into how many parts rows are cut, so that a GPU has enough to do: THREADS threads, of which
+    each has 64 elements at least."""
+    wanted = THREADS // max(rows * lanes, 1)
+    return max(1, min(wanted, n // (lanes * 64)))
+
+
+def along(shape: tuple[int, ...], axis: int) -> tuple[int, int, int]:
+    """(outer, n, inner): element i of row (o, j) stands at (o * n + i) * inner + j."""
+    axis %= len(shape)
+    return prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])
+
+
+def places(shape: tuple[int, ...], axes: tuple[int, ...]) -> Any:
+    """The Layout<1> of the elements along `axes` of a contiguous array, neighbours merged."""
+    steps = [prod(shape[i + 1 :]) for i in range(len(shape))]
+    found: list[Axis] = []
+    for i in axes:
+        if shape[i] == 1:
+            continue
+        if found and found[-1][1][0] == steps[i] * shape[i]:
+            found[-1] = (found[-1][0] * shape[i], (steps[i],))
+        else:
+            found.append((shape[i], (steps[i],)))
+    record = np.zeros(1, layout_dtype(1))
+    record["rank"], record["extent"] = max(len(found), 1), 1
+    for d, (extent, (step,)) in enumerate(found):
+        record["extent"][0, d], record["step"][0, 0, d] = extent, step
+    return record
+
+
+def accumulator(dtype: np.dtype[Any]) -> str:
+    """The C type in which sums and products of a dtype are taken; unsigned integers wrap."""
+    if dtype.kind in "biu":
+        return "miniml::uint64"
+    return "double" if dtype == from_letter("d") else "float"

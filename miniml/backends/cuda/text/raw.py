@@ -1,0 +1,102 @@
+"""Kernels of CUDA C text with a launch rule, and plain functions of device arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+from ....errors import DeclarationError
+from ...kernel import Kernel, KernelEntry, KernelNode, Launch, RawSource
+from ...signature import ArraySpec
+from .source import prelude, type_names
+
+MAX_THREADS = 1024
+ASSURED_SHARED = 48 * 1024  # bytes; more must be asked for
+MAX_BLOCK = (1024, 1024, 64)
+MAX_GRID = (2**31 - 1, 65535, 65535)
+
+
+class Raw(Kernel):
+    """The kernel of a RawSource for one node, on the device that the node names.
+
+    Its function gets pointers to inputs, outputs and workspace, then the launch's args.
+    """
+
+    def __init__(self, entry: KernelEntry):
+        self.entry = entry
+
+    def prepare(self, node: KernelNode) -> None:
+        super().prepare(node)
+        body = self.entry.body
+        assert isinstance(body, RawSource)
+        self.rule = checked(node.name, body.launch(node))
+        code = text(body, node)
+        self.function = node.device.compiler.function(code, body.entry)
+        if self.rule.shared > ASSURED_SHARED:
+            limit = node.device.shared_limit
+            if self.rule.shared > limit:
+                raise DeclarationError(
+                    f"{node.name} launch gives {self.rule.shared} bytes of shared memory; a block "
+                    f"has at most {limit} here"
+                )
+            self.function.max_dynamic_shared_size_bytes = self.rule.shared
+
+    def workspace(self) -> tuple[ArraySpec, ...]:
+        return self.rule.workspace
+
+    def launch(self, inputs: Any, workspace: Any, outputs: Any, stream: object) -> None:
+        rule = self.rule
+        arrays = [a.flat for a in (*inputs, *outputs, *workspace)]
+        self.function(rule.grid, rule.block, (*arrays, *rule.args), shared_mem=rule.shared)
+
+
+def text(body: RawSource, node: KernelNode) -> str:
+    """The source below the prelude and the names of types; its own lines are counted from 1."""
+    ins, outs = [i.dtype for i in node.inputs], [o.dtype for o in node.outputs]
+    macros = "".join(f"#define {key} {value}\n" for key, value in body.defines)
+    dtypes = {*ins, *outs}
+    return (
+        f'{prelude(dtypes)}{type_names(ins, outs)}{macros}#line 1 "{body.entry}.cu"\n{body.source}'
+    )
+
+
+def checked(name: str, rule: Any) -> Launch:
+    """The rule, complete; DeclarationError for one that no GPU can launch."""
+    if not isinstance(rule, Launch):
+        raise DeclarationError(f"{name} launch gives {type(rule).__name__}; return a Launch")
+    for what, extents in (("grid", rule.grid), ("block", rule.block)):
+        if not 1 <= len(extents) <= 3 or any(int(n) != n or n < 1 for n in extents):
+            raise DeclarationError(
+                f"{name} launch gives {what} {extents}; it is one to three ints of at least 1"
+            )
+    if prod(rule.block) > MAX_THREADS:
+        raise DeclarationError(
+            f"{name} launch gives {prod(rule.block)} threads a block; {MAX_THREADS} is the limit"
+        )
+    for what, extents, most in (("grid", rule.grid, MAX_GRID), ("block", rule.block, MAX_BLOCK)):
+        if any(n > limit for n, limit in zip(extents, most, strict=False)):
+            raise DeclarationError(f"{name} launch gives {what} {extents}; {most} is the limit")
+    if rule.shared < 0:
+        raise DeclarationError(f"{name} launch gives {rule.shared} bytes of shared memory")
+    return rule._replace(
+        grid=tuple(map(int, rule.grid)), block=tuple(map(int, rule.block)), args=tuple(rule.args)
+    )
+
+
+class Function(Kernel):
+    """A Python function filed as a CUDA kernel: it gets arrays of the device and fills `out`."""
+
+    def __init__(self, entry: KernelEntry):
+        self.entry = entry
+
+    def prepare(self, node: KernelNode) -> None:
+        super().prepare(node)
+        body: Any = self.entry.body
+        special = self.entry.specialize
+        self.call: Callable[..., Any] = special(node) if special is not None else body
+        self.attrs = {} if special is not None else node.attrs
+
+    def launch(self, inputs: Any, workspace: Any, outputs: Any, stream: object) -> None:
+        out = outputs[0] if len(outputs) == 1 else outputs
+        self.call(*inputs, **self.attrs, out=out)

@@ -1,0 +1,1 @@
+"""What the rules of operations are made of: shapes, axes, subscripts, equations, bodies."""

@@ -1,0 +1,170 @@
+"""Graphs inside graphs: how branches and loop bodies are traced, joined and compared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import optree
+
+from ...abstract import Shape
+from ...dtype import bool_
+from ...errors import DTypeError, ShapeError, TracedValueError
+from ...trace import current_trace
+from ..create import full
+from ..shape import reshape
+
+Tree = Any
+
+
+@dataclass(frozen=True)
+class Traced:
+    """A function as a graph; `structure` is that of what it returned."""
+
+    graph: Any
+    captures: list[Any]
+    blocks: int
+    structure: Any
+
+
+def traced(fn: Callable[..., Tree], leaves: Sequence[Any], name: str) -> Traced:
+    """The function of tensors as a graph of the current trace."""
+    structures: list[Any] = []
+
+    def body(*tensors: Any) -> list[Any]:
+        found, structure = optree.tree_flatten(fn(*tensors))
+        structures.append(structure)
+        return found
+
+    body.__name__ = name
+    return Traced(*current_trace().graph_of(body, leaves), structures[0])
+
+
+def merged(leaves: list[Any], *parts: Traced) -> tuple[list[Any], list[tuple[int, ...]]]:
+    """The leaves and all captures, each once, and which of them each part takes."""
+    inputs, place = list(leaves), {}
+    takes = []
+    for part in parts:
+        for value in part.captures:
+            if id(value) not in place:
+                place[id(value)] = len(inputs)
+                inputs.append(value)
+        takes.append((*range(len(leaves)), *(place[id(v)] for v in part.captures)))
+    return inputs, takes
+
+
+def tensor_leaves(tree: Tree) -> tuple[list[Any], Callable[[Sequence[Any]], Tree]]:
+    """The tensors and arrays in a tree, and the function that puts others in their places."""
+    found, structure = optree.tree_flatten(tree)
+    places = [i for i, leaf in enumerate(found) if hasattr(leaf, "dtype")]
+
+    def rebuild(values: Sequence[Any]) -> Tree:
+        filled = list(found)
+        for place, value in zip(places, values, strict=True):
+            filled[place] = value
+        return structure.unflatten(filled)
+
+    return [found[i] for i in places], rebuild
+
+
+def known_truth(name: str, pred: Any) -> bool | None:
+    """The truth of a bool of one element, None while a graph is traced that computes it."""
+    shape = np.shape(pred)
+    if any(n != 1 for n in shape):
+        raise ShapeError(
+            f"{name} needs a condition of one element; got shape {shape}; reduce it, as with .all()"
+        )
+    if not isinstance(pred, (bool, np.bool_)) and getattr(pred, "dtype", None) != bool_:
+        raise DTypeError(
+            f"{name} needs a bool as its condition; got {_kind(pred)}; compare it with something, "
+            "as in x > 0"
+        )
+    try:
+        return bool(pred)
+    except TracedValueError:
+        return None
+
+
+def _kind(value: Any) -> str:
+    if hasattr(value, "dtype"):
+        return f"{value.dtype}[{','.join(map(str, np.shape(value)))}]"
+    return f"{type(value).__name__} {value!r}"
+
+
+def truth(pred: Any) -> Any:
+    """The condition, a bool of one element, as one of shape ()."""
+    return pred if np.shape(pred) == () else reshape(pred, ())
+
+
+def tensors(name: str, tree: Tree) -> Tree:
+    """The tree with Python numbers as tensors, and parameters as the values they have now;
+    DTypeError for leaves that are no tensors."""
+
+    def tensor(value: Any) -> Any:
+        if hasattr(value, "set_data"):
+            return current_trace().stand_in(value)
+        if hasattr(value, "dtype"):
+            return value
+        if not isinstance(value, (bool, int, float)):
+            raise DTypeError(
+                f"{name} got {value!r} of type {type(value).__name__} among its values; they are "
+                "tensors, arrays and numbers; what does not change belongs into the functions"
+            )
+        return full((), value)
+
+    return optree.tree_map(tensor, tree)
+
+
+def same_values(name: str, before: Tree, after: Tree) -> None:
+    """ShapeError or DTypeError unless the body of a loop gave back what it took."""
+    left, structure = optree.tree_flatten(before)
+    right, other = optree.tree_flatten(after)
+    if structure != other:
+        raise ShapeError(
+            f"{name} body returns {other} for {structure}; it keeps the structure of its values"
+        )
+    agree(name, "the loop", list(map(typed, left)), "body", list(map(typed, right)))
+
+
+def typed(value: Any) -> tuple[str, Shape]:
+    """The dtype's name and the shape."""
+    return value.dtype.name, tuple(value.shape)
+
+
+def types(variables: Any) -> list[tuple[str, Shape]]:
+    """The dtypes' names and the shapes of a graph's values."""
+    return [typed(v.abstract) for v in variables]
+
+
+def agree(name: str, left: str, ours: Sequence[Any], right: str, theirs: Sequence[Any]) -> None:
+    """ShapeError or DTypeError for the first difference between two lists of types."""
+    if len(ours) != len(theirs):
+        raise ShapeError(f"{name} {left} has {len(ours)} values and {right} {len(theirs)}")
+    for i, (one, two) in enumerate(zip(ours, theirs, strict=True)):
+        if one != two:
+            shown = [f"{dtype}[{','.join(map(str, shape))}]" for dtype, shape in (one, two)]
+            raise (DTypeError if one[1] == two[1] else ShapeError)(
+                f"{name} value {i} is {shown[0]} in {left} and {shown[1]} in {right}; make them "
+                "equal, as with ops.cast or ops.reshape"
+            )
+
+
+def feeds(
+    name: str, label: str, graph: Any, takes: tuple[int, ...], given: tuple[Any, ...]
+) -> None:
+    """ShapeError or DTypeError unless `given` (shapes, or dtypes) has what the graph takes."""
+    if len(takes) != len(graph.inputs) or any(not 0 <= i < len(given) for i in takes):
+        raise ShapeError(
+            f"{name} {label} takes {len(graph.inputs)} inputs, from places {takes} of the "
+            f"{len(given)} that came; give a place for each"
+        )
+    for i, var in zip(takes, graph.inputs, strict=True):
+        came = given[i]
+        by_shape = isinstance(came, tuple)
+        if came != (var.abstract.shape if by_shape else var.abstract.dtype):
+            raise (ShapeError if by_shape else DTypeError)(
+                f"{name} {label} was traced for {var.abstract} in place {i}; got "
+                f"{came if by_shape else came.name}; trace it for that"
+            )

@@ -1,0 +1,113 @@
+"""gradcheck: is a gradient the derivative of the function, at a point, element by element?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...errors import GradientArgumentError, MinimlError, TracedValueError
+from ...primitive import Primitive
+from ...settings import context
+from ...tensor import Parameter
+from ...undo import logged
+from ..budget import lasting
+from .orders import check_orders
+from .plain import of_numpy
+from .problem import Problem, device_of, is_list_of_floats, name_of, of_miniml
+from .report import GradientError, GradReport
+from .substitute import weights_of
+
+Function = Callable[..., Any]
+
+
+def gradcheck(
+    fn: Function,
+    *args: Any,
+    order: int | None = None,
+    argnums: int | tuple[int, ...] | None = None,
+    weights: Sequence[Parameter] | Parameter | None = None,
+    mode: int | None = None,
+    strict: bool = False,
+    raise_error: bool = True,
+    seed: int = 0,
+    budget: float | None = None,
+) -> GradReport:
+    """Check the gradients of `fn` at `args` against differences of `fn`.
+
+    fn: a function of trees of tensors to a tree of tensors, a Primitive or a Cell. args: Tensors,
+    NumPy arrays, Python floats, or trees of these; everything else in them, const inputs of a
+    Primitive too, is passed on as it is. argnums: the arguments to differentiate, all by default.
+    weights: Parameters that fn reads, to differentiate too, such as net.trainable_params(), which
+    is the default where fn is a Cell; no Parameter is changed. order: derivatives up to this one
+    are checked; 2 by default for a Primitive, else 1. mode: PYNATIVE_MODE or GRAPH_MODE, by
+    default the context's. seed: of the random directions. budget: seconds, after which what was
+    not judged is listed as such.
+
+    Differences run in float64, with an error bar of their own; a backward pass in a narrower
+    dtype is compared with the float64 one, element by element. Raises GradientError, which has
+    the `report`, if a gradient is wrong, if nothing could be judged, or with `strict` if anything
+    could not be; `raise_error=False` returns the report. GradientArgumentError: `fn` returns no
+    float, changes its arguments, raises at the point, or has nothing to differentiate.
+
+    >>> from miniml import ops
+    >>> gradcheck(ops.sin, np.array([0.3, 2.0])).ok
+    True
+    """
+    highest = order if order is not None else 2 if isinstance(fn, Primitive) else 1
+    device = device_of(args, weights_of(fn, weights))
+    with context(mode=mode, device_target=device), lasting(budget), logged() as log:
+        try:
+            problem = of_miniml(fn, args, argnums, weights)
+            return _checked(problem, highest, strict, raise_error, seed)
+        except TracedValueError as error:
+            if not any(map(is_list_of_floats, args)):
+                raise
+            raise _of_lists(fn, args) from error
+        finally:
+            log.restore()
+
+
+def _of_lists(fn: Function, args: tuple[Any, ...]) -> MinimlError:
+    """What to say where a function got a list of numbers that it takes for an array."""
+    first = next(i for i, a in enumerate(args) if is_list_of_floats(a))
+    return GradientArgumentError(
+        f"gradcheck of {name_of(fn)} got a list for argument {first}, which is a tree of scalars, "
+        "and the function makes an array of it; pass np.array([...])"
+    )
+
+
+def gradcheck_vjp(
+    f: Function,
+    vjp: Function,
+    *args: Any,
+    strict: bool = False,
+    raise_error: bool = True,
+    seed: int = 0,
+    budget: float | None = None,
+) -> GradReport:
+    """Check a hand-written vector-Jacobian product of a plain NumPy function.
+
+    f(*args) returns an array or a tuple of arrays. vjp(*args, dout), or vjp(*args, out, dout),
+    returns the gradient, or a tuple with one for each argument (None: there is none); dout and out
+    are tuples where f returns one. Report, errors and options are those of `gradcheck`.
+
+    >>> gradcheck_vjp(np.sin, lambda x, dout: dout * np.cos(x), np.array([0.3, 2.0])).ok
+    True
+    """
+    with lasting(budget):
+        return _checked(of_numpy(f, vjp, args), 1, strict, raise_error, seed)
+
+
+def _checked(
+    problem: Problem, highest: int, strict: bool, raise_error: bool, seed: int
+) -> GradReport:
+    report = GradReport(problem.name, strict=strict)
+    rng = np.random.default_rng(seed)
+    with np.errstate(all="ignore"):
+        check_orders(problem, highest, rng, report)
+    report.sort()
+    if raise_error and not report.ok:
+        raise GradientError(report)
+    return report

@@ -1,0 +1,1 @@
+"""What opcheck asks of a primitive, a module for each subject."""

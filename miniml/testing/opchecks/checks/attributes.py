@@ -1,0 +1,147 @@
+"""Is the primitive the value that its attributes say: equal, hashed, copied and run by them?"""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from ....attributes import key
+from ....errors import MinimlError
+from ....primitive import Primitive, rebuild
+from ...calls import Call
+from ..session import Problem
+from .launches import failure, launch, launched
+from .programs import compilable, difference
+
+
+def attributes(call: Call) -> Iterator[Problem]:
+    """Hash, equality, copies and the kernel's keywords follow the attributes."""
+    primitive = call.primitive
+    try:
+        hash(primitive)
+    except TypeError as error:
+        yield Problem(
+            "hash",
+            f"{primitive!r} cannot be hashed ({error}), so it cannot run: kernels and programs are "
+            "kept by primitive",
+            "leave __eq__ and __hash__ to Primitive",
+        )
+        return
+    yield from _copied(primitive, call)
+    for other in others(primitive):
+        yield from _copied(other, Call(other, call.arrays, call.consts))
+        yield from _told_apart(primitive, other)
+        if compilable(call):
+            yield from _run_as(other, call)
+
+
+def _copied(primitive: Primitive, call: Call) -> Iterator[Problem]:
+    copied: dict[str, Callable[[Primitive], Primitive]] = {
+        "copy.deepcopy": copy.deepcopy,
+        "its attributes alone": _rebuilt,
+    }
+    if "<locals>" not in type(primitive).__qualname__ and _importable(type(primitive)):
+        copied["pickle"] = lambda p: pickle.loads(pickle.dumps(p))
+    for how, function in copied.items():
+        try:
+            twin = function(primitive)
+            alike = twin == primitive and hash(twin) == hash(primitive)
+            alike = alike and _inferred(call) == _inferred(replace(call, primitive=twin))
+        except Exception as error:
+            yield Problem(
+                f"{how} raises",
+                f"{primitive!r} made from {how} raises {type(error).__name__}: {error}",
+                "keep everything that the rules and kernels use in annotated attributes",
+            )
+            continue
+        if not alike:
+            yield Problem(
+                f"{how} differs",
+                f"{primitive!r} made from {how} is not equal to it, or infers something else",
+                "keep everything in annotated attributes, and define neither __eq__ nor __hash__",
+            )
+
+
+def _inferred(call: Call) -> object:
+    """What the rules say; None where they refuse."""
+    try:
+        return call.inferred
+    except MinimlError:
+        return None
+
+
+def _rebuilt(primitive: Primitive) -> Primitive:
+    return rebuild(type(primitive), primitive.attributes)
+
+
+def _importable(cls: type) -> bool:
+    module = sys.modules.get(cls.__module__)
+    return getattr(module, cls.__qualname__, None) is cls
+
+
+def others(primitive: Primitive) -> Iterator[Primitive]:
+    """The primitive with one attribute changed, for each that has other values."""
+    for name, value in primitive.attributes.items():
+        changed = _changed(value)
+        if changed is None:
+            continue
+        try:
+            yield rebuild_like(primitive, {**primitive.attributes, name: changed})
+        except (MinimlError, ValueError, TypeError):
+            continue
+
+
+def rebuild_like(primitive: Primitive, values: dict[str, Any]) -> Primitive:
+    """A primitive of the same class with these attributes, made as a user would."""
+    if primitive._classic or type(primitive).__init__ is not Primitive.__init__:
+        return rebuild(type(primitive), values)
+    return type(primitive)(**values)
+
+
+def _changed(value: Any) -> Any:
+    """Another value of an attribute's type; None where there is none to be guessed."""
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int):
+        return value + 1
+    if isinstance(value, float):
+        return 1.5 * value + 0.25
+    if isinstance(value, tuple) and value:
+        first = _changed(value[0])
+        return None if first is None else (first, *value[1:])
+    return None
+
+
+def _told_apart(one: Primitive, other: Primitive) -> Iterator[Problem]:
+    same_values = key(tuple(one.attributes.items())) == key(tuple(other.attributes.items()))
+    if not same_values and one == other:
+        yield Problem(
+            "equality",
+            f"{one!r} and {other!r} are equal, so a program compiled for one runs the other",
+            "leave __eq__ and __hash__ to Primitive, which compare the attributes",
+        )
+
+
+def _run_as(other: Primitive, call: Call) -> Iterator[Problem]:
+    """After the primitive itself has run, one with another attribute runs with its own."""
+    twin = Call(other, call.arrays, call.consts)
+    try:
+        entries = twin.entries()
+    except Exception:  # the rules refuse that attribute
+        return
+    if not entries or not launched(twin) or any(failure(e, twin) for e in entries):
+        return
+    call.run()
+    came = twin.run()
+    wrong = [difference(twin, came, launch(e, twin)) for e in entries]
+    if all(wrong):
+        yield Problem(
+            "kernel",
+            f"{twin}, called after {call.primitive!r}, gives other numbers than its kernel with "
+            f"its own attributes: {wrong[0]}",
+            "let kernels take attributes by keyword, and keep nothing from call to call",
+        )

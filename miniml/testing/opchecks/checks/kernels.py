@@ -1,0 +1,249 @@
+"""Are the numbers right: every kernel against float64 and against the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ....abstract import Abstract
+from ....backends import registry
+from ....backends.kernel import KernelEntry
+from ....dtype import DType, float64, is_float
+from ....errors import MinimlError
+from ....graph.ir import interleave
+from ....infer import infer
+from ...calls import Array, Arrays, Call, reference, wide
+from ...tolerance import limits_of, mismatch, spread_of, unit_roundoff
+from ..session import Difference, Problem, Said
+from .accuracy import (
+    at_an_end,
+    degree,
+    largest_ulp,
+    moved_by_rounding,
+    scale_of,
+    ulps,
+    where_too_large,
+)
+from .launches import launch, launched
+
+_NUDGES = 3
+_CAP = 0.01  # of the result
+_ADVICE = {
+    "wrong": "correct the kernel for this dtype (or the reference, should that be wrong)",
+    "inaccurate": "rewrite the formula so that terms do not cancel, or compute it in a wider dtype",
+    "out of range": "squares of these numbers leave the range of the dtype; scale before squaring, "
+    "or compute in a wider dtype, should such numbers come",
+}
+
+
+class Expected:
+    """What a call should give, in float64: from the OpInfo's reference, else from the primitive's
+    own float64 kernel. `known` is False where there is neither."""
+
+    def __init__(self, call: Call):
+        self.call = call
+        self.given = call.info is not None and call.info.reference is not None
+        self.entry = None if self.given else _float64_kernel(call)
+        self.known = self._answers() if self.given else self.entry is not None
+
+    @property
+    def source(self) -> str:
+        """Where the numbers come from, in words."""
+        return "the reference" if self.given else "the kernel in float64"
+
+    def _answers(self) -> bool:
+        """False where the reference is made for less than the rules accept."""
+        if self.call.sample:
+            return True
+        try:
+            self.exact()
+        except Exception:
+            return False
+        return True
+
+    def outputs(self, *inputs: object) -> Arrays:
+        """The outputs for inputs in the order of the primitive's."""
+        if self.given:
+            return reference(self.call, inputs)
+        assert self.entry is not None
+        consts = {i for i, _ in self.call.primitive._const} if self.call.consts else set()
+        arrays = tuple(np.asarray(a) for i, a in enumerate(inputs) if i not in consts)
+        return tuple(wide(o) for o in launch(self.entry, self.call.on(arrays), arrays))
+
+    def exact(self) -> Arrays:
+        """The outputs for the call's own inputs."""
+        return self.outputs(*self.wide_args())
+
+    def wide_args(self) -> tuple[object, ...]:
+        """The call's arguments with floats in float64."""
+        return self.call.args(tuple(map(wide, self.call.arrays)))
+
+
+def _float64_kernel(call: Call) -> KernelEntry | None:
+    """The primitive's own kernel on the same inputs in float64; None if there is none, or if it is
+    what is to be checked."""
+    arrays = tuple(map(wide, call.arrays))
+    if call.primitive.dynamic_outputs or all(
+        a.dtype == b.dtype for a, b in zip(arrays, call.arrays)
+    ):
+        return None
+    abstracts = [Abstract(a.shape, a.dtype) for a in arrays]
+    try:
+        outs = infer(call.primitive, interleave(call.primitive, abstracts, dict(call.consts)))
+        chosen = registry.select(
+            call.primitive.name,
+            "cpu",
+            tuple(a.dtype for a in arrays),
+            (),
+            tuple(o.dtype for o in outs),
+        )
+    except MinimlError:
+        return None
+    return chosen.entry if chosen.cast is None else None
+
+
+def kernels(call: Call) -> Iterator[Said]:
+    """Every kernel gives what float64 gives, up to rounding, and what the other kernels give."""
+    if not launched(call):
+        return
+    results = {entry.describe(): launch(entry, call) for entry in call.entries()}
+    expected = Expected(call)
+    if expected.known:
+        for name, outs in results.items():
+            yield from against(call, expected, name, outs)
+    first = next(iter(results), None)
+    for name in list(results)[1:]:
+        assert first is not None
+        yield from between(call, name, results[name], first, results[first])
+
+
+def against(call: Call, expected: Expected, name: str, outs: Arrays) -> Iterator[Said]:
+    """What a kernel gave, beside what it should give."""
+    exact = expected.exact()
+    if len(outs) != len(exact):
+        return
+    numbers = [o.dtype for o in outs if is_float(o.dtype)]
+    rng = np.random.default_rng(0)
+    spreads: tuple[Array | float, ...] = (
+        spread_of(expected.outputs, expected.wide_args(), numbers[0], rng)
+        if numbers and numbers[0] in _floats(call)
+        else (0.0,) * len(exact)
+    )
+    for i, (out, right, moved) in enumerate(zip(outs, exact, spreads)):
+        yield from _small(call, name, i, out, right)
+        right = where_too_large(out, right)
+        wrong = mismatch(out, right, call.terms, moved)
+        if wrong is None:
+            yield from compared(call, name, expected.source, out, right)
+        if wrong is None or (not expected.given and _jumps(expected, i, out, moved)):
+            continue
+        how = degree(call, out, right)
+        if how == "rounding" or _rounds(expected, i, out, right):
+            continue
+        if how == "wrong" and at_an_end(call):
+            how = "out of range"
+        yield Problem(
+            f"{how} {i}",
+            f"{call}: output {i} of the kernel {name} {wrong} ({expected.source})"
+            f"{ulps(out, right)}",
+            _ADVICE[how],
+            "fault" if how == "wrong" else "warning",
+        )
+
+
+def _rounds(expected: Expected, i: int, out: Array, right: Array) -> bool:
+    """True where the exact result moves as far when inputs move by a rounding: near a pole, or
+    where next to nothing is left of what cancels. It is capped, as steps move far, too."""
+    call = expected.call
+    if not is_float(out.dtype) or out.shape != right.shape:
+        return False
+
+    def exact(arrays: Arrays) -> Arrays:
+        return expected.outputs(*call.args(tuple(map(wide, arrays))))
+
+    moved = moved_by_rounding(exact, call.arrays, expected.exact())[i]
+    return mismatch(out, right, call.terms, np.minimum(moved, _CAP * np.abs(right))) is None
+
+
+def _ill_conditioned(call: Call, i: int, out: Array, other: Array) -> bool:
+    """True where two kernels differ by no more than the exact result moves."""
+    expected = Expected(call)
+    return expected.known and _rounds(expected, i, out, other.astype(float64))
+
+
+def _small(call: Call, name: str, i: int, out: Array, right: Array) -> Iterator[Problem]:
+    """Numbers next to zero are kept, and zeros have their sign."""
+    if not is_float(out.dtype) or out.shape != right.shape:
+        return
+    size, zero, limits = np.abs(right), out == 0, limits_of(out.dtype)
+    kept = 2 * float(limits.smallest_subnormal)
+    flushed = zero & (size >= kept) & (size < float(limits.tiny))
+    if flushed.any():
+        what = "is 0 where numbers below the smallest normal one are right"
+        yield _lost(call, f"denormals {i}", f"output {i} of the kernel {name} {what}", flushed,
+                    out, right)  # fmt: skip
+    signless = zero & (right == 0) & (np.signbit(out) != np.signbit(right))
+    if signless.any():
+        what = "has zeros of the other sign"
+        yield _lost(call, f"sign of zero {i}", f"output {i} of the kernel {name} {what}", signless,
+                    out, right)  # fmt: skip
+
+
+def _lost(call: Call, kind: str, what: str, lost: Array, out: Array, right: Array) -> Problem:
+    index = tuple(int(n) for n in np.argwhere(lost)[0])
+    return Problem(
+        kind,
+        f"{call}: {what}: at {list(index)} it is {out[index]!s}, should be {right[index]!s}",
+        "compute it without a detour that loses them, should such numbers matter",
+        "warning",
+    )
+
+
+def _floats(call: Call) -> set[DType]:
+    found = [*call.dtypes, *(o.dtype for o in call.inferred)]
+    return {d for d in found if is_float(d)}
+
+
+def between(call: Call, name: str, outs: Arrays, other: str, others: Arrays) -> Iterator[Said]:
+    """What a kernel gave, beside what another gave."""
+    for i, (out, right) in enumerate(zip(outs, others)):
+        scale = scale_of(call, right) * (
+            unit_roundoff(right.dtype) if is_float(right.dtype) else 0.0
+        )
+        wrong = mismatch(out, right, call.terms, 4 * scale)
+        if wrong is None:
+            yield from compared(call, name, other, out, right)
+        elif not _ill_conditioned(call, i, out, right):
+            far = at_an_end(call)
+            yield Problem(
+                f"kernels differ {i}{', out of range' if far else ''}",
+                f"{call}: output {i} of the kernel {name} {wrong} (the kernel {other})"
+                f"{ulps(out, right)}",
+                _ADVICE["out of range"] if far else "correct one of the two kernels",
+                "warning" if far else "fault",
+            )
+
+
+def compared(call: Call, name: str, other: str, out: Array, right: Array) -> Iterator[Difference]:
+    """How far two right results are apart, for numbers of ordinary size."""
+    ulp, index = largest_ulp(out, right)
+    if call.smooth and ulp:
+        yield Difference(name, other, ulp, f"{call} at {index}")
+
+
+def _jumps(expected: Expected, i: int, out: Array, moved: Array | float) -> bool:
+    """True where the exact result itself jumps when inputs move by a rounding: at a step."""
+    rng = np.random.default_rng(1)
+    dtypes = [a.dtype for a in expected.call.arrays if is_float(a.dtype)]
+    u = max((unit_roundoff(d) for d in dtypes), default=0.0)
+    for _ in range(_NUDGES):
+        near = [
+            a * (1 + 4 * u * rng.choice([-1.0, 1.0], a.shape))
+            if isinstance(a, np.ndarray) and a.dtype == float64
+            else a
+            for a in expected.wide_args()
+        ]
+        if mismatch(out, expected.outputs(*near)[i], expected.call.terms, moved) is None:
+            return True
+    return False

@@ -1,0 +1,217 @@
+"""What a kernel's numbers say of themselves: lost digits, overflow on the way, isolated values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+import numpy as np
+
+from ....backends.kernel import KernelEntry
+from ....dtype import float64, is_float
+from ...calls import Array, Arrays, Call
+from ...tolerance import limits_of
+from ..session import Problem
+from .accuracy import moved_by_rounding
+from .gradients import has_bprop
+from .isolated import Isolated, isolated
+from .launches import launch, launched
+
+_STEP = 2.0**-22  # four units of float32: what is rounded to that shows as noise
+_POINTS, _DIFFERENCE = 13, (1.0, -4.0, 6.0, -4.0, 1.0)
+_NOISE = 1e-10  # of the largest output: a million roundings of float64
+_CONDITION = 64.0
+_TOP = 0.9
+_MODEST = 0.2  # of the exponents of a dtype, as _TOP
+_POINTS_OF_INTEREST = (0.0, 1.0, -1.0, 2.0, 3.0, -2.0, 10.0, 0.5)
+_SINGLY = 2  # of them, in one element alone
+
+
+def own_numbers(call: Call) -> bool:
+    """True for calls in float64 that no reference says anything of."""
+    told = call.info is not None and call.info.reference is not None
+    return not told and _is_float64(call) and launched(call)
+
+
+def _is_float64(call: Call) -> bool:
+    return float64 in call.dtypes and all(d == float64 for d in call.dtypes if is_float(d))
+
+
+def precision(call: Call) -> Iterator[Problem]:
+    """A float64 kernel computes in float64: beside a point its outputs follow a smooth curve."""
+    for entry in call.entries():
+        outs = launch(entry, call)
+        moved = moved_by_rounding(partial(launch, entry, call), call.arrays, outs)
+        for i, (noise, out) in enumerate(zip(_noise(entry, call), outs)):
+            if out.dtype != float64 or not np.isfinite(out).all() or not out.size:
+                continue
+            size = float(np.max(np.abs(out)))
+            bar = np.fmax(_NOISE * size, _CONDITION * moved[i])
+            if (noise > bar).any():
+                digits = float(np.max(np.where(noise > bar, noise, 0.0))) / size
+                yield Problem(
+                    f"output {i}",
+                    f"{call}: output {i} of the kernel {entry.describe()} has noise of "
+                    f"{digits:.1g} of its value, where float64 has 1e-16: it is computed in a "
+                    "narrower dtype, or terms cancel in it",
+                    "compute in float64 throughout (look for dtype= and astype), and rewrite what "
+                    "cancels",
+                )
+
+
+def _noise(entry: KernelEntry, call: Call) -> Iterator[Array]:
+    """For each output the rounding error that fourth differences at close points show.
+
+    Of a smooth function they are of the order of _STEP^4. Half of them at least must show it, so
+    that one jump on the way does not.
+    """
+    signs = np.random.default_rng(0)
+    along = [_STEP * signs.choice([-1.0, 1.0], a.shape) for a in call.arrays]
+    runs = [
+        launch(entry, call, tuple(_scaled(a, 1 + k * s) for a, s in zip(call.arrays, along)))
+        for k in range(_POINTS)
+    ]
+    for rows in zip(*runs):
+        with np.errstate(all="ignore"):
+            windows = [
+                np.abs(sum(c * rows[k + j].astype(float64) for j, c in enumerate(_DIFFERENCE)))
+                for k in range(_POINTS - len(_DIFFERENCE) + 1)
+            ]
+            yield np.nan_to_num(np.median(windows, axis=0) / np.sqrt(70.0), nan=0.0, posinf=0.0)
+
+
+def _scaled(a: Array, by: Array) -> Array:
+    return np.asarray(a * by) if is_float(a.dtype) else a.copy()
+
+
+def overflow(call: Call) -> Iterator[Problem]:
+    """Where finite inputs grow until an output is not finite, the last finite ones were large."""
+    for entry in call.entries():
+        for arrays in (
+            call.arrays,
+            tuple(np.abs(a) if is_float(a.dtype) else a for a in call.arrays),
+        ):
+            found = _last_finite(entry, call.on(arrays))
+            if found is not None:
+                yield from _modest(entry, *found)
+                break
+
+
+def _last_finite(entry: KernelEntry, call: Call) -> tuple[Call, Call] | None:
+    """The call with inputs as large as outputs are finite for, and with ones twice as large.
+
+    None where they are finite for all, or not for inputs of about 8. The top of the range is left
+    out: there sin(3 x) overflows, and nobody minds.
+    """
+    limits = [limits_of(a.dtype) for a in call.arrays if is_float(a.dtype)]
+    low, high = 3, int(_TOP * np.log2(min(float(limit.max) for limit in limits)))
+    if not _finite(entry, _grown(call, low)) or _finite(entry, _grown(call, high)):
+        return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        if _finite(entry, _grown(call, middle)):
+            low = middle
+        else:
+            high = middle
+    return _grown(call, low), _grown(call, high)
+
+
+def _grown(call: Call, exponent: int) -> Call:
+    """The call with its largest numbers just below 2**exponent."""
+    floats = [a for a in call.arrays if is_float(a.dtype)]
+    largest = max(float(np.max(np.abs(a), initial=0.0)) for a in floats) or 1.0
+    return call.on(
+        tuple(
+            np.ldexp(a.astype(float64) / largest, exponent).astype(a.dtype)
+            if is_float(a.dtype)
+            else a
+            for a in call.arrays
+        )
+    )
+
+
+def _finite(entry: KernelEntry, call: Call) -> bool:
+    return all(np.isfinite(o.astype(float64)).all() for o in _float_outputs(entry, call))
+
+
+def _float_outputs(entry: KernelEntry, call: Call) -> Arrays:
+    return tuple(o for o in launch(entry, call) if is_float(o.dtype))
+
+
+def _modest(entry: KernelEntry, last: Call, beyond: Call) -> Iterator[Problem]:
+    """Outputs of ordinary size that are not finite for inputs twice as large.
+
+    x^n and exp(x) come near the largest number before: half the inputs still give it to the power
+    of 1/2 or more, exp(x^2) to that of 1/4.
+    """
+    for i, (out, then) in enumerate(zip(launch(entry, last), launch(entry, beyond))):
+        if not is_float(out.dtype):
+            continue
+        size = float(np.max(np.abs(out.astype(float64)), initial=0.0))
+        if size > float(limits_of(out.dtype).max) ** _MODEST:
+            continue
+        bad = np.argwhere(~np.isfinite(then.astype(float64)))
+        if len(bad):
+            index = tuple(int(n) for n in bad[0])
+            yield Problem(
+                f"output {i}",
+                f"{beyond}: output {i} of the kernel {entry.describe()} is {then[index]!s} at "
+                f"{list(index)}; for inputs of half the size it is {out[index]!s}",
+                "rewrite the formula so that nothing overflows on the way (subtract the largest "
+                "number before exp, divide before squaring)",
+                "warning",
+                beyond,
+            )
+
+
+def isolated_values(call: Call) -> Iterator[Problem]:
+    """At 0, 1, -1 and other plain numbers a kernel gives what both sides lead to."""
+    for entry in call.entries():
+        for place, a in enumerate(call.arrays):
+            if is_float(a.dtype) and a.size:
+                yield from _isolated_in(entry, call, place)
+
+
+def _isolated_in(entry: KernelEntry, call: Call, place: int) -> Iterator[Problem]:
+    for members, values in _planted(call.arrays[place].size):
+        for i in range(len(call.inferred)):
+            at = partial(_output_at, entry, call, place, members, values, i)
+            found = isolated(at)
+            if found is not None:
+                shown = _with(call, place, members, values, 0.0)
+                yield _isolated_problem(shown, entry, i, found)
+                return
+
+
+def _planted(size: int) -> Iterator[tuple[Array, Array]]:
+    """Elements and the numbers that they get: many at once, then one alone."""
+    count = min(size, len(_POINTS_OF_INTEREST))
+    yield np.arange(count), np.array(_POINTS_OF_INTEREST[:count])
+    for k, value in enumerate(
+        _POINTS_OF_INTEREST[: len(_POINTS_OF_INTEREST) if size == 1 else _SINGLY]
+    ):
+        yield np.array([k % size]), np.array([value])
+
+
+def _with(call: Call, place: int, members: Array, values: Array, h: float) -> Call:
+    array = np.array(call.arrays[place], order="C")
+    array.reshape(-1)[members] = values + h * np.maximum(np.abs(values), 1.0)
+    return call.on((*call.arrays[:place], array, *call.arrays[place + 1 :]))
+
+
+def _output_at(
+    entry: KernelEntry, call: Call, place: int, members: Array, values: Array, i: int, h: float
+) -> Array:
+    return launch(entry, _with(call, place, members, values, h))[i]
+
+
+def _isolated_problem(call: Call, entry: KernelEntry, i: int, found: Isolated) -> Problem:
+    meant = found.flat or not has_bprop(call) or not np.isfinite(found.value)
+    return Problem(
+        f"output {i}",
+        f"{call}: output {i} of the kernel {entry.describe()} is {found.value:.9g} at "
+        f"{list(found.index)}; inputs next to these lead to {found.limit:.9g} from both sides",
+        "let the value be the limit; should it be meant, give an OpInfo with a reference",
+        "warning" if meant else "fault",
+        call,
+    )

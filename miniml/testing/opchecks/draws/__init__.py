@@ -1,0 +1,1 @@
+"""What opcheck draws: calls, their shapes, values and memory layouts."""

@@ -1,0 +1,64 @@
+"""Calls that an OpInfo gives: its samples, and drawn calls that it knows something about."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ....attributes import EMPTY, key
+from ....errors import MinimlError
+from ....primitive import Primitive
+from ...calls import Call, call_of, dtypes_of
+from ...opinfo import OpInfo
+from .values import LONGEST
+
+
+def sampled(primitive: Primitive, info: OpInfo, seed: int | None) -> Iterator[Call]:
+    """The calls of an OpInfo's samples, in every dtype it is made for.
+
+    A sample without attributes is one of the primitive itself, one with attributes of the
+    primitive that has these. Samples that the rules refuse are left out.
+    """
+    own = _told(primitive, info)
+    for number, dtype in enumerate(dtypes_of(info)):
+        rng = np.random.default_rng([seed or 0, number])
+        for sample in info.samples(rng, dtype):
+            made, given = primitive, own
+            if sample.attrs:
+                made, given = type(primitive)(**sample.attrs), dict(sample.attrs)
+            try:
+                call = call_of(made, sample, info, given)
+                _ = call.inferred
+            except MinimlError:
+                continue
+            yield call
+
+
+def informed(call: Call, info: OpInfo) -> Call:
+    """A drawn call, with the OpInfo's reference where any input is in its domain.
+
+    Not one with an axis of 40,000: references are written to be plain, and some take its square.
+    """
+    if call.kind == LONGEST:
+        return call
+    if info.domain is not None or (call.arrays and call.dtypes[0] not in dtypes_of(info)):
+        return call
+    return replace(call, info=info, given=_told(call.primitive, info), smooth=False)
+
+
+def _told(primitive: Primitive, info: OpInfo) -> dict[str, Any]:
+    """The attributes that a reference is told: those it names, and all that are not defaults."""
+    try:
+        named = set(inspect.signature(info.reference or _told).parameters)
+    except (TypeError, ValueError):  # a ufunc
+        named = set()
+    defaults = {f.name: f.default for f in type(primitive)._fields}
+    return {
+        name: value
+        for name, value in primitive.attributes.items()
+        if name in named or defaults.get(name, EMPTY) is EMPTY or key(defaults[name]) != key(value)
+    }
