@@ -118,6 +118,15 @@ def test_terms_that_cancel_are_linear():
             assert gradcheck(primitive, x).ok
 
 
+def test_terms_that_are_large_and_cancel_are_linear():
+    """The cosine of two numbers is 1 or -1: all its derivatives are roundings of 1/x and 1/x^2."""
+    row = next(row for row in RIGHTS if row.name == "CosineOfRows")
+    rng = np.random.default_rng(0)
+    with planted(row) as (primitive, _):
+        for x, y in rng.normal(size=(8, 2, 1)) * [[1.0], [0.02]]:
+            assert gradcheck(primitive, x, y, order=2).ok
+
+
 @pytest.mark.parametrize("at", [0.0, 1.0, -1.0, 3.0, 1e-3])
 def test_an_isolated_value_is_found_where_it_stands(at):
     rng = np.random.default_rng(1)
