@@ -59,6 +59,14 @@ def test_what_a_finite_output_sees_is_judged_beside_one_that_is_not():
     assert {f.index for f in report.wrong} == {(0,), (1,)}
 
 
+def test_an_output_that_stays_infinite_has_no_derivative():
+    """1 log(1 / 0) + 2 log(2 / 1): whatever the second term is, the sum is infinite."""
+    p, q = np.array([[2.0, 1.0], [1.0, 2.0]]), np.array([[1.0, 1.0], [0.0, 1.0]])
+    with planted(next(row for row in RIGHTS if row.name == "Divergence")) as (primitive, _):
+        report = gradcheck(primitive, p, q, raise_error=False)
+    assert not report.wrong, str(report)
+
+
 def test_where_no_output_is_a_number_nothing_is_judged():
     report = gradcheck(ops.sqrt, np.array([-1.0, -2.0]), raise_error=False)
     assert not report.ok
