@@ -1,4 +1,4 @@
-"""Kernels: signatures, duplicates, what is checked when they are filed, and their calls."""
+"""Kernels: signatures, duplicates, what is checked when they are registered, and their calls."""
 
 import gc
 
@@ -56,14 +56,14 @@ class TestSignatures:
         assert str(free) == "?.*->.*"
         assert free.accepts((ml.bool_, ml.float64, ml.int8))
         assert not free.accepts((ml.float64, ml.float64))
-        assert fixed.expand_outputs(1) == (ml.float64,)
+        assert fixed.expanded(2, 1) == ((ml.float64,) * 2, (ml.float64,))
         assert not fixed.accepts((ml.float32,))
         with pytest.raises(DeclarationError, match="names no dtype"):
-            free.expand_outputs(2)
+            free.expanded(2, 2)
 
 
-class TestFiling:
-    def test_a_taken_place_is_refused_with_file_and_line(self):
+class TestRegistration:
+    def test_a_taken_key_is_refused_with_file_and_line(self):
         kernel("KerOne", "cpu", "f->f")(constant(1))
         with pytest.raises(
             DuplicateError, match=r"KerOne has a kernel f->f on cpu .*\.py:\d+; give"
@@ -72,7 +72,7 @@ class TestFiling:
         kernel("KerOne", "cpu", "f->f", provider="mine")(constant(2))
         kernel("KerOne", "cpu", "d->d")(constant(2))
 
-    def test_the_same_function_filed_again_replaces(self):
+    def test_the_same_function_registered_again_replaces(self):
         for value in (1, 2):
 
             @kernel("KerAgain", "cpu", "f->f")
@@ -119,7 +119,7 @@ class TestFiling:
             second()
 
     def test_a_device_and_a_signature_are_needed(self):
-        with pytest.raises(DeclarationError, match="device 'tpu' is unknown; file it under 'cpu'"):
+        with pytest.raises(DeclarationError, match="device 'tpu' is unknown; register it for"):
             kernel("KerOne", "tpu", "f->f")
         with pytest.raises(DeclarationError, match="'cuda-sim' runs the 'cuda' ones"):
             kernel("KerOne", "cuda-sim", "f->f")
@@ -236,7 +236,7 @@ class TestCudaDeclarations:
             second()
 
     @pytest.mark.parametrize("order", ["kernel first", "primitive first"])
-    def test_a_right_expression_is_filed(self, order):
+    def test_a_right_expression_is_registered(self, order):
         halves = [
             lambda: elementwise_kernel("KerSnake", "x + sin(alpha * x) * 2.5f", "f->f", "d->d"),
             lambda: primitive("KerSnake", __annotations__={"alpha": float}),

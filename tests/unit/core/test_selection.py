@@ -5,7 +5,8 @@ import pytest
 
 import miniml as ml
 from miniml import elementwise_kernel, kernel
-from miniml.backends import fitting, registry
+from miniml.backends.device import machine_features
+from miniml.backends.selection import widenings
 from miniml.dtype import ALL, FLOATS, INTEGERS
 from miniml.errors import DeclarationError, KernelNotFoundError
 from tests.unit.core.kernels import constant, primitive
@@ -37,7 +38,7 @@ class TestSelection:
         for run in (op, ml.jit(op)):
             with (
                 ml.context(providers=("mine", "nobody")),
-                pytest.raises(KernelNotFoundError, match="'nobody' has filed no kernel"),
+                pytest.raises(KernelNotFoundError, match="'nobody' has registered no kernel"),
             ):
                 run(ml.Tensor(0.0))
 
@@ -46,7 +47,7 @@ class TestSelection:
         kernel("KerOne", "cpu", "f->f")(constant(1))
         kernel("KerOne", "cpu", "f->f", requires=("no_such_feature",), priority=9)(constant(2))
         assert op(ml.Tensor(0.0)).item() == 1.0
-        present = next(f for f, on in registry.machine_features().items() if on)
+        present = next(f for f, on in machine_features().items() if on)
         kernel("KerOne", "cpu", "f->f", requires=(present.lower(),), priority=5)(constant(3))
         assert op(ml.Tensor(0.0)).item() == 3.0
 
@@ -88,7 +89,7 @@ class TestSelection:
     @pytest.mark.parametrize("source", ALL)
     @pytest.mark.parametrize("target", ALL)
     def test_widening_loses_nothing(self, source, target):
-        if target not in fitting.widenings((source,)):
+        if target not in widenings((source,)):
             return
         low, high = _ends(source)
         for value in (low, high):
@@ -97,9 +98,9 @@ class TestSelection:
             assert target not in FLOATS or float(wide) == float(value)
 
     def test_a_truth_value_is_widened_to_integers_alone(self):
-        assert [d.char for d in fitting.widenings((ml.bool_,))] == ["b", "h", "i", "l"]
-        assert [d.char for d in fitting.widenings((ml.bool_, ml.int16))] == ["h", "i", "l"]
-        assert not fitting.widenings((ml.bool_, ml.float32))
+        assert [d.char for d in widenings((ml.bool_,))] == ["b", "h", "i", "l"]
+        assert [d.char for d in widenings((ml.bool_, ml.int16))] == ["h", "i", "l"]
+        assert not widenings((ml.bool_, ml.float32))
 
     def test_64_bit_integers_are_not_widened_to_floats(self):
         op = primitive()()
@@ -117,8 +118,8 @@ class TestSelection:
             op(ml.Tensor([1, 2]))
         assert str(caught.value) == (
             "KerOne has no kernel for l (int64) on cpu; it has d->d (miniml), f->f (miniml); not "
-            "on this machine: ?->? (miniml, requires no_such_feature); cast the inputs, or file "
-            "one with @kernel('KerOne', 'cpu', 'l->...')"
+            "on this machine: ?->? (miniml, requires no_such_feature); cast the inputs, or "
+            "register one with @kernel('KerOne', 'cpu', 'l->...')"
         )
         assert "op(ml.Tensor([1, 2]))" in caught.value.__notes__[0]
 

@@ -10,9 +10,9 @@ import numpy as np
 from ....backends import registry
 from ....backends.cuda.array import DeviceArray
 from ....backends.cuda.sim import settings
-from ....backends.device import get_device
-from ....backends.fitting import supported
+from ....backends.devices import get_device
 from ....backends.kernel import KernelEntry, KernelNode
+from ....backends.selection import Target
 from ....backends.signature import ArraySpec
 from ....errors import DeviceError
 from ....primitive import Primitive
@@ -53,7 +53,8 @@ def entries(call: Call) -> list[KernelEntry]:
     if call.primitive.dynamic_outputs or not fitting or available():
         return []
     outs = tuple(o.dtype for o in call.inferred)
-    return [e for e in fitting if e.signature.gives(outs) and supported(e, "cuda-sim")]
+    simulator = Target(get_device("cuda-sim"))
+    return [e for e in fitting if e.signature.gives(outs) and simulator.supports(e)]
 
 
 def run(
@@ -89,7 +90,7 @@ def _launched(device: Any, entry: KernelEntry, call: Call, given: tuple[Any, ...
         tuple(ArraySpec(a.shape, a.dtype) for a in group) for group in (call.arrays, call.inferred)
     )
     kernel = device.bare_kernel(entry)
-    kernel.prepare(KernelNode(call.primitive.name, ins, filled, call.attrs, device))
+    kernel.prepare(KernelNode(call.primitive.name, ins, filled, call.attrs, Target(device)))
     try:
         scratch, outs = (
             tuple(device.empty(s.shape, s.dtype) for s in specs)
