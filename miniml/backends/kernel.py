@@ -45,7 +45,7 @@ class KernelNode:
     @property
     def device(self) -> Any:
         """Where the kernel will run: it may ask it for memory, or to compile."""
-        return self.target.device
+        return None if self.target is None else self.target.device
 
 
 class Kernel:
@@ -157,10 +157,8 @@ class KernelEntry:
     key: tuple[object, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        s = self.signature
-        dtypes = (s.inputs, s.outputs, s.repeats_input, s.repeats_output, s.input_formats)
         # What two rows must not share: computed once, because registration compares it often.
-        object.__setattr__(self, "key", (dtypes, self.provider, self.requires))
+        object.__setattr__(self, "key", (self.signature, self.provider, self.requires))
 
     @property
     def built_in(self) -> bool:

@@ -35,10 +35,10 @@ class Signature:
     repeats_output: bool = False
     input_formats: tuple[str | None, ...] = ()
     output_formats: tuple[str | None, ...] = ()
-    any_dtype: bool = field(init=False, compare=False)
+    any_dtype: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        # Not `None in`: NumPy calls float64 == None true.
+        # Not `None in`: NumPy calls float64 == None true. For that it is part of equality, too.
         free = any(d is None for d in (*self.inputs, *self.outputs))
         object.__setattr__(self, "any_dtype", free)
 
@@ -121,9 +121,14 @@ class KernelAttr:
             tuple(d for d, _ in self._outputs),
             self._all_same,
             False,
-            tuple(f for _, f in self._inputs),
-            tuple(f for _, f in self._outputs),
+            _formats(self._inputs),
+            _formats(self._outputs),
         )
+
+
+def _formats(arrays: list[tuple[DType, str | None]]) -> tuple[str | None, ...]:
+    """The memory formats; () where none is asked for, as in a signature that is spelt out."""
+    return tuple(f for _, f in arrays) if any(f for _, f in arrays) else ()
 
 
 def parse(spec: str | KernelAttr | Signature) -> Signature:

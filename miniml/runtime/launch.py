@@ -15,6 +15,7 @@ from ..backends.declare import check_fills, refuse_returned
 from ..backends.device import Array, Device
 from ..backends.devices import get_device
 from ..backends.kernel import Kernel, KernelEntry, KernelNode
+from ..backends.rebinding import refuse_rebinding
 from ..backends.selection import Selection, Target
 from ..backends.signature import ArraySpec
 from ..dtype import DType
@@ -86,14 +87,21 @@ def prepare(
         made.prepare(node)
     elif entry.view is None and not empty:
         check_fills(entry)
-    picked = made is not None and device.stream is None and type(made).launch is Kernel.launch
-    function = made.call if made is not None and picked else _bound(entry, attrs)
-    prepared = Prepared(
-        selection, node, outputs, None if picked else made, primitive._single, function, device
-    )
+    picked = _picked(made) if device.name == "cpu" else None
+    function = picked or _bound(entry, attrs)
+    launched = made if picked is None else None
+    prepared = Prepared(selection, node, outputs, launched, primitive._single, function, device)
     if made is not None:
         finalize(prepared, made.release)
     return prepared
+
+
+def _picked(made: Kernel | None) -> Callable[..., Any] | None:
+    """The function that a class kernel picked for its node instead of launching itself."""
+    if made is None or type(made).launch is not Kernel.launch or not hasattr(made, "call"):
+        return None
+    refuse_rebinding(type(made).__name__, made.call)
+    return made.call
 
 
 def _bound(entry: KernelEntry, attrs: dict[str, Any]) -> Callable[..., Any]:

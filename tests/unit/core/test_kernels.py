@@ -6,7 +6,16 @@ import numpy as np
 import pytest
 
 import miniml as ml
-from miniml import Kernel, KernelAttr, Launch, Primitive, elementwise_kernel, kernel, raw_kernel
+from miniml import (
+    Kernel,
+    KernelAttr,
+    Launch,
+    Primitive,
+    elementwise_kernel,
+    kernel,
+    raw_kernel,
+    view_kernel,
+)
 from miniml.backends import registry
 from miniml.backends.signature import ArraySpec, parse
 from miniml.errors import DeclarationError, DTypeError, DuplicateError
@@ -28,7 +37,7 @@ class TestSignatures:
     def test_kernel_attr_is_the_same_thing(self):
         attr = KernelAttr().add_input_attr(ml.float32).add_input_attr("int64")
         assert str(attr.add_output_attr(bool).signature) == "fl->?"
-        assert attr.signature.inputs == parse("fl->?").inputs
+        assert attr.signature == parse("fl->?") != parse("f.->?")
         formats = KernelAttr().add_input_attr(ml.float32, "NCHW").add_output_attr(ml.float32)
         assert formats.signature.input_formats == ("NCHW",)
 
@@ -192,6 +201,60 @@ class TestCalls:
         assert life[0] == ("prepare", "KerClass", (1,), {"scale": 3.0})
         assert [step for step, *_ in life] == ["prepare", "launch", "launch"]
         assert life[1] == ("launch", None)
+
+    def test_a_class_kernel_may_pick_a_function_and_is_released_all_the_same(self):
+        released = []
+
+        @kernel("KerOne", "cpu", "f->f")
+        class Scaled(Kernel):
+            def prepare(self, node):
+                factor = np.float32(node.attrs["factor"])
+                self.call = lambda x, out: np.multiply(x, factor, out=out)
+
+            def release(self):
+                released.append(True)
+
+        op = primitive(__annotations__={"factor": float})(factor=3.0)
+        run = ml.jit(op)
+        assert (op(ml.Tensor(2.0)).item(), run(ml.Tensor(2.0)).item()) == (6.0, 6.0)
+        assert "KerOne" in run.compiled(ml.Tensor(2.0)).program.source  # called as it stands
+        assert not released
+        del run
+        gc.collect()
+        assert released == [True]
+
+    def test_a_class_kernel_that_neither_launches_nor_picks_says_so(self):
+        kernel("KerOne", "cpu", "f->f")(type("Idle", (Kernel,), {"__module__": __name__}))
+        with pytest.raises(NotImplementedError, match="Idle defines no launch"):
+            primitive()()(ml.Tensor(2.0))
+
+    def test_a_class_kernel_that_picks_a_function_that_rebinds_out_is_refused(self):
+        def careless(x, out):
+            out = x + 1  # noqa: F841
+
+        @kernel("KerOne", "cpu", "f->f")
+        class Careless(Kernel):
+            def prepare(self, node):
+                self.call = careless
+
+        with pytest.raises(DeclarationError, match="rebinds out"):
+            primitive()()(ml.Tensor(2.0))
+
+    def test_a_view_kernel_returns_a_view_of_the_input_it_names(self):
+        @view_kernel("KerOne", "cpu")
+        def turned(x):
+            return x[::-1]
+
+        @view_kernel("KerTwo", "cpu", "ff->f", of=1)
+        def second(x, y):
+            return y
+
+        x = np.arange(3, dtype=np.float32)
+        for dtype in (np.float32, np.int8, bool):
+            assert primitive()()(ml.Tensor(x.astype(dtype))).tolist() == [*x.astype(dtype)[::-1]]
+        two = primitive("KerTwo", inputs=2)()
+        (choice,) = ml.explain(two, x, x).choices
+        assert (choice.why, ml.jit(two)(x, x + 1).tolist()) == ("a view: no copy", [1.0, 2.0, 3.0])
 
     def test_a_class_kernel_is_released_when_nothing_can_launch_it_any_more(self):
         life = []

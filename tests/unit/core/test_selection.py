@@ -6,7 +6,9 @@ import pytest
 import miniml as ml
 from miniml import elementwise_kernel, kernel
 from miniml.backends.device import machine_features
-from miniml.backends.selection import widenings
+from miniml.backends.devices import get_device
+from miniml.backends.selection import Target, widenings
+from miniml.backends.signature import ArraySpec
 from miniml.dtype import ALL, FLOATS, INTEGERS
 from miniml.errors import DeclarationError, KernelNotFoundError
 from tests.unit.core.kernels import constant, primitive
@@ -140,6 +142,24 @@ class TestSelection:
             match=r"KerOne infer_dtype gives float64 for inputs float32; the kernel f->f \(minim",
         ):
             op(ml.Tensor(1.0))
+
+    def test_repeated_and_free_dtypes_are_found_beside_exact_ones(self):
+        inputs, outputs = ([ArraySpec((2,), d)] for d in (ml.float32, ml.float64))
+        target = Target(get_device("cpu"))
+        for signature in ("f*->d", "f->f*", "ff->d", "d->d"):
+            kernel("KerOne", "cpu", signature)(constant(signature))
+        found = [target.select("KerOne", inputs * n, outputs).entry for n in (1, 3)]
+        assert [str(e.signature) for e in found] == ["f*->d", "f*->d"]
+        assert str(target.select("KerOne", inputs, inputs * 2).entry.signature) == "f->f*"
+        kernel("KerOne", "cpu", ".->.", priority=1)(constant(5))
+        assert str(target.select("KerOne", inputs, outputs).entry.signature) == ".->."
+        assert target.select("KerOne", inputs * 3, outputs).entry is found[1]
+
+    def test_asked_again_it_is_the_same_selection(self):
+        kernel("KerOne", "cpu", "f->f")(constant(1))
+        spec = [ArraySpec((2,), ml.float32)]
+        chosen = [Target(get_device("cpu")).select("KerOne", spec, spec) for _ in range(2)]
+        assert chosen[0] is chosen[1]
 
     def test_a_new_kernel_is_seen_at_once(self):
         op = primitive()()
