@@ -270,7 +270,7 @@ def _of_domain(info: OpInfo | None, calls: list[Call]) -> Iterator[str]:
 
 def _on_devices(primitive: Primitive, session: Session) -> Iterator[str]:
     """Which CUDA kernels ran, and which did not, and why."""
-    entries = simulated.filed(primitive)
+    entries = simulated.registered(primitive)
     why = simulated.available() if entries else ""
     seen = session.seen.get("devices", [])
     ran = [e for e in entries if any(e in simulated.entries(call) for call in seen)]

@@ -13,6 +13,7 @@ from miniml import (
     Primitive,
     elementwise_kernel,
     kernel,
+    ops,
     raw_kernel,
     view_kernel,
 )
@@ -282,6 +283,34 @@ class TestCalls:
 
 
 SOURCE = 'extern "C" __global__ void row_sum(const T* x, T* out, long n) { /* ... */ }'
+
+
+class TestTotal:
+    """What never raises may run among the last updates of a step."""
+
+    def test_built_in_ones_are_c_alone_and_speak_of_memory_apart(self):
+        rows = [e for rows in registry.table.values() for e in rows if e.built_in]
+        on_cpu = [e for e in rows if e.total and e.device == "cpu"]
+        assert on_cpu
+        assert all(isinstance(e.body, np.ufunc) for e in on_cpu)
+        power = {e.signature.inputs[0]: e for e in registry.table["Pow", "cpu"]}
+        assert (power[ml.int32].inplace, power[ml.int32].total) == ((0, 1), False)
+        assert power[ml.float32].total
+
+    def test_an_update_that_may_raise_runs_before_any_parameter_changes(self):
+        p = ml.Parameter(np.array([2, 3]), requires_grad=False)
+        q = ml.Parameter(np.array([5, 7]), requires_grad=False)
+
+        @ml.jit
+        def step(y):
+            ops.assign(q, q + 1)
+            ops.assign(p, p**y)
+
+        step(np.array([2, 2]))
+        assert (p.tolist(), q.tolist()) == ([4, 9], [6, 8])
+        with pytest.raises(DTypeError, match="negative exponent"):
+            step(np.array([1, -1]))
+        assert (p.tolist(), q.tolist()) == ([4, 9], [6, 8])
 
 
 class TestCudaDeclarations:
