@@ -16,7 +16,7 @@ G = TypeVar("G", bound=Getter)
 
 
 class BpropGetters:
-    """Gradient rules, filed by primitive class or by name.
+    """Gradient rules, registered by primitive class or by name.
 
     A getter `get(self) -> bprop(*inputs, out, dout)` is a function of the primitive; the bprop it
     returns gives a tuple with one gradient per input, in order, None where there is none. `out`
@@ -29,10 +29,10 @@ class BpropGetters:
         self.version = 0
 
     def register(self, key: type[Primitive] | str) -> Callable[[G], G]:
-        """Decorator: file a getter under a primitive class or a primitive's name.
+        """Decorator: register a getter for a primitive class or a primitive's name.
 
-        The same function filed again (a notebook cell run twice) replaces the first;
-        DuplicateError when another function has the place.
+        The same function registered again (a notebook cell run twice) replaces the first;
+        DuplicateError where another function is registered.
         """
         if not (isinstance(key, str) or _is_primitive(key)):
             raise DeclarationError(
@@ -40,7 +40,7 @@ class BpropGetters:
                 "@bprop_getters.register(Class) above the getter"
             )
 
-        def file(getter: G) -> G:
+        def add(getter: G) -> G:
             _check_getter(getter)
             _check_differentiable(primitives.get(key) if isinstance(key, str) else key, getter)
             table: dict[Any, Getter] = self._by_name if isinstance(key, str) else self._by_class
@@ -56,7 +56,7 @@ class BpropGetters:
             self._changed()
             return getter
 
-        return file
+        return add
 
     def check_definition(self, primitive: type[Primitive]) -> None:
         """DeclarationError for a class without gradient whose name has a bprop already."""
@@ -65,7 +65,7 @@ class BpropGetters:
             _check_differentiable(primitive, getter)
 
     def _of_class(self, key: type[Primitive] | str) -> Getter | None:
-        """The getter of the class called `key`: it would go before one filed by name."""
+        """The getter of the class called `key`: it would go before one registered by name."""
         named = primitives.get(key) if isinstance(key, str) else None
         return None if named is None else self._by_class.get(named)
 
@@ -82,7 +82,7 @@ class BpropGetters:
         Guarded.note_change()
 
     def find(self, primitive: type[Primitive]) -> Getter | None:
-        """The getter of a primitive class: its own, a base class's, or the one filed by name."""
+        """The getter of a primitive class: its own, a base class's, or that registered by name."""
         for cls in primitive.__mro__:
             if cls in self._by_class:
                 return self._by_class[cls]
@@ -91,7 +91,7 @@ class BpropGetters:
         return self._redefined(primitive)
 
     def _redefined(self, primitive: type[Primitive]) -> Getter | None:
-        """The getter filed for an earlier definition of the same class (a cell run twice)."""
+        """The getter registered for an earlier definition of the same class (a cell run twice)."""
         wanted = primitive.__module__, primitive.__qualname__
         for cls, getter in list(self._by_class.items()):
             if (cls.__module__, cls.__qualname__) == wanted:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 from .errors import MinimlError
 from .scope import Block, Scoped
-
-if TYPE_CHECKING:
-    from .primitive import Primitive
 
 
 class Trace(Protocol):
@@ -24,7 +21,7 @@ class Trace(Protocol):
     def parent(self) -> Trace | None:
         """The trace that this one passes calls on to; None where calls end."""
 
-    def bind(self, primitive: Primitive, args: Sequence[Any]) -> tuple[Any, ...]:
+    def bind(self, primitive: Any, args: Sequence[Any]) -> tuple[Any, ...]:
         """One call of a primitive; always a tuple of outputs."""
 
     def call(self, fn: Callable[..., Any], args: Sequence[Any], named: Mapping[str, Any]) -> Any:

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from functools import cache
-from importlib import import_module
 from typing import Any, Protocol
 
 import numpy as np
 
 from ..dtype import DType
-from ..errors import DeviceError
 from .kernel import Kernel, KernelEntry
 
 Array = np.ndarray[Any, Any]
@@ -62,10 +59,6 @@ class Device(Protocol):
         such thing. CaptureError when it does something else."""
 
     @property
-    def for_kernels(self) -> Any:
-        """What kernels know as `node.device`."""
-
-    @property
     def stream(self) -> Any:
         """What kernels are launched on; None on the CPU."""
 
@@ -74,7 +67,6 @@ class CPU:
     """The machine's own memory, as NumPy arrays."""
 
     name = "cpu"
-    for_kernels = None
     stream = None
 
     def empty(self, shape: tuple[int, ...], dtype: DType) -> Array:
@@ -131,27 +123,6 @@ class CPU:
 def machine_features() -> dict[str, bool]:
     """CPU features by NumPy's names (AVX2, AVX512F, NEON, ...), True where present."""
     return dict(np._core._multiarray_umath.__cpu_features__)  # type: ignore[attr-defined]
-
-
-_CPU = CPU()
-
-
-def get_device(name: str, sim: str = "check") -> Device:
-    """The device of that canonical name; DeviceError says what to do about one that is absent.
-
-    sim: "check" or "fast", how the simulator of "cuda-sim" runs kernels.
-    """
-    return _CPU if name == "cpu" else _cuda(name, sim if name == "cuda-sim" else "")
-
-
-@cache
-def _cuda(name: str, sim: str) -> Device:
-    """A device of CUDA; its modules are imported when the first one is asked for."""
-    try:
-        device: Device = import_module(".cuda.load", __package__).device(name, sim)
-    except ImportError as error:
-        raise DeviceError(f"device {name!r} is not available: {error}") from error
-    return device
 
 
 def cpu_threads() -> int:

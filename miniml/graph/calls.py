@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from inspect import signature
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import optree
@@ -18,9 +18,6 @@ from ..tensor import Parameter, Tensor
 from ..trace import Trace, current_trace, use_trace
 from .forwarding import ForwardingTrace
 from .ir import Node
-
-if TYPE_CHECKING:
-    from .record import RecordTrace
 
 Function = Callable[..., Any]
 
@@ -88,9 +85,7 @@ def by_position(
     return bound.args[: max(count + 1, len(args))]
 
 
-def record_call(
-    trace: RecordTrace, name: str, fn: Function, bprop: Function, args: Sequence[Any]
-) -> Any:
+def record_call(trace: Any, name: str, fn: Function, bprop: Function, args: Sequence[Any]) -> Any:
     """fn(*args) in the trace around, with a node for `bprop` if an argument is recorded."""
     given = _Tree(_map(_read(trace), tuple(args)), _is_array)
     own = _constant(trace, fn), _constant(trace, bprop)
@@ -112,7 +107,7 @@ def _map(fn: Function, tree: Any) -> Any:
     return optree.tree_map(fn, tree, none_is_leaf=True)
 
 
-def _read(trace: RecordTrace) -> Callable[[Any], Any]:
+def _read(trace: Any) -> Callable[[Any], Any]:
     """A Parameter among the arguments is what the trace has for it, if it records it."""
 
     def read(leaf: Any) -> Any:
@@ -122,7 +117,7 @@ def _read(trace: RecordTrace) -> Callable[[Any], Any]:
     return read
 
 
-def _as_result(trace: RecordTrace) -> Callable[[Any], Any]:
+def _as_result(trace: Any) -> Callable[[Any], Any]:
     def result(leaf: Any) -> Any:
         value = trace.known(leaf)
         return Tensor(value) if isinstance(value, (np.ndarray, np.generic, float)) else value
@@ -134,7 +129,7 @@ def _is_array(leaf: Any) -> bool:
     return isinstance(leaf, (Tensor, np.ndarray, np.generic))
 
 
-def _constant(trace: RecordTrace, fn: Function) -> Function:
+def _constant(trace: Any, fn: Function) -> Function:
     """The function, for which what the trace has recorded are values without a gradient.
 
     The trace records calls that hold this, so that holding it would make a ring of them.
@@ -155,7 +150,7 @@ def _constant(trace: RecordTrace, fn: Function) -> Function:
 class ConstantTrace(ForwardingTrace):
     """The trace `parent`, in which a tensor that `record` traced counts as its value there."""
 
-    def __init__(self, record: RecordTrace, parent: Trace):
+    def __init__(self, record: Any, parent: Trace):
         super().__init__(parent)
         self.record = record
 

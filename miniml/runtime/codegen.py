@@ -156,7 +156,8 @@ class Instance:
         attrs = prepared.node.attrs
         keywords: list[str] = []
         function: Any = prepared.function
-        if prepared.entry.specialize is None and not any(map(keyword.iskeyword, attrs)):
+        picked = isinstance(prepared.entry.body, type)  # the function that a Kernel class picked
+        if not picked and not any(map(keyword.iskeyword, attrs)):
             keywords = [f"{k}={self._name('a', v)}" for k, v in attrs.items()]
             function = prepared.entry.body  # quicker than a partial with keywords
         return f"{self._name(stem, function)}({', '.join([*given, *keywords, f'out={out}'])})"

@@ -14,7 +14,8 @@ from ..abstract import Abstract
 from ..arguments import arguments
 from ..attributes import key as attribute_key
 from ..backends import registry
-from ..backends.device import Array, get_device
+from ..backends.device import Array
+from ..backends.devices import get_device
 from ..errors import DeclarationError, GraphError, NonFiniteError
 from ..graph.ir import Graph, interleave
 from ..graph.state import written
@@ -27,7 +28,7 @@ from ..reading import Reading, read
 from ..settings import GRAPH_MODE, Settings, current
 from ..tensor import Parameter, Tensor, common_device
 from .jit import compiled
-from .launch import Launcher, Prepared, launcher, prepare
+from .launch import Launcher, Prepared, launcher, prepare, target_for
 
 _LIMIT = 4096
 _NONE: dict[object, Launcher] = {}
@@ -119,12 +120,10 @@ class EagerTrace:
             abstracts = [Abstract(t.shape, t.dtype) for t in tensors]
             outs = infer(primitive, interleave(primitive, abstracts, consts))
             attrs = {**primitive.attributes, **consts}
-            settings = current()
-            home = get_device(device, settings.sim)
-            inputs, providers = tuple(abstracts), settings.providers
-            prepared = quietly(prepare, primitive, inputs, outs, attrs, home, providers)
+            target = target_for(device)
+            prepared = quietly(prepare, primitive, tuple(abstracts), outs, attrs, target)
             found = prepared, launcher(prepared)
-            self._now().launchers[key] = found  # now: the rules just run may have filed something
+            self._now().launchers[key] = found  # now: the rules just run may have registered some
         return found
 
     def call(self, fn: Callable[..., Any], args: Sequence[Any], named: Mapping[str, Any]) -> Any:
@@ -196,19 +195,19 @@ def _run_dynamic(
     primitive: Primitive, arrays: tuple[Array, ...], consts: dict[str, Any], device: str
 ) -> tuple[Array, ...]:
     """A primitive whose output shapes depend on values: its kernel returns fresh arrays."""
-    dtypes = tuple(a.dtype for a in arrays)
-    selection = registry.select(primitive.name, device, dtypes, current().providers)
+    inputs = [Abstract(a.shape, a.dtype) for a in arrays]
+    selection = target_for(device).select(primitive.name, inputs)
     if selection.cast is not None:
         arrays = tuple(a.astype(selection.cast) for a in arrays)
     body: Any = selection.entry.body
     result: Any = body(*arrays, **primitive.attributes, **consts)
     outs = tuple(result) if isinstance(result, (tuple, list)) else (result,)
-    came = [str(getattr(o, "dtype", type(o).__name__)) for o in outs]
+    got = [str(getattr(o, "dtype", type(o).__name__)) for o in outs]
     if not all(isinstance(o, np.ndarray) for o in outs) or not selection.entry.signature.gives(
         tuple(o.dtype for o in outs)
     ):
         raise DeclarationError(
-            f"{primitive.name} kernel {selection.entry.signature} returned {', '.join(came)}; "
+            f"{primitive.name} kernel {selection.entry.signature} returned {', '.join(got)}; "
             "return the arrays of its signature"
         )
     return outs

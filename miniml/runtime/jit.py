@@ -20,7 +20,9 @@ from ..graph.passes import pipeline, run_passes
 from ..settings import Settings, current
 from ..tensor import Tensor, common_device
 from ..trace import Guarded, is_tracing
-from .program import Options, Program
+from .launch import target_for
+from .lowering import LOWERING
+from .program import Program
 
 F = TypeVar("F", bound=Callable[..., Any])
 Guard = tuple[ref[Any], object]
@@ -159,7 +161,7 @@ class Jit:
             settings,
             registry.version,
             bprop_getters.version,
-            pipeline(),
+            (pipeline(), pipeline(LOWERING)),
         )
         versions = self._versions.get(key)
         if versions is not None:
@@ -175,7 +177,7 @@ class Jit:
         del self.recompilations[:-_SENTENCES]
         graph, rebuild, trace = trace_call(self.fn, *given, device)
         passed = run_passes(graph, settings.disabled_passes, settings.verify_passes)
-        program = Program(passed, Options.of(device, settings))
+        program = Program(passed, target_for(device))
         guards = tuple((ref(owner), state) for owner, state in trace.guards.values())
         silent = any(owner.silent for owner, _ in trace.guards.values())
         compiled = Compiled(program, graph, rebuild, guards, device, silent=silent)

@@ -2,39 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ..access import Access
-from ..backends.device import Array, Device, get_device
+from ..backends.device import Array
+from ..backends.selection import Target
+from ..errors import KernelNotFoundError
 from ..graph.ir import Graph, Node
 from ..location import point_at
-from ..settings import Settings, current, enter
+from ..settings import current, enter
 from ..undo import keep_readings
 from .captured import Capture, CapturedInstance, obstacle
 from .codegen import Instance
 from .device_steps import DeviceInstance
-from .launch import Prepared, prepare
-from .legalize import legalize
+from .launch import Prepared, prepare, target_for
+from .lowering import lower
 from .planner import Plan
 from .schedule import Schedule, schedule
 from .storage import Layout, lay_out
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What compilation depends on besides the graph."""
-
-    device: str = "cpu"
-    providers: tuple[str, ...] = ()
-    check_nan: bool = False
-    sim: str = "check"
-    cuda_graphs: str = "auto"
-
-    @classmethod
-    def of(cls, device: str, settings: Settings) -> Options:
-        """Those of a device under some settings."""
-        s = settings
-        return cls(device, s.providers, s.check_nan, s.sim, s.cuda_graphs)
 
 
 class Program:
@@ -44,17 +27,17 @@ class Program:
     parameters does so alone. A step happens wholly or not at all: they change at the very end.
     """
 
-    def __init__(self, graph: Graph, options: Options = Options()):
-        self.options, self._settings = options, current()
-        self.device: Device = get_device(options.device, options.sim)
-        self.graph = legalize(graph, options.device, options.providers)
+    def __init__(self, graph: Graph, target: Target | None = None):
+        self.target, self._settings = target or target_for("cpu"), current()
+        self.device, settings = self.target.device, self._settings
+        self.graph = lower(graph, self.target, settings.disabled_passes, settings.verify_passes)
         self.prepared: dict[Node, Prepared] = {n: self._prepare(n) for n in self.graph.nodes}
         self.schedule: Schedule = schedule(self.graph, self.prepared)
         self.layout: Layout = lay_out(self.graph, self.prepared, self.schedule)
         # Built-in kernels write to no input; others shall not be able to.
-        on_cpu = options.device == "cpu"
+        on_cpu = self.device.name == "cpu"
         self._guarded = on_cpu and not all(p.entry.built_in for p in self.prepared.values())
-        why = (options.device, options.check_nan, options.cuda_graphs)
+        why = (self.device.name, settings.check_nan, settings.cuda_graphs)
         self.capture = Capture("" if on_cpu else obstacle(self.graph, self.prepared, *why))
         self._written = tuple(p for p, _ in self.schedule.writes)
         self._access = self._used()
@@ -74,18 +57,21 @@ class Program:
         inputs = tuple(v.abstract for v in node.inputs)
         outputs = tuple(v.abstract for v in node.outputs)
         try:
-            return prepare(
-                node.primitive, inputs, outputs, node.attrs,
-                self.device, self.options.providers,
-            )  # fmt: skip
+            prepared = prepare(node.primitive, inputs, outputs, node.attrs, self.target)
+            if prepared.selection.cast is not None:
+                raise KernelNotFoundError(
+                    f"{node.primitive.name}: {prepared.selection.why} by the pass 'legalize', "
+                    "which disabled_passes switches off; cast the inputs"
+                )
         except Exception as error:
             point_at(error, node.where, f"{node.primitive.name} was called")
             raise
+        return prepared
 
     def _instance(self) -> Instance | DeviceInstance:
-        made_of = self.layout, self.device, self.options.check_nan
+        made_of = self.layout, self.device, self._settings.check_nan
         made: Instance | DeviceInstance
-        if self.options.device == "cpu":
+        if self.device.name == "cpu":
             made = Instance(*made_of)
         elif self.capture.why_not:
             made = DeviceInstance(*made_of)
@@ -97,7 +83,7 @@ class Program:
     @property
     def launched(self) -> str:
         """How kernels reach the device; "" on the CPU."""
-        if self.options.device == "cpu":
+        if self.device.name == "cpu":
             return ""
         if self.capture.why_not:
             return f"launched one by one: {self.capture.why_not}"

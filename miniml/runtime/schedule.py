@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import numpy as np
-
 from ..graph.ir import Graph, Node, Var
 from ..graph.state import versions
 from ..tensor import Parameter
@@ -56,8 +54,6 @@ def _late(graph: Graph, prepared: Mapping[Node, Prepared], useful: set[Var]) -> 
 
 
 def _cannot_fail(prepared: Prepared) -> bool:
-    """Views are resolved ahead of time; what may run in place is a ufunc or one launch. Kernels in
-    Python could be interrupted."""
+    """Views are resolved ahead of time."""
     entry = prepared.entry
-    whole = isinstance(prepared.function, np.ufunc) or prepared.instance is not None
-    return entry.built_in and (entry.view is not None or (bool(entry.inplace) and whole))
+    return entry.built_in and (entry.view is not None or entry.total)

@@ -8,7 +8,7 @@ import numpy as np
 
 from .. import random
 from ..access import Access
-from ..backends.device import get_device
+from ..backends.devices import get_device
 from ..nn import Cell
 from ..optim import Optimizer
 from ..tensor import Array, Parameter, Tensor

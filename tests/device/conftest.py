@@ -5,8 +5,7 @@ import sys
 import pytest
 
 import miniml as ml
-from miniml.backends import device as devices
-from miniml.backends import registry
+from miniml.backends import devices, registry
 from tests.conftest import HAS_CXX
 from tests.device.as_gpu import double
 

@@ -10,7 +10,7 @@ import miniml as ml
 from miniml import Kernel, Launch, Primitive, kernel, nn, ops, optim
 from miniml.backends.cuda.emulator import cupy as emucupy
 from miniml.backends.cuda.sim import settings as sim_settings
-from miniml.backends.device import get_device
+from miniml.backends.devices import get_device
 from miniml.errors import CaptureError, KernelFaultError, MinimlError
 from tests.device.test_programs import numbers
 from tests.device.test_users_kernels import Swish2, broken

@@ -1,4 +1,4 @@
-"""NumPy kernels for the CPU, one module per family; importing the package files them all."""
+"""NumPy kernels for the CPU, one module per family; importing the package registers all."""
 
 from . import activation as activation
 from . import compare as compare

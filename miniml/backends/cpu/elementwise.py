@@ -7,7 +7,8 @@ import numpy as np
 from ...dtype import float32, float64, from_letter
 from ...errors import DTypeError
 from ..kernel import Array
-from .filing import ANY, FLOAT, INT, LOW, NUMBER, WIDE, file, file_ufuncs, in_float32, same
+from ..typecodes import ANY, FLOAT, INT, LOW, NUMBER, WIDE, same
+from .registering import in_float32, register, register_ufuncs
 
 # ml_dtypes gives NumPy's ufuncs loops for bfloat16 that compute in float32 and round once, as
 # NumPy's own loops for float16 do; so the ufunc serves every float.
@@ -24,15 +25,15 @@ _OF_ANY_TWO = {"Add": np.add, "Mul": np.multiply, "Maximum": np.maximum, "Minimu
 _OF_TWO_NUMBERS = {"Sub": np.subtract, "FloorDiv": np.floor_divide, "Mod": np.remainder}
 _OF_TWO_FLOATS = {"Div": np.true_divide, "Atan2": np.arctan2, "Pow": np.power}
 
-file_ufuncs(_OF_FLOATS, *same(1, FLOAT), inplace=(0,))
-file_ufuncs(_OF_NUMBERS, *same(1, NUMBER), inplace=(0,))
-file_ufuncs({"Sign": np.sign}, *same(1, INT + "efd"), inplace=(0,))
-file("Sign", in_float32(np.sign), *same(1, "E"), inplace=(0,))  # ml_dtypes' keeps -0
-file_ufuncs(_ROUNDING, *same(1, FLOAT), inplace=(0,))
-file_ufuncs({"Abs": np.absolute}, *same(1, ANY), inplace=(0,))
-file_ufuncs(_OF_ANY_TWO, *same(2, ANY), inplace=(0, 1))
-file_ufuncs(_OF_TWO_NUMBERS, *same(2, NUMBER), inplace=(0, 1))
-file_ufuncs(_OF_TWO_FLOATS, *same(2, FLOAT), inplace=(0, 1))
+register_ufuncs(_OF_FLOATS, *same(1, FLOAT), inplace=(0,))
+register_ufuncs(_OF_NUMBERS, *same(1, NUMBER), inplace=(0,))
+register_ufuncs({"Sign": np.sign}, *same(1, INT + "efd"), inplace=(0,))
+register("Sign", in_float32(np.sign), *same(1, "E"), inplace=(0,))  # ml_dtypes' keeps -0
+register_ufuncs(_ROUNDING, *same(1, FLOAT), inplace=(0,))
+register_ufuncs({"Abs": np.absolute}, *same(1, ANY), inplace=(0,))
+register_ufuncs(_OF_ANY_TWO, *same(2, ANY), inplace=(0, 1))
+register_ufuncs(_OF_TWO_NUMBERS, *same(2, NUMBER), inplace=(0, 1))
+register_ufuncs(_OF_TWO_FLOATS, *same(2, FLOAT), inplace=(0, 1))
 
 
 def int_power(x: Array, y: Array, *, out: Array) -> None:
@@ -91,11 +92,11 @@ def clip(x: Array, *, min: float | None, max: float | None, out: Array) -> None:
         np.copyto(out, x)
 
 
-file("Pow", int_power, *same(2, INT))  # not in place: it may fail
-file("Rsqrt", rsqrt, *same(1, WIDE), inplace=(0,))
-file("Rsqrt", in_float32(rsqrt), *same(1, LOW))
+register("Pow", int_power, *same(2, INT), inplace=(0, 1))
+register("Rsqrt", rsqrt, *same(1, WIDE), inplace=(0,))
+register("Rsqrt", in_float32(rsqrt), *same(1, LOW))
 for _name in _ROUNDING:  # whole numbers already
-    file(_name, copy, *same(1, "?" + INT), inplace=(0,))
-file("Cast", whole, *[f"{a}->{b}" for a in FLOAT for b in INT])
-file("Cast", cast, *[f"{a}->{b}" for a in ANY for b in ANY if a not in FLOAT or b not in INT])
-file("Clip", clip, *same(1, NUMBER), inplace=(0,))
+    register(_name, copy, *same(1, "?" + INT), inplace=(0,))
+register("Cast", whole, *[f"{a}->{b}" for a in FLOAT for b in INT])
+register("Cast", cast, *[f"{a}->{b}" for a in ANY for b in ANY if a not in FLOAT or b not in INT])
+register("Clip", clip, *same(1, NUMBER), inplace=(0,))

@@ -13,7 +13,7 @@ import numpy as np
 
 from ...dtype import DType
 from ..kernel import Expression, Kernel, KernelEntry, KernelNode, RawSource
-from ..registry import select
+from ..selection import Target
 from ..signature import ArraySpec
 from .array import DeviceArray
 from .capture import recorded, refuse_recording
@@ -107,10 +107,10 @@ class Cuda:
             return array
         made = self.empty(array.shape, dtype)
         if made.size:
-            selected = select("Cast", self.name, (array.dtype,), outputs=(dtype,))
-            run: Any = self.kernel(selected.entry)
-            specs = [(ArraySpec(a.shape, a.dtype),) for a in (array, made)]
-            run.prepare(KernelNode("Cast", specs[0], specs[1], {"dtype": dtype}, self))
+            target = Target(self)
+            source, cast = ((ArraySpec(a.shape, a.dtype),) for a in (array, made))
+            run: Any = self.kernel(target.select("Cast", source, cast).entry)
+            run.prepare(KernelNode("Cast", source, cast, {"dtype": dtype}, target))
             run.launch((array,), (), (made,), self.stream)
         return made
 
@@ -160,11 +160,6 @@ class Cuda:
         """Bytes of shared memory that a block may have."""
         attributes = self.module.cuda.Device().attributes
         return int(attributes["MaxSharedMemoryPerBlockOptin"])
-
-    @property
-    def for_kernels(self) -> Cuda:
-        """The device itself: a kernel may use its `module` and its `compiler`."""
-        return self
 
     @property
     def stream(self) -> Any:

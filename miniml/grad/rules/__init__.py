@@ -1,4 +1,4 @@
-"""The gradient rules of miniml's primitives, one module per family; importing files them all."""
+"""The gradient rules of miniml's primitives, a module per family; importing registers them."""
 
 from . import activation as activation
 from . import call as call

@@ -14,7 +14,7 @@ import pytest
 import miniml as ml
 from miniml import nn, ops, optim
 from miniml.errors import NonFiniteError
-from miniml.runtime.program import Options, Program
+from miniml.runtime.program import Program
 
 Array = np.ndarray[Any, Any]
 
@@ -386,8 +386,11 @@ def test_check_nan_names_the_node_and_the_users_line() -> None:
         return ops.sum(ops.log(x))
 
     graph = ml.trace(fn, array(3))
-    with pytest.raises(NonFiniteError, match="Log made NaN") as caught:
-        Program(graph, Options(check_nan=True))(np.array([1, -1, 2], np.float32))
+    with (
+        ml.context(check_nan=True),
+        pytest.raises(NonFiniteError, match="Log made NaN") as caught,
+    ):
+        Program(graph)(np.array([1, -1, 2], np.float32))
     assert "ops.sum(ops.log(x))" in caught.value.__notes__[0]
     assert np.isnan(Program(graph)(np.array([1, -1, 2], np.float32))[0])
 

@@ -1,4 +1,4 @@
-"""Files the library's CUDA kernels, a module per family; imported with the first CUDA device."""
+"""Registers the CUDA kernels, a module per family; imported with the first CUDA device."""
 
 from . import activation as activation
 from . import batch_norm as batch_norm

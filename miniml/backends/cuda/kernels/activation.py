@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ..text.registering import FLOAT, INT, express, same
+from ...typecodes import FLOAT, INT, same
+from ..text.registering import express
 
 # The least finite float32: x * P(x) has the limit -0 at -inf, where -inf * 0 would give NaN.
 _X = "nan_max(x, T(-3.4028234663852886e38))"

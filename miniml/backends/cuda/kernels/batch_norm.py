@@ -11,8 +11,8 @@ from ....dtype import DType, float32, float64
 from ...kernel import Kernel, KernelNode
 from ...registry import kernel
 from ...signature import ArraySpec
+from ...typecodes import FLOAT
 from ..text.groups import BLOCK, grid_for, parts
-from ..text.registering import FLOAT
 from ..text.source import prelude, type_names
 from .norm import ROWS
 

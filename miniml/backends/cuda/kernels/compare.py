@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ..text.registering import ANY, express, same
+from ...typecodes import ANY, same
+from ..text.registering import express
 
 _COMPARISONS = {
     "Equal": "x == y", "NotEqual": "x != y", "Less": "x < y", "LessEqual": "x <= y",

@@ -9,8 +9,9 @@ import numpy as np
 
 from ....dtype import DType, bfloat16, float16, from_letter
 from ...kernel import KernelNode, Launch
+from ...typecodes import ANY, FLOAT, INT
 from ..text.layout import spread
-from ..text.registering import ANY, FLOAT, INT, express, raw
+from ..text.registering import express, raw
 
 _INT64, _UINT64, _FLOAT64 = map(np.dtype, (np.int64, np.uint64, np.float64))
 

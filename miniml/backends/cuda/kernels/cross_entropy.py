@@ -11,9 +11,9 @@ from ....dtype import DType, float32, float64
 from ...kernel import Kernel, KernelNode
 from ...registry import kernel
 from ...signature import ArraySpec
+from ...typecodes import FLOAT, INT
 from ..text.groups import BLOCK
 from ..text.layout import spread
-from ..text.registering import FLOAT, INT
 from ..text.source import prelude, type_names
 from .norm import EXPONENTIALS, ROWS, shared_rows
 

@@ -11,10 +11,11 @@ from ....dtype import DType
 from ....errors import ShapeError
 from ...kernel import Kernel, KernelNode
 from ...registry import kernel
+from ...signature import ArraySpec
+from ...typecodes import FLOAT, INT
 from ..array import dense_strides
 from ..text.groups import GROUPS, grid_for
 from ..text.layout import LAYOUT, MAX_RANK, layout_dtype
-from ..text.registering import FLOAT, INT
 from ..text.source import C_TYPES, prelude
 from .linalg import planned, sum_type
 from .product import product_of_labels
@@ -75,6 +76,13 @@ class Einsum(Kernel):
         self.lanes = 32 if self.terms >= 256 else 1
         self.function = node.device.compiler.function(text(dtype, len(operands)), "einsum")
 
+    def workspace(self) -> tuple[ArraySpec, ...]:
+        return () if self.product is None else self.product.workspace()
+
+    def release(self) -> None:
+        if self.product is not None:
+            self.product.release()
+
     def launch(self, inputs: Any, workspace: Any, outputs: Any, stream: object) -> None:
         if self.product is not None:
             self.product.launch(inputs, workspace, outputs, stream)
@@ -95,7 +103,7 @@ def product_for(
     product = product_of_labels(steps[0], steps[1], output, extents)
     if product is None or min(product[:3]) < 2:
         return None
-    return planned(product, node.outputs[0].dtype, node.device)
+    return planned(product, node.outputs[0].dtype, node.target)
 
 
 def text(dtype: DType, count: int) -> str:

@@ -9,7 +9,8 @@ import numpy as np
 from ....dtype import from_letter
 from ...kernel import Expression, KernelNode
 from ...registry import kernel
-from ..text.registering import ANY, FLOAT, INT, NUMBER, SIGNED, UNSIGNED, express, same
+from ...typecodes import ANY, FLOAT, INT, NUMBER, SIGNED, UNSIGNED, same
+from ..text.registering import express
 
 _OF_FLOATS = {
     "Sqrt": "sqrt(x)", "Rsqrt": "T(1) / sqrt(x)", "Reciprocal": "T(1) / x", "Exp": "exp(x)",

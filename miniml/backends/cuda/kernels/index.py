@@ -10,10 +10,10 @@ from ....dtype import from_letter, uint64
 from ...kernel import KernelNode
 from ...registry import kernel
 from ...signature import ArraySpec
+from ...typecodes import ANY, FLOAT, INT
 from ..array import DeviceArray, dense_strides
 from ..move import fill, move
 from ..text.layout import spread
-from ..text.registering import ANY, FLOAT, INT
 from .indexed import (
     ADD,
     PUT,

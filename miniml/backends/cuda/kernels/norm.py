@@ -11,9 +11,10 @@ from math import prod
 import numpy as np
 
 from ...kernel import KernelNode, Launch
+from ...typecodes import FLOAT
 from ..text.groups import BLOCK, GROUPS, along, grid_for
 from ..text.layout import PACKS
-from ..text.registering import FLOAT, raw
+from ..text.registering import raw
 
 SHARED = 40 * 1024  # bytes that a block keeps of rows; with what it exchanges less than 48 KiB
 

@@ -9,8 +9,9 @@ import numpy as np
 from ....dtype import float32, float64
 from ...kernel import KernelNode, Launch
 from ...signature import ArraySpec
+from ...typecodes import FLOAT
 from ..text.layout import spread
-from ..text.registering import FLOAT, raw
+from ..text.registering import raw
 
 HEAD = r"""
 using namespace miniml;

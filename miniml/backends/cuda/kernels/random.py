@@ -14,8 +14,9 @@ import numpy as np
 
 from ....dtype import float64
 from ...kernel import KernelNode, Launch
+from ...typecodes import ANY, FLOAT
 from ..text.layout import spread
-from ..text.registering import ANY, FLOAT, raw
+from ..text.registering import raw
 
 PHILOX = r"""
 using namespace miniml;

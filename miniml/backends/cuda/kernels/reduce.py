@@ -12,9 +12,9 @@ from ....dtype import DType, uint8
 from ...kernel import Kernel, KernelNode
 from ...registry import kernel
 from ...signature import ArraySpec
+from ...typecodes import ANY, FLOAT, INT, same
 from ..text.groups import GROUPS, accumulator, grid_for, lanes_for, parts, places
 from ..text.layout import LAYOUT
-from ..text.registering import ANY, FLOAT, INT, same
 from ..text.source import C_TYPES, computed_in, prelude
 
 Shape = tuple[int, ...]
@@ -267,21 +267,21 @@ def ends(dtype: DType) -> tuple[str, str]:
     return f"({c})(-{top} - 1)", top
 
 
-def file_reduction(name: str, *signatures: str) -> None:
+def register_reduction(name: str, *signatures: str) -> None:
     """File the class of one row."""
     made = type(name, (Reduce,), {"row": ROWS[name], "__module__": __name__})
     kernel(name, "cuda", *signatures)(made)
 
 
 _WHOLE = [f"{c}->{'L' if c.isupper() else 'l'}" for c in "?" + INT]
-file_reduction("Sum", *same(1, FLOAT), *_WHOLE)
-file_reduction("Prod", *same(1, FLOAT), *_WHOLE)
-file_reduction("SumTo", *same(1, FLOAT + INT))
-file_reduction("Mean", *same(1, FLOAT))
-file_reduction("LogSumExp", *same(1, FLOAT))
+register_reduction("Sum", *same(1, FLOAT), *_WHOLE)
+register_reduction("Prod", *same(1, FLOAT), *_WHOLE)
+register_reduction("SumTo", *same(1, FLOAT + INT))
+register_reduction("Mean", *same(1, FLOAT))
+register_reduction("LogSumExp", *same(1, FLOAT))
 for _name in ("Max", "Min"):
-    file_reduction(_name, *same(1, ANY))
+    register_reduction(_name, *same(1, ANY))
 for _name in ("ArgMax", "ArgMin"):
-    file_reduction(_name, *same(1, ANY, "l"))
+    register_reduction(_name, *same(1, ANY, "l"))
 for _name in ("Any", "All"):
-    file_reduction(_name, *same(1, ANY, "?"))
+    register_reduction(_name, *same(1, ANY, "?"))

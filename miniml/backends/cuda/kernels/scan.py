@@ -14,8 +14,8 @@ from ....dtype import DType, float32, float64, uint64
 from ...kernel import Kernel, KernelNode
 from ...registry import kernel
 from ...signature import ArraySpec
+from ...typecodes import FLOAT, INT
 from ..text.groups import BLOCK, GROUPS, accumulator, along, grid_for, parts
-from ..text.registering import FLOAT, INT
 from ..text.source import C_TYPES, prelude
 
 CHUNKS = 4  # of 32 elements, which a warp loads before it scans the first

@@ -14,8 +14,8 @@ from ....dtype import DType, uint32, uint64
 from ...kernel import Kernel, KernelNode
 from ...registry import kernel
 from ...signature import ArraySpec
+from ...typecodes import ANY
 from ..text.groups import along
-from ..text.registering import ANY
 from ..text.source import C_TYPES, computed_in, prelude
 
 RUN = 1024  # elements that a block sorts, two for each thread

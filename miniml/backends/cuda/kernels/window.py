@@ -14,9 +14,9 @@ from ....dtype import float32, float64
 from ...kernel import Kernel, KernelNode
 from ...registry import kernel
 from ...signature import ArraySpec
+from ...typecodes import FLOAT
 from ..text.groups import GROUPS, grid_for
 from ..text.layout import PACKS, spread
-from ..text.registering import FLOAT
 from ..text.source import prelude, type_names
 from .convolve import FORWARD, INPUT, TILES, WEIGHT, tiled
 

@@ -33,7 +33,7 @@ class Elementwise(Kernel):
     def prepare(self, node: KernelNode) -> None:
         super().prepare(node)
         compiler = node.device.compiler
-        self.call = compiler.function(unit_of(self.entry), kernel_name(self.entry))
+        self.function = compiler.function(unit_of(self.entry), kernel_name(self.entry))
         self.scalars = tuple(scalars(self.entry, node))
         self.size, self.width = prod(node.outputs[0].shape), pack_width(self.entry)
         self.grid, self.block = spread(self.size, max(self.width, PER_THREAD))
@@ -48,7 +48,7 @@ class Elementwise(Kernel):
             where = (layout(axes, inputs),) if inputs else ()
             count = np.int64(packs(axes, inputs, out, self.width))
             rest = self.rest[key] = (*self.scalars, *where, count, np.int64(self.size))
-        self.call(self.grid, self.block, (*[a.flat for a in inputs], out.flat, *rest))
+        self.function(self.grid, self.block, (*[a.flat for a in inputs], out.flat, *rest))
 
 
 def pack_width(entry: KernelEntry) -> int:

@@ -1,30 +1,15 @@
-"""How the library's CUDA kernels are filed: letters of dtypes, expressions by rows."""
+"""How the library's CUDA kernels are registered: expressions, and texts with a launch rule."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ....dtype import DType, bfloat16
+from ....dtype import DType
 from ...kernel import Expression, KernelNode, Launch, RawSource
 from ...registry import kernel
 
-BF16 = bfloat16.char
-LOW = "e" + BF16
-WIDE = "fd"
-FLOAT = LOW + WIDE
-SIGNED = "bhil"
-UNSIGNED = "BHIL"
-INT = SIGNED + UNSIGNED
-NUMBER = INT + FLOAT
-ANY = "?" + NUMBER
-
 Types = tuple[tuple[str, DType], ...]
-
-
-def same(arity: int, letters: str, out: str = "") -> list[str]:
-    """Signatures with `arity` equal inputs and an output of the same dtype, or of dtype `out`."""
-    return [f"{c * arity}->{out or c}" for c in letters]
 
 
 def express(
@@ -36,11 +21,11 @@ def express(
     types: Types | None = None,
     scalars: Callable[[KernelNode], Mapping[str, Any]] | None = None,
 ) -> None:
-    """File a scalar expression as the CUDA kernel of `name`, compiled with those of its unit and
-    its signature."""
+    """Register a scalar expression as the CUDA kernel of `name`; those of one unit and signature
+    are compiled together."""
     for signature in signatures:
         body = Expression(text, f"{unit} {signature}", types, scalars)
-        kernel(name, "cuda", signature, inplace=inplace)(body)
+        kernel(name, "cuda", signature, inplace=inplace, total=True)(body)
 
 
 def raw(
@@ -52,6 +37,6 @@ def raw(
     strided: bool = False,
     defines: Mapping[str, object] | None = None,
 ) -> None:
-    """File CUDA C text as the CUDA kernel of `name`."""
+    """Register CUDA C text as the CUDA kernel of `name`."""
     macros = tuple((key, str(value)) for key, value in (defines or {}).items())
     kernel(name, "cuda", *signatures, strided=strided)(RawSource(source, entry, launch, macros))
