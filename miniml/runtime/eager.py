@@ -15,7 +15,7 @@ from ..arguments import arguments
 from ..attributes import key as attribute_key
 from ..backends import registry
 from ..backends.device import Array, get_device
-from ..errors import DeclarationError, GraphError, NonFiniteError
+from ..errors import DeclarationError, GraphError
 from ..graph.ir import Graph, interleave
 from ..graph.state import written
 from ..graph.traced import TracedTensor, live
@@ -26,6 +26,7 @@ from ..primitive import Primitive
 from ..reading import Reading, read
 from ..settings import GRAPH_MODE, Settings, current
 from ..tensor import Parameter, Tensor, common_device
+from .finite import check_finite
 from .jit import compiled
 from .launch import Launcher, Prepared, launcher, prepare
 
@@ -102,7 +103,7 @@ class EagerTrace:
                 self._now().ready.setdefault(primitive, {})[key] = launch
         results = tuple(Tensor.wrap(o, device) for o in outs)
         if current().check_nan:
-            check_finite(primitive.name, tensors, results)
+            check_finite(primitive.name, map(_on_host, tensors), map(_on_host, results))
         target = written(primitive, tensors)
         if target is not None:
             target.set_data(results[0])
@@ -217,20 +218,3 @@ def _run_dynamic(
 def _on_host(tensor: Tensor) -> Array:
     """The data of a tensor that has some, whatever trace is around: looking loses no gradient."""
     return get_device(tensor.device).to_host(tensor._data)
-
-
-def check_finite(name: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
-    """NonFiniteError, with the inputs' ranges, when an output holds a NaN or an infinity."""
-    for output in outputs:
-        array = _on_host(output)
-        if array.dtype.kind in "fV" and not np.isfinite(array.astype(np.float64)).all():
-            ranges = ", ".join(_range(_on_host(t)) for t in inputs) or "none"
-            kind = "NaN" if np.isnan(array.astype(np.float64)).any() else "an infinity"
-            raise NonFiniteError(f"{name} made {kind}; its inputs were {ranges}")
-
-
-def _range(array: Array) -> str:
-    if not array.size:
-        return f"{array.dtype.name}{list(array.shape)} empty"
-    wide = array.astype(np.float64)
-    return f"{array.dtype.name}{list(array.shape)} in [{wide.min():.4g}, {wide.max():.4g}]"

@@ -62,7 +62,7 @@ def peak_bytes(lifetimes: Sequence[Lifetime]) -> int:
 
 def _by_time(lifetimes: Sequence[Lifetime]) -> tuple[tuple[int, ...], int]:
     offsets = [0] * len(lifetimes)
-    holes = _Holes()
+    free = _FreeList()
     ending = sorted(range(len(lifetimes)), key=lambda i: lifetimes[i].end)
     freed = 0
     for i in sorted(
@@ -70,13 +70,13 @@ def _by_time(lifetimes: Sequence[Lifetime]) -> tuple[tuple[int, ...], int]:
     ):
         while lifetimes[ending[freed]].end < lifetimes[i].start:
             done = ending[freed]
-            holes.free(offsets[done], lifetimes[done].nbytes)
+            free.give_back(offsets[done], lifetimes[done].nbytes)
             freed += 1
-        offsets[i] = holes.take(lifetimes[i].nbytes)
-    return tuple(offsets), holes.top
+        offsets[i] = free.take(lifetimes[i].nbytes)
+    return tuple(offsets), free.top
 
 
-class _Holes:
+class _FreeList:
     """The free stretches below `top`, kept by size and by both ends."""
 
     def __init__(self) -> None:
@@ -102,7 +102,7 @@ class _Holes:
         self.top = start + nbytes
         return start
 
-    def free(self, start: int, nbytes: int) -> None:
+    def give_back(self, start: int, nbytes: int) -> None:
         """Give a stretch back, joined with the holes beside it."""
         if not nbytes:
             return

@@ -1,4 +1,4 @@
-"""Which new values of state are computed straight into their parameters, without a copy."""
+"""Donation: which new values of state are computed in the buffers of their parameters."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .schedule import Schedule
 S = TypeVar("S")
 
 
-def direct_targets(
+def donations(
     graph: Graph, order: Schedule, prepared: Mapping[Node, Prepared], held: Mapping[int, S]
 ) -> dict[Var, S]:
     """Vars that may be computed straight into a parameter's buffer, and that buffer.
@@ -38,7 +38,7 @@ def direct_targets(
         if maker is None or value in targets or before in copied:
             continue
         if prepared[maker].entry.view is not None:
-            continue  # its elements stand elsewhere in another order
+            continue  # a view: its elements are stored elsewhere, in another order
         late = [n for n in readers.get(before, ()) if position[n] >= position[maker]]
         if all(n is maker and _exact(n, before, root, prepared[n]) for n in late):
             targets[value] = held[id(parameter)]
@@ -68,5 +68,5 @@ def _view_roots(order: Schedule, prepared: Mapping[Node, Prepared]) -> dict[Var,
 def _exact(node: Node, var: Var, root: Mapping[Var, Var], prepared: Prepared) -> bool:
     """True when the node reads `var` itself, no view of it, and only where its kernel may
     overwrite it."""
-    places = [i for i, v in enumerate(node.inputs) if root.get(v, v) is var]
-    return all(node.inputs[i] is var and i in prepared.entry.inplace for i in places)
+    positions = [i for i, v in enumerate(node.inputs) if root.get(v, v) is var]
+    return all(node.inputs[i] is var and i in prepared.entry.inplace for i in positions)
