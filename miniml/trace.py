@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from .errors import MinimlError
 from .scope import Block, Scoped
@@ -55,14 +55,12 @@ class Trace(Protocol):
 class Guarded:
     """What a compiled program may depend on besides its arguments: a cell.
 
-    signature: changes whenever a program that was traced through the object would be another.
-    `changes` counts the changes of all of them, and of gradient rules and passes, so that one
-    comparison often serves for many. silent: True where the signature may change without being
-    counted, so that it is compared at each call.
+    signature: changes whenever a program that was traced through the object would be another,
+    with a new epoch. silent: True where it may change without one, so that it is compared at each
+    call.
     """
 
     __slots__ = ()
-    changes: ClassVar[int] = 0
     silent: bool = False
 
     @property
@@ -73,11 +71,6 @@ class Guarded:
     def outgrown(self, signature: object) -> bool:
         """True where the signature can never be this one again."""
         raise NotImplementedError
-
-    @staticmethod
-    def note_change() -> None:
-        """Count a change of something that programs depend on."""
-        Guarded.changes += 1
 
 
 _current: Scoped[Trace] = Scoped("miniml_trace")

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from .. import epoch
 from ..dtype import DType, letter
 from ..errors import DeclarationError, DuplicateError, KernelNotFoundError
 from . import declare
@@ -41,7 +42,6 @@ class OpSpec:
 
 specs: dict[str, OpSpec] = {}
 table: dict[tuple[str, str], list[KernelEntry]] = {}
-version = 0
 
 
 def file_spec(spec: OpSpec, redefined: bool = False) -> None:
@@ -51,11 +51,10 @@ def file_spec(spec: OpSpec, redefined: bool = False) -> None:
     again), so what was compiled from that one is stale, and kernels that fitted only that one are
     dropped instead of refusing the new one.
     """
-    global version
     previous = specs.get(spec.name)
     if previous == spec and not redefined:
         return
-    version += 1
+    epoch.bump("kernels")
     specs[spec.name] = spec
     if redefined:
         _drop_misfits(spec)
@@ -183,7 +182,6 @@ def _caller() -> tuple[str, str]:
 
 
 def _file(entry: KernelEntry) -> None:
-    global version
     spec = specs.get(entry.name)
     if spec is not None:
         declare.check(entry, spec)
@@ -200,7 +198,7 @@ def _file(entry: KernelEntry) -> None:
             break
     else:
         entries.append(entry)
-    version += 1
+    epoch.bump("kernels")
 
 
 def _same_author(a: KernelEntry, b: KernelEntry) -> bool:

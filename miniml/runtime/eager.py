@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import random
+from .. import epoch, random
 from ..abstract import Abstract
 from ..arguments import arguments
 from ..attributes import key as attribute_key
@@ -41,12 +41,12 @@ class _Known:
     moved or published for them.
     """
 
-    __slots__ = ("launchers", "ready", "version")
+    __slots__ = ("launchers", "ready", "kernels")
 
     def __init__(self) -> None:
         self.launchers: dict[object, tuple[Prepared, Launcher]] = {}
         self.ready: dict[Primitive, dict[object, Launcher]] = {}
-        self.version = registry.version
+        self.kernels = epoch.now.kernels
 
 
 class EagerTrace:
@@ -75,7 +75,7 @@ class EagerTrace:
         """What is known under the present settings and kernels."""
         settings = current()
         known = self._known.get(settings)
-        if known is None or known.version != registry.version or len(known.launchers) > _LIMIT:
+        if known is None or known.kernels != epoch.now.kernels or len(known.launchers) > _LIMIT:
             known = self._known[settings] = _Known()
         return known
 

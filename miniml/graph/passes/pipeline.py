@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
+from ... import epoch
 from ...errors import DuplicateError, GraphError
-from ...trace import Guarded
 from ..ir import Graph, Var
 from ..state import versions
 from ..verify import verify
@@ -86,33 +86,23 @@ def register_pass(name: str, fn: Callable[[Graph], Graph], position: str = "end"
     if name in _BUILT_IN or (other is not None and _author(other.entry.fn) != _author(fn)):
         raise DuplicateError(f"there is a pass {name!r} already; use another name")
     _registered[name] = UserPass(Pass(name, fn), position)
-    Guarded.note_change()
+    epoch.bump("passes")
 
 
 def unregister_pass(name: str) -> None:
     """Take a registered pass back; nothing happens if there is none of that name."""
     _registered.pop(name, None)
-    Guarded.note_change()
+    epoch.bump("passes")
 
 
 def pipeline() -> tuple[Pass, ...]:
-    """All passes, users' included, in the order in which they run. Hashable: equal pipelines
-    compile equally."""
-    return tuple(_in_order())
-
-
-def _in_order() -> Iterator[Pass]:
-    built_in = {p.name: p for p in PIPELINE}
-    yield from _at("begin")
-    for name in _BUILT_IN:
-        yield from _at(f"before:{name}")
-        yield built_in[name]
-        yield from _at(f"after:{name}")
-    yield from _at("end")
-
-
-def _at(position: str) -> Iterator[Pass]:
-    return (user.entry for user in list(_registered.values()) if user.position == position)
+    """All passes, users' included, in the order in which they run."""
+    found = {position: list[Pass]() for position in _POSITIONS}
+    for entry, position in list(_registered.values()):
+        found[position].append(entry)
+    for entry in PIPELINE:
+        found[f"before:{entry.name}"].append(entry)
+    return tuple([entry for entries in found.values() for entry in entries])
 
 
 def _author(fn: object) -> tuple[object, object]:

@@ -239,8 +239,7 @@ class _Writer:
 
 
 def _varies(value: Any) -> bool:
-    inner = value if type(value) is tuple else (value,)
-    return any(isinstance(v, _Text) for v in inner)
+    return type(value) is _Text or (type(value) is tuple and _Text in map(type, value))
 
 
 def _arrived(device: Device, array: Any) -> Any:
