@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from .errors import MinimlError
+from .errors import GraphError, MinimlError
 from .scope import Block, Scoped
 
 if TYPE_CHECKING:
@@ -15,10 +15,11 @@ if TYPE_CHECKING:
 class Trace(Protocol):
     """Who gives meaning to calls: the eager trace runs them, a graph trace records them.
 
+    What stands here is what a trace does that computes at once and says nothing else.
     differentiates: True where calls are recorded to pass a gradient through them.
     """
 
-    differentiates: bool
+    differentiates: bool = False
 
     @property
     def parent(self) -> Trace | None:
@@ -29,17 +30,20 @@ class Trace(Protocol):
 
     def call(self, fn: Callable[..., Any], args: Sequence[Any], named: Mapping[str, Any]) -> Any:
         """`fn(*args, **named)`: compiled when eager in GRAPH_MODE, just called otherwise."""
+        return fn(*args, **named)
 
     def call_with_bprop(
         self, name: str, fn: Callable[..., Any], bprop: Callable[..., Any], args: Sequence[Any]
     ) -> Any:
         """`fn(*args)`, a function of trees whose gradient is `bprop(*args, out, dout)`."""
+        return fn(*args)
 
     def graph_of(
         self, fn: Callable[..., Any], operands: Sequence[Any]
     ) -> tuple[Any, list[Any], int]:
         """The graph of a branch or loop body, the live outer values it captured (its last inputs),
         and how many random blocks it draws; they are not reserved yet."""
+        raise GraphError("the eager trace runs branches and loops at once; it traces no graph")
 
     def stand_in(self, parameter: Any) -> Any:
         """The value that a parameter has now inside this trace: a tensor that stays what it is
@@ -50,6 +54,7 @@ class Trace(Protocol):
 
     def guard(self, owner: Any, state: object) -> None:
         """Note that what is traced depends on `owner`, a cell say, being in `state`."""
+        return
 
 
 class Guarded:

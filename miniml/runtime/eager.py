@@ -16,7 +16,7 @@ from ..attributes import key as attribute_key
 from ..backends import registry
 from ..backends.device import Array, get_device
 from ..errors import DeclarationError, GraphError
-from ..graph.ir import Graph, interleave
+from ..graph.ir import interleave
 from ..graph.state import written
 from ..graph.traced import TracedTensor, live
 from ..graph.tracer import known_value
@@ -26,6 +26,7 @@ from ..primitive import Primitive
 from ..reading import Reading, read
 from ..settings import GRAPH_MODE, Settings, current
 from ..tensor import Parameter, Tensor, common_device
+from ..trace import Trace
 from .finite import check_finite
 from .jit import compiled
 from .launch import Launcher, Prepared, launcher, prepare
@@ -49,10 +50,9 @@ class _Known:
         self.kernels = epoch.now.kernels
 
 
-class EagerTrace:
+class EagerTrace(Trace):
     """Runs every call at once. Launchers are kept by settings, primitive and types."""
 
-    differentiates = False
     parent = None
 
     def __init__(self) -> None:
@@ -134,24 +134,11 @@ class EagerTrace:
             return compiled(fn)(*args, **named)
         return fn(*args, **named)
 
-    def call_with_bprop(
-        self, name: str, fn: Callable[..., Any], bprop: Callable[..., Any], args: Sequence[Any]
-    ) -> Any:
-        return fn(*args)
-
-    def graph_of(
-        self, fn: Callable[..., Any], operands: Sequence[Any]
-    ) -> tuple[Graph, list[Any], int]:
-        raise GraphError("the eager trace runs branches and loops at once; it traces no graph")
-
     def stand_in(self, parameter: Any) -> Tensor:
         return read(parameter)
 
     def reserve(self, blocks: int) -> tuple[Any, int]:
         return random.default_generator.reserve(blocks), 0
-
-    def guard(self, owner: Any, state: object) -> None:
-        """Nothing is kept that could depend on it."""
 
 
 def quietly(run: Callable[..., Any], *args: Any) -> Any:

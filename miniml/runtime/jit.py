@@ -14,9 +14,10 @@ import numpy as np
 from .. import epoch
 from ..epoch import Epoch
 from ..errors import GraphError
-from ..graph.function import flatten_arguments, function_name, trace_call
+from ..graph.function import function_name, trace_call
 from ..graph.ir import Graph
 from ..graph.passes import run_passes
+from ..graph.trees import flatten_arguments
 from ..settings import Settings, current
 from ..tensor import Tensor, common_device
 from ..trace import is_tracing
