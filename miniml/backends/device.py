@@ -11,7 +11,7 @@ from typing import Any, Protocol, cast
 import numpy as np
 
 from ..dtype import DType
-from ..errors import DeviceError
+from ..errors import CaptureError, DeviceError
 from .kernel import Kernel, KernelEntry
 
 Array = np.ndarray[Any, Any]
@@ -64,9 +64,9 @@ class Device(Protocol):
     def has(self, feature: str) -> bool:
         """True for a feature that kernels may require and this device has."""
 
-    def capture(self, launches: Callable[[], object]) -> Callable[[], None] | None:
-        """What `launches` launches, as one call that launches it again; None where there is no
-        such thing. CaptureError when it does something else."""
+    def capture(self, launches: Callable[[], object]) -> Callable[[], None]:
+        """What `launches` launches, as one call that launches it again. CaptureError when it does
+        something else, or where there is no such thing."""
 
     @property
     def for_kernels(self) -> Any:
@@ -138,8 +138,9 @@ class CPU:
         """True for an instruction set of this machine's CPU."""
         return machine_features().get(feature.upper(), False)
 
-    def capture(self, launches: Callable[[], object]) -> None:
-        """None: calls of functions are not recorded."""
+    def capture(self, launches: Callable[[], object]) -> Callable[[], None]:
+        """CaptureError: calls of functions are not recorded."""
+        raise CaptureError("the CPU launches nothing that could be recorded")
 
 
 def machine_features() -> dict[str, bool]:

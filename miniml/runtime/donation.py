@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 from ..graph.ir import Graph, Node, Var
@@ -22,14 +22,14 @@ def donations(
     held: what stands for the buffer of each parameter, by the parameter's id.
     """
     made = {v: n for n in order.updates for v in n.outputs}
-    root = _view_roots(order, prepared)
+    root = _origins(order.order, prepared)
     position = {n: i for i, n in enumerate(order.updates)}
     readers: dict[Var, list[Node]] = {}
     for node in order.updates:
         for var in node.inputs if prepared[node].entry.view is None else ():
             readers.setdefault(root.get(var, var), []).append(node)
     copied = {root.get(v, v) for _, v in order.writes}
-    values = _assigned_values(order, prepared)
+    values = _origins([n for n in order.order if n.writes], prepared)  # of what was assigned
     old = {id(p): v for p, v in graph.state}
     targets: dict[Var, S] = {}
     for parameter, var in order.writes:
@@ -45,24 +45,14 @@ def donations(
     return targets
 
 
-def _assigned_values(order: Schedule, prepared: Mapping[Node, Prepared]) -> dict[Var, Var]:
-    """For every version of a parameter that an Assign made, the value it was given."""
-    values: dict[Var, Var] = {}
-    for node in order.order:
-        view = prepared[node].entry.view
-        if node.writes and view is not None:
-            values[node.outputs[0]] = values.get(node.inputs[view], node.inputs[view])
-    return values
-
-
-def _view_roots(order: Schedule, prepared: Mapping[Node, Prepared]) -> dict[Var, Var]:
-    """For every view, the Var whose memory it finally looks at."""
-    root: dict[Var, Var] = {}
-    for node in order.order:
+def _origins(nodes: Iterable[Node], prepared: Mapping[Node, Prepared]) -> dict[Var, Var]:
+    """For what these nodes make of it as a view, the Var whose memory it finally is."""
+    origins: dict[Var, Var] = {}
+    for node in nodes:
         view = prepared[node].entry.view
         if view is not None:
-            root[node.outputs[0]] = root.get(node.inputs[view], node.inputs[view])
-    return root
+            origins[node.outputs[0]] = origins.get(node.inputs[view], node.inputs[view])
+    return origins
 
 
 def _exact(node: Node, var: Var, root: Mapping[Var, Var], prepared: Prepared) -> bool:

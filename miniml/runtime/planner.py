@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -77,55 +77,39 @@ def _by_time(lifetimes: Sequence[Lifetime]) -> tuple[tuple[int, ...], int]:
 
 
 class _FreeList:
-    """The free stretches below `top`, kept by size and by both ends."""
+    """The free stretches below `top`: (start, size), in order, no two of them adjacent."""
 
     def __init__(self) -> None:
         self.top = 0
-        self._by_size: list[tuple[int, int]] = []
-        self._by_start: dict[int, int] = {}
-        self._by_end: dict[int, int] = {}
+        self._free: list[tuple[int, int]] = []
 
     def take(self, nbytes: int) -> int:
-        """The start of a stretch of that size: in the smallest hole that fits, else at the top."""
+        """The start of a stretch of that size: in the smallest one that fits, else at the top."""
         if not nbytes:
             return 0
-        i = bisect_left(self._by_size, (nbytes, 0))
-        if i < len(self._by_size):
-            size, start = self._by_size[i]
-            self._drop(start, size)
-            if size > nbytes:
-                self._add(start + nbytes, size - nbytes)
+        fitting = [(size, start) for start, size in self._free if size >= nbytes]
+        if fitting:
+            size, start = min(fitting)
+            self._free.remove((start, size))
+            self.give_back(start + nbytes, size - nbytes)
             return start
-        start = self._by_end.get(self.top, self.top)  # a hole below the top grows with it
-        if start < self.top:
-            self._drop(start, self.top - start)
+        below = bool(self._free) and sum(self._free[-1]) == self.top
+        start = self._free.pop()[0] if below else self.top  # one below the top grows with it
         self.top = start + nbytes
         return start
 
     def give_back(self, start: int, nbytes: int) -> None:
-        """Give a stretch back, joined with the holes beside it."""
+        """Free a stretch, joined with those beside it."""
         if not nbytes:
             return
-        end = start + nbytes
-        if end in self._by_start:
-            size = self._by_start[end]
-            self._drop(end, size)
-            end += size
-        if start in self._by_end:
-            left = self._by_end[start]
-            self._drop(left, start - left)
-            start = left
-        self._add(start, end - start)
-
-    def _add(self, start: int, size: int) -> None:
-        insort(self._by_size, (size, start))
-        self._by_start[start] = size
-        self._by_end[start + size] = start
-
-    def _drop(self, start: int, size: int) -> None:
-        del self._by_size[bisect_left(self._by_size, (size, start))]
-        del self._by_start[start]
-        del self._by_end[start + size]
+        i = bisect_left(self._free, (start, 0))
+        if i < len(self._free) and self._free[i][0] == start + nbytes:
+            nbytes += self._free.pop(i)[1]
+        if i and sum(self._free[i - 1]) == start:
+            i -= 1
+            start, before = self._free.pop(i)
+            nbytes += before
+        self._free.insert(i, (start, nbytes))
 
 
 def _by_size(lifetimes: Sequence[Lifetime]) -> tuple[tuple[int, ...], int]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextvars import Context
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from .launch import Prepared, prepare
 from .legalize import legalize
 from .planner import Plan
 from .players.cuda_graph import Capture, CudaGraph, obstacle
-from .players.function import write
+from .players.function import Function, write
 from .players.memory import Memory, read_only
 from .schedule import Schedule, schedule
 from .steps import Steps, steps
@@ -44,26 +44,12 @@ class Options:
         return cls(device, s.providers, s.check_nan, s.sim, s.cuda_graphs)
 
 
-class Player(Protocol):
-    """What takes the steps of a program, over arrays of its own."""
-
-    @property
-    def run(self) -> Callable[..., list[Array]]:
-        """Called with the values of the inputs, it returns fresh arrays with the outputs'."""
-
-    @property
-    def source(self) -> str:
-        """The Python that it runs."""
-
-    def nodes_of(self, error: Exception) -> Iterator[Node]:
-        """The nodes whose steps were running when the error was raised."""
-
-
 class Executable(NamedTuple):
-    """A player, and its `run` under the settings of compilation; it serves one call at a time."""
+    """A player, over arrays of its own, and its `run` under the settings of compilation; it serves
+    one call at a time."""
 
     run: Callable[..., list[Array]]
-    player: Player
+    player: Function | CudaGraph
 
 
 class Program:
@@ -87,8 +73,8 @@ class Program:
         # Built-in kernels write to no input; others shall not be able to.
         on_cpu = options.device == "cpu"
         self._guarded = on_cpu and not all(p.entry.built_in for p in self.prepared.values())
-        why = (options.device, checked, options.cuda_graphs)
-        self.capture = Capture(obstacle(self.graph, self.prepared, *why))
+        why_not = obstacle(self.steps, self.graph, options.device, options.cuda_graphs)
+        self.capture = Capture(why_not)
         self._written = tuple(p for p, _ in self.schedule.writes)
         self._access = self._used()
         self._idle: list[Executable] = [self._executable()]
@@ -116,7 +102,7 @@ class Program:
             raise
 
     def _executable(self) -> Executable:
-        player: Player
+        player: Function | CudaGraph
         if self.capture.why_not:
             memory = Memory(self.buffers, self.device)
             player = write(self.steps, memory, self.graph.name, self.graph.inputs)

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from ...backends.kernel import Expression, KernelEntry, RawSource
 from ...graph.ir import Graph, Node, Var
 from ...uninterrupted import uninterrupted
-from ..launch import Prepared
-from ..steps import Copy, Publish, Stage, Step, Steps
+from ..steps import Check, Copy, Launch, Publish, Stage, Step, Steps
 from .function import Function, write
 from .memory import Memory
 
 # A launch from Python takes some microseconds, in which a GPU copies a few MiB.
 BYTES_PER_LAUNCH = 4 << 20
+
+Run = Callable[..., list[Any]]
 
 
 @dataclass(slots=True)
@@ -26,13 +27,7 @@ class Capture:
     why_not: str
 
 
-def obstacle(
-    graph: Graph,
-    prepared: Mapping[Node, Prepared],
-    device: str,
-    check_nan: bool,
-    cuda_graphs: str,
-) -> str:
+def obstacle(steps: Steps, graph: Graph, device: str, cuda_graphs: str) -> str:
     """Why the launches of a program become no CUDA graph; "" when nothing stands in the way."""
     if device == "cpu":
         return "the CPU launches nothing"
@@ -40,12 +35,12 @@ def obstacle(
         return "cuda_graphs='off'"
     if cuda_graphs == "auto" and device != "cuda":
         return "the simulator makes a CUDA graph only with cuda_graphs='on'"
-    if check_nan:
+    if any(isinstance(step, Check) for step in steps.compute):
         return "check_nan looks at what each kernel made"
-    launched = launches(graph, prepared)
-    for node in launched:
-        if not repeats(prepared[node].entry):
-            return f"{node.primitive.name} runs Python of its own at each call"
+    launched = [s for s in (*steps.compute, *steps.publish) if isinstance(s, Launch)]
+    for step in launched:
+        if not repeats(step.kernel.entry):
+            return f"{step.node.primitive.name} runs Python of its own at each call"
     count, copies = len(launched), len(graph.inputs)
     if count < 2 or count <= copies:
         return f"a graph of {count} launches saves nothing when {copies} inputs are copied first"
@@ -55,27 +50,12 @@ def obstacle(
     return ""
 
 
-def launches(graph: Graph, prepared: Mapping[Node, Prepared]) -> list[Node]:
-    """The nodes that launch something."""
-    return [n for n in graph.nodes if prepared[n].entry.view is None and not prepared[n].empty]
-
-
 def repeats(entry: KernelEntry) -> bool:
     """True when a kernel launches the same at each call, so that its Python may be left out."""
-    body = entry.body
-    if isinstance(body, (Expression, RawSource)):
+    if isinstance(entry.body, (Expression, RawSource)):
         return True
-    capturable = getattr(body, "capturable", None)
+    capturable = getattr(entry.body, "capturable", None)
     return entry.built_in if capturable is None else bool(capturable)
-
-
-class Recorded(NamedTuple):
-    """What a call is from then on. results: where the graph leaves the outputs."""
-
-    receive: Function
-    replay: Callable[[], None]
-    hand_over: Function
-    results: list[Any]
 
 
 class CudaGraph:
@@ -92,7 +72,7 @@ class CudaGraph:
         self.steps, self.memory, self.graph, self.capture = steps, memory, graph, capture
         self.device = memory.device
         self.one_by_one = self._written(steps, graph.inputs)
-        self.recorded: Recorded | None = None
+        self.recorded: Run | None = None
         self.warm = False
 
     @property
@@ -107,47 +87,50 @@ class CudaGraph:
     def run(self, *arrays: Any) -> list[Any]:
         """One call."""
         if self.warm and self.recorded is None and not self.capture.why_not:
-            self.recorded = self._record()
-        recorded = self.recorded
-        if recorded is None:
-            outs = self.one_by_one.run(*arrays)
-            self.warm = True
-            return outs
-        device = self.device
-        outs = [device.empty(v.abstract.shape, v.abstract.dtype) for v in self.graph.outputs]
-        recorded.receive.run(*arrays)
-        with uninterrupted() if self.steps.publish else nullcontext():
-            recorded.replay()
-            recorded.hand_over.run()
-        for out, result in zip(outs, recorded.results, strict=True):
-            device.copy_into(out, result)
+            self._record()
+        if self.recorded is not None:
+            return self.recorded(*arrays)
+        outs = self.one_by_one.run(*arrays)
+        self.warm = True
         return outs
 
-    def _written(self, steps: Steps, inputs: Sequence[Var] | None = None) -> Function:
-        return write(steps, self.memory, self.graph.name, inputs)
-
-    def _record(self) -> Recorded | None:
-        """The steps, recorded; None where they cannot be, which `capture` then says."""
+    def _record(self) -> None:
+        """Record the steps, or note why they cannot be."""
         compute = [s for s in self.steps.compute if not isinstance(s, Copy)]
         kept = {v: self._keep(v) for v in self.graph.outputs if self._changes(v)}
         compute += [Stage(source, target) for source, target in kept.items()]
         publish = [s for s in self.steps.publish if not self._is_hosted(s)]
-        hosted = [s for s in self.steps.publish if self._is_hosted(s)]
         launches = self._written(Steps(tuple(compute), tuple(publish)))
         try:
             replay = self.device.capture(launches.run)
         except Exception as error:
             names = [node.primitive.name for node in launches.nodes_of(error)]
             self.capture.why_not = f"{names[0] if names else 'it'} could not be recorded ({error})"
-            return None
-        if replay is None:
-            return None
-        return Recorded(
-            self._written(Steps(), self.graph.inputs),
-            replay,
-            self._written(Steps((), tuple(hosted))),
-            [self.memory.arrays[kept.get(v, v)] for v in self.graph.outputs],
-        )
+        else:
+            results = [self.memory.arrays[kept.get(v, v)] for v in self.graph.outputs]
+            self.recorded = self._repeated(replay, results)
+
+    def _repeated(self, replay: Callable[[], None], results: list[Any]) -> Run:
+        """A call that launches the graph. results: where that leaves the outputs."""
+        device = self.device
+        receive = self._written(Steps(), self.graph.inputs).run
+        hosted = tuple(s for s in self.steps.publish if self._is_hosted(s))
+        hand_over = self._written(Steps((), hosted)).run
+
+        def run(*arrays: Any) -> list[Any]:
+            outs = [device.empty(r.shape, r.dtype) for r in results]
+            receive(*arrays)
+            with uninterrupted() if self.steps.publish else nullcontext():
+                replay()
+                hand_over()
+            for out, result in zip(outs, results, strict=True):
+                device.copy_into(out, result)
+            return outs
+
+        return run
+
+    def _written(self, steps: Steps, inputs: Sequence[Var] | None = None) -> Function:
+        return write(steps, self.memory, self.graph.name, inputs)
 
     def _is_hosted(self, step: Step) -> bool:
         return isinstance(step, Publish) and step.parameter.device != self.device.name
