@@ -57,8 +57,7 @@ class BufferAssignment:
 
     def computed_in_parameter(self, var: Var) -> bool:
         """True for a new value, or a view of one, that was computed where a parameter lives."""
-        allocation = self.allocation[var]
-        return any(v is var or self.allocation[v] is allocation for v in self.donated)
+        return any(self.allocation[v] is self.allocation[var] for v in self.donated)
 
     def is_there(self, parameter: Parameter, var: Var) -> bool:
         """True for a new value that was computed in the buffer of its own parameter."""

@@ -103,7 +103,7 @@ class EagerTrace(Trace):
                 self._now().ready.setdefault(primitive, {})[key] = launch
         results = tuple(Tensor.wrap(o, device) for o in outs)
         if current().check_nan:
-            check_finite(primitive.name, map(_on_host, tensors), map(_on_host, results))
+            check_finite(primitive.name, tensors, results, _on_host)
         target = written(primitive, tensors)
         if target is not None:
             target.set_data(results[0])

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import numpy as np
 
@@ -10,14 +11,16 @@ from ..backends.device import Array
 from ..errors import NonFiniteError
 
 
-def check_finite(name: str, inputs: Iterable[Array], outputs: Iterable[Array]) -> None:
+def check_finite(
+    name: str, inputs: Iterable[Any], outputs: Iterable[Any], on_host: Callable[[Any], Array]
+) -> None:
     """NonFiniteError, with the inputs' ranges, where an output holds a NaN or an infinity.
 
-    inputs, outputs: on the host; inputs are looked at only where there is an error.
+    on_host: gives the NumPy array of an input or output.
     """
-    for array in outputs:
+    for array in map(on_host, outputs):
         if array.dtype.kind in "fV" and not np.isfinite(array.astype(np.float64)).all():
-            ranges = ", ".join(map(_range, inputs)) or "none"
+            ranges = ", ".join(_range(on_host(x)) for x in inputs) or "none"
             kind = "NaN" if np.isnan(array.astype(np.float64)).any() else "an infinity"
             raise NonFiniteError(f"{name} made {kind}; its inputs were {ranges}")
 

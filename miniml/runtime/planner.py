@@ -29,7 +29,7 @@ class Plan(NamedTuple):
 def plan(lifetimes: Sequence[Lifetime]) -> Plan:
     """Offsets for buffers such that no two that are alive together overlap.
 
-    Two greedy orders: by time with the best-fitting hole, in O(n log n), and, where that leaves
+    Two greedy orders: by time with the best-fitting hole, and, where that leaves
     holes and there are few enough buffers, by size, largest first (Pisarchyk and Lee 2020,
     "Efficient memory management for deep neural net inference"). The smaller arena is taken.
     """

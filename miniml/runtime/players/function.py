@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...backends.device import Array, Device
+from ...backends.device import Array
 from ...graph.ir import Node, Var
 from ...uninterrupted import consume, is_native, uninterrupted
 from ..finite import check_finite
@@ -84,7 +84,7 @@ class _Writer:
         self.memory, self.device = memory, memory.device
         self.names: dict[str, Any] = {
             "call": call, "consume": consume, "partial": partial, "uninterrupted": uninterrupted,
-            "device": memory.device,
+            "device": memory.device, "ndarray": np.ndarray,
         }  # fmt: skip
         self.lines: list[str] = []
         self.nodes: dict[int, Node] = {}
@@ -113,13 +113,15 @@ class _Writer:
             return
         self._moving[var] = name
         if self.device.name != "cpu":
-            self.line(f"{name} = {self._text(partial(_arrived, self.device))}({name})")
+            self.line(f"if isinstance({name}, ndarray): {name} = device.from_host({name})")
 
     def compute(self, step: Step) -> None:
         """Write a step of those that may fail."""
         if isinstance(step, Copy):
             self.outputs.append(f"out{len(self.outputs)}")
-            copied = f"{self._text(self.device.copy)}({self._text(self._value(step.source))})"
+            copied = (
+                f"{self._text(self.device.copy, 'copy')}({self._text(self._value(step.source))})"
+            )
             self.line(f"{self.outputs[-1]} = {copied}")
             return
         for made in self._calls(step):
@@ -160,8 +162,8 @@ class _Writer:
                 yield self._launch(node, kernel, inputs)
             case Check(node):
                 inputs = tuple(map(self._value, node.inputs))
-                check = partial(_check, node.primitive.name, self.device)
-                yield _Call(check, (inputs, self._targets(node)))
+                name, to_host = node.primitive.name, self.device.to_host
+                yield _Call(check_finite, (name, inputs, self._targets(node), to_host))
             case Stage(source, target):
                 yield self._copied(self.memory.targets[target], self._value(source))
             case Publish(parameter, source):
@@ -212,19 +214,17 @@ class _Writer:
     def _copied(self, target: Any, source: Any) -> _Call:
         """A copy into an array; on the host by a slot of C, as np.copyto runs Python first."""
         if not isinstance(target, np.ndarray):
-            return _Call(self.device.copy_into, (target, source))
+            return _Call(self.device.copy_into, (target, source), stem="copy")
         if self.device.name != "cpu":  # a parameter that stays on the host
             source = _Text(f"device.to_host({self._text(source)})")
-        return _Call(target.__setitem__, (..., source))
+        return _Call(target.__setitem__, (..., source), stem="copy")
 
     def _source(self, made: _Call, through: str = "") -> str:
         """The call as text, or that of a function which gets function and arguments."""
-        name = self._text(made.function, made.stem)
-        given = [self._text(a) for a in made.arguments]
+        given = [self._text(made.function, made.stem)] if through else []
+        given += [self._text(a) for a in made.arguments]
         given += [f"{key}={self._text(value, 'a')}" for key, value in made.keywords.items()]
-        return (
-            f"{through}({', '.join([name, *given])})" if through else f"{name}({', '.join(given)})"
-        )
+        return f"{through or self._text(made.function, made.stem)}({', '.join(given)})"
 
     def _text(self, value: Any, stem: str = "b") -> str:
         """The value as text: a name of it, unless it varies."""
@@ -240,12 +240,3 @@ class _Writer:
 
 def _varies(value: Any) -> bool:
     return type(value) is _Text or (type(value) is tuple and _Text in map(type, value))
-
-
-def _arrived(device: Device, array: Any) -> Any:
-    """An argument, on the device."""
-    return device.from_host(array) if isinstance(array, np.ndarray) else array
-
-
-def _check(name: str, device: Device, inputs: Sequence[Any], outs: Sequence[Any]) -> None:
-    check_finite(name, map(device.to_host, inputs), map(device.to_host, outs))
