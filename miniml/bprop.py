@@ -6,9 +6,9 @@ import inspect
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from . import epoch
 from .errors import BpropNotFoundError, DeclarationError, DuplicateError
 from .primitive import Primitive, definition_checks, primitives
-from .trace import Guarded
 
 Bprop = Callable[..., tuple[Any, ...]]
 Getter = Callable[[Any], Bprop]
@@ -26,7 +26,6 @@ class BpropGetters:
     def __init__(self) -> None:
         self._by_class: dict[type[Primitive], Getter] = {}
         self._by_name: dict[str, Getter] = {}
-        self.version = 0
 
     def register(self, key: type[Primitive] | str) -> Callable[[G], G]:
         """Decorator: register a getter for a primitive class or a primitive's name.
@@ -53,7 +52,7 @@ class BpropGetters:
                     f"{code.co_filename}:{code.co_firstlineno}; unregister it first"
                 )
             table[key] = getter
-            self._changed()
+            epoch.bump("bprops")
             return getter
 
         return add
@@ -71,15 +70,11 @@ class BpropGetters:
 
     def unregister(self, key: type[Primitive] | str) -> None:
         """Take a getter back; nothing happens if there is none."""
-        self._changed()
+        epoch.bump("bprops")
         if isinstance(key, str):
             self._by_name.pop(key, None)
         else:
             self._by_class.pop(key, None)
-
-    def _changed(self) -> None:
-        self.version += 1
-        Guarded.note_change()
 
     def find(self, primitive: type[Primitive]) -> Getter | None:
         """The getter of a primitive class: its own, a base class's, or that registered by name."""

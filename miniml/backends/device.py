@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, cast
 
 import numpy as np
 
 from ..dtype import DType
+from ..errors import CaptureError
 from .kernel import Kernel, KernelEntry
 
 Array = np.ndarray[Any, Any]
@@ -38,6 +39,13 @@ class Device(Protocol):
         """Overwrite an array of this device with one of its own, or a NumPy array, of the same
         shape and dtype."""
 
+    def copy(self, array: Any) -> Any:
+        """The elements in memory of their own."""
+
+    def seen(self, look: Callable[..., Any], arrays: Sequence[Any]) -> tuple[Any, bool]:
+        """What `look` sees of arrays that need not be computed yet, and whether that is new memory
+        in place of a view."""
+
     def contiguous(self, array: Any) -> Any:
         """The array, or a copy of it in row-major order."""
 
@@ -54,9 +62,9 @@ class Device(Protocol):
     def has(self, feature: str) -> bool:
         """True for a feature that kernels may require and this device has."""
 
-    def capture(self, launches: Callable[[], None]) -> Callable[[], None] | None:
-        """What `launches` launches, as one call that launches it again; None where there is no
-        such thing. CaptureError when it does something else."""
+    def capture(self, launches: Callable[[], object]) -> Callable[[], None]:
+        """What `launches` launches, as one call that launches it again. CaptureError when it does
+        something else, or where there is no such thing."""
 
     @property
     def stream(self) -> Any:
@@ -95,6 +103,13 @@ class CPU:
         """Overwrite one array with another."""
         np.copyto(target, source)
 
+    copy = staticmethod(cast(Callable[[Any], Any], np.array))  # no frame of Python in between
+
+    def seen(self, look: Callable[..., Array], arrays: Sequence[Array]) -> tuple[Array, bool]:
+        """What `look` returns, and whether that shares no memory with the arrays."""
+        found = look(*arrays)
+        return found, not any(np.may_share_memory(found, a) for a in arrays)
+
     def contiguous(self, array: Array) -> Array:
         """The array, or a copy of it in row-major order."""
         return np.ascontiguousarray(array)
@@ -116,8 +131,9 @@ class CPU:
         """True for an instruction set of this machine's CPU."""
         return machine_features().get(feature.upper(), False)
 
-    def capture(self, launches: Callable[[], None]) -> None:
-        """None: calls of functions are not recorded."""
+    def capture(self, launches: Callable[[], object]) -> Callable[[], None]:
+        """CaptureError: calls of functions are not recorded."""
+        raise CaptureError("the CPU launches nothing that could be recorded")
 
 
 def machine_features() -> dict[str, bool]:

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from .. import epoch
 from ..errors import DeclarationError, DuplicateError
 from . import declare
 from .kernel import Body, Expression, KernelEntry, KernelNode, Launch, RawSource
@@ -24,7 +25,6 @@ B = TypeVar("B", bound=Body)
 
 specs: dict[str, OpSpec] = {}
 table: dict[tuple[str, str], list[KernelEntry]] = {}
-version = 0
 
 
 def register_spec(spec: OpSpec, redefined: bool = False) -> None:
@@ -34,11 +34,10 @@ def register_spec(spec: OpSpec, redefined: bool = False) -> None:
     again), so what was compiled from that one is stale, and kernels that fitted only that one are
     dropped instead of refusing the new one.
     """
-    global version
     previous = specs.get(spec.name)
     if previous == spec and not redefined:
         return
-    version += 1
+    epoch.bump("kernels")
     specs[spec.name] = spec
     if redefined:
         _drop_misfits(spec)
@@ -190,7 +189,6 @@ def _caller() -> tuple[str, str]:
 
 
 def _register(entry: KernelEntry) -> None:
-    global version
     spec = specs.get(entry.name)
     if spec is not None:
         declare.check(entry, spec)
@@ -207,7 +205,7 @@ def _register(entry: KernelEntry) -> None:
             break
     else:
         entries.append(entry)
-    version += 1
+    epoch.bump("kernels")
 
 
 def _same_author(a: KernelEntry, b: KernelEntry) -> bool:

@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from .. import epoch
 from ..dtype import DType, bool_, holds, letter
 from ..errors import DeclarationError, KernelNotFoundError
 from . import registry
@@ -61,7 +62,7 @@ class Target(NamedTuple):
         """
         gives = None if outputs is None else tuple([o.dtype for o in outputs])
         takes, formats = tuple([i.dtype for i in inputs]), tuple([i.format for i in inputs])
-        return _selected(self, name, takes, gives, formats, registry.version)
+        return _selected(self, name, takes, gives, formats, epoch.now.kernels)
 
     def supports(self, entry: KernelEntry) -> bool:
         """True when the device has every feature the kernel requires."""
@@ -138,7 +139,7 @@ Rows = dict[tuple[object, object], list[KernelEntry]]  # by dtypes of inputs and
 def _exact(name: str, home: str, takes: DTypes, gives: DTypes | None) -> Sequence[KernelEntry]:
     """The kernels that take, and give where that is known, exactly these dtypes, in the order of
     registration."""
-    rows = _rows(name, home, len(takes), len(gives or ()), registry.version)
+    rows = _rows(name, home, len(takes), len(gives or ()), epoch.now.kernels)
     if rows is not None:
         return rows.get((takes, gives), ())
     return [

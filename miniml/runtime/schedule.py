@@ -27,10 +27,13 @@ class Schedule:
         return self.main + self.updates
 
 
-def schedule(graph: Graph, prepared: Mapping[Node, Prepared]) -> Schedule:
-    """Split a graph's nodes into those that run first and the updates that come last."""
+def schedule(graph: Graph, prepared: Mapping[Node, Prepared], check_nan: bool = False) -> Schedule:
+    """Split a graph's nodes into those that run first and the updates that come last.
+
+    check_nan: what a node makes is checked, so any may fail.
+    """
     final = versions(graph).final
-    late = _late(graph, prepared, {var for _, var in final})
+    late = set() if check_nan else _late(graph, prepared, {var for _, var in final})
     main = tuple(n for n in graph.nodes if n not in late)
     updates = tuple(n for n in graph.nodes if n in late)
     return Schedule(main, updates, final)

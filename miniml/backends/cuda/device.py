@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from math import prod
@@ -91,6 +91,11 @@ class Cuda:
         self.copy_into(made, array)
         return made
 
+    def seen(self, look: Callable[..., Any], arrays: Sequence[DeviceArray]) -> tuple[Any, bool]:
+        """What `look` sees of the arrays, nothing of which is read; whether it is new memory."""
+        found = look(*[a.planned() for a in arrays]).view()
+        return found, not any(found.block is a.block for a in arrays)
+
     def copy_into(self, target: DeviceArray, source: DeviceArray | HostArray) -> None:
         """Overwrite a contiguous array with one of the same shape and dtype."""
         if not target.size:
@@ -145,7 +150,7 @@ class Cuda:
         with self._outside_graphs("waiting for the stream"):
             self.stream.synchronize()
 
-    def capture(self, launches: Callable[[], None]) -> Callable[[], None]:
+    def capture(self, launches: Callable[[], object]) -> Callable[[], None]:
         """What `launches` launches, as one CUDA graph: a function that launches it again."""
         launch = recorded(self.module, launches)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import NamedTuple
 
+from ... import epoch
 from ...errors import DuplicateError, GraphError
-from ...trace import Guarded
 from ..ir import Graph, Var
 from ..state import versions
 from ..verify import verify
@@ -109,18 +109,17 @@ def register_pass(name: str, fn: Callable[..., Graph], position: str = "end") ->
     if built_in or (other is not None and _author(other.entry.fn) != _author(fn)):
         raise DuplicateError(f"there is a pass {name!r} already; use another name")
     _registered[name] = UserPass(Pass(name, fn), position)
-    Guarded.note_change()
+    epoch.bump("passes")
 
 
 def unregister_pass(name: str) -> None:
     """Take a registered pass back; nothing happens if there is none of that name."""
     _registered.pop(name, None)
-    Guarded.note_change()
+    epoch.bump("passes")
 
 
 def pipeline(stage: Stage = PIPELINE) -> Stage:
-    """All passes of a stage, users' included, in the order in which they run. Hashable: equal
-    pipelines compile equally."""
+    """All passes of a stage, users' included, in the order in which they run."""
     if not _registered:
         return stage
     return tuple(_in_order(stage))

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from .... import epoch
 from ....dtype import DType, bool_, float64
 from ... import registry
 from ...kernel import Expression, Kernel, KernelEntry, KernelNode
@@ -70,7 +71,7 @@ def unit_of(entry: KernelEntry) -> str:
     expressions that name the same unit, because compilers take long to begin."""
     body = entry.body
     assert isinstance(body, Expression)
-    members = (entry,) if not body.unit else members_of(body.unit, registry.version)
+    members = (entry,) if not body.unit else members_of(body.unit, epoch.now.kernels)
     if entry not in members:
         members = (entry,)
     signatures = [e.signature for e in members]
@@ -81,7 +82,7 @@ def unit_of(entry: KernelEntry) -> str:
 
 
 @cache
-def members_of(unit: str, version: int) -> tuple[KernelEntry, ...]:
+def members_of(unit: str, kernels: int) -> tuple[KernelEntry, ...]:
     """The expressions that are compiled together, in an order that never changes."""
     found = [
         e
