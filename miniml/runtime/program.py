@@ -54,8 +54,8 @@ class Program:
         return self._instance().source
 
     def _prepare(self, node: Node) -> Prepared:
-        inputs = tuple(v.abstract for v in node.inputs)
-        outputs = tuple(v.abstract for v in node.outputs)
+        inputs = tuple([v.abstract for v in node.inputs])
+        outputs = tuple([v.abstract for v in node.outputs])
         try:
             prepared = prepare(node.primitive, inputs, outputs, node.attrs, self.target)
             if prepared.selection.cast is not None:
