@@ -12,7 +12,7 @@ from ..backends.kernel import Expression, KernelEntry, RawSource
 from ..graph.ir import Graph, Node
 from ..uninterrupted import uninterrupted
 from .device_steps import DeviceInstance
-from .launch import Prepared
+from .launch import BoundKernel
 from .storage import Layout
 
 # A launch from Python takes some microseconds, in which a GPU copies a few MiB.
@@ -28,7 +28,7 @@ class Capture:
 
 def obstacle(
     graph: Graph,
-    prepared: Mapping[Node, Prepared],
+    prepared: Mapping[Node, BoundKernel],
     device: str,
     check_nan: bool,
     cuda_graphs: str,
@@ -53,7 +53,7 @@ def obstacle(
     return ""
 
 
-def launches(graph: Graph, prepared: Mapping[Node, Prepared]) -> list[Node]:
+def launches(graph: Graph, prepared: Mapping[Node, BoundKernel]) -> list[Node]:
     """The nodes that launch something."""
     return [n for n in graph.nodes if prepared[n].entry.view is None and not prepared[n].empty]
 

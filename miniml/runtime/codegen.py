@@ -17,7 +17,7 @@ from ..errors import NonFiniteError
 from ..graph.ir import Node, Var
 from ..tensor import Parameter
 from ..uninterrupted import consume
-from .launch import Prepared
+from .launch import BoundKernel
 from .storage import Layout, Storage
 
 # NumPy takes a third positional argument of these for a mistake.
@@ -119,7 +119,7 @@ class Instance:
             if self.check_nan and any(is_float(v.abstract.dtype) for v in node.outputs):
                 self._emit(f"{self._name('check', partial(_check, node, outs))}()", node)
 
-    def _view(self, node: Node, prepared: Prepared, thunks: list[Any] | None = None) -> None:
+    def _view(self, node: Node, prepared: BoundKernel, thunks: list[Any] | None = None) -> None:
         var, look = node.outputs[0], prepared.function
         if all(v in self.static for v in node.inputs):
             given = [self.static[v] for v in node.inputs]
@@ -140,7 +140,7 @@ class Instance:
         else:
             thunks.append(copy)
 
-    def _call(self, node: Node, prepared: Prepared, outs: tuple[Array, ...]) -> str:
+    def _call(self, node: Node, prepared: BoundKernel, outs: tuple[Array, ...]) -> str:
         """The source of one kernel call."""
         given = [self.text[v] for v in node.inputs]
         if prepared.instance is not None:
@@ -162,7 +162,7 @@ class Instance:
             function = prepared.entry.body  # quicker than a partial with keywords
         return f"{self._name(stem, function)}({', '.join([*given, *keywords, f'out={out}'])})"
 
-    def _scratch(self, node: Node, prepared: Prepared) -> tuple[Array, ...]:
+    def _scratch(self, node: Node, prepared: BoundKernel) -> tuple[Array, ...]:
         assert prepared.instance is not None
         specs = prepared.instance.workspace()
         storages = self.layout.workspaces[node]

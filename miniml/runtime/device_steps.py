@@ -15,7 +15,7 @@ from ..graph.ir import Node, Var
 from ..tensor import Parameter
 from ..uninterrupted import uninterrupted
 from .codegen import quiet_context
-from .launch import Prepared
+from .launch import BoundKernel
 from .storage import Layout, Storage
 
 Slots = list[Any]
@@ -139,7 +139,7 @@ class DeviceInstance:
             self._fix(var, array)
         return steps
 
-    def _view(self, node: Node, prepared: Prepared) -> list[Step]:
+    def _view(self, node: Node, prepared: BoundKernel) -> list[Step]:
         var, look = node.outputs[0], prepared.function
         places = [self.place[v] for v in node.inputs]
         if any(v in self.moving for v in node.inputs):
@@ -159,7 +159,7 @@ class DeviceInstance:
         target_array, source = seen.reshape(given[0].shape), given[0]
         return [lambda slots: self.device.copy_into(target_array, source)]
 
-    def _launch(self, node: Node, prepared: Prepared, outs: tuple[Any, ...]) -> Step:
+    def _launch(self, node: Node, prepared: BoundKernel, outs: tuple[Any, ...]) -> Step:
         instance, device = prepared.instance, self.device
         assert instance is not None
         launch = instance.launch

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from typing import TypeVar
 
 from ..graph.ir import Graph, Node, Var
-from .launch import Prepared
+from .launch import BoundKernel
 from .schedule import Schedule
 
 S = TypeVar("S")
 
 
 def direct_targets(
-    graph: Graph, order: Schedule, prepared: Mapping[Node, Prepared], held: Mapping[int, S]
+    graph: Graph, order: Schedule, prepared: Mapping[Node, BoundKernel], held: Mapping[int, S]
 ) -> dict[Var, S]:
     """Vars that may be computed straight into a parameter's buffer, and that buffer.
 
@@ -45,7 +45,7 @@ def direct_targets(
     return targets
 
 
-def _assigned_values(order: Schedule, prepared: Mapping[Node, Prepared]) -> dict[Var, Var]:
+def _assigned_values(order: Schedule, prepared: Mapping[Node, BoundKernel]) -> dict[Var, Var]:
     """For every version of a parameter that an Assign made, the value it was given."""
     values: dict[Var, Var] = {}
     for node in order.order:
@@ -55,7 +55,7 @@ def _assigned_values(order: Schedule, prepared: Mapping[Node, Prepared]) -> dict
     return values
 
 
-def _view_roots(order: Schedule, prepared: Mapping[Node, Prepared]) -> dict[Var, Var]:
+def _view_roots(order: Schedule, prepared: Mapping[Node, BoundKernel]) -> dict[Var, Var]:
     """For every view, the Var whose memory it finally looks at."""
     root: dict[Var, Var] = {}
     for node in order.order:
@@ -65,7 +65,7 @@ def _view_roots(order: Schedule, prepared: Mapping[Node, Prepared]) -> dict[Var,
     return root
 
 
-def _exact(node: Node, var: Var, root: Mapping[Var, Var], prepared: Prepared) -> bool:
+def _exact(node: Node, var: Var, root: Mapping[Var, Var], prepared: BoundKernel) -> bool:
     """True when the node reads `var` itself, no view of it, and only where its kernel may
     overwrite it."""
     places = [i for i, v in enumerate(node.inputs) if root.get(v, v) is var]

@@ -28,7 +28,7 @@ from ..reading import Reading, read
 from ..settings import GRAPH_MODE, Settings, current
 from ..tensor import Parameter, Tensor, common_device
 from .jit import compiled
-from .launch import Launcher, Prepared, launcher, prepare, target_for
+from .launch import BoundKernel, Launcher, launcher, prepare, target_for
 
 _LIMIT = 4096
 _NONE: dict[object, Launcher] = {}
@@ -44,7 +44,7 @@ class _Known:
     __slots__ = ("launchers", "ready", "version")
 
     def __init__(self) -> None:
-        self.launchers: dict[object, tuple[Prepared, Launcher]] = {}
+        self.launchers: dict[object, tuple[BoundKernel, Launcher]] = {}
         self.ready: dict[Primitive, dict[object, Launcher]] = {}
         self.version = registry.version
 
@@ -111,7 +111,7 @@ class EagerTrace:
 
     def _launcher(
         self, primitive: Primitive, tensors: list[Tensor], consts: dict[str, Any], device: str
-    ) -> tuple[Prepared, Launcher]:
+    ) -> tuple[BoundKernel, Launcher]:
         types = tuple([(t.shape, t.dtype) for t in tensors])
         frozen = tuple((name, attribute_key(value)) for name, value in consts.items())
         key = (primitive, frozen, types, device)

@@ -13,7 +13,7 @@ from ..undo import keep_readings
 from .captured import Capture, CapturedInstance, obstacle
 from .codegen import Instance
 from .device_steps import DeviceInstance
-from .launch import Prepared, prepare, target_for
+from .launch import BoundKernel, prepare, target_for
 from .lowering import lower
 from .planner import Plan
 from .schedule import Schedule, schedule
@@ -31,7 +31,7 @@ class Program:
         self.target, self._settings = target or target_for("cpu"), current()
         self.device, settings = self.target.device, self._settings
         self.graph = lower(graph, self.target, settings.disabled_passes, settings.verify_passes)
-        self.prepared: dict[Node, Prepared] = {n: self._prepare(n) for n in self.graph.nodes}
+        self.prepared: dict[Node, BoundKernel] = {n: self._prepare(n) for n in self.graph.nodes}
         self.schedule: Schedule = schedule(self.graph, self.prepared)
         self.layout: Layout = lay_out(self.graph, self.prepared, self.schedule)
         # Built-in kernels write to no input; others shall not be able to.
@@ -53,7 +53,7 @@ class Program:
         """The straight-line function that a call runs."""
         return self._instance().source
 
-    def _prepare(self, node: Node) -> Prepared:
+    def _prepare(self, node: Node) -> BoundKernel:
         inputs = tuple([v.abstract for v in node.inputs])
         outputs = tuple([v.abstract for v in node.outputs])
         try:

@@ -10,7 +10,7 @@ from ..abstract import Abstract
 from ..graph.ir import Graph, Node, Var
 from ..tensor import Parameter
 from .direct import direct_targets
-from .launch import Prepared
+from .launch import BoundKernel
 from .planner import Lifetime, Plan, plan
 from .schedule import Schedule
 
@@ -41,7 +41,7 @@ class Layout:
     """
 
     graph: Graph
-    prepared: Mapping[Node, Prepared]
+    prepared: Mapping[Node, BoundKernel]
     order: Schedule
     storage: dict[Var, Storage] = field(default_factory=dict)
     whole: set[Var] = field(default_factory=set)
@@ -56,7 +56,7 @@ class Layout:
         return any(v is var or self.storage[v] is storage for v in self.direct)
 
 
-def lay_out(graph: Graph, prepared: Mapping[Node, Prepared], order: Schedule) -> Layout:
+def lay_out(graph: Graph, prepared: Mapping[Node, BoundKernel], order: Schedule) -> Layout:
     """Decide where each value of a scheduled graph lives and plan the arena."""
     layout = Layout(graph, prepared, order)
     for var in graph.inputs:
@@ -76,7 +76,9 @@ def lay_out(graph: Graph, prepared: Mapping[Node, Prepared], order: Schedule) ->
     return layout
 
 
-def _last_reads(graph: Graph, prepared: Mapping[Node, Prepared], order: Schedule) -> dict[Var, int]:
+def _last_reads(
+    graph: Graph, prepared: Mapping[Node, BoundKernel], order: Schedule
+) -> dict[Var, int]:
     """The last step at which a Var, or a view of it, is read; past the end where it is kept."""
     last: dict[Var, int] = {}
     steps = order.order
@@ -96,7 +98,7 @@ def _place(
     layout: Layout,
     node: Node,
     step: int,
-    prepared: Prepared,
+    prepared: BoundKernel,
     reads: dict[Var, int],
     targets: dict[Var, Storage],
 ) -> None:
@@ -124,7 +126,7 @@ def _place(
 
 
 def _reusable(
-    layout: Layout, node: Node, step: int, prepared: Prepared, reads: dict[Var, int]
+    layout: Layout, node: Node, step: int, prepared: BoundKernel, reads: dict[Var, int]
 ) -> Storage | None:
     """The storage of an input that dies here and that the kernel may overwrite with its output."""
     out = node.outputs[0].abstract
