@@ -30,7 +30,7 @@ table: dict[tuple[str, str], list[KernelEntry]] = {}
 def register_spec(spec: OpSpec, redefined: bool = False) -> None:
     """Note what a primitive is called and what it takes; its kernels so far are checked now.
 
-    redefined: the class took the place of an earlier definition of itself (a notebook cell run
+    redefined: the class replaces an earlier definition of itself (a notebook cell run
     again), so what was compiled from that one is stale, and kernels that fitted only that one are
     dropped instead of refusing the new one.
     """

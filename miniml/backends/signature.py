@@ -97,7 +97,7 @@ class KernelAttr:
         self._all_same = False
 
     def add_input_attr(self, dtype: object, format: str | None = None) -> KernelAttr:
-        """Append one input of `dtype`, in memory layout `format` ("NCHW") if one is wanted."""
+        """Append one input of `dtype`, in memory format `format` ("NCHW") if one is given."""
         self._inputs.append((as_dtype(dtype), format))
         return self
 

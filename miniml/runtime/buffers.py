@@ -12,7 +12,7 @@ from ..dtype import DType
 from ..graph.ir import Graph, Node, Var
 from ..tensor import Parameter
 from .donation import donations
-from .launch import Prepared
+from .launch import BoundKernel
 from .planner import Lifetime, Plan, plan
 from .schedule import Schedule
 
@@ -45,7 +45,7 @@ class BufferAssignment:
     """
 
     graph: Graph
-    prepared: Mapping[Node, Prepared]
+    prepared: Mapping[Node, BoundKernel]
     order: Schedule
     allocation: dict[Var, Allocation] = field(default_factory=dict)
     whole: set[Var] = field(default_factory=set)
@@ -67,7 +67,7 @@ class BufferAssignment:
 
 
 def assign_buffers(
-    graph: Graph, prepared: Mapping[Node, Prepared], order: Schedule, device: str, reuse: bool
+    graph: Graph, prepared: Mapping[Node, BoundKernel], order: Schedule, device: str, reuse: bool
 ) -> BufferAssignment:
     """Decide where each value of a scheduled graph lives and plan the arena.
 
@@ -99,7 +99,9 @@ def _given(buffers: BufferAssignment, device: str) -> dict[int, Allocation]:
     return held
 
 
-def _last_reads(graph: Graph, prepared: Mapping[Node, Prepared], order: Schedule) -> dict[Var, int]:
+def _last_reads(
+    graph: Graph, prepared: Mapping[Node, BoundKernel], order: Schedule
+) -> dict[Var, int]:
     """The last step at which a Var, or a view of it, is read; past the end where it is kept."""
     last: dict[Var, int] = {}
     steps = order.order

@@ -73,6 +73,6 @@ def program(graph: Graph, target: Target) -> Program:
 
 
 def write(device: Device, outputs: Sequence[Array], results: Sequence[Array]) -> None:
-    """Copy what a program gave to where it is wanted."""
+    """Copy the results of a program into the outputs of a kernel."""
     for out, result in zip(outputs, results, strict=True):
         device.copy_into(out, result)

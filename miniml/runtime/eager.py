@@ -29,7 +29,7 @@ from ..tensor import Parameter, Tensor, common_device
 from ..trace import Trace
 from .finite import check_finite
 from .jit import compiled
-from .launch import Launcher, Prepared, launcher, prepare, target_for
+from .launch import BoundKernel, Launcher, launcher, prepare, target_for
 
 _LIMIT = 4096
 _NONE: dict[object, Launcher] = {}
@@ -45,7 +45,7 @@ class _Known:
     __slots__ = ("launchers", "ready", "kernels")
 
     def __init__(self) -> None:
-        self.launchers: dict[object, tuple[Prepared, Launcher]] = {}
+        self.launchers: dict[object, tuple[BoundKernel, Launcher]] = {}
         self.ready: dict[Primitive, dict[object, Launcher]] = {}
         self.kernels = epoch.now.kernels
 
@@ -111,7 +111,7 @@ class EagerTrace(Trace):
 
     def _launcher(
         self, primitive: Primitive, tensors: list[Tensor], consts: dict[str, Any], device: str
-    ) -> tuple[Prepared, Launcher]:
+    ) -> tuple[BoundKernel, Launcher]:
         types = tuple([(t.shape, t.dtype) for t in tensors])
         frozen = tuple((name, attribute_key(value)) for name, value in consts.items())
         key = (primitive, frozen, types, device)

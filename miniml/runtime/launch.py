@@ -27,7 +27,7 @@ Launcher = Callable[[Arrays], Arrays]
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
-class Prepared:
+class BoundKernel:
     """A kernel bound to one call's shapes, dtypes and attributes; a class kernel's `release` is
     called when nothing uses this any more.
 
@@ -67,7 +67,7 @@ def prepare(
     outputs: tuple[Abstract, ...],
     attrs: dict[str, Any],
     target: Target,
-) -> Prepared:
+) -> BoundKernel:
     """The kernel that the target selects for a call, prepared.
 
     KernelNotFoundError when there is none; DeclarationError when the dtypes that the primitive's
@@ -90,7 +90,7 @@ def prepare(
     picked = _picked(made) if device.name == "cpu" else None
     function = picked or _bound(entry, attrs)
     launched = made if picked is None else None
-    prepared = Prepared(selection, node, outputs, launched, primitive._single, function, device)
+    prepared = BoundKernel(selection, node, outputs, launched, primitive._single, function, device)
     if made is not None:
         finalize(prepared, made.release)
     return prepared
@@ -113,7 +113,7 @@ def _specs(abstracts: tuple[Abstract, ...], dtypes: tuple[DType, ...]) -> tuple[
     return tuple(map(ArraySpec, [a.shape for a in abstracts], dtypes))
 
 
-def launcher(prepared: Prepared) -> Launcher:
+def launcher(prepared: BoundKernel) -> Launcher:
     """The function that runs a prepared kernel once on its device's arrays, into fresh outputs."""
     if prepared.selection.cast is not None:
         return _widened(prepared, prepared.selection.cast)
@@ -123,7 +123,7 @@ def launcher(prepared: Prepared) -> Launcher:
     return _filling(prepared, tuple(o.dtype for o in prepared.outputs))
 
 
-def _filling(prepared: Prepared, dtypes: tuple[DType, ...]) -> Launcher:
+def _filling(prepared: BoundKernel, dtypes: tuple[DType, ...]) -> Launcher:
     """Fresh outputs of these dtypes, filled by the kernel."""
     shapes = tuple(o.shape for o in prepared.outputs)
     fill = prepared.function
@@ -163,7 +163,7 @@ def _filling(prepared: Prepared, dtypes: tuple[DType, ...]) -> Launcher:
     return owned if prepared.instance is not None else one if prepared.single else several
 
 
-def _widened(prepared: Prepared, cast: DType) -> Launcher:
+def _widened(prepared: BoundKernel, cast: DType) -> Launcher:
     """Inputs widened to one dtype, outputs cast back to what the rule gave."""
     given = tuple(o.dtype for o in prepared.node.outputs)
     run = _filling(prepared, given)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ..graph.ir import Graph, Node, Var
 from ..graph.state import versions
 from ..tensor import Parameter
-from .launch import Prepared
+from .launch import BoundKernel
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +27,16 @@ class Schedule:
         return self.main + self.updates
 
 
-def schedule(graph: Graph, prepared: Mapping[Node, Prepared], check_nan: bool = False) -> Schedule:
+<<<<<<< HEAD
+def schedule(graph: Graph, prepared: Mapping[Node, BoundKernel], check_nan: bool = False) -> Schedule:
     """Split a graph's nodes into those that run first and the updates that come last.
 
     check_nan: what a node makes is checked, so any may fail.
     """
+=======
+def schedule(graph: Graph, prepared: Mapping[Node, BoundKernel]) -> Schedule:
+    """Split a graph's nodes into those that run first and the updates that come last."""
+>>>>>>> n-target
     final = versions(graph).final
     late = set() if check_nan else _late(graph, prepared, {var for _, var in final})
     main = tuple(n for n in graph.nodes if n not in late)
@@ -39,7 +44,7 @@ def schedule(graph: Graph, prepared: Mapping[Node, Prepared], check_nan: bool = 
     return Schedule(main, updates, final)
 
 
-def _late(graph: Graph, prepared: Mapping[Node, Prepared], useful: set[Var]) -> set[Node]:
+def _late(graph: Graph, prepared: Mapping[Node, BoundKernel], useful: set[Var]) -> set[Node]:
     """Nodes that cannot fail and whose results go nowhere but into new values of parameters.
 
     useful: the Vars that are those values; it grows by what they are made of.
@@ -56,7 +61,7 @@ def _late(graph: Graph, prepared: Mapping[Node, Prepared], useful: set[Var]) -> 
     return late
 
 
-def _cannot_fail(prepared: Prepared) -> bool:
+def _cannot_fail(prepared: BoundKernel) -> bool:
     """Views are resolved ahead of time."""
     entry = prepared.entry
     return entry.built_in and (entry.view is not None or entry.total)

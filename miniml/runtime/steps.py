@@ -10,7 +10,7 @@ from ..dtype import is_float
 from ..graph.ir import Node, Var
 from ..tensor import Parameter
 from .buffers import BufferAssignment
-from .launch import Prepared
+from .launch import BoundKernel
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -19,7 +19,7 @@ class View:
     describe it."""
 
     node: Node
-    kernel: Prepared
+    kernel: BoundKernel
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -27,7 +27,7 @@ class Launch:
     """The kernel fills the outputs of the node."""
 
     node: Node
-    kernel: Prepared
+    kernel: BoundKernel
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -41,6 +41,6 @@ def select_of(bits: str) -> Callable[..., None]:
     return select
 
 
-for _letter in ANY:
-    _bits = f"i{from_letter(_letter).itemsize}"
-    register("Select", select_of(_bits), f"?{_letter}{_letter}->{_letter}", inplace=(1,))
+for _code in ANY:
+    _bits = f"i{from_letter(_code).itemsize}"
+    register("Select", select_of(_bits), f"?{_code}{_code}->{_code}", inplace=(1,))

@@ -98,8 +98,8 @@ def _order(terms: list[str], output: str, extents: Extents) -> list[tuple[int, .
     count = len(terms)
     for takes in path[1:]:
         first, *rest = sorted(takes, reverse=True)
-        for place in rest:  # results stand last, so the others keep their places
-            steps.append((first, place))
+        for other in rest:  # results come last, so the others keep their positions
+            steps.append((first, other))
             count -= 1
             first = count - 1
     return steps
@@ -161,7 +161,7 @@ def _multiplied(ready: Ready, x: str, y: str, result: str) -> Run:
 
 
 def _contracted(ready: Ready, x: str, y: str, result: str, extents: Extents) -> Run:
-    """One matrix product for each place in the batch: labels of both operands and the result."""
+    """One matrix product for each index of the batch: labels of both operands and the result."""
     batch = "".join(c for c in result if c in x and c in y)
     rows = "".join(c for c in result if c in x and c not in y)
     columns = "".join(c for c in result if c in y and c not in x)

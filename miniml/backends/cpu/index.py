@@ -116,8 +116,8 @@ def scatter_add(x: Array, indices: Array, updates: Array, *, axis: int, out: Arr
     axis %= x.ndim
     check("ScatterAdd", indices, x.shape[axis], axis)
     np.copyto(out, x)
-    wanted = (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
-    updates = np.broadcast_to(updates, wanted)
+    full = (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
+    updates = np.broadcast_to(updates, full)
     named = tuple(range(axis, axis + indices.ndim))
     others = tuple(a for a in range(updates.ndim) if a not in named)
     width = prod(updates.shape[a] for a in others)

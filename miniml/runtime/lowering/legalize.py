@@ -25,7 +25,7 @@ def legalize(graph: Graph, target: Target) -> Graph:
 
 def select(node: Node, target: Target) -> Selection:
     """The kernel of a node on a target; an error points at the node's line."""
-    inputs, outputs = ([v.abstract for v in vs] for vs in (node.inputs, node.outputs))
+    inputs, outputs = [v.abstract for v in node.inputs], [v.abstract for v in node.outputs]
     try:
         return target.select(node.primitive.name, inputs, outputs)
     except Exception as error:

@@ -14,7 +14,7 @@ from ...backends.device import Array
 from ...graph.ir import Node, Var
 from ...uninterrupted import consume, is_native, uninterrupted
 from ..finite import check_finite
-from ..launch import Prepared
+from ..launch import BoundKernel
 from ..steps import Check, Copy, Launch, Publish, Stage, Step, Steps, View
 from .memory import Memory
 
@@ -176,7 +176,7 @@ class _Writer:
     def _targets(self, node: Node) -> tuple[Any, ...]:
         return tuple(self.memory.targets[v] for v in node.outputs)
 
-    def _view(self, node: Node, kernel: Prepared) -> Iterator[_Call]:
+    def _view(self, node: Node, kernel: BoundKernel) -> Iterator[_Call]:
         if node in self.memory.copies:
             yield self._copied(*self.memory.copies[node])
         elif node.outputs[0] not in self.memory.arrays:
@@ -184,7 +184,7 @@ class _Writer:
             given = tuple(map(self._value, node.inputs))
             self.line(f"{name} = {self._source(_Call(kernel.function, given, stem='view'))}", node)
 
-    def _operands(self, node: Node, kernel: Prepared) -> Generator[_Call, None, tuple[Any, ...]]:
+    def _operands(self, node: Node, kernel: BoundKernel) -> Generator[_Call, None, tuple[Any, ...]]:
         """What the kernel gets of its inputs; copies in row-major order if it must have these."""
         given = list(map(self._value, node.inputs))
         for i, value in enumerate(given if not self.device.takes_strides(kernel.entry) else ()):
@@ -195,7 +195,7 @@ class _Writer:
                 yield self._copied(given[i], value)
         return tuple(given)
 
-    def _launch(self, node: Node, kernel: Prepared, inputs: tuple[Any, ...]) -> _Call:
+    def _launch(self, node: Node, kernel: BoundKernel, inputs: tuple[Any, ...]) -> _Call:
         outs, name = self._targets(node), node.primitive.name
         stem = f"{name}_" if name.isidentifier() else "kernel_"
         if kernel.instance is not None:
