@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, fields, replace
+from operator import attrgetter
 from typing import Any
 
 from .errors import DeviceError, MinimlError
@@ -29,8 +30,9 @@ class Settings:
     cuda_graphs: str = "auto"
 
 
+_values = attrgetter(*(f.name for f in fields(Settings)))
 _default = Settings()
-_interned = {astuple(_default): _default}  # equal settings are one object: quick to compare
+_interned = {_values(_default): _default}  # equal settings are one object: quick to compare
 _local: Scoped[Settings] = Scoped("miniml_settings")
 _block = _local.variable.get
 
@@ -122,4 +124,4 @@ def _changed(settings: Settings, given: dict[str, Any]) -> Settings:
         if key in given:
             given[key] = (given[key],) if isinstance(given[key], str) else tuple(given[key])
     changed = replace(settings, **given)
-    return _interned.setdefault(astuple(changed), changed)
+    return _interned.setdefault(_values(changed), changed)
