@@ -30,8 +30,8 @@ class Settings:
     cuda_graphs: str = "auto"
 
 
+_values = attrgetter(*(f.name for f in fields(Settings)))
 _default = Settings()
-_values = attrgetter(*[f.name for f in fields(Settings)])
 _interned = {_values(_default): _default}  # equal settings are one object: quick to compare
 _local: Scoped[Settings] = Scoped("miniml_settings")
 _block = _local.variable.get

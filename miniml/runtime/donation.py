@@ -12,13 +12,8 @@ from .schedule import Schedule
 S = TypeVar("S")
 
 
-<<<<<<< HEAD:miniml/runtime/donation.py
 def donations(
     graph: Graph, order: Schedule, prepared: Mapping[Node, BoundKernel], held: Mapping[int, S]
-=======
-def direct_targets(
-    graph: Graph, order: Schedule, prepared: Mapping[Node, BoundKernel], held: Mapping[int, S]
->>>>>>> n-target:miniml/runtime/direct.py
 ) -> dict[Var, S]:
     """Vars that may be computed straight into a parameter's buffer, and that buffer.
 
@@ -50,27 +45,10 @@ def direct_targets(
     return targets
 
 
-<<<<<<< HEAD:miniml/runtime/donation.py
 def _origins(nodes: Iterable[Node], prepared: Mapping[Node, BoundKernel]) -> dict[Var, Var]:
     """For what these nodes make of it as a view, the Var whose memory it finally is."""
     origins: dict[Var, Var] = {}
     for node in nodes:
-=======
-def _assigned_values(order: Schedule, prepared: Mapping[Node, BoundKernel]) -> dict[Var, Var]:
-    """For every version of a parameter that an Assign made, the value it was given."""
-    values: dict[Var, Var] = {}
-    for node in order.order:
-        view = prepared[node].entry.view
-        if node.writes and view is not None:
-            values[node.outputs[0]] = values.get(node.inputs[view], node.inputs[view])
-    return values
-
-
-def _view_roots(order: Schedule, prepared: Mapping[Node, BoundKernel]) -> dict[Var, Var]:
-    """For every view, the Var whose memory it finally looks at."""
-    root: dict[Var, Var] = {}
-    for node in order.order:
->>>>>>> n-target:miniml/runtime/direct.py
         view = prepared[node].entry.view
         if view is not None:
             origins[node.outputs[0]] = origins.get(node.inputs[view], node.inputs[view])

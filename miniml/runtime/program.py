@@ -17,15 +17,8 @@ from ..graph.ir import Graph, Node
 from ..location import point_at
 from ..settings import Settings, current, enter
 from ..undo import keep_readings
-<<<<<<< HEAD
 from .buffers import BufferAssignment, assign_buffers
 from .launch import BoundKernel, prepare, target_for
-=======
-from .captured import Capture, CapturedInstance, obstacle
-from .codegen import Instance
-from .device_steps import DeviceInstance
-from .launch import BoundKernel, prepare, target_for
->>>>>>> n-target
 from .lowering import lower
 from .planner import Plan
 from .players.cuda_graph import Capture, CudaGraph, obstacle
@@ -54,7 +47,6 @@ class Program:
         self.target, self._settings = target or target_for("cpu"), current()
         self.device, settings = self.target.device, self._settings
         self.graph = lower(graph, self.target, settings.disabled_passes, settings.verify_passes)
-<<<<<<< HEAD
         self.prepared: dict[Node, BoundKernel] = {n: self._prepare(n) for n in self.graph.nodes}
         checked = settings.check_nan
         self.schedule: Schedule = schedule(self.graph, self.prepared, checked)
@@ -62,11 +54,6 @@ class Program:
             self.graph, self.prepared, self.schedule, self.device.name, reuse=not checked
         )
         self.steps: Steps = steps(self.buffers, checked)
-=======
-        self.prepared: dict[Node, BoundKernel] = {n: self._prepare(n) for n in self.graph.nodes}
-        self.schedule: Schedule = schedule(self.graph, self.prepared)
-        self.layout: Layout = lay_out(self.graph, self.prepared, self.schedule)
->>>>>>> n-target
         # Built-in kernels write to no input; others shall not be able to.
         on_cpu = self.device.name == "cpu"
         self._guarded = on_cpu and not all(p.entry.built_in for p in self.prepared.values())

@@ -27,16 +27,13 @@ class Schedule:
         return self.main + self.updates
 
 
-<<<<<<< HEAD
-def schedule(graph: Graph, prepared: Mapping[Node, BoundKernel], check_nan: bool = False) -> Schedule:
+def schedule(
+    graph: Graph, prepared: Mapping[Node, BoundKernel], check_nan: bool = False
+) -> Schedule:
     """Split a graph's nodes into those that run first and the updates that come last.
 
     check_nan: what a node makes is checked, so any may fail.
     """
-=======
-def schedule(graph: Graph, prepared: Mapping[Node, BoundKernel]) -> Schedule:
-    """Split a graph's nodes into those that run first and the updates that come last."""
->>>>>>> n-target
     final = versions(graph).final
     late = set() if check_nan else _late(graph, prepared, {var for _, var in final})
     main = tuple(n for n in graph.nodes if n not in late)

@@ -119,10 +119,8 @@ class _Writer:
         """Write a step of those that may fail."""
         if isinstance(step, Copy):
             self.outputs.append(f"out{len(self.outputs)}")
-            copied = (
-                f"{self._text(self.device.copy, 'copy')}({self._text(self._value(step.source))})"
-            )
-            self.line(f"{self.outputs[-1]} = {copied}")
+            made = _Call(self.device.copy, (self._value(step.source),), stem="copy")
+            self.line(f"{self.outputs[-1]} = {self._source(made)}")
             return
         for made in self._calls(step):
             self._write(made, step)

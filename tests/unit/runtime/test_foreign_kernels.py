@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from threading import Thread
 from typing import Any
 
@@ -9,7 +10,8 @@ import numpy as np
 import pytest
 
 import miniml as ml
-from miniml import Primitive, kernel, ops
+from miniml import Kernel, Primitive, kernel, ops
+from miniml.backends.kernel import KernelEntry
 from miniml.runtime.program import Program
 from miniml.settings import Settings, current
 
@@ -171,3 +173,50 @@ def test_a_kernel_sees_the_settings_its_program_was_compiled_under() -> None:
         thread.join()
     assert len(SEEN) == 6
     assert set(SEEN) == {settings}
+
+
+class RunShift(Primitive):
+    """A parameter moved by d; its kernel has a life of its own."""
+
+    effect = "state"
+    differentiable = False
+
+    def infer_shape(self, parameter: Any, d: Any) -> Any:
+        return parameter
+
+    def infer_dtype(self, parameter: Any, d: Any) -> Any:
+        return parameter
+
+
+@kernel("RunShift", "cpu", "ff->f", inplace=(0,))
+class ShiftKernel(Kernel):
+    def launch(self, inputs: Any, workspace: Any, outputs: Any, stream: Any) -> None:
+        np.add(*inputs, out=outputs[0])
+        signal.raise_signal(signal.SIGUSR1)
+        SEEN_STATES.append(None)
+
+
+SEEN_STATES: list[Any] = []
+
+
+def test_no_handler_runs_between_updates_of_kernels_in_python(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(KernelEntry, "built_in", True)  # so they run last, where they write
+    p, q = ml.Parameter([1.0, 1.0]), ml.Parameter([2.0, 2.0])
+
+    def step(d: Any) -> Any:
+        RunShift()(p, d)
+        RunShift()(q, d)
+        return d
+
+    def look(number: int, frame: Any) -> None:
+        SEEN_STATES.append((p.tolist(), q.tolist()))
+
+    before = signal.signal(signal.SIGUSR1, look)
+    try:
+        ml.jit(step)(ml.Tensor([1.0, 2.0]))
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert SEEN_STATES[:2] == [None, None]
+    assert SEEN_STATES[2] == ([2.0, 3.0], [3.0, 4.0])
