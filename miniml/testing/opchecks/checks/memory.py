@@ -75,7 +75,7 @@ def _shared(call: Call, entry: KernelEntry, arrays: Arrays, outs: Arrays) -> Ite
                     f"alias {i}",
                     f"{call}: output {k} of the kernel {entry.describe()} shares memory with "
                     f"input {i}, which is not declared",
-                    "return a copy, or declare view= in @kernel",
+                    "return a copy, or register it with @view_kernel",
                 )
 
 
