@@ -188,7 +188,7 @@ class RunShift(Primitive):
         return parameter
 
 
-@kernel("RunShift", "cpu", "ff->f", inplace=(0,))
+@kernel("RunShift", "cpu", "ff->f", inplace=(0,), total=True)
 class ShiftKernel(Kernel):
     def launch(self, inputs: Any, workspace: Any, outputs: Any, stream: Any) -> None:
         np.add(*inputs, out=outputs[0])
