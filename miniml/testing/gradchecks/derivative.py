@@ -29,7 +29,7 @@ MORE_SENTINELS = (700.0, 2500.0)  # between them, where one more look decides
 # Of the first step: down to where rounding leaves half the digits, for what bends very near.
 DEEP = (3e-6, 1e-6, 4e-7, 1.4e-7, 5e-8, 2e-8, 7e-9, 2.6e-9)
 TINY = 1e-6, 1e-8, 1e-10, 1e-12  # of the first step: below any of those that saw the kink
-VAGUE = 0.05  # an error of 5 % of the derivative: a fault of a factor or a term shows
+SHARP = 0.05  # an error of 5 % of the derivative: a fault of a factor, a sign or a term shows
 SMALL = 1e4  # roundings of y: what a long sum may leave, too little to look for a slope in
 
 
@@ -184,7 +184,7 @@ def climb(line: Line, first: float, done: Callable[[Slopes], bool]) -> Slopes:
     looked, deep = False, False
     while True:
         slopes = line.slopes()
-        vague = _vague(line, slopes)
+        vague = vague_in(line, slopes)
         if not looked and 0 < vague.sum() <= (vague.size + 9) // 10:
             looked = True  # a few of many: chance, more likely than structure
             line.add(*(sixth / s for s in MORE_SENTINELS))
@@ -203,12 +203,17 @@ def _halved(first: float, start: int, stop: int) -> Sequence[float]:
     return [first / 2**k * (1 + 0.2 * (0.618034 * k % 1)) for k in range(start, stop)]
 
 
-def _vague(line: Line, slopes: Slopes) -> Array:
-    """Components without a usable derivative, by more than the rounding of their own values."""
+def vague_in(line: Line, slopes: Slopes) -> Array:
+    """Components without a usable derivative that have a value at 0 and count for something.
+
+    What does not: the rounding of their own values, a millionth of what they do over all
+    steps, and a millionth of the slope of most components.
+    """
     error, value = slopes.central.error, np.abs(slopes.central.value)
+    typical = float(np.median(value[np.isfinite(error)])) if np.isfinite(error).any() else 0.0
     with np.errstate(invalid="ignore"):
-        small = np.fmax(SMALL * line.grain, 1e-6 * slopes.reach)
-        usable = (error <= VAGUE * value) | (error <= small)
+        small = np.fmax(SMALL * line.grain, 1e-6 * np.fmax(slopes.reach, typical))
+        usable = (error <= SHARP * value) | (error <= small)
     return np.asarray(~usable & ~slopes.kink & np.isfinite(line.origin))
 
 

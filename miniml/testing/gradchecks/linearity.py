@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..layouts import lay
-from ..tolerance import unit_roundoff
+from ..tolerance import STEPS, limits_of, unit_roundoff
 from .maps import Leaf
 from .report import WRONG, Array, GradFinding, Numbers
 from .rounding import largest_in
@@ -62,7 +62,8 @@ _LAYOUTS: dict[Callable[[int], str], str] = {
 class _Equation(NamedTuple):
     """Two gradients that have to be equal, to a relative error, and what it means if not.
 
-    exact: they come from the same operations on the same digits.
+    exact: they come from the same operations on the same digits, up to the order of sums. least:
+    what is smaller is not compared.
     """
 
     got: Array
@@ -70,6 +71,7 @@ class _Equation(NamedTuple):
     relative: float
     message: str
     exact: bool = False
+    least: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -83,10 +85,11 @@ class _Linearity:
     def comparisons(self) -> Iterator[_Equation]:
         """All that has to be equal, what is said first of an argument first."""
         pull, v, pv, fine = self.subject.pull, self.v, self.pv, ROUNDINGS * self._unit
+        same = STEPS * self._unit
         message = "not 0 for dout = 0: a term lacks its factor dout"
         yield _Equation(pull(np.zeros(v.size)), np.zeros(pv.size), 0.0, message)
         message = "not repeatable: two equal calls of the pull-back differ"
-        yield _Equation(pull(v), pv, fine, message, exact=True)
+        yield _Equation(pull(v), pv, same, message, exact=True)
         yield from self._layouts()
         w = self.subject.random(v.size)
         pw, both = pull(w), pull(2 * v + w)
@@ -97,7 +100,8 @@ class _Linearity:
             yield _Equation(both, 2 * pv + pw, fine, message)
             for scale in SCALES:
                 message = f"not linear in dout: pull({scale:g} v) is not {scale:g} pull(v)"
-                yield _Equation(pull(scale * v) / scale, pv, fine, message, exact=True)
+                least = STEPS * self._tiny / abs(scale)
+                yield _Equation(pull(scale * v) / scale, pv, same, message, True, least)
 
     def _layouts(self) -> Iterator[_Equation]:
         """Cotangents in other layouts, against contiguous ones."""
@@ -113,7 +117,7 @@ class _Linearity:
 
     def judged(self, leaf: Leaf, equation: _Equation) -> GradFinding | None:
         """The finding for one argument, None where rounding explains the difference."""
-        got, expected, relative, message, exact = equation
+        got, expected, relative, message, exact, least = equation
         with np.errstate(invalid="ignore"):
             apart = np.abs(got - expected)[leaf.part]
         apart = np.where(np.isfinite(apart), apart, 0.0)
@@ -121,7 +125,7 @@ class _Linearity:
             return None
         k = int(np.argmax(apart))
         position = leaf.start + k
-        bar = relative * self._scale(leaf, position, got, expected)
+        bar = relative * self._scale(leaf, position, got, expected) + least
         if apart[k] > bar > 0.0 and not exact:
             bar += self._inside(leaf, got)
         if not apart[k] > bar:
@@ -134,6 +138,12 @@ class _Linearity:
         """The roundoff of the widest step that is taken."""
         outputs = (unit_roundoff(dtype) for _, dtype in self.subject.shapes)
         return max(self.subject.roundoff, *outputs)
+
+    @property
+    def _tiny(self) -> float:
+        """The smallest number that has all its digits in every dtype."""
+        dtypes = (*(dtype for _, dtype in self.subject.shapes), *self.subject.dtypes)
+        return max(float(limits_of(dtype).tiny) for dtype in dtypes)
 
     def _scale(self, leaf: Leaf, position: int, *gradients: Array) -> float:
         """The size of what is rounded: gradients of the argument, outputs that cancel in them."""

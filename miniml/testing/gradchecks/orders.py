@@ -15,17 +15,7 @@ from .kinks import ties
 from .linearity import check_linearity
 from .maps import Map, WrongGradientForm
 from .narrow import check_narrow
-from .report import (
-    CORRECT,
-    KINK,
-    UNKNOWN,
-    WRONG,
-    Array,
-    Arrays,
-    GradFinding,
-    GradReport,
-    Verdict,
-)
+from .report import CORRECT, KINK, UNKNOWN, WRONG, Array, Arrays, GradFinding, GradReport, Verdict
 from .search import Search
 from .subject import Subject, at_point
 

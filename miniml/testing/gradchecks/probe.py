@@ -7,12 +7,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .derivative import FIRST, Line, Slopes, climb, converged
+from .derivative import FIRST, SHARP, Line, Slopes, climb, converged, vague_in
 from .extrapolation import EPS
 from .report import Array
 from .subject import Subject
 
-SHARP = 0.05  # a bar of 5 % of the derivative: a fault of a factor, a sign or a term shows
 ANALYTIC = 8.0  # roundings in each element of a gradient: as many as one library function takes
 MARGIN = 3.0  # a bar is an estimate from a few differences; seldom is it three times too narrow
 WIDENED = 8.0  # of the change that two draws of roundings made: the largest of many draws
@@ -186,16 +185,9 @@ def _weights(subject: Subject, slopes: Slopes) -> Array:
 
 
 def _compared(
-    subject: Subject,
-    members: Array,
-    u: Array,
-    v: Array,
-    line: Line,
-    slopes: Slopes,
-    uniform: bool,
+    subject: Subject, members: Array, u: Array, v: Array, line: Line, slopes: Slopes, uniform: bool
 ) -> Probe:
-    given = v != 0
-    vague = (~given & _meant(subject, slopes)) | _unresolved(subject, slopes, given)
+    given, vague = v != 0, vague_in(line, slopes)
     used = given & ~vague if (given & ~vague).any() else given
     v = np.where(used, v, 0.0)
     w, kink = v[used], slopes.kink[used]
@@ -240,24 +232,6 @@ def _norm(a: Array) -> float:
     if not 0 < largest < math.inf:
         return largest
     return largest * float(np.sqrt(np.sum((a / largest) ** 2)))
-
-
-def _meant(subject: Subject, slopes: Slopes) -> Array:
-    """Outputs that have a value at the point but no derivative that differences could find."""
-    return np.asarray(np.isfinite(subject.y) & ~np.isfinite(slopes.central.error))
-
-
-def _unresolved(subject: Subject, slopes: Slopes, used: Array) -> Array:
-    """Outputs whose derivative is blurred, by more than their rounding, and counts for something.
-
-    1e4 roundings is what long sums leave; a millionth of what is typical hides nothing.
-    """
-    error, value = slopes.central.error, np.abs(slopes.central.value)
-    with np.errstate(invalid="ignore"):
-        vague = (error > SHARP * value) & (error > 1e4 * subject.grain)
-        typical = float(np.median(value[used])) if used.any() else 0.0
-        vague &= (error > 1e-6 * typical) & ~slopes.kink & used
-    return np.asarray(vague)
 
 
 def _widened(subject: Subject, found: Probe) -> Probe:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
@@ -25,45 +24,6 @@ from .substitute import held_of, run_with
 Function = Callable[..., Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Chosen:
-    """The arguments of a call in leaves, and what of them, and which weights, is differentiated.
-
-    positions: of the chosen leaves. leaves: these, then the weights. names: of the latter.
-    """
-
-    every: list[Any]
-    spec: Any
-    positions: list[int]
-    leaves: list[Any]
-    names: list[Name]
-
-    @staticmethod
-    def of(
-        fn: Function,
-        args: Sequence[Any],
-        argnums: int | tuple[int, ...] | None,
-        weights: Sequence[Parameter],
-    ) -> Chosen:
-        """The float leaves of the arguments with these numbers, and the weights."""
-        tree: Any = tuple(args)
-        every, spec = optree.tree_flatten(tree, none_is_leaf=True)
-        paths, numbers = spec.paths(), _numbers(fn, len(args), argnums)
-        positions = [i for i, a in enumerate(every) if paths[i][0] in numbers and is_float_leaf(a)]
-        own = [every[i] for i in positions]
-        more = [w for w in weights if not any(w is leaf for leaf in own)]
-        names: list[Name] = [_leaf_name(paths[i]) for i in positions]
-        names += [(None, w.name, f"weight {w.name}") for w in more]
-        return Chosen(every, spec, positions, [*own, *more], names)
-
-    def filled(self, xs: Sequence[Any]) -> Any:
-        """The arguments with xs in place of the chosen leaves."""
-        leaves = list(self.every)
-        for i, x in zip(self.positions, xs):
-            leaves[i] = x
-        return self.spec.unflatten(leaves)
-
-
 def of_miniml(
     fn: Function,
     args: Sequence[Any],
@@ -73,23 +33,47 @@ def of_miniml(
     """The Map of a function of Tensors, and its point, to which the weights belong."""
     name = name_of(fn)
     args = [as_array(a) for a in args] if isinstance(fn, Primitive) else args
-    chosen = Chosen.of(fn, args, argnums, weights)
-    point = [np.array(leaf, dtype=dtype_of(leaf)) for leaf in chosen.leaves]
+    leaves, names, filled = _chosen(fn, args, argnums, weights)
+    point = [np.array(leaf, dtype=dtype_of(leaf)) for leaf in leaves]
     if not sum(a.size for a in point):
-        raise nothing_in(f"gradcheck of {name}", chosen.every, "array or Tensor")
-    devices = [leaf.device if isinstance(leaf, Tensor) else None for leaf in chosen.leaves]
+        every = optree.tree_leaves(cast(Any, tuple(args)), none_is_leaf=True)
+        raise nothing_in(f"gradcheck of {name}", every, "array or Tensor")
+    devices = [leaf.device if isinstance(leaf, Tensor) else None for leaf in leaves]
     held, out_names = held_of(fn, args), list[str]()
 
     def outputs(*xs: Any) -> tuple[Any, ...]:
-        replaced = [(p, x) for p, x in zip(chosen.leaves, xs) if isinstance(p, Parameter)]
+        replaced = [(p, x) for p, x in zip(leaves, xs) if isinstance(p, Parameter)]
         wide = all(x.dtype == float64 for x in xs)
-        result = run_with(fn, chosen.filled(xs), replaced, held, wide)
+        result = run_with(fn, filled(xs), replaced, held, wide)
         found, spec = optree.tree_flatten(result, none_is_leaf=True)
         floats = [p for p, leaf in zip(spec.paths(), found, strict=True) if is_float_leaf(leaf)]
         out_names[:] = [f"output{_inner(p)}" for p in floats]
         return tuple(floats_of(name, found))
 
-    return _map(name, outputs, tuple(chosen.names), out_names, len(args), devices), point
+    return _map(name, outputs, tuple(names), out_names, len(args), devices), point
+
+
+def _chosen(
+    fn: Function,
+    args: Sequence[Any],
+    argnums: int | tuple[int, ...] | None,
+    weights: Sequence[Parameter],
+) -> tuple[list[Any], list[Name], Callable[[Sequence[Any]], Any]]:
+    """What is differentiated, weights last; its names; how to put others into the arguments."""
+    tree: Any = tuple(args)
+    leaves, spec = optree.tree_flatten(tree, none_is_leaf=True)
+    paths, numbers = spec.paths(), _numbers(fn, len(args), argnums)
+    positions = [i for i, a in enumerate(leaves) if paths[i][0] in numbers and is_float_leaf(a)]
+    own = [leaves[i] for i in positions]
+    more = [w for w in weights if not any(w is leaf for leaf in own)]
+    names: list[Name] = [_leaf_name(paths[i]) for i in positions]
+    names += [(None, w.name, f"weight {w.name}") for w in more]
+
+    def filled(xs: Sequence[Any]) -> Any:
+        replaced = dict(zip(positions, xs))
+        return spec.unflatten([replaced.get(i, leaf) for i, leaf in enumerate(leaves)])
+
+    return [*own, *more], names, filled
 
 
 def _map(

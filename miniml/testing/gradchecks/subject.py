@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -25,45 +24,33 @@ REPEATS = 1e4  # roundings by which sums in another order, of some 1e8 terms, ma
 LESS_EXACT = 8  # roundings: a library function is off by as many, which is no news
 
 
-@dataclass(slots=True)
 class Subject:
     """A Map at a point, in long vectors. `dtypes`: what the function is called with.
 
-    rng: the source of all random numbers of its check. forward_calls counts calls of the function,
-    linearizations included. raised: the last error the function raised away from the point. unlike:
-    how far two equal calls differ. inside: how far roundings inside the function move each output,
-    once `settle` has measured it.
+    rng: the source of all random numbers of its check. x, y: the point and the outputs there. unit:
+    the unit roundoff of each output. unlike: how far two equal calls differ. inside: how far
+    roundings inside the function move each output, once `settle` has measured it. forward_calls
+    counts calls of the function, linearizations included. raised: the last error the function
+    raised away from the point.
     """
 
-    map: Map
-    point: Arrays
-    dtypes: tuple[DType, ...]
-    rng: np.random.Generator
-    leaves: tuple[Leaf, ...] = ()
-    x: Array = field(default_factory=lambda: np.zeros(0))
-    y: Array = field(default_factory=lambda: np.zeros(0))
-    unit: Array = field(default_factory=lambda: np.zeros(0))
-    unlike: float = 0.0
-    inside: Array | float = 0.0
-    settled: bool = False
-    shapes: tuple[tuple[tuple[int, ...], DType], ...] = ()
-    forward_calls: int = 0
-    raised: str = ""
-    _pull: LongPull | None = None
-
-    def __post_init__(self) -> None:
-        start, leaves = 0, []
-        for name, a, dtype in zip(self.map.names, self.point, self.dtypes, strict=True):
-            leaves.append(Leaf(*name, a.shape, dtype, start))
-            start += a.size
-        self.leaves = tuple(leaves)
-        self.x = joined(self.point)
+    def __init__(
+        self, map_: Map, point: Arrays, dtypes: tuple[DType, ...], rng: np.random.Generator
+    ):
+        self.map, self.point, self.dtypes, self.rng = map_, point, dtypes, rng
+        self.forward_calls, self.raised, self.settled = 0, "", False
+        self.inside: Array | float = 0.0
+        self._pull: LongPull | None = None
+        starts = np.cumsum([0, *(a.size for a in point)]).tolist()
+        each = zip(map_.names, point, dtypes, starts)
+        self.leaves = tuple(Leaf(*name, a.shape, dtype, start) for name, a, dtype, start in each)
+        self.x = joined(point)
         outs = self._run(self.x)
         self.shapes = tuple((o.shape, o.dtype) for o in outs)
         self.y = joined(outs)
+        self.unit = joined([np.full(o.size, unit_roundoff(o.dtype)) for o in outs])
         with np.errstate(invalid="ignore"):
             self.unlike = largest_in(joined(self._run(self.x)) - self.y)
-        self.unit = joined([np.full(o.size, unit_roundoff(o.dtype)) for o in outs])
 
     def leaf_of(self, position: int) -> Leaf:
         """The argument that an element belongs to."""
