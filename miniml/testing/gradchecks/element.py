@@ -17,9 +17,12 @@ FINER = 3e-3, 1e-5, 1e-8, 1e-11
 VALID = "a valid subgradient"
 
 
-def judge_element(subject: Subject, position: int) -> Verdict:
-    """Correct as soon as one scale shows it; wrong if all that are sharp say so, and alike."""
-    tries = _tries(subject, np.array([position]))
+def judge_element(subject: Subject, first: Probe) -> Verdict:
+    """Correct as soon as one scale shows it; wrong if all that are sharp say so, and alike.
+
+    first: the first probe of the element.
+    """
+    tries, position = _tries(subject, first), int(first.members[0])
     kind, seen, message = _concluded(subject, tries)
     if kind == CORRECT:
         return Verdict(CORRECT, seen.members)
@@ -28,11 +31,11 @@ def judge_element(subject: Subject, position: int) -> Verdict:
     return Verdict(kind, seen.members, (finding,))
 
 
-def _tries(subject: Subject, only: Array) -> list[Probe]:
+def _tries(subject: Subject, first: Probe) -> list[Probe]:
     """Probes of one element with steps of several sizes, until one is clean or nothing changes."""
-    tries = [probe(subject, only)]
-    first = wide_step(subject, only) if tries[0].blurred else FIRST
-    for uniform, step in (True, first), (True, FIRST), *((False, f) for f in FINER), (False, FIRST):
+    tries, only = [first], first.members
+    wide = wide_step(subject, only) if first.blurred else FIRST
+    for uniform, step in (True, wide), (True, FIRST), *((False, f) for f in FINER), (False, FIRST):
         kinks = [t.sharp and t.kinked and t.agrees for t in tries]
         if tries[-1].clean or (len(kinks) > 1 and all(kinks)):
             break

@@ -23,7 +23,7 @@ def sources_of(subject: Subject, seen: Probe) -> Array | None:
     """
     bad, count = seen.without, seen.members.size
     number = np.zeros(bad.size, np.int64)
-    for bit in range(max(count - 1, 1).bit_length()):
+    for bit in range(max(count - 1, 1).bit_length() if bad.any() else 0):
         ones = (np.arange(count) >> bit & 1).astype(bool)
         still, moved = (_moved(subject, seen, half) & bad for half in (~ones, ones))
         if (still & moved).any() or (bad & ~still & ~moved).any():

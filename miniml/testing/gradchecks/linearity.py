@@ -18,9 +18,8 @@ from .subject import Subject, joined
 
 ROUNDINGS = 256.0  # in a row: more than any backward of a page has, and far below a fault
 GROSS = 1e-6  # a layout that is read wrongly changes more than this
-INSIDE = (
-    16.0  # of the largest change in three draws of roundings: that of other ones in their place
-)
+# Other draws of roundings move a gradient at most so many times further than the largest of three.
+INSIDE = 16.0
 BELIEVED = 0.01  # of the gradient: how far it may move across a jump before that is a fault
 SCALES = 2.0**10, 2.0**-10, -1.0  # powers of 2, which change no rounding; a clip or a floor shows
 
@@ -83,7 +82,7 @@ class _Linearity:
     pv: Array
 
     def comparisons(self) -> Iterator[_Equation]:
-        """All that has to be equal, what is said first of an argument first."""
+        """All that has to be equal; of an argument the first failure is reported."""
         pull, v, pv, fine = self.subject.pull, self.v, self.pv, ROUNDINGS * self._unit
         same = STEPS * self._unit
         message = "not 0 for dout = 0: a term lacks its factor dout"

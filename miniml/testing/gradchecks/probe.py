@@ -14,7 +14,7 @@ from .subject import Subject
 
 ANALYTIC = 8.0  # roundings in each element of a gradient: as many as one library function takes
 MARGIN = 3.0  # a bar is an estimate from a few differences; seldom is it three times too narrow
-WIDENED = 8.0  # of the change that two draws of roundings made: the largest of many draws
+WIDENED = 8.0  # another draw of roundings moves a gradient seldom as much further than two did
 UNSEEN = 1e-12  # of the outputs: a derivative so small is 0 to all that float64 shows of it
 BLUNT = 0.01  # of the gradient: more than roundings move a backward that is worth a number
 
@@ -173,7 +173,7 @@ def _weights(subject: Subject, slopes: Slopes) -> Array:
     """The inverse of each output's error, the largest being 1; 0 for outputs without a slope."""
     error = np.where(slopes.kink, slopes.right.error + slopes.left.error, slopes.central.error)
     size = np.where(np.isfinite(slopes.central.value), np.abs(slopes.central.value), 0.0)
-    floor = np.maximum(16 * EPS * size, 40 * subject.grain)  # errors cannot be told below these
+    floor = np.maximum(16 * EPS * size, 40 * subject.grain)  # smaller ones are guesses
     usable = np.isfinite(error)
     width = np.where(usable, np.maximum(error, floor), 0.0)
     positive = width[width > 0]

@@ -57,7 +57,7 @@ class Perturbation(NamedTuple):
         return JUMP * self.relative * largest * max(1.0, largest) ** 2
 
     def without_jumps(self, change: Array, *numbers: Array) -> Array:
-        """How far results change, 0 where they jump: that is another choice and no rounding."""
+        """How far results change, 0 where they jump: a jump is a choice, not a rounding."""
         with np.errstate(invalid="ignore", over="ignore"):
             return np.where(np.abs(change) <= self.jump(*numbers), np.abs(change), 0.0)
 

@@ -1,18 +1,18 @@
 """Group testing: from a direction in which something is off down to the elements that are.
 
 A probe compares the pull-back with differences along one random direction, in which only a group
-of elements moves. So one question judges a group of any size:
+of elements moves. So one probe judges a group of any size:
 
-1. A group is asked in several directions, with steps of several kinds, as long as that helps. If
-   it agrees, and every output had a sharp derivative in one of them, all its members are correct.
-2. Else it is split, and each part is judged as the whole was. A smooth and sharp disagreement is
-   halved along its own direction: the left half is measured, the right half is the rest. Elements
-   that alone move the outputs without a derivative are taken out: those on valid kinks are
-   accepted at once, the others are judged alone. Anything else is halved at random.
-3. A single element is tried at several scales (`element`), and is wrong, a kink, or not judged.
-4. A group that disagrees though all its parts are right is asked once more.
-5. What is left when enough elements are wrong, or the calls of the function are spent, is
-   not judged. Verdicts are yielded one by one, so that those before a time limit stand.
+1. A group gets further probes, with steps of other kinds, as long as they help. If they agree, and
+   every output has a sharp derivative in one of them, all its members are correct.
+2. Otherwise it is split, and each part is judged in the same way. A sharp and smooth disagreement
+   is halved along its own direction: the left half is measured, the right half is the rest.
+   Elements that each have outputs without a derivative are separated: those on valid kinks are
+   accepted at once, the others are judged alone. Any other group is halved, in new directions.
+3. A single element is probed at several scales, until one shows what it is (`element`).
+4. A group that disagrees although all its parts agree is probed once more.
+5. The budget: after MOST wrong elements, or CALLS of the function, what is left is not judged.
+   Verdicts are yielded as they are reached, so that those before a time limit are kept.
 """
 
 from __future__ import annotations
@@ -52,12 +52,11 @@ class Search:
 
         seen: what is known of it. vague: in how many groups around it differences saw too little.
         """
-        if members.size == 1:
-            yield self._counted(judge_element(self.subject, int(members[0])))
-            return
         seen = self._repeated(seen or probe(self.subject, members))
         if seen.clean:
             yield Verdict(CORRECT, members)
+        elif members.size == 1:
+            yield self._counted(judge_element(self.subject, seen))
         elif self._spent(seen) or (vague >= VAGUE and seen.agrees and not seen.kinked):
             yield from self._given_up(seen)
         else:
@@ -73,7 +72,7 @@ class Search:
         wide = wide_step(self.subject, seen.members) if seen.blurred else FIRST
         kinds = [(True, wide)] if wide > FIRST else []
         for uniform, first in (*kinds, (not seen.uniform, FIRST), (seen.uniform, FIRST)):
-            if seen.clean or not seen.agrees or self._spent(seen):
+            if seen.clean or not seen.agrees or self._spent(seen) or seen.members.size == 1:
                 break
             before = int(seen.without.sum())
             seen = seen.joined(probe(self.subject, seen.members, uniform, first))
@@ -87,8 +86,8 @@ class Search:
             left, _ = self._halves(seen.members)
             part = probe(self.subject, left, along=(seen.u, seen.v))
             rest = seen.rest(part)
-            yield from self.judge(left, part, vague)
-            yield from self.judge(rest.members, rest, vague)
+            for group, known in (left, part), (rest.members, rest):
+                yield from self.judge(group, known if group.size > 1 else None, vague)
             return
         sources = sources_of(self.subject, seen)
         if sources is not None and (apart := _apart(seen, sources)).size:

@@ -21,7 +21,7 @@ Cotangent = Array | Arrays
 LongPull = Callable[[Cotangent], Array]
 
 REPEATS = 1e4  # roundings by which sums in another order, of some 1e8 terms, may differ
-LESS_EXACT = 8  # roundings: a library function is off by as many, which is no news
+LESS_EXACT = 8  # roundings: a library function is off by as many
 
 
 class Subject:
@@ -129,7 +129,7 @@ class Subject:
     def settle(self) -> bool:
         """Measure, once, what roundings inside the function do to its outputs.
 
-        True if it is news: an output is known far less exactly than its own last place.
+        True if that is far more than their own last places, so that what was concluded may change.
         """
         if self.settled:
             return False
