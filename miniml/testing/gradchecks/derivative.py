@@ -17,11 +17,13 @@ from .report import Array
 # Rounding of y in an extrapolated quotient, in units of noise / h: the weights of Neville's scheme
 # add up to 2 in powers of h^2, to 8 in powers of h; twice, and one and a half times, that.
 ROUNDING, ONE_SIDED = 4.0, 12.0
-ENOUGH = 12  # steps that are worth an extrapolation of their own: six columns, and as many entries
+ENOUGH = 12  # steps worth an extrapolation of their own: the last of six columns has six entries
 
 FIRST = 0.1  # of the size of the numbers: no step reaches 0, and h^14 is below rounding
 HALVINGS = 6  # steps that a smooth function needs; each further two come one by one
-ROWS = 30  # the most steps: from 0.1 down to 1e-9 and the extra ones
+ROWS = (
+    30  # the most steps, each of two calls: halving 0.1 so often leaves 1e-10, less than rounding
+)
 # Of the sixth step: some far smaller ones, three of them near one another, so that they
 # tell noise, which differs among them, from structure, which does not.
 SENTINELS = (50.0, 1300.0, 2000.0, 3000.0)

@@ -12,7 +12,7 @@ from .report import KINK, WRONG, Array, GradFinding, Numbers, Verdict
 from .subject import Subject
 
 MANY = 32  # kinks that a report lists: more would not be read
-ASIDE = 0.07, -0.07  # steps that show what an output depends on: any that are not small would do
+ASIDE = 0.07, -0.07  # steps that show what an output depends on: nearly as large as a probe takes
 
 
 def sources_of(subject: Subject, seen: Probe) -> Array | None:

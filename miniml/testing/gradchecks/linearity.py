@@ -16,10 +16,9 @@ from .report import WRONG, Array, GradFinding, Numbers
 from .rounding import largest_in
 from .subject import Subject, joined
 
-ROUNDINGS = 256.0  # in a row: more than any backward of a page has, and far below a fault
+ROUNDINGS = 256.0  # one after the other: the operations of a long backward; a fault is far above
 GROSS = 1e-6  # a layout that is read wrongly changes more than this
-# Other draws of roundings move a gradient at most so many times further than the largest of three.
-INSIDE = 16.0
+INSIDE = 16.0  # another normal draw is more than 16 times the largest of three in 2 of 10,000 cases
 BELIEVED = 0.01  # of the gradient: how far it may move across a jump before that is a fault
 SCALES = 2.0**10, 2.0**-10, -1.0  # powers of 2, which change no rounding; a clip or a floor shows
 

@@ -11,12 +11,12 @@ from ...dtype import DType, float64
 from ..tolerance import STEPS, allowed, limits_of, unit_roundoff
 from .linearity import check_linearity
 from .maps import Leaf, WrongGradientForm
-from .report import WRONG, Array, Comparison, GradReport, Numbers
+from .report import WRONG, Agreement, Array, GradReport, Numbers
 from .rounding import Perturbation
 from .subject import Subject, at_point, joined
 
-# Draws of points nearby, and of roundings: the largest change of three is within a factor of 4
-# of that of any other draw, in all but one of some thousand elements.
+# Draws of points nearby, and of roundings; another normal draw is more than four times the largest
+# of three in 1 % of cases, and then it has to be above the roundings of the result, too.
 DRAWS, OTHER_DRAWS = 3, 4
 NEAR = 4  # units: points that the dtype tells apart
 FURTHER = 2.0**-9, 2.0**-5  # of the numbers: where a saturated function begins to move
@@ -137,7 +137,7 @@ def _compare(
     some = expected != 0
     resolution = float(np.median(bar[some] / np.abs(expected[some]))) if some.any() else 0.0
     what = f"{leaf.argument}, {leaf.dtype.name} backward against float64, worst of {leaf.size}"
-    report.checks.append(Comparison(order, what, *numbers[:3], resolution))
+    report.checks.append(Agreement(order, what, *numbers[:3], resolution))
 
 
 def _message(leaf: Leaf, got: Array, expected: Array) -> str:

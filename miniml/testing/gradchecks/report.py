@@ -77,7 +77,7 @@ class Verdict(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class Agreement:
     """One comparison that went through: a direction, or all elements in a narrow dtype."""
 
     order: int
@@ -104,7 +104,7 @@ class GradReport:
 
     name: str
     findings: list[GradFinding] = field(default_factory=list)
-    checks: list[Comparison] = field(default_factory=list)
+    checks: list[Agreement] = field(default_factory=list)
     gradients: Arrays = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     forward_calls: int = 0
@@ -175,7 +175,7 @@ def _finding_row(f: GradFinding) -> tuple[str, ...]:
     return f.verdict, str(f.order), f.element, f"{f.analytic:.8g}", numeric, looks
 
 
-def _comparison_row(c: Comparison) -> tuple[str, ...]:
+def _comparison_row(c: Agreement) -> tuple[str, ...]:
     interval = _interval(c.numeric, c.error_bar)
     return str(c.order), c.what, f"{c.analytic:.10g}", interval, f"{c.resolution:.1g}"
 

@@ -29,7 +29,7 @@ from .isolated import isolated, lonely
 from .kinks import MANY, as_kinks, sources_of, valid_kinks
 from .noise import noise_of, note_on
 from .probe import Probe, probe
-from .report import CORRECT, UNKNOWN, WRONG, Array, Comparison, GradReport, Numbers, Verdict
+from .report import CORRECT, UNKNOWN, WRONG, Agreement, Array, GradReport, Numbers, Verdict
 from .subject import Subject
 
 MOST = 8  # wrong elements: enough to see a pattern in, and each costs some 200 calls
@@ -189,7 +189,7 @@ class Search:
 
     def _note(self, what: str, seen: Probe) -> None:
         order, numbers = self.subject.map.order, (seen.analytic, seen.numeric, seen.bar)
-        self.report.checks.append(Comparison(order, what, *numbers, seen.resolution))
+        self.report.checks.append(Agreement(order, what, *numbers, seen.resolution))
 
     def _note_noise(self, both: list[Probe]) -> None:
         if self.subject.repeatable and all(d == float64 for d in self.subject.dtypes):
