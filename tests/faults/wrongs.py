@@ -118,6 +118,12 @@ PRECISION = (
     sine("DoublesInFloat16Only",
         lambda x, out, d: d * ops.cos(x) * (2.0 if x.dtype.name == "float16" else 1.0),
         "float16 only", given=np.float16),
+    sine("ClipsInFloat16Only",
+        lambda x, out, d: (ops.clip(d, -100.0, 100.0) if x.dtype.name == "float16" else d)
+        * ops.cos(x), "in float16: not linear", given=np.float16),
+    sine("DropsSmallOnesInFloat32Only",
+        lambda x, out, d: (piece(ops.abs(d) < 0.01, 0.0 * d, d) if x.dtype.name == "float32" else d)
+        * ops.cos(x), "in float32: not linear", given=np.float32),
     sine("PiIsShort", lambda x, out, d: d * ops.sin(3.1415 / 2.0 - x), "wrong"),
 )  # fmt: skip
 ORDER_TWO = (

@@ -7,13 +7,32 @@ with a pole or a kink nearby does not blur the others.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from .extrapolation import EPS, Array, Estimate, extrapolate, finer, noise_in, stairs
+from .extrapolation import EPS, Estimate, extrapolate, finer, noise_in, stairs
+from .report import Array
 
-ROUNDING, ONE_SIDED, ENOUGH = 4.0, 12.0, 12
+# Rounding of y in an extrapolated quotient, in units of noise / h: the weights of Neville's scheme
+# add up to 2 in powers of h^2, to 8 in powers of h; twice, and one and a half times, that.
+ROUNDING, ONE_SIDED = 4.0, 12.0
+ENOUGH = 12  # steps worth an extrapolation of their own: the last of six columns has six entries
+
+FIRST = 0.1  # of the size of the numbers: no step reaches 0, and h^14 is below rounding
+HALVINGS = 6  # steps that a smooth function needs; each further two come one by one
+ROWS = (
+    30  # the most steps, each of two calls: halving 0.1 so often leaves 1e-10, less than rounding
+)
+# Of the sixth step: some far smaller ones, three of them near one another, so that they
+# tell noise, which differs among them, from structure, which does not.
+SENTINELS = (50.0, 1300.0, 2000.0, 3000.0)
+MORE_SENTINELS = (700.0, 2500.0)  # between them, where one more look decides
+# Of the first step: down to where rounding leaves half the digits, for what bends very near.
+DEEP = (3e-6, 1e-6, 4e-7, 1.4e-7, 5e-8, 2e-8, 7e-9, 2.6e-9)
+TINY = 1e-6, 1e-8, 1e-10, 1e-12  # of the first step: below any of those that saw the kink
+SHARP = 0.05  # an error of 5 % of the derivative: a fault of a factor, a sign or a term shows
+SMALL = 1e4  # roundings of y: what a long sum may leave, too little to look for a slope in
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,18 +51,34 @@ class Slopes:
     reach: Array
 
     @property
-    def estimates(self) -> tuple[Estimate, Estimate, Estimate]:
-        """All three."""
-        return self.central, self.right, self.left
-
-    @property
     def kink(self) -> Array:
-        """True where the one-sided derivatives are sharp and differ."""
+        """True where the one-sided derivatives differ: by far more than their errors, which are
+        estimates, and by more than the millionth that large steps leave of a curve."""
         with np.errstate(invalid="ignore"):
             jump = np.abs(self.right.value - self.left.value)
             blur = self.right.error + self.left.error
             size = np.abs(self.right.value) + np.abs(self.left.value)
             return np.asarray((jump > 8 * blur) & (jump > 1e-6 * size) & self.bent)
+
+    def put(self, columns: Array, part: Slopes) -> None:
+        """Put the slopes of some components in."""
+        for old, new in zip(self._arrays(), part._arrays(), strict=True):
+            old[columns] = new
+
+    def _arrays(self) -> tuple[Array, ...]:
+        return *self.central, *self.right, *self.left, self.noise, self.bent, self.reach
+
+    @staticmethod
+    def at_rest(still: Array) -> Slopes:
+        """Of components that do not change: 0 +- still."""
+
+        def zeros() -> Array:
+            return np.zeros(still.size)
+
+        def nothing() -> Estimate:
+            return Estimate(zeros(), zeros(), still.copy(), zeros())
+
+        return Slopes(nothing(), nothing(), nothing(), zeros(), zeros() > 0, zeros())
 
 
 @dataclass(slots=True)
@@ -91,17 +126,23 @@ class Line:
         for values in (*self.above, *self.below):
             moved |= values != self.origin
         columns = np.flatnonzero(moved)
-        y0 = self.origin[columns]
         up = np.array([self.above[k][columns] for k in order])
         down = np.array([self.below[k][columns] for k in order])
+        grain = self.grain
         with np.errstate(all="ignore"):
-            found = _slopes(h, up, down, y0, self.unit[columns], self.grain[columns])
-        still = 2 * self.grain / h[0]
-        return _spread(found, columns, np.where(np.isfinite(still), still, 0.0))
+            found = _slopes(h, up, down, self.origin[columns], self.unit[columns], grain[columns])
+        still = 2 * grain / h[0]
+        whole = Slopes.at_rest(np.where(np.isfinite(still), still, 0.0))
+        whole.put(columns, found)
+        return whole
 
 
 def _slopes(h: Array, up: Array, down: Array, y0: Array, unit: Array, rounds: Array) -> Slopes:
-    """Of the components whose largest steps saw too little, again without those steps."""
+    """The derivatives at 0 of components with the values up at h, down at -h and y0 at 0.
+
+    h falls. rounds: how exactly each y is known. Of a component whose largest steps
+    jumped over some structure, they come from the smaller steps alone, if those are enough.
+    """
     rows = (up - down) / (2 * h[:, None])
     sizes = (np.abs(up - y0) + np.abs(down - y0)) / (2 * h[:, None])
     grain, floor = 2 * unit * sizes, 2 * rounds
@@ -110,19 +151,17 @@ def _slopes(h: Array, up: Array, down: Array, y0: Array, unit: Array, rounds: Ar
     noise, structured = noise_in(h, rows, rough, least)
     central = extrapolate(h, rows, noise, grain, 2, ROUNDING)
     structured |= finer(h, rows, central, least)
-    doubt = np.where(structured, np.inf, 0.0)
+    central = central._replace(truncation=np.where(structured, np.inf, central.truncation))
     right = extrapolate(h, (up - y0) / h[:, None], noise, grain, 1, ONE_SIDED)
     left = extrapolate(h, (y0 - down) / h[:, None], noise, grain, 1, ONE_SIDED)
     bent = _bent(h, (up + down - 2 * y0) / h[:, None], right.value - left.value, noise)
-    central = replace(central, truncation=central.truncation + doubt)
     found = Slopes(central, right, left, noise, bent, np.median(sizes, axis=0))
     smaller = h <= h[0] / 4
     again = np.flatnonzero(structured & ~found.kink)
-    if smaller.sum() < ENOUGH or not again.size:
-        return found
-    sides = up[smaller][:, again], down[smaller][:, again]
-    part = _slopes(h[smaller], *sides, y0[again], unit[again], rounds[again])
-    return _merged(found, part, again)
+    if smaller.sum() >= ENOUGH and again.size:
+        sides = up[smaller][:, again], down[smaller][:, again]
+        found.put(again, _slopes(h[smaller], *sides, y0[again], unit[again], rounds[again]))
+    return found
 
 
 def _bent(h: Array, bends: Array, jump: Array, noise: Array) -> Array:
@@ -133,34 +172,6 @@ def _bent(h: Array, bends: Array, jump: Array, noise: Array) -> Array:
     return np.asarray(there & telling.any(axis=0))
 
 
-def _merged(found: Slopes, part: Slopes, columns: Array) -> Slopes:
-    """Slopes with those of some components put in place."""
-    for old, new in zip(found.estimates, part.estimates, strict=True):
-        for name in ("value", "truncation", "rounding", "step"):
-            getattr(old, name)[columns] = getattr(new, name)
-    found.noise[columns], found.bent[columns] = part.noise, part.bent
-    found.reach[columns] = part.reach
-    return found
-
-
-def _spread(found: Slopes, columns: Array, still: Array) -> Slopes:
-    """The slopes of all components: those of `columns`, and 0 +- still of the others."""
-    zeros = np.zeros(still.size)
-
-    def at_rest() -> Estimate:
-        return Estimate(zeros.copy(), zeros.copy(), still.copy(), zeros.copy())
-
-    whole = Slopes(at_rest(), at_rest(), at_rest(), zeros, np.zeros(still.size, bool), zeros.copy())
-    return _merged(whole, found, columns)
-
-
-FIRST, HALVINGS, ROWS = 0.1, 6, 30
-SENTINELS = (50.0, 1300.0, 2000.0, 3000.0)
-MORE_SENTINELS = (700.0, 2500.0)
-DEEP = (3e-6, 1e-6, 4e-7, 1.4e-7, 5e-8, 2e-8, 7e-9, 2.6e-9)
-TINY = 1e-6, 1e-8, 1e-10, 1e-12
-
-
 def climb(line: Line, first: float, done: Callable[[Slopes], bool]) -> Slopes:
     """Measure from step `first` down, halving it, until `done` or no smaller step can help.
 
@@ -169,34 +180,42 @@ def climb(line: Line, first: float, done: Callable[[Slopes], bool]) -> Slopes:
     looks like noise has a derivative there, or smaller steps will not help.
     """
     count = HALVINGS
-    line.add(*_steps(first, 0, count))
-    line.add(*(line.steps[-1] / s for s in SENTINELS))
+    line.add(*_halved(first, 0, count))
+    sixth = line.steps[-1]
+    line.add(*(sixth / s for s in SENTINELS))
     looked, deep = False, False
     while True:
         slopes = line.slopes()
-        vague = _vague(line, slopes)
+        vague = vague_in(line, slopes)
         if not looked and 0 < vague.sum() <= (vague.size + 9) // 10:
             looked = True  # a few of many: chance, more likely than structure
-            line.add(*(line.steps[HALVINGS - 1] / s for s in MORE_SENTINELS))
-            continue
-        if not deep and (vague & _unsettled(line)).any():
+            line.add(*(sixth / s for s in MORE_SENTINELS))
+        elif not deep and (vague & _unsettled(line)).any():
             deep = True
             line.add(*(first * t for t in DEEP))
-            continue
-        if len(line.steps) >= ROWS or done(slopes):
-            slopes = _at_kinks(line, slopes)
-            if len(line.steps) >= ROWS or done(slopes):
-                return slopes
-        line.add(*_steps(first, count, count + 2))
-        count += 2
+        elif (len(line.steps) >= ROWS or done(slopes)) and _all_at_zero(line, slopes, done):
+            return slopes
+        else:
+            line.add(*_halved(first, count, count + 2))
+            count += 2
 
 
-def _vague(line: Line, slopes: Slopes) -> Array:
-    """Components without a usable derivative, by more than the rounding of their own values."""
+def _halved(first: float, start: int, stop: int) -> Sequence[float]:
+    """About first / 2**k, but no exact powers: roundings at one step repeat at its half."""
+    return [first / 2**k * (1 + 0.2 * (0.618034 * k % 1)) for k in range(start, stop)]
+
+
+def vague_in(line: Line, slopes: Slopes) -> Array:
+    """Components without a usable derivative that have a value at 0 and count for something.
+
+    What does not: the rounding of their own values, a millionth of what they do over all
+    steps, and a millionth of the slope of most components.
+    """
     error, value = slopes.central.error, np.abs(slopes.central.value)
+    typical = float(np.median(value[np.isfinite(error)])) if np.isfinite(error).any() else 0.0
     with np.errstate(invalid="ignore"):
-        small = np.fmax(1e4 * line.grain, 1e-6 * slopes.reach)
-        usable = (error <= 0.05 * value) | (error <= small)
+        small = np.fmax(SMALL * line.grain, 1e-6 * np.fmax(slopes.reach, typical))
+        usable = (error <= SHARP * value) | (error <= small)
     return np.asarray(~usable & ~slopes.kink & np.isfinite(line.origin))
 
 
@@ -209,51 +228,31 @@ def _unsettled(line: Line) -> Array:
         return np.asarray(among > 0.1 * np.abs(quotients).max(axis=0))
 
 
-def _at_kinks(line: Line, slopes: Slopes) -> Slopes:
-    """The slopes, without the kinks that only stand near: far smaller steps do not see those."""
+def _all_at_zero(line: Line, slopes: Slopes, done: Callable[[Slopes], bool]) -> bool:
+    """Take out the kinks that are only near, which far smaller steps do not see.
+
+    True if nothing more is to be measured without them.
+    """
     kink = np.flatnonzero(slopes.kink)
     if not kink.size:
-        return slopes
+        return True
     jump = np.abs(slopes.right.value - slopes.left.value)[kink]
     rounding = 2 * line.grain[kink] + EPS * jump
     if not line.bends:
         for h in (line.steps[0] * t for t in TINY):
             line.bends.append((h, np.abs(line.at(h) + line.at(-h) - 2 * line.origin)))
     for h, bends in line.bends:
-        bend = bends[kink]
-        near = kink[(bend < 0.5 * jump * h) & (rounding < jump * h / 16)]
+        near = kink[(bends[kink] < 0.5 * jump * h) & (rounding < jump * h / 16)]
         slopes.bent[near] = False
         slopes.central.truncation[near] = np.inf
-    return slopes
-
-
-def _steps(first: float, start: int, stop: int) -> Sequence[float]:
-    """About first / 2**k, but no exact powers: roundings at one step repeat at its half."""
-    return [first / 2**k * (1 + 0.2 * (0.618034 * k % 1)) for k in range(start, stop)]
-
-
-def derivative(
-    fn: Callable[[float], float], at: float = 0.0, scale: float = 1.0
-) -> tuple[float, float]:
-    """fn'(at) of a real function, and the half width of the interval that holds it.
-
-    scale: a change of `at` over which fn is smooth; far smaller ones are tried too.
-
-    >>> value, error = derivative(lambda x: x**3, 2.0)
-    >>> abs(value - 12.0) <= error < 1e-9
-    True
-    """
-
-    def vector(t: float) -> Array:
-        return np.array([fn(at + t)], np.float64)
-
-    line = Line(vector, vector(0.0), np.full(1, EPS / 2))
-    central = climb(line, FIRST * scale, converged(line.origin)).central
-    return float(central.value[0]), float(central.error[0])
+    return len(line.steps) >= ROWS or done(slopes)
 
 
 def converged(origin: Array) -> Callable[[Slopes], bool]:
-    """Whether nothing is gained by smaller steps: all is sharp, kinked, or blurred by rounding."""
+    """Whether nothing is gained by smaller steps: all is sharp, kinked, or blurred by rounding.
+
+    Sharp is 1e-9 of the derivative, or 1e-12 of what y does at all: no fault is as small.
+    """
     size = np.abs(origin)
 
     def done(slopes: Slopes) -> bool:

@@ -4,23 +4,64 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
-from typing import Any
+from dataclasses import replace
+from functools import partial
 
 import ml_dtypes
 import numpy as np
 
 from ..tolerance import limits_of
 from .maps import Leaf
-from .probe import Probe
+from .probe import Probe, probe
+from .report import WRONG, Array, GradFinding, Verdict
 from .subject import Subject
 
-Array = np.ndarray[Any, Any]
 Change = Callable[[Array], Array]
 
 LOWER = (np.float32, np.float16, ml_dtypes.bfloat16)
+EXACT = 1e-6  # of a factor: differences give six digits where a bar is at all narrow
 
 
-def diagnose(subject: Subject, leaf: Leaf, probes: list[Probe]) -> str:
+def diagnosed(subject: Subject, members: Array, verdicts: list[Verdict]) -> list[Verdict]:
+    """The verdicts; wrong elements say what kind of fault the gradient of their argument has.
+
+    members: the elements that can be judged. What has no numeric side explains itself.
+    """
+    wrong = [f for v in verdicts if v.kind == WRONG for f in v.findings if np.isfinite(f.numeric)]
+    kinds = {}
+    for leaf in subject.leaves:
+        mine = [f for f in wrong if f.argument == leaf.argument]
+        if mine:
+            probes = [probe(subject, leaf.among(members)) for _ in range(2)]
+            kinds[leaf.argument] = (
+                (_kind(subject, leaf, probes) if all(p.sharp for p in probes) else "")
+                or _rounded(mine)
+                or _other_argument(subject, leaf, probes)
+            )
+
+    def explained(f: GradFinding) -> GradFinding:
+        if f not in wrong:
+            return f
+        words = kinds[f.argument] or _alone(f), f.diagnosis
+        return replace(f, diagnosis="; ".join(filter(None, words)))
+
+    return [v._replace(findings=tuple(map(explained, v.findings))) for v in verdicts]
+
+
+def _alone(f: GradFinding) -> str:
+    """How far one element is off, where the argument as a whole shows no pattern."""
+    if not np.isfinite(f.analytic):
+        return "not finite, where differences give a number"
+    if f.analytic == 0:
+        return "zero, but the function depends on this element"
+    if np.isfinite(f.left):
+        return ""
+    if abs(f.numeric) <= f.error_bar:
+        return "should be zero"
+    return f"{f.analytic / f.numeric:.6g} times what it should be"
+
+
+def _kind(subject: Subject, leaf: Leaf, probes: list[Probe]) -> str:
     """A sentence on the gradient of one argument, or "" where nothing known fits.
 
     probes: random directions in which only this argument moves, as far as it can be judged. A
@@ -34,28 +75,28 @@ def diagnose(subject: Subject, leaf: Leaf, probes: list[Probe]) -> str:
     if not any(g.any() for g in own):
         return "zero, but the function depends on this argument"
     factor = _factor(probes)
-    said = "" if factor is None else factor_text(factor, subject, leaf)
-    if factor is not None and (leaf.size > 1 or _round(factor)):
-        return said
+    message = "" if factor is None else _factor_text(factor, subject, leaf)
+    if factor is not None and (leaf.size > 1 or _is_round(factor)):
+        return message
     one_sided = _unsummed(subject, leaf, probes[0].v, own[0])
     for undone, change in _changes(leaf):
         if all(
-            fits(p, leaf, change(g)) and not np.array_equal(change(g), g)
+            _fits(p, leaf, change(g)) and not np.array_equal(change(g), g)
             for p, g in zip(probes, own, strict=True)
         ):
             return undone
-    return one_sided or _other_argument(subject, leaf, probes, whole) or said
+    return one_sided or _other_argument(subject, leaf, probes) or message
 
 
-def fits(seen: Probe, leaf: Leaf, gradient: Array) -> bool:
+def _fits(seen: Probe, leaf: Leaf, gradient: Array) -> bool:
     """Whether a gradient of the argument agrees with what differences found in a direction."""
-    along = float(np.sum(gradient.reshape(-1) * seen.u[leaf.part]))
-    return seen.low - 2 * seen.bar <= along <= seen.high + 2 * seen.bar
+    return seen.holds(float(np.sum(gradient.reshape(-1) * seen.u[leaf.part])), 2.0)
 
 
-def rounded(found: list[tuple[float, float]]) -> str:
-    """Whether (analytic, numeric) of several elements differ by a narrower dtype's rounding."""
-    off = [abs(a - n) / abs(n) for a, n in found if n and np.isfinite(a)]
+def _rounded(found: list[GradFinding]) -> str:
+    """Whether the two sides of several elements differ by a narrower dtype's rounding."""
+    sides = [(f.analytic, f.numeric) for f in found]
+    off = [abs(a - n) / abs(n) for a, n in sides if n and np.isfinite(a)]
     if len(off) < max(2, len(found)):
         return ""
     for dtype in LOWER:
@@ -76,26 +117,26 @@ def _factor(probes: list[Probe]) -> float | None:
     return value if max(e for _, e in ratios) <= 0.05 else None
 
 
-def _round(factor: float) -> bool:
+def _is_round(factor: float) -> bool:
     """Whether a number is n or 1/n: of one element any fault is a factor, seldom a round one."""
     if abs(factor) < 1:
         factor = 1 / factor
-    return abs(factor - round(factor)) < 1e-6 * abs(factor)
+    return abs(factor - round(factor)) < EXACT * abs(factor)
 
 
-def factor_text(value: float, subject: Subject, leaf: Leaf) -> str:
+def _factor_text(value: float, subject: Subject, leaf: Leaf) -> str:
     """A constant factor in words: "a constant factor 15 = n, its number of elements"."""
-    if abs(value + 1) < 1e-6:
+    if abs(value + 1) < EXACT:
         return "a constant factor -1: the sign"
     counts = {leaf.size: "its number of elements", subject.y.size: "the number of outputs"}
     counts |= {n: f"the extent of its axis {k}" for k, n in enumerate(leaf.shape)}
     for shape, _ in subject.shapes:
         counts |= {n: f"the extent of the output's axis {k}" for k, n in enumerate(shape)}
-    for n, said in counts.items():
-        if n > 1 and abs(value / n - 1) < 1e-6:
-            return f"a constant factor {n} = n, {said}"
-        if n > 1 and abs(value * n - 1) < 1e-6:
-            return f"a constant factor {value:.6g} = 1/n, n = {n} {said}"
+    for n, what in counts.items():
+        if n > 1 and abs(value / n - 1) < EXACT:
+            return f"a constant factor {n} = n, {what}"
+        if n > 1 and abs(value * n - 1) < EXACT:
+            return f"a constant factor {value:.6g} = 1/n, n = {n} {what}"
     return f"a constant factor {value:.6g}"
 
 
@@ -104,26 +145,17 @@ def _changes(leaf: Leaf) -> Iterator[tuple[str, Change]]:
     shape = leaf.shape
     for i, j in itertools.combinations(range(len(shape)), 2):
         if shape[i] == shape[j]:
-            yield f"transposed: axes {i} and {j} are exchanged", _swap(i, j)
+            yield (
+                f"transposed: axes {i} and {j} are exchanged",
+                partial(np.swapaxes, axis1=i, axis2=j),
+            )
     if len(shape) == 2 and shape[0] != shape[1]:
         yield "transposed: its elements are in column order", lambda g: g.reshape(shape[::-1]).T
     for axis, extent in enumerate(shape):
         for by in (1, -1, 2, -2) if extent > 2 else (1,):
-            yield f"shifted by {by} along axis {axis}", _roll(-by, axis)
+            yield f"shifted by {by} along axis {axis}", partial(np.roll, shift=-by, axis=axis)
         if extent > 1:
-            yield f"reversed along axis {axis}", _flip(axis)
-
-
-def _swap(i: int, j: int) -> Change:
-    return lambda g: g.swapaxes(i, j)
-
-
-def _roll(by: int, axis: int) -> Change:
-    return lambda g: np.roll(g, by, axis)
-
-
-def _flip(axis: int) -> Change:
-    return lambda g: np.flip(g, axis)
+            yield f"reversed along axis {axis}", partial(np.flip, axis=axis)
 
 
 def _unsummed(subject: Subject, leaf: Leaf, v: Array, gradient: Array) -> str:
@@ -136,10 +168,10 @@ def _unsummed(subject: Subject, leaf: Leaf, v: Array, gradient: Array) -> str:
             continue
         for index in (0, extent - 1):
             one = np.zeros(out)
-            place = tuple(index if k == axis else slice(None) for k in range(len(out)))
-            one[place] = v.reshape(out)[place]
-            came = subject.pull(one.reshape(-1))[leaf.part].reshape(leaf.shape)
-            if np.array_equal(came, gradient):
+            chosen = tuple(index if k == axis else slice(None) for k in range(len(out)))
+            one[chosen] = v.reshape(out)[chosen]
+            got = subject.pull(one.reshape(-1))[leaf.part].reshape(leaf.shape)
+            if np.array_equal(got, gradient):
                 return (
                     f"only dout[{index}] along axis {axis} reaches it: the sum over the broadcast "
                     "axis is missing"
@@ -147,26 +179,16 @@ def _unsummed(subject: Subject, leaf: Leaf, v: Array, gradient: Array) -> str:
     return ""
 
 
-def _other_argument(subject: Subject, leaf: Leaf, probes: list[Probe], whole: list[Array]) -> str:
-    """Whether another argument was given the gradient of this one, or this one its."""
+def _other_argument(subject: Subject, leaf: Leaf, probes: list[Probe]) -> str:
+    """Whether the gradient is another argument's, bit by bit, or the other way round."""
+    whole = [subject.pull(p.v) for p in probes]
+    own = [g[leaf.part].reshape(leaf.shape) for g in whole]
     for other in subject.leaves:
         if other is leaf or other.shape != leaf.shape:
             continue
         theirs = [g[other.part].reshape(leaf.shape) for g in whole]
-        if all(fits(p, leaf, g) for p, g in zip(probes, theirs, strict=True)):
-            ours = [g[leaf.part].reshape(leaf.shape) for g in whole]
-            if all(np.array_equal(a, b) for a, b in zip(ours, theirs, strict=True)):
-                return ""
-            return f"swapped: the gradient of {other.argument} is the one of this argument"
-    return ""
-
-
-def same_as_other(subject: Subject, leaf: Leaf, v: Array) -> str:
-    """Whether the gradient is, bit by bit, that of another argument."""
-    g = subject.pull(v)
-    for other in subject.leaves:
-        if other is leaf or other.shape != leaf.shape:
-            continue
-        if g[leaf.part].any() and np.array_equal(g[leaf.part], g[other.part]):
+        if own[0].any() and all(map(np.array_equal, own, theirs)):
             return f"the gradient of another input: the same as that of {other.argument}"
+        if all(p.sharp and _fits(p, leaf, g) for p, g in zip(probes, theirs, strict=True)):
+            return f"swapped: the gradient of {other.argument} is the one of this argument"
     return ""

@@ -1,75 +1,71 @@
-"""What probes say of single elements: which ones to look at, and the numbers to print."""
+"""The verdict on one element, from probes at several scales."""
 
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from .directions import random_signs
-from .probe import Probe
-from .report import Finding
+from .derivative import FIRST
+from .probe import Probe, probe
+from .report import CORRECT, KINK, NAN, NEAR_KINK, UNKNOWN, WRONG, Array, Numbers, Verdict
 from .subject import Subject
 
-Array = np.ndarray[Any, Any]
+# First steps where 0.1 is too large: each climb reaches some five decades down, so that
+# these leave no gap, and the last ones come to where rounding ends all differences.
+FINER = 3e-3, 1e-5, 1e-8, 1e-11
+VALID = "a valid subgradient"
 
 
-def by(f: Finding) -> str:
-    """How far one element is off, where the argument as a whole shows no pattern."""
-    if not np.isfinite(f.analytic):
-        return "not finite, where differences give a number"
-    if f.analytic == 0:
-        return "zero, but the function depends on this element"
-    if np.isfinite(f.left):
-        return ""
-    if abs(f.numeric) <= f.error_bar:
-        return "should be zero"
-    return f"{f.analytic / f.numeric:.6g} times what it should be"
+def judge_element(subject: Subject, first: Probe) -> Verdict:
+    """Correct as soon as one scale shows it; wrong if all that are sharp say so, and alike.
 
-
-def sources_of(subject: Subject, seen: Probe) -> Array | None:
-    """For each output without a derivative, the one member it depends on; -1 for the others.
-
-    None if one of them depends on several. Bit by bit of the members' numbers: half of them moves
-    at a time, and shows in the outputs.
+    first: the first probe of the element.
     """
-    bad = seen.without
-    moved = [np.zeros(bad.size, bool), np.zeros(bad.size, bool)]
-    number = np.zeros(bad.size, np.int64)
-    count = seen.members.size
-    for bit in range(max(count - 1, 1).bit_length()):
-        ones = (np.arange(count) >> bit & 1).astype(bool)
-        for value, half in ((0, seen.members[~ones]), (1, seen.members[ones])):
-            u = np.zeros(subject.x.shape)
-            u[half] = seen.u[half]
-            sides = [subject(subject.x + t * u) for t in (0.07, -0.07)]
-            moved[value] = ((sides[0] != subject.y) | (sides[1] != subject.y)) & bad
-        if (moved[0] & moved[1]).any() or (bad & ~moved[0] & ~moved[1]).any():
-            return None
-        number += moved[1].astype(np.int64) << bit
-    return np.where(bad, seen.members[np.minimum(number, count - 1)], -1)
+    tries, position = _tries(subject, first), int(first.members[0])
+    kind, seen, message = _concluded(subject, tries)
+    if kind == CORRECT:
+        return Verdict(CORRECT, seen.members)
+    numbers = _numbers_of(subject, seen)
+    finding = subject.finding(kind, message, position, numbers)
+    return Verdict(kind, seen.members, (finding,))
 
 
-def valid_kinks(subject: Subject, seen: Probe, sources: Array, rng: np.random.Generator) -> Array:
-    """Of the elements with a kink, those whose gradient lies between the one-sided slopes."""
-    kinks = np.flatnonzero(seen.slopes.kink & (sources >= 0))
-    v = np.zeros(sources.size)
-    v[kinks] = random_signs(rng, kinks.size)
-    given = subject.pull(v) * seen.u
-    right, left = seen.slopes.right, seen.slopes.left
-    sides = np.sort(np.stack([v * right.value, v * left.value])[:, kinks], axis=0)
-    error = (np.abs(v) * (right.error + left.error))[kinks]
-    low, high = np.zeros(given.size), np.zeros(given.size)
-    np.add.at(low, sources[kinks], sides[0] - error)
-    np.add.at(high, sources[kinks], sides[1] + error)
-    found = np.unique(sources[kinks])
-    valid = (low[found] <= given[found]) & (given[found] <= high[found])
-    return np.asarray(found[valid])
+def _tries(subject: Subject, first: Probe) -> list[Probe]:
+    """Probes of one element with steps of several sizes, until one is clean or nothing changes."""
+    tries, only = [first], first.members
+    wide = wide_step(subject, only) if first.blurred else FIRST
+    for uniform, step in (True, wide), (True, FIRST), *((False, f) for f in FINER), (False, FIRST):
+        kinks = [t.sharp and t.kinked and t.agrees for t in tries]
+        if tries[-1].clean or (len(kinks) > 1 and all(kinks)):
+            break
+        tries.append(probe(subject, only, uniform, step))
+    return tries
 
 
-def consistent(sharp: list[Probe]) -> bool:
+def wide_step(subject: Subject, members: Array) -> float:
+    """The first step that moves members by FIRST itself, however small they are."""
+    sizes = subject.sizes(uniform=True)[members]
+    return FIRST * max(1.0, 1.0 / float(np.median(sizes)))
+
+
+def _concluded(subject: Subject, tries: list[Probe]) -> tuple[str, Probe, str]:
+    """The kind of verdict, the probe that shows it, and what there is to say."""
+    sharp = [t for t in tries if t.sharp]
+    if tries[-1].clean:
+        return CORRECT, tries[-1], ""
+    if len(sharp) > 1 and _consistent(sharp) and not any(t.agrees for t in sharp):
+        return WRONG, sharp[0], "outside the one-sided slopes" if sharp[0].kinked else ""
+    if not tries[0].finite and any(t.settled for t in tries):
+        return WRONG, next(t for t in tries if t.settled), ""
+    if sharp and sharp[0].kinked and any(t.agrees for t in sharp):
+        return KINK, sharp[0], VALID
+    if any(map(_broken, tries)):
+        return NEAR_KINK, tries[-1], "slopes change within the smallest step"
+    return UNKNOWN, tries[-1], why_unjudged(subject, tries[-1])
+
+
+def _consistent(sharp: list[Probe]) -> bool:
     """Whether probes of one element found the same derivative of every output, to their errors."""
     for one, other in itertools.pairwise(sharp):
         if one.kinked or other.kinked:
@@ -83,59 +79,51 @@ def consistent(sharp: list[Probe]) -> bool:
     return True
 
 
-def broken(tries: list[Probe]) -> bool:
+def _broken(seen: Probe) -> bool:
     """Whether one-sided slopes were seen to differ, though not sharply."""
+    right, left = seen.slopes.right, seen.slopes.left
     with np.errstate(invalid="ignore"):
-        for seen in tries:
-            right, left = seen.slopes.right, seen.slopes.left
-            jump = np.abs(right.value - left.value)
-            if (jump > 2 * (right.rounding + left.rounding) + 0.1 * np.abs(right.value)).any():
-                return True
-    return False
+        jump = np.abs(right.value - left.value)
+        blur = 2 * (right.rounding + left.rounding) + 0.1 * np.abs(right.value)
+        return bool((jump > blur).any())
 
 
-@dataclass(frozen=True, slots=True)
-class Numbers:
-    """A probe's result as a person reads it: per unit of the element, for a plain cotangent."""
+def why_unjudged(subject: Subject, seen: Probe) -> str:
+    """Why a probe says nothing for certain."""
+    slopes = seen.slopes
+    if subject.raised and seen.lost:
+        return f"the function raises nearby ({subject.raised})"
+    if not seen.finite:
+        return "the gradient is not finite"
+    if (np.isfinite(slopes.right.value) ^ np.isfinite(slopes.left.value)).any():
+        return "the edge of the domain: differences exist on one side only"
+    if not np.isfinite(slopes.central.value[slopes.central.step > 0]).all():
+        return "the function is not finite nearby"
+    return "differences do not settle: noise, or rounding hides the derivative"
 
-    analytic: float
-    numeric: float
-    bar: float
-    left: float
-    right: float
 
-    @staticmethod
-    def of(subject: Subject, seen: Probe, rng: np.random.Generator) -> Numbers:
-        """For a cotangent of ones if the disagreement shows there, else for another."""
-        plain = np.isfinite(seen.slopes.central.error) | seen.slopes.kink
-        tries = [plain.astype(np.float64), plain * random_signs(rng, plain.size)]
-        found = [Numbers._for(subject, seen, v) for v in tries]
-        for numbers in found:
-            if seen.agrees or abs(numbers.analytic - numbers.numeric) > numbers.bar:
-                return numbers
-        return Numbers._for(subject, seen, seen.v)
+def _numbers_of(subject: Subject, seen: Probe) -> Numbers:
+    """A probe of one element as a person reads it: per unit of the element.
 
-    @staticmethod
-    def _for(subject: Subject, seen: Probe, v: Array) -> Numbers:
-        unit = float(seen.u[seen.members[0]]) if seen.members.size == 1 else 1.0
-        slopes = seen.slopes
+    For a cotangent of ones if the disagreement shows there, else for another.
+    """
+    plain = np.isfinite(seen.slopes.central.error) | seen.slopes.kink
+    for v in plain.astype(np.float64), plain * subject.random(plain.size):
+        numbers = _numbers_for(subject, seen, v)
+        if seen.agrees or abs(numbers.analytic - numbers.numeric) > numbers.error_bar:
+            return numbers
+    return _numbers_for(subject, seen, seen.v)
 
-        def along(values: Array) -> float:
-            used = v != 0
-            return float(np.sum(v[used] * values[used])) / unit
 
-        direction = seen.u[seen.members] / unit
-        analytic = float(np.sum(subject.pull(v)[seen.members] * direction))
-        right, left = along(slopes.right.value), along(slopes.left.value)
-        if unit < 0:
-            right, left = left, right
-        if seen.kinked:
-            middle, half = (right + left) / 2, abs(right - left) / 2
-        else:
-            middle, half = along(slopes.central.value), 0.0
-        error = slopes.right.error + slopes.left.error if seen.kinked else slopes.central.error
-        used = v != 0
-        bar = float(np.sum(np.abs(v[used]) * error[used])) / abs(unit)
-        if not seen.kinked:
-            right = left = float("nan")
-        return Numbers(analytic, middle, bar + half, left, right)
+def _numbers_for(subject: Subject, seen: Probe, v: Array) -> Numbers:
+    used, w = v != 0, v[v != 0] / float(seen.u[seen.members[0]])
+    central, right, left = (
+        (float(np.sum(w * e.value[used])), float(np.sum(np.abs(w) * e.error[used])))
+        for e in (seen.slopes.central, seen.slopes.right, seen.slopes.left)
+    )
+    analytic = float(subject.pull(v)[seen.members[0]])
+    if not seen.kinked:
+        return Numbers(analytic, *central, NAN, NAN)
+    above, below = (right, left) if seen.u[seen.members[0]] > 0 else (left, right)
+    middle, half = (above[0] + below[0]) / 2, abs(above[0] - below[0]) / 2
+    return Numbers(analytic, middle, half + above[1] + below[1], below[0], above[0])

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from .report import Array
 
 EPS = float(np.finfo(np.float64).eps)
-COLUMNS = 6
-TRUNCATION, WITNESSES = 3.0, 2
-STEP_PARTS, STILL = 4, 4
+COLUMNS = 6  # a truncation of h^14 (h^7 on one side): more columns only add up rounding
+TRUNCATION = 3.0  # the last change is an estimate of what is left; seldom is it off by three times
+WITNESSES = 2  # the smallest steps: one alone could agree with the larger ones by chance
+# Points that stand still, and points that move: so many are not still, or in step, by chance.
+STILL = 4
+STEP_PARTS = 4  # the least change seen may itself be up to four stairs high
 
 
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """A derivative per component: its value, what extrapolation left, what rounding does."""
+class Estimate(NamedTuple):
+    """A derivative per component: its value, what extrapolation left, what rounding does.
+
+    step: the smallest that it is made of; 0 for a component that never changed.
+    """
 
     value: Array
     truncation: Array
@@ -43,9 +47,7 @@ def extrapolate(
     Source: Ridders, "Accurate computation of F'(x) and F'(x)F''(x)" (1982).
     """
     m = rows.shape[1]
-    best = np.full(m, np.inf)
-    value, truncation = np.full(m, np.nan), np.full(m, np.inf)
-    rounding, step = np.full(m, np.inf), np.full(m, np.inf)
+    best = Estimate(np.full(m, np.nan), *(np.full(m, np.inf) for _ in range(3)))
     previous = rows
     for c in range(1, min(COLUMNS, len(h) - 1) + 1):
         current = next_column(h, previous, c, power)
@@ -54,20 +56,31 @@ def extrapolate(
         if c == 1:
             change[0] = np.inf
         grain = np.maximum(grain[1:], grain[:-1])
-        blurred = blur * np.maximum(noise / h[c:, None], grain)
-        error = TRUNCATION * change + blurred
-        error = np.where(np.isnan(error), np.inf, error)
-        error[max(len(error) - WITNESSES, 0) :] = np.inf
-        k = np.argmin(error, axis=0)
-        here = error[k, np.arange(m)]
-        better = here < best
-        best = np.where(better, here, best)
-        value = np.where(better, current[k, np.arange(m)], value)
-        truncation = np.where(better, TRUNCATION * change[k, np.arange(m)], truncation)
-        step = np.where(better, h[c:][k], step)
-        rounding = np.where(better, blurred[k, np.arange(m)], rounding)
+        column = Estimate(
+            current,
+            TRUNCATION * change,
+            blur * np.maximum(noise / h[c:, None], grain),
+            np.broadcast_to(h[c:, None], current.shape),
+        )
+        best = _better(best, column)
         previous = current
-    return Estimate(value, truncation, rounding, step)
+    return best
+
+
+def _better(best: Estimate, column: Estimate) -> Estimate:
+    """Of each component the entry with the least error, if that is less than before."""
+    error = np.where(np.isnan(column.error), np.inf, column.error)
+    error[max(len(error) - WITNESSES, 0) :] = np.inf
+    k, every = np.argmin(error, axis=0), np.arange(error.shape[1])
+    better = error[k, every] < best.error
+    entry = (a[k, every] for a in column)
+    return Estimate(*(np.where(better, new, old) for new, old in zip(entry, best, strict=True)))
+
+
+def next_column(h: Array, previous: Array, c: int, power: int) -> Array:
+    """Column c of Neville's scheme in h**power: each entry is extrapolated from two before it."""
+    ratio = (h[:-c] / h[c:])[:, None] ** power - 1
+    return np.asarray(previous[1:] + (previous[1:] - previous[:-1]) / ratio)
 
 
 def stairs(changes: Array) -> Array:
@@ -80,25 +93,20 @@ def stairs(changes: Array) -> Array:
     least = np.where(sizes > 0, sizes, np.inf).min(axis=0, initial=np.inf)
     with np.errstate(invalid="ignore", divide="ignore"):
         count = STEP_PARTS * sizes / least
-        near = (sizes > 0) & (sizes < 64 * least)
+        near = (sizes > 0) & (sizes < 64 * least)  # further up a slope blurs the stairs
         whole = np.abs(count - np.round(count)) < 1e-6
     still = (sizes == 0).sum(axis=0) >= STILL
     found = still & (near.sum(axis=0) >= STILL) & (whole | ~near).all(axis=0)
     return np.where(found & np.isfinite(least), least, 0.0)
 
 
-def next_column(h: Array, previous: Array, c: int, power: int) -> Array:
-    """Column c of Neville's scheme in h**power: each entry is extrapolated from two before it."""
-    ratio = (h[:-c] / h[c:])[:, None] ** power - 1
-    return np.asarray(previous[1:] + (previous[1:] - previous[:-1]) / ratio)
-
-
 def noise_in(h: Array, rows: Array, rough: Estimate, least: Array) -> tuple[Array, Array]:
     """The noise of y, from the steps below the best one, where the derivative is known.
 
     There y is off by h |quotient - derivative|. Noise is as large at one step as at another;
-    what fades or grows with h is no noise but structure that the best step was too large to
-    see (second result: such an estimate is worth nothing).
+    what fades or grows with h is not noise but structure that the best step was too large to
+    see (second result: such an estimate is worth nothing). The factors leave room for chance:
+    of a few draws of noise the largest is seldom 8 times, and never 24 times, another.
     """
     steps, column = h[:, None], rows
     seen = steps * np.abs(rows - rough.value)
@@ -126,5 +134,5 @@ def finer(h: Array, rows: Array, found: Estimate, least: Array) -> Array:
     last = rows[-max(3, int(np.sum(h <= 4.5 * h[-1]))) :]
     away = np.abs(last - found.value).min(axis=0)
     among = last.max(axis=0) - last.min(axis=0)
-    seen = away > np.maximum(found.truncation + found.rounding, 8 * least / h[-1])
+    seen = away > np.maximum(found.error, 8 * least / h[-1])
     return np.asarray((among < 0.3 * away) & seen)

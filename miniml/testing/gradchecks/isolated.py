@@ -3,44 +3,19 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from .derivative import Line
-from .report import WRONG, Finding
+from .report import WRONG, Array, Numbers, Verdict
 from .subject import Subject
 
-Array = np.ndarray[Any, Any]
-
-CLEAR = 20.0
+CLEAR = 20.0  # an isolated value is so many times further off than its neighbours are apart
+ROUNDINGS = 64.0  # and so many roundings away from them: more than any sum of a few explains
+# Steps, far below those of a probe, at which a narrow peak would be seen to be continuous.
 NEARER = 1e-6, 1e-9, 1e-12
 NEAREST = 1e-30, 1e-100  # of a 0 there are smaller steps than of other numbers
-
-
-@dataclass(frozen=True, slots=True)
-class Isolated:
-    """An element, by its position, and an output's value next to the point, on either side."""
-
-    position: int
-    output: int
-    limit: float
-
-    def finding(self, subject: Subject, order: int) -> Finding:
-        """Wrong, for there is no derivative; the gradient that is given is of this output."""
-        one = np.zeros(subject.y.size)
-        one[self.output] = 1.0
-        what = "function" if order == 1 else f"gradient of order {order - 1}"
-        said = (
-            f"an isolated value: the {what} is {subject.y[self.output]:.6g} here and "
-            f"{self.limit:.6g} next to it on both sides, so it has no derivative"
-        )
-        leaf, nan = next(f for f in subject.leaves if f.has(self.position)), math.nan
-        return Finding(
-            WRONG, order, leaf.argnum, leaf.path, leaf.index(self.position),
-            float(subject.pull(one)[self.position]), nan, nan, said, leaf.argument,
-        )  # fmt: skip
+SAME = 0.01  # limits that differ by less of the gap at all these steps are one limit
 
 
 def lonely(line: Line) -> Array:
@@ -54,28 +29,41 @@ def lonely(line: Line) -> Array:
     with np.errstate(invalid="ignore"):
         among = values.max(axis=0) - values.min(axis=0)
         away = np.abs(values - line.origin).min(axis=0)
-        return np.asarray((away > CLEAR * among) & (away > 64 * line.grain) & np.isfinite(away))
+        far = (away > CLEAR * among) & (away > ROUNDINGS * line.grain)
+        return np.asarray(far & np.isfinite(away))
 
 
 def isolated(
-    subject: Subject, members: Array, u: Array, step: float, which: Array
-) -> Isolated | None:
-    """The element that alone makes an output leave its limits; None if none does.
+    subject: Subject, members: Array, u: Array, step: float, outputs: Array
+) -> Verdict | None:
+    """The element that alone makes an output leave its limits: wrong, for there is no derivative.
 
-    which: outputs found to be lonely along u. The element is found by bisection; steps far
+    outputs: those found to be lonely along u. The element is found by bisection; steps far
     smaller then tell a function that bends in a narrow space from one that has no limit there.
+    None if there is no such element.
     """
-    k = int(np.flatnonzero(which)[0])
+    k = int(np.flatnonzero(outputs)[0])
     while members.size > 1:
         halves = np.array_split(members, 2)
         found = [half for half in halves if math.isfinite(_limit(subject, half, u, step, k))]
         if not found:
-            return None  # several at once: a diagonal of the arguments, no point of one
+            return None  # several at once: a diagonal of the arguments, not a single element
         members = found[0]
-    position = int(members[0])
+    position, value = int(members[0]), float(subject.y[k])
     limits = [_limit(subject, members, u, h, k) for h in _nearer(subject, position, u, step)]
-    same = len(limits) and abs(limits[-1] - limits[0]) <= 0.01 * abs(subject.y[k] - limits[0])
-    return Isolated(position, k, limits[-1]) if same else None
+    if not limits or not abs(limits[-1] - limits[0]) <= SAME * abs(value - limits[0]):
+        return None
+    order = subject.map.order
+    what = "function" if order == 1 else f"gradient of order {order - 1}"
+    message = (
+        f"an isolated value: the {what} is {value:.6g} here and {limits[-1]:.6g} next to it on "
+        "both sides, so it has no derivative"
+    )
+    one = np.zeros(subject.y.size)
+    one[k] = 1.0
+    numbers = Numbers(float(subject.pull(one)[position]))
+    finding = subject.finding(WRONG, message, position, numbers)
+    return Verdict(WRONG, members, (finding,))
 
 
 def _nearer(subject: Subject, position: int, u: Array, step: float) -> list[float]:
@@ -91,5 +79,5 @@ def _limit(subject: Subject, members: Array, u: Array, step: float, k: int) -> f
     up, down = (float(subject(subject.x + h * only)[k]) for h in (step, -step))
     here = float(subject.y[k])
     away = min(abs(up - here), abs(down - here))
-    alone = away > CLEAR * abs(up - down) and away > 64 * float(subject.grain[k])
+    alone = away > CLEAR * abs(up - down) and away > ROUNDINGS * float(subject.grain[k])
     return (up + down) / 2 if alone else math.nan

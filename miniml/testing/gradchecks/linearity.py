@@ -5,40 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
-from ..tolerance import unit_roundoff
-from .directions import random_signs, sizes_of
+from ..layouts import lay
+from ..tolerance import STEPS, limits_of, unit_roundoff
 from .maps import Leaf
-from .report import WRONG, Finding
-from .subject import Subject, without_jumps
+from .report import WRONG, Array, GradFinding, Numbers
+from .rounding import largest_in
+from .subject import Subject, joined
 
-Array = np.ndarray[Any, Any]
-
-ROUNDINGS, INSIDE = 256.0, 16.0
+ROUNDINGS = 256.0  # one after the other: the operations of a long backward; a fault is far above
 GROSS = 1e-6  # a layout that is read wrongly changes more than this
-SCALES = 2.0**10, 2.0**-10, -1.0
+INSIDE = 16.0  # another normal draw is more than 16 times the largest of three in 2 of 10,000 cases
+BELIEVED = 0.01  # of the gradient: how far it may move across a jump before that is a fault
+SCALES = 2.0**10, 2.0**-10, -1.0  # powers of 2, which change no rounding; a clip or a floor shows
 
 
-@dataclass(frozen=True, slots=True)
-class _Comparison:
-    """Two gradients that have to be equal, to a relative error, and what it means if not.
-
-    exact: they come from the same operations on the same digits.
-    """
-
-    got: Array
-    expected: Array
-    relative: float
-    said: str
-    exact: bool = False
-
-
-def check_linearity(
-    subject: Subject, order: int, rng: np.random.Generator
-) -> tuple[Array, list[Finding]]:
+def check_linearity(subject: Subject) -> tuple[Array, list[GradFinding]]:
     """The gradient for a random cotangent v, and what is not linear.
 
     pull(2v + w) = 2 pull(v) + pull(w), pull(1024 v) = 1024 pull(v), pull(-v) = -pull(v), and
@@ -47,144 +32,138 @@ def check_linearity(
     inside the pull-back.
     One finding per argument, at its worst element.
     """
-    v = random_signs(rng, subject.y.size)
-    pv = subject.pull(v)
-    rounding, found = _Rounding(subject, v, pv, rng), list[Finding]()
-    checks = list(_comparisons(subject, v, pv, rng, rounding.unit))
-    for leaf in subject.leaves:
-        finding = next(
-            (f for c in checks if (f := _judged(subject, order, leaf, c, rounding))), None
-        )
-        found += [finding] if finding else []
-    return pv, found
+    v = subject.random(subject.y.size)
+    check = _Linearity(subject, v, subject.pull(v))
+    comparisons = list(check.comparisons())
+    judged = ((check.judged(leaf, c) for c in comparisons) for leaf in subject.leaves)
+    return check.pv, [finding for found in judged if (finding := next(filter(None, found), None))]
 
 
-def _comparisons(
-    subject: Subject, v: Array, pv: Array, rng: np.random.Generator, unit: float
-) -> Iterator[_Comparison]:
-    none = subject.pull(np.zeros(v.size))
-    fine, gross = ROUNDINGS * unit, max(GROSS, ROUNDINGS * unit)
-    yield _Comparison(
-        none, np.zeros(pv.size), 0.0, "not 0 for dout = 0: a term lacks its factor dout"
-    )
-    said = "not repeatable: two equal calls of the pull-back differ"
-    yield _Comparison(subject.pull(v), pv, fine, said, exact=True)
-    dense = [d.astype(np.float64) for d in subject.cut(v)]
-    for form, said in LAYOUTS.items():
-        views = [form(d) for d in dense]
-        if any(not a.flags.c_contiguous for a in views):
-            plain = np.concatenate([a.reshape(-1) for a in views])
-            expected = pv if np.array_equal(plain, v) else subject.pull(plain)
-            yield _Comparison(subject.pull_arrays(views), expected, gross, said)
-    w = random_signs(rng, v.size)
-    pw, both = subject.pull(w), subject.pull(2 * v + w)
-    with np.errstate(invalid="ignore", over="ignore"):
-        yield _Comparison(both, 2 * pv + pw, fine, _said(pv, pw, both))
-        for scale in SCALES:
-            said = f"not linear in dout: pull({scale:g} v) is not {scale:g} pull(v)"
-            yield _Comparison(subject.pull(scale * v) / scale, pv, fine, said, exact=True)
+def _everywhere(rank: int) -> str:
+    return ", ".join(f"broadcast along axis {k}" for k in range(rank))
 
 
-def _judged(
-    subject: Subject, order: int, leaf: Leaf, check: _Comparison, rounding: _Rounding
-) -> Finding | None:
-    """The finding for one argument, None where rounding explains the difference."""
-    with np.errstate(invalid="ignore"):
-        apart = np.abs(check.got - check.expected)[leaf.part]
-    apart = np.where(np.isfinite(apart), apart, 0.0)
-    if not apart.any():
-        return None
-    k = int(np.argmax(apart))
-    bar = check.relative * rounding.scale(leaf, leaf.start + k, check.got, check.expected)
-    if apart[k] > bar > 0.0 and not check.exact:
-        bar += rounding.inside(leaf, check.got)
-    if not apart[k] > bar:
-        return None
-    place = leaf.start + k
-    return Finding(
-        WRONG, order, leaf.argnum, leaf.path, leaf.index(place), float(check.got[place]),
-        float(check.expected[place]), float(bar), check.said, leaf.argument,
-    )  # fmt: skip
+# Layouts of an array of a rank, in the words of `layouts`, and what to call a cotangent in it.
+_LAYOUTS: dict[Callable[[int], str], str] = {
+    lambda rank: "Fortran-ordered, sliced": "strided, not contiguous cotangent",
+    lambda rank: "reversed": "reversed cotangent, of negative strides, not contiguous",
+    _everywhere: "broadcast cotangent, of stride 0",
+    lambda rank: "broadcast along axis 0" if rank > 1 else "": (
+        "cotangent that is broadcast along its first axis, of stride 0"
+    ),
+    lambda rank: f"broadcast along axis {rank - 1}" if rank > 1 else "": (
+        "cotangent that is broadcast along its last axis, of stride 0"
+    ),
+}
+
+
+class _Equation(NamedTuple):
+    """Two gradients that have to be equal, to a relative error, and what it means if not.
+
+    exact: they come from the same operations on the same digits, up to the order of sums. least:
+    what is smaller is not compared.
+    """
+
+    got: Array
+    expected: Array
+    relative: float
+    message: str
+    exact: bool = False
+    least: float = 0.0
 
 
 @dataclass(frozen=True)
-class _Rounding:
-    """What rounding does to pull(v): of its largest elements, of outputs, of operations inside."""
+class _Linearity:
+    """The check of one pull-back: pv is what it gives for v."""
 
     subject: Subject
     v: Array
     pv: Array
-    rng: np.random.Generator
+
+    def comparisons(self) -> Iterator[_Equation]:
+        """All that has to be equal; of an argument the first failure is reported."""
+        pull, v, pv, fine = self.subject.pull, self.v, self.pv, ROUNDINGS * self._unit
+        same = STEPS * self._unit
+        message = "not 0 for dout = 0: a term lacks its factor dout"
+        yield _Equation(pull(np.zeros(v.size)), np.zeros(pv.size), 0.0, message)
+        message = "not repeatable: two equal calls of the pull-back differ"
+        yield _Equation(pull(v), pv, same, message, exact=True)
+        yield from self._layouts()
+        w = self.subject.random(v.size)
+        pw, both = pull(w), pull(2 * v + w)
+        message = "not linear in dout: pull(2v + w) is not 2 pull(v) + pull(w)"
+        if np.array_equal(pv, pw) and np.array_equal(pv, both):
+            message = "does not depend on dout: the factor dout is missing"
+        with np.errstate(invalid="ignore", over="ignore"):
+            yield _Equation(both, 2 * pv + pw, fine, message)
+            for scale in SCALES:
+                message = f"not linear in dout: pull({scale:g} v) is not {scale:g} pull(v)"
+                least = STEPS * self._tiny / abs(scale)
+                yield _Equation(pull(scale * v) / scale, pv, same, message, True, least)
+
+    def _layouts(self) -> Iterator[_Equation]:
+        """Cotangents in other layouts, against contiguous ones."""
+        gross = max(GROSS, ROUNDINGS * self._unit)
+        dense = self.subject.cut(self.v)
+        for layout, what in _LAYOUTS.items():
+            laid = [lay(d, layout(d.ndim)) for d in dense]
+            if any(not a.flags.c_contiguous for a in laid):
+                plain = joined(laid)
+                same = np.array_equal(plain, joined(dense))
+                expected = self.pv if same else self.subject.pull(plain)
+                yield _Equation(self.subject.pull(laid), expected, gross, f"wrong for a {what}")
+
+    def judged(self, leaf: Leaf, equation: _Equation) -> GradFinding | None:
+        """The finding for one argument, None where rounding explains the difference."""
+        got, expected, relative, message, exact, least = equation
+        with np.errstate(invalid="ignore"):
+            apart = np.abs(got - expected)[leaf.part]
+        apart = np.where(np.isfinite(apart), apart, 0.0)
+        if not apart.any():
+            return None
+        k = int(np.argmax(apart))
+        position = leaf.start + k
+        bar = relative * self._scale(leaf, position, got, expected) + least
+        if apart[k] > bar > 0.0 and not exact:
+            bar += self._inside(leaf, got)
+        if not apart[k] > bar:
+            return None
+        numbers = Numbers(float(got[position]), float(expected[position]), float(bar))
+        return self.subject.finding(WRONG, message, position, numbers)
 
     @property
-    def unit(self) -> float:
+    def _unit(self) -> float:
         """The roundoff of the widest step that is taken."""
-        subject = self.subject
-        return max(unit_roundoff(d) for d in (*(k for _, k in subject.shapes), *subject.dtypes))
+        outputs = (unit_roundoff(dtype) for _, dtype in self.subject.shapes)
+        return max(self.subject.roundoff, *outputs)
 
-    def scale(self, leaf: Leaf, place: int, *gradients: Array) -> float:
+    @property
+    def _tiny(self) -> float:
+        """The smallest number that has all its digits in every dtype."""
+        dtypes = (*(dtype for _, dtype in self.subject.shapes), *self.subject.dtypes)
+        return max(float(limits_of(dtype).tiny) for dtype in dtypes)
+
+    def _scale(self, leaf: Leaf, position: int, *gradients: Array) -> float:
         """The size of what is rounded: gradients of the argument, outputs that cancel in them."""
-        largest = max(_largest(g[leaf.part]) for g in (*gradients, self.pv))
+        largest = max(largest_in(g[leaf.part]) for g in (*gradients, self.pv))
         outputs = float(np.sum(np.abs(self.subject.y), where=np.isfinite(self.subject.y)))
-        return largest + outputs / float(sizes_of(self.subject, uniform=False)[place])
+        return largest + outputs / float(self.subject.sizes(uniform=False)[position])
 
-    def inside(self, leaf: Leaf, gradient: Array) -> float:
+    def _inside(self, leaf: Leaf, gradient: Array) -> float:
         """How far the argument's gradient moves when all that is computed is off by a unit.
 
         At an ill-conditioned point it moves further than any rounding of numbers of its size:
         believed as far as it is small beside the gradient.
         """
+        step, numbers = self.subject.step, (self.subject.x, self.v, self.pv)
         with np.errstate(invalid="ignore"):
             moved = [g - self.pv for g in self._moved]
-        step, numbers = self.subject.step, (self.subject.x, self.v, self.pv)
-        smooth = max(_largest(without_jumps(m, step, *numbers)[leaf.part]) for m in moved)
-        rough = INSIDE * max(_largest(m[leaf.part]) for m in moved)
-        return max(INSIDE * smooth, min(rough, 0.01 * _largest(gradient[leaf.part])))
+        smooth = max(largest_in(step.without_jumps(m, *numbers)[leaf.part]) for m in moved)
+        rough = max(largest_in(m[leaf.part]) for m in moved)
+        most = BELIEVED * largest_in(gradient[leaf.part])
+        return max(INSIDE * smooth, min(INSIDE * rough, most))
 
     @cached_property
     def _moved(self) -> list[Array]:
         step = self.subject.step._replace(own=True)
-        return [self.subject.rounded(self.v, step, self.rng) for _ in range(3)]
-
-
-def _strided(a: Array) -> Array:
-    if not a.ndim:
-        return a
-    large = np.zeros([2 * n for n in a.shape[::-1]]).T
-    view = large[tuple(slice(None, None, 2) for _ in a.shape)]
-    view[...] = a
-    return view
-
-
-def _reversed(a: Array) -> Array:
-    return np.flip(np.flip(a).copy())
-
-
-def _broadcast(a: Array) -> Array:
-    return np.broadcast_to(a.reshape(-1)[:1].reshape(()), a.shape) if a.size else a
-
-
-def _along(axis: int) -> Callable[[Array], Array]:
-    def form(a: Array) -> Array:
-        return np.broadcast_to(a.take([0], axis), a.shape) if a.ndim > 1 and a.size else a
-
-    return form
-
-
-LAYOUTS = {
-    _strided: "wrong for a strided, not contiguous cotangent",
-    _reversed: "wrong for a reversed cotangent, of negative strides, not contiguous",
-    _broadcast: "wrong for a broadcast cotangent, of stride 0",
-    _along(0): "wrong for a cotangent that is broadcast along its first axis, of stride 0",
-    _along(-1): "wrong for a cotangent that is broadcast along its last axis, of stride 0",
-}
-
-
-def _said(pv: Array, pw: Array, both: Array) -> str:
-    if np.array_equal(pv, pw) and np.array_equal(pv, both):
-        return "does not depend on dout: the factor dout is missing"
-    return "not linear in dout: pull(2v + w) is not 2 pull(v) + pull(w)"
-
-
-def _largest(a: Array) -> float:
-    return float(np.max(np.abs(a), where=np.isfinite(a), initial=0.0))
+        return [self.subject.rounded(self.v, step) for _ in range(3)]

@@ -10,28 +10,35 @@ from typing import Any
 
 import numpy as np
 
+from ...abstract import Abstract
 from ...dtype import DType, is_float
 from ...errors import GradientArgumentError
 from ...tensor import Tensor
-from .rounding import Step
+from .report import NOTHING, WRONG, Array, Arrays, GradFinding, Numbers
+from .rounding import Perturbation
 
-Array = np.ndarray[Any, Any]
-Arrays = list[Array]
 Pull = Callable[[Arrays], list[Any]]
 Name = tuple[int | None, str, str]
 
 
 class WrongGradientForm(Exception):
-    """A gradient has a shape that no gradient of its input can have."""
+    """A pull-back gives what no gradient of its input (`leaf`, if it is one of them) can be."""
 
-    def __init__(self, leaf: int, message: str):
+    def __init__(self, message: str, leaf: Leaf | None = None):
         super().__init__(message)
         self.leaf = leaf
+
+    def finding(self, order: int, where: str = "") -> GradFinding:
+        """That it is wrong. where: words before the message."""
+        message = f"{where}{self}"
+        if self.leaf is None:
+            return GradFinding(WRONG, order, message, "gradient")
+        return self.leaf.finding(WRONG, order, message)
 
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """One float array among the arguments: which, and where it stands in the long vector."""
+    """One float array among the arguments, whose elements stand in the long vector from `start`."""
 
     argnum: int | None
     path: str
@@ -50,13 +57,47 @@ class Leaf:
         """Its elements in the long vector."""
         return slice(self.start, self.start + self.size)
 
-    def has(self, position: int) -> bool:
-        """Whether an element of the long vector is one of its."""
-        return self.start <= position < self.start + self.size
+    def among(self, positions: Array) -> Array:
+        """Those of the long vector's elements that are its."""
+        return positions[(self.start <= positions) & (positions < self.start + self.size)]
 
-    def index(self, position: int) -> tuple[int, ...]:
-        """The index in the array of an element of the long vector."""
-        return tuple(int(i) for i in np.unravel_index(position - self.start, self.shape))
+    def finding(
+        self,
+        verdict: str,
+        order: int,
+        diagnosis: str,
+        position: int | None = None,
+        numbers: Numbers = NOTHING,
+    ) -> GradFinding:
+        """A finding on it: on one element of the long vector, or on all of it."""
+        index: tuple[int, ...] | None = None
+        if position is not None:
+            index = tuple(map(int, np.unravel_index(position - self.start, self.shape)))
+        return GradFinding(
+            verdict, order, diagnosis, self.argument, self.argnum, self.path, index, *numbers
+        )
+
+    def formed(self, gradient: Any) -> Array:
+        """Its gradient as an array (None: zeros); WrongGradientForm for what cannot be one."""
+        if gradient is None:
+            return np.zeros(self.shape)
+        array = np.asarray(gradient)
+        if array.shape != self.shape:
+            message = f"the gradient has shape {array.shape}, the {self.argument} has {self.shape}"
+            if array.ndim >= len(self.shape) and _broadcasts(self.shape, array.shape):
+                message += "; a sum over the broadcast axes is missing"
+            raise WrongGradientForm(message, self)
+        if array.dtype != self.dtype:
+            message = f"the gradient has dtype {array.dtype.name}, its input {self.dtype.name}"
+            raise WrongGradientForm(message, self)
+        return array
+
+
+def _broadcasts(small: tuple[int, ...], large: tuple[int, ...]) -> bool:
+    try:
+        return np.broadcast_shapes(small, large) == large
+    except ValueError:
+        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,42 +106,65 @@ class Map:
 
     run(arrays): the outputs. linearize(arrays): the pull-back, from cotangents to gradients;
     each is a list, in the order of `names`, (argnum, path, shown name) of each input.
-    rounding(step, rng): inside it, operations of both that can be seen are off by `step`.
+    rounding(by, rng): inside it, the results of operations that can be seen are perturbed.
+    order: of the derivatives that the pull-back gives. following(): once it has run, the Map of the
+    next order: this pull-back, as a function of its inputs and of one cotangent for each output.
     """
 
     name: str
     run: Callable[[Arrays], Arrays]
     linearize: Callable[[Arrays], Pull]
     names: tuple[Name, ...]
-    rounding: Callable[[Step, np.random.Generator], AbstractContextManager[Any]]
+    rounding: Callable[[Perturbation, np.random.Generator], AbstractContextManager[Any]]
+    order: int = 1
+    following: Callable[[], Map] | None = None
 
 
-class Saved:
-    """Arrays and tensors that a pull-back reads, and may not write to."""
+class Kept:
+    """Arrays that a function may read and not write to."""
 
-    def __init__(self, values: Sequence[Any], what: str):
+    def __init__(self, values: Sequence[Any]):
         self.values = [v for v in values if not isinstance(v, Tensor) or v.device == "cpu"]
-        self.what, self.kept = what, self._bytes()
+        self.bytes = [np.asarray(v).tobytes() for v in self.values]
 
-    def _bytes(self) -> list[bytes]:
-        return [np.asarray(v).tobytes() for v in self.values]
+    def changed(self) -> list[int]:
+        """Which of them hold something else now."""
+        now = [np.asarray(v).tobytes() for v in self.values]
+        return [i for i, (a, b) in enumerate(zip(now, self.bytes, strict=True)) if a != b]
 
-    def after(self, result: Any) -> Any:
-        """The result of a pull-back; WrongGradientForm if it wrote to one of them."""
-        if self._bytes() != self.kept:
-            raise WrongGradientForm(-1, f"the pull-back writes into {self.what}")
-        return result
+
+def guarded(pull: Pull, values: Sequence[Any]) -> Pull:
+    """The pull-back, which raises WrongGradientForm where it writes to what it reads."""
+    kept = Kept(values)
+
+    def checked(douts: Arrays) -> list[Any]:
+        gradients = pull(douts)
+        if kept.changed():
+            raise WrongGradientForm(
+                "the pull-back writes into an argument of the function, or its output"
+            )
+        return gradients
+
+    return checked
 
 
 def floats_of(name: str, leaves: Sequence[Any]) -> list[Any]:
     """The float ones among the outputs of a function; GradientArgumentError if there is none."""
     floats = [leaf for leaf in leaves if is_float_leaf(leaf)]
     if not floats:
-        shown = ", ".join(map(shown_leaf, leaves)) or "nothing"
         raise GradientArgumentError(
-            f"{name} returns {shown}; a gradient is checked of functions that return floats"
+            f"{name} returns {shown(leaves) or 'nothing'}; a gradient is checked of functions that "
+            "return floats"
         )
     return floats
+
+
+def nothing_in(what: str, leaves: Sequence[Any], expected: str) -> GradientArgumentError:
+    """The refusal of arguments among which there is no float array."""
+    return GradientArgumentError(
+        f"{what} has nothing to differentiate: it got {shown(leaves) or 'no arguments'}; give at "
+        f"least one non-empty {expected} of floats"
+    )
 
 
 def is_float_leaf(leaf: Any) -> bool:
@@ -110,8 +174,11 @@ def is_float_leaf(leaf: Any) -> bool:
     return isinstance(leaf, float)
 
 
-def shown_leaf(value: Any) -> str:
-    """A value in a sentence: dtype and shape of arrays, else type and value."""
-    if isinstance(value, (Tensor, np.ndarray, np.generic)):
-        return f"{value.dtype.name}{list(value.shape)}"
-    return f"{type(value).__name__} {value!r}"
+def shown(values: Sequence[Any]) -> str:
+    """Values in a sentence: dtype and shape of arrays, else type and value."""
+    return ", ".join(
+        str(Abstract(v.shape, v.dtype))
+        if isinstance(v, (Tensor, np.ndarray, np.generic))
+        else f"{type(v).__name__} {v!r}"
+        for v in values
+    )

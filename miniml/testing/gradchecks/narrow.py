@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ...dtype import DType, float64
 from ..tolerance import STEPS, allowed, limits_of, unit_roundoff
-from .directions import random_signs, sizes_of
-from .maps import Map, WrongGradientForm
-from .report import WRONG, Check, Finding, GradReport
-from .rounding import Step, off
-from .subject import Subject, at_point, without_jumps
+from .linearity import check_linearity
+from .maps import Leaf, WrongGradientForm
+from .report import WRONG, Agreement, Array, GradReport, Numbers
+from .rounding import Perturbation
+from .subject import Subject, at_point, joined
 
-Array = np.ndarray[Any, Any]
+# Draws of points nearby, and of roundings; another normal draw is more than four times the largest
+# of three in 1 % of cases, and then it has to be above the roundings of the result, too.
+DRAWS, OTHER_DRAWS = 3, 4
+NEAR = 4  # units: points that the dtype tells apart
+FURTHER = 2.0**-9, 2.0**-5  # of the numbers: where a saturated function begins to move
+LARGEST = 0.98  # of the largest number: a rounding may take a result of this size to infinity
 
-NEIGHBOURS, ROUNDINGS = 3, 3
-FURTHER = 2.0**-9, 2.0**-5
 
-
-def check_narrow(
-    map_: Map, wide: Subject, own: tuple[DType, ...], order: int, rng: np.random.Generator,
-    report: GradReport,
-) -> None:  # fmt: skip
-    """Run the pull-back in the dtypes that the function was given, and compare all its elements.
+def check_narrow(wide: Subject, own: tuple[DType, ...], report: GradReport) -> None:
+    """Run the pull-back in the dtypes that the function was given: is it linear, and the same?
 
     An element may be off by what roundings of its dtype explain: some units of itself, and what
     it does to the float64 backward when the inputs, dout, and every operation of the function and
@@ -34,132 +34,118 @@ def check_narrow(
     """
     if all(d == float64 for d in own):
         return
+    where = f"in {', '.join(sorted({d.name for d in own}))}: "
     try:
-        subject = at_point(map_, [wide.x[f.part].reshape(f.shape) for f in wide.leaves], own)
-        if [s for s, _ in subject.shapes] != [s for s, _ in wide.shapes]:
+        narrow = at_point(wide.map, wide.point, own, wide.rng)
+        if [s for s, _ in narrow.shapes] != [s for s, _ in wide.shapes]:
             return
-        v = _held(subject, random_signs(rng, subject.y.size))
-        came = subject.pull(v)
+        _, faults = check_linearity(narrow)
+        both = _Both(narrow, wide, joined(narrow.cut(wide.random(wide.y.size))))
+        got, expected = narrow.pull(both.v), wide.pull(both.v)
+        bars = both.bars(got, expected)
     except WrongGradientForm as error:
-        leaf = wide.leaves[max(error.leaf, 0)]
-        nan = float("nan")
-        report.findings.append(
-            Finding(
-                WRONG, order, leaf.argnum, leaf.path, None, nan, nan, nan,
-                f"in {_names(own)}: {error}", leaf.argument,
-            )
-        )  # fmt: skip
+        report.findings.append(error.finding(wide.map.order, where))
         return
-    right = wide.pull(v)
-    bars = _bars(wide, subject.y.size, v, own, rng)
-    with np.errstate(invalid="ignore"):
-        gap = came - right
-    for more in (_noise, _far_noise):
-        with np.errstate(invalid="ignore"):
-            outside = np.isfinite(gap) & (np.abs(gap) > bars)
-        if outside.any():
-            bars = bars + 4 * more(subject, wide, v, gap, rng)
-    report.forward_calls += subject.forward_calls
-    for leaf, dtype in zip(wide.leaves, own, strict=True):
-        if leaf.size:
+    report.forward_calls += narrow.forward_calls
+    report.findings += [replace(f, diagnosis=where + f.diagnosis) for f in faults]
+    named = {f.argument for f in faults}
+    for leaf in narrow.leaves:
+        if leaf.size and leaf.argument not in named:
             part = leaf.part
-            _compare(leaf, came[part], right[part], bars[part], dtype, order, report)
+            _compare(leaf, got[part], expected[part], bars[part], wide.map.order, report)
 
 
-def _bars(
-    wide: Subject, outputs: int, v: Array, own: tuple[DType, ...], rng: np.random.Generator
-) -> Array:
-    """How far each element may be off by roundings of its dtype."""
-    narrowest = max(own, key=unit_roundoff)
-    right, bars, unit = wide.pull(v), np.zeros(wide.x.size), Step.rounding_to(narrowest)
-    moved = [wide.rounded(v, unit, rng) - right for _ in range(ROUNDINGS)]
-    spread = np.max([without_jumps(m, unit, wide.x, v, right) for m in moved], axis=0)
-    for leaf, dtype in zip(wide.leaves, own, strict=True):
-        part = leaf.part
-        bars[part] = allowed(right[part], dtype, outputs + wide.x.size, spread[part])
-    return bars
+@dataclass(frozen=True)
+class _Both:
+    """A function in its own dtypes and in float64. v: a cotangent that both hold."""
 
+    narrow: Subject
+    wide: Subject
+    v: Array
 
-def _noise(
-    subject: Subject, wide: Subject, v: Array, error: Array, rng: np.random.Generator
-) -> Array:
-    """How much the error of the narrow backward changes from one point to others next to it.
-
-    Where terms inside the backward cancel, rounding of these terms is all that is left, and it
-    is another one at each point; a mistake stays what it is.
-    """
-    return _change(subject, wide, v, error, 4 * _unit(subject), rng)
-
-
-def _far_noise(
-    subject: Subject, wide: Subject, v: Array, error: Array, rng: np.random.Generator
-) -> Array:
-    """The same of points further away, which show it where a saturated function hides it.
-
-    There a mistake changes, too, so no more is believed than some roundings of the outputs, over
-    the size of the input.
-    """
-    far = np.fmax(*(_change(subject, wide, v, error, step, rng) for step in FURTHER))
-    outputs = float(np.abs(v * np.where(np.isfinite(wide.y), wide.y, 0.0)).max(initial=0.0))
-    most = STEPS * _unit(subject) * outputs / sizes_of(wide, uniform=True)
-    return np.asarray(np.fmin(far, most))
-
-
-def _unit(subject: Subject) -> float:
-    return max(unit_roundoff(f.dtype) for f in subject.leaves)
-
-
-def _change(
-    subject: Subject, wide: Subject, v: Array, error: Array, step: float, rng: np.random.Generator
-) -> Array:
-    largest = np.zeros(error.size)
-    for _ in range(NEIGHBOURS):
-        moved = off(wide.x, Step(step), rng)
-        x = np.concatenate([a.reshape(-1).astype(np.float64) for a in subject.arrays(moved)])
-        there = subject.pulled(subject.linearize_at(x), v) - wide.pulled(wide.linearize_at(x), v)
+    def bars(self, got: Array, expected: Array) -> Array:
+        """How far each element may be off. What is further off than its rounding costs more."""
+        bars = self._rounding(expected)
         with np.errstate(invalid="ignore"):
-            largest = np.fmax(largest, np.abs(there - error))
-    return largest
+            gap = got - expected
+        for more in (self._near, self._far):
+            with np.errstate(invalid="ignore"):
+                outside = np.isfinite(gap) & (np.abs(gap) > bars)
+            if outside.any():
+                bars = bars + OTHER_DRAWS * more(gap)
+        return bars
 
+    def _rounding(self, expected: Array) -> Array:
+        """What roundings of its dtype explain."""
+        wide, bars = self.wide, np.zeros(expected.size)
+        unit = Perturbation.rounding_to(max(self.narrow.dtypes, key=unit_roundoff))
+        moved = [wide.rounded(self.v, unit) - expected for _ in range(DRAWS)]
+        numbers = wide.x, self.v, expected
+        spread = np.max([unit.without_jumps(m, *numbers) for m in moved], axis=0)
+        terms = wide.y.size + wide.x.size
+        for leaf in self.narrow.leaves:
+            part = leaf.part
+            bars[part] = allowed(expected[part], leaf.dtype, terms, spread[part])
+        return bars
 
-def _held(subject: Subject, v: Array) -> Array:
-    """A cotangent rounded to what the outputs' dtypes hold, so that both sides get the same."""
-    return np.concatenate([d.reshape(-1).astype(np.float64) for d in subject.cut(v)])
+    def _near(self, gap: Array) -> Array:
+        """How much the error changes from one point to others next to it.
 
+        Where terms inside the backward cancel, rounding of these terms is all that is left, and it
+        is another one at each point; a mistake stays what it is.
+        """
+        return self._change(gap, NEAR * self.narrow.roundoff)
 
-def _names(dtypes: tuple[DType, ...]) -> str:
-    return ", ".join(sorted({d.name for d in dtypes}))
+    def _far(self, gap: Array) -> Array:
+        """The same of points further away, which show it where a saturated function hides it.
+
+        There a mistake changes, too, so no more is believed than some roundings of the outputs,
+        over the size of the input.
+        """
+        far = np.fmax(*(self._change(gap, step) for step in FURTHER))
+        outputs = np.abs(self.v * np.where(np.isfinite(self.wide.y), self.wide.y, 0.0))
+        most = STEPS * self.narrow.roundoff * float(outputs.max(initial=0.0))
+        return np.asarray(np.fmin(far, most / self.wide.sizes(uniform=True)))
+
+    def _change(self, gap: Array, step: float) -> Array:
+        with np.errstate(invalid="ignore"):
+            changes = [np.abs(there - gap) for there in self._gaps(step)]
+        return np.asarray(np.fmax.reduce([np.zeros(gap.size), *changes]))
+
+    def _gaps(self, step: float) -> Iterator[Array]:
+        for _ in range(DRAWS):
+            moved = Perturbation(step).of(self.wide.x, self.wide.rng)
+            x = joined(self.narrow.arrays(moved))
+            yield self.narrow.linearized(x)(self.v) - self.wide.linearized(x)(self.v)
 
 
 def _compare(
-    leaf: Any, came: Array, right: Array, bar: Array, dtype: DType, order: int, report: GradReport
+    leaf: Leaf, got: Array, expected: Array, bar: Array, order: int, report: GradReport
 ) -> None:
+    """Add what is wrong with one argument to the report, or the comparison that went through."""
     with np.errstate(invalid="ignore"):
-        off = np.abs(came - right)
-        limit = np.abs(right) > 0.98 * float(limits_of(dtype).max)
-        wrong = ~(off <= bar) & np.isfinite(right) & ~limit
-    worst = int(np.argmax(np.where(wrong, np.nan_to_num(off / (bar + 1e-300), nan=np.inf), -1.0)))
-    if not wrong.any():
-        some = right != 0
-        relative = float(np.median(bar[some] / np.abs(right[some]))) if some.any() else 0.0
-        what = f"{leaf.argument}, {dtype.name} backward against float64, worst of {came.size}"
-        k = int(np.argmax(np.nan_to_num(off / (bar + 1e-300), nan=0.0)))
-        report.checks.append(
-            Check(order, what, float(came[k]), float(right[k]), float(bar[k]), relative)
-        )
+        off = np.abs(got - expected)
+        too_large = np.abs(expected) > LARGEST * float(limits_of(leaf.dtype).max)
+        wrong = ~(off <= bar) & np.isfinite(expected) & ~too_large
+    bars = np.nan_to_num(off / (bar + 1e-300), nan=np.inf if wrong.any() else 0.0)
+    k = int(np.argmax(np.where(wrong, bars, -1.0) if wrong.any() else bars))
+    numbers = Numbers(float(got[k]), float(expected[k]), float(bar[k]))
+    if wrong.any():
+        message = _message(leaf, got[wrong], expected[wrong])
+        report.findings.append(leaf.finding(WRONG, order, message, leaf.start + k, numbers))
         return
-    many = int(wrong.sum())
-    ratio = came[wrong] / np.where(right[wrong] == 0, np.nan, right[wrong])
-    said = f"wrong in {dtype.name} only, in {many} of {came.size} elements"
-    if (
-        many > 1
-        and np.isfinite(ratio).any()
-        and np.nanmax(ratio) - np.nanmin(ratio) < 0.05 * abs(np.nanmedian(ratio))
-    ):
-        said += f"; a constant factor {np.nanmedian(ratio):.4g}"
-    report.findings.append(
-        Finding(
-            WRONG, order, leaf.argnum, leaf.path, leaf.index(leaf.start + worst),
-            float(came[worst]), float(right[worst]), float(bar[worst]), said, leaf.argument,
-        )
-    )  # fmt: skip
+    some = expected != 0
+    resolution = float(np.median(bar[some] / np.abs(expected[some]))) if some.any() else 0.0
+    what = f"{leaf.argument}, {leaf.dtype.name} backward against float64, worst of {leaf.size}"
+    report.checks.append(Agreement(order, what, *numbers[:3], resolution))
+
+
+def _message(leaf: Leaf, got: Array, expected: Array) -> str:
+    """What is wrong, given the wrong elements."""
+    message = f"wrong in {leaf.dtype.name} only, in {got.size} of {leaf.size} elements"
+    ratio = got / np.where(expected == 0, np.nan, expected)
+    if got.size > 1 and np.isfinite(ratio).any():
+        typical = float(np.nanmedian(ratio))
+        if np.nanmax(ratio) - np.nanmin(ratio) < 0.05 * abs(typical):
+            message += f"; a constant factor {typical:.4g}"
+    return message

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from .probe import Probe
+from .report import Array
 from .subject import Subject
 
-Array = np.ndarray[Any, Any]
-
-NOISY = 1e-10
-UNEXPLAINED = 1e3
+NOISY = 1e-10  # of an output: far above the rounding of float64, far below that of float32
+UNEXPLAINED = 1e3  # roundings of the function's own operations: more than even a long sum adds up
 SPACINGS = 1e-7, 3e-8  # near a unit of float32, where its stairs show
 POINTS, ORDER, GROWTH = 7, 4, 8.0  # noise grows by sqrt(1 + 16 + 36 + 16 + 1) in 4th differences
 
 
-def noise_of(subject: Subject, both: list[Probe], rng: np.random.Generator) -> float:
+def noise_of(subject: Subject, both: list[Probe]) -> float:
     """How far the worst output is off its own smooth course next to the point, of its size.
 
     0 where nothing in the probes suggests more than NOISY; that costs no call. Else a few points
-    on one side, so near that only noise can make their fourth differences. What roundings of
-    the function's own operations explain is not meant.
+    on one side, so near that only noise can make their fourth differences. Roundings
+    of the function's own operations do not count.
     """
     noise = np.min([seen.slopes.noise for seen in both], axis=0)
     size = np.maximum(np.abs(subject.y), np.max([seen.slopes.reach for seen in both], axis=0))
@@ -30,7 +27,7 @@ def noise_of(subject: Subject, both: list[Probe], rng: np.random.Generator) -> f
         suspect = (noise > NOISY * size) & np.isfinite(subject.y)
     if not suspect.any():
         return 0.0
-    subject.settle(rng)
+    subject.settle()
     seen = np.min([_rough(subject, both[0].u, h) for h in SPACINGS], axis=0)
     with np.errstate(invalid="ignore"):
         worst = np.where(suspect & (seen > UNEXPLAINED * subject.grain), seen / size, 0.0)

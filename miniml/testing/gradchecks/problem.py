@@ -1,17 +1,15 @@
-"""From a function and its arguments to Maps: which leaves are differentiated, and how it runs."""
+"""From a function of Tensors to a Map: which leaves are differentiated, and how it runs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
 import optree
 
 from ...dtype import DType, float64
-from ...errors import GradientArgumentError
 from ...grad.transforms import vjp
 from ...holes import Holes
 from ...primitive import Primitive
@@ -19,105 +17,102 @@ from ...runtime.jit import jit
 from ...settings import GRAPH_MODE, current
 from ...tensor import Parameter, Tensor
 from ...trace import use_trace
-from .maps import Arrays, Map, Name, Pull, Saved, floats_of, is_float_leaf, shown_leaf
-from .rounding import Rounding, Step
-from .subject import Array
-from .substitute import held_of, run_with, weights_of
+from .maps import Map, Name, Pull, floats_of, guarded, is_float_leaf, nothing_in
+from .report import Array, Arrays
+from .rounding import Perturbation, Rounding
+from .substitute import held_of, run_with
 
 Function = Callable[..., Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """A function's float arguments, and the Map of each order.
-
-    maps(order, point): point holds the arguments and, from order 2 on, the cotangents of the
-    orders before, in which the pull-back of the order before is a function, too.
-    """
-
-    name: str
-    point: Arrays
-    maps: Callable[[int, Arrays], Map]
-
-
-@dataclass(frozen=True, slots=True)
-class _Given:
-    """The arguments of a call, with holes for what is differentiated of them.
-
-    chosen: the leaves that were there, then the weights. names: of the chosen.
-    """
-
-    holes: Holes
-    chosen: list[Any]
-    names: list[Name]
-
-    def filled(self, xs: Sequence[Any]) -> Any:
-        """The arguments with xs in place of what was chosen."""
-        return self.holes.filled(xs[: len(self.holes.positions)])
 
 
 def of_miniml(
     fn: Function,
     args: Sequence[Any],
     argnums: int | tuple[int, ...] | None,
-    weights: Sequence[Parameter] | Parameter | None = None,
-) -> Problem:
-    """The Problem of a function of Tensors; `weights` are differentiated like arguments."""
+    weights: Sequence[Parameter] = (),
+) -> tuple[Map, Arrays]:
+    """The Map of a function of Tensors, and its point, to which the weights belong."""
     name = name_of(fn)
     args = [as_array(a) for a in args] if isinstance(fn, Primitive) else args
-    given = _given(fn, args, argnums, weights)
-    point = [np.array(leaf, dtype=dtype_of(leaf)) for leaf in given.chosen]
+    leaves, names, filled = _chosen(fn, args, argnums, weights)
+    point = [np.array(leaf, dtype=dtype_of(leaf)) for leaf in leaves]
     if not sum(a.size for a in point):
-        raise nothing_in(f"gradcheck of {name}", given.holes.leaves, "array or Tensor")
-    devices = [leaf.device if isinstance(leaf, Tensor) else None for leaf in given.chosen]
-    held, out_paths, counts = held_of(fn, args), list[str](), list[int]()
+        every = optree.tree_leaves(cast(Any, tuple(args)), none_is_leaf=True)
+        raise nothing_in(f"gradcheck of {name}", every, "array or Tensor")
+    devices = [leaf.device if isinstance(leaf, Tensor) else None for leaf in leaves]
+    held, out_names = held_of(fn, args), list[str]()
 
     def outputs(*xs: Any) -> tuple[Any, ...]:
-        standing = [(p, x) for p, x in zip(given.chosen, xs) if isinstance(p, Parameter)]
+        replaced = [(p, x) for p, x in zip(leaves, xs) if isinstance(p, Parameter)]
         wide = all(x.dtype == float64 for x in xs)
-        result = run_with(fn, given.filled(xs), standing, held, wide)
-        found, out_spec = optree.tree_flatten(result, none_is_leaf=True)
-        which = [i for i, leaf in enumerate(found) if is_float_leaf(leaf)]
-        out_paths[:] = [_inner(out_spec.paths()[i]) for i in which]
+        result = run_with(fn, filled(xs), replaced, held, wide)
+        found, spec = optree.tree_flatten(result, none_is_leaf=True)
+        floats = [p for p, leaf in zip(spec.paths(), found, strict=True) if is_float_leaf(leaf)]
+        out_names[:] = [f"output{_inner(p)}" for p in floats]
         return tuple(floats_of(name, found))
 
-    def maps(order: int, at: Arrays) -> Map:
-        function, labels, results = outputs, list(given.names), [f"output{p}" for p in out_paths]
-        del counts[order - 1 :]
-        counts.append(len(at))
-        for before in counts[:-1]:
-            first = len(args) + len(labels) - len(given.names)
-            function = _pulled(function, before)
-            labels += [(first + i, "", f"cotangent of {what}") for i, what in enumerate(results)]
-            results = [f"the gradient by {label[2]}" for label in labels[:before]]
-        return _map(name, function, tuple(labels), devices)
-
-    return Problem(name, point, maps)
+    return _map(name, outputs, tuple(names), out_names, len(args), devices), point
 
 
-def _given(
+def _chosen(
     fn: Function,
     args: Sequence[Any],
     argnums: int | tuple[int, ...] | None,
-    weights: Sequence[Parameter] | Parameter | None,
-) -> _Given:
+    weights: Sequence[Parameter],
+) -> tuple[list[Any], list[Name], Callable[[Sequence[Any]], Any]]:
+    """What is differentiated, weights last; its names; how to put others into the arguments."""
     tree: Any = tuple(args)
     leaves, spec = optree.tree_flatten(tree, none_is_leaf=True)
-    paths, numbers = spec.paths(), _chosen(fn, len(args), argnums)
-    places = [i for i, leaf in enumerate(leaves) if paths[i][0] in numbers and is_float_leaf(leaf)]
-    own = [leaves[i] for i in places]
-    more = [w for w in weights_of(fn, weights) if not any(w is leaf for leaf in own)]
-    names = [*(_leaf_name(paths[i]) for i in places), *map(_weight_name, more)]
-    return _Given(Holes(leaves, spec, places), [*own, *more], names)
+    paths, numbers = spec.paths(), _numbers(fn, len(args), argnums)
+    positions = [i for i, a in enumerate(leaves) if paths[i][0] in numbers and is_float_leaf(a)]
+    own = [leaves[i] for i in positions]
+    more = [w for w in weights if not any(w is leaf for leaf in own)]
+    names: list[Name] = [_leaf_name(paths[i]) for i in positions]
+    names += [(None, w.name, f"weight {w.name}") for w in more]
+    holes = Holes(leaves, spec, positions)
+    return [*own, *more], names, lambda xs: holes.filled(xs[: len(positions)])
 
 
-def nothing_in(what: str, leaves: Sequence[Any], wanted: str) -> GradientArgumentError:
-    """The refusal of arguments among which there is no float array."""
-    shown = ", ".join(map(shown_leaf, leaves)) or "no arguments"
-    return GradientArgumentError(
-        f"{what} has nothing to differentiate: it got {shown}; give at least one non-empty "
-        f"{wanted} of floats"
-    )
+def _map(
+    name: str,
+    function: Function,
+    names: tuple[Name, ...],
+    out_names: list[str],
+    next_argnum: int,
+    devices: Sequence[str | None],
+    order: int = 1,
+) -> Map:
+    """The Map of a function of tensors. out_names: filled once it has run."""
+    pulled = _pulled(function, len(names))
+    compiled = current().mode == GRAPH_MODE
+    run_it, backward = (jit(function), jit(pulled)) if compiled else (function, None)
+
+    def tensors(arrays: Arrays) -> list[Tensor]:
+        return [Tensor(a, device=d) for a, d in zip(arrays, devices, strict=True)]
+
+    def run(arrays: Arrays) -> Arrays:
+        return [np.asarray(o) for o in run_it(*tensors(arrays))]
+
+    def linearize(arrays: Arrays) -> Pull:
+        xs = tensors(arrays)
+        if backward is not None:
+            return lambda douts: list(backward(*xs, *map(Tensor, douts)))
+        out, pull = vjp(function, *xs)
+        return guarded(lambda douts: list(pull(tuple(map(_tensor, douts)))), [*xs, *out])
+
+    def rounding(by: Perturbation, rng: np.random.Generator) -> AbstractContextManager[Any]:
+        return use_trace(Rounding(by, rng))
+
+    def following() -> Map:
+        more: list[Name] = [
+            (next_argnum + i, "", f"cotangent of {out}") for i, out in enumerate(out_names)
+        ]
+        gradients = [f"the gradient by {shown}" for _, _, shown in names]
+        where = [*devices, *([None] * len(more))]
+        after = next_argnum + len(more)
+        return _map(name, pulled, (*names, *more), gradients, after, where, order + 1)
+
+    return Map(name, run, linearize, names, rounding, order, following)
 
 
 def _pulled(function: Function, count: int) -> Function:
@@ -128,37 +123,6 @@ def _pulled(function: Function, count: int) -> Function:
         return tuple(pull(tuple(xs[count:])))
 
     return pulled
-
-
-def _map(
-    name: str,
-    function: Function,
-    names: tuple[Name, ...],
-    devices: Sequence[str | None],
-) -> Map:
-    compiled = current().mode == GRAPH_MODE
-    run_it = jit(function) if compiled else function
-    backward = jit(_pulled(function, len(names))) if compiled else None
-    where = [*devices, *([None] * (len(names) - len(devices)))]
-
-    def tensors(arrays: Arrays) -> list[Tensor]:
-        return [Tensor(a, device=d) for a, d in zip(arrays, where, strict=True)]
-
-    def run(arrays: Arrays) -> Arrays:
-        return [np.asarray(o) for o in run_it(*tensors(arrays))]
-
-    def linearize(arrays: Arrays) -> Pull:
-        xs = tensors(arrays)
-        if backward is not None:
-            return lambda douts: list(backward(*xs, *map(Tensor, douts)))
-        out, pull = vjp(function, *xs)
-        saved = Saved([*xs, *out], "an argument of the function, or its output")
-        return lambda douts: saved.after(list(pull(tuple(map(_tensor, douts)))))
-
-    def rounding(step: Step, rng: np.random.Generator) -> AbstractContextManager[Any]:
-        return use_trace(Rounding(step, rng))
-
-    return Map(name, run, linearize, names, rounding)
 
 
 def _tensor(array: Array) -> Tensor:
@@ -175,9 +139,9 @@ def device_of(args: Sequence[Any], weights: Sequence[Parameter]) -> str:
     return devices[0] if devices else current().device_target
 
 
-def _chosen(fn: Function, count: int, argnums: int | tuple[int, ...] | None) -> set[int]:
-    const = {i for i, _ in fn._const} if isinstance(fn, Primitive) else set()
+def _numbers(fn: Function, count: int, argnums: int | tuple[int, ...] | None) -> set[int]:
     if argnums is None:
+        const = {i for i, _ in fn._const} if isinstance(fn, Primitive) else set()
         return set(range(count)) - const
     numbers = (argnums,) if isinstance(argnums, int) else argnums
     return {n % count for n in numbers}
@@ -213,10 +177,6 @@ def _leaf_name(path: tuple[Any, ...]) -> Name:
 
 def _inner(path: tuple[Any, ...]) -> str:
     return "".join(f"[{p!r}]" for p in path)
-
-
-def _weight_name(weight: Parameter) -> Name:
-    return None, weight.name, f"weight {weight.name}"
 
 
 def name_of(fn: Any) -> str:

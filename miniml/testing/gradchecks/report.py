@@ -2,54 +2,82 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...errors import MinimlError
 
 Array = np.ndarray[Any, Any]
+Arrays = list[Array]
 
+CORRECT = "correct"
 WRONG, KINK, NEAR_KINK, UNKNOWN = "wrong", "kink", "too near a kink", "cannot judge"
 _RANK = {WRONG: 0, NEAR_KINK: 1, UNKNOWN: 2, KINK: 3}
+NAN = float("nan")
+
+
+class Numbers(NamedTuple):
+    """The two sides of one comparison: NaN for what was not measured.
+
+    The numeric side is the interval numeric +- error_bar. left, right: one-sided slopes.
+    """
+
+    analytic: float = NAN
+    numeric: float = NAN
+    error_bar: float = NAN
+    left: float = NAN
+    right: float = NAN
+
+
+NOTHING = Numbers()
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class GradFinding:
     """One element, or one whole argument, whose gradient is not plainly correct.
 
     verdict: "wrong", "kink" (a valid subgradient, accepted), "too near a kink" or "cannot judge".
-    order: of the derivative. argnum, path: the argument, and the way to the leaf inside it; None
-    and the weight's name for a weight. From order 2 on, arguments after the function's own are
-    cotangents, which `argument` names. index: of the element, None where the whole argument is
-    meant. analytic, numeric, error_bar: the gradient at that element and the interval numeric +-
-    error_bar that differences give. left, right: one-sided slopes, where they were measured.
-    diagnosis: what it looks like, in words.
+    order: of the derivative. diagnosis: what it looks like, in words. argument: its name; argnum,
+    path: its number, and the way to the leaf inside it; None and the weight's name for a weight.
+    From order 2 on, arguments after the function's own are cotangents. index: of the element, None
+    where the whole argument is meant. The other fields are the Numbers at that element.
     """
 
     verdict: str
     order: int
-    argnum: int | None
-    path: str
-    index: tuple[int, ...] | None
-    analytic: float
-    numeric: float
-    error_bar: float
     diagnosis: str
     argument: str = ""
-    left: float = float("nan")
-    right: float = float("nan")
+    argnum: int | None = None
+    path: str = ""
+    index: tuple[int, ...] | None = None
+    analytic: float = NAN
+    numeric: float = NAN
+    error_bar: float = NAN
+    left: float = NAN
+    right: float = NAN
 
     @property
-    def place(self) -> str:
+    def element(self) -> str:
         """The element as a person would write it: argument and index."""
-        at = "" if self.index in (None, ()) else str(list(self.index or ()))
-        return f"{self.argument}{at}"
+        return f"{self.argument}{list(self.index)}" if self.index else self.argument
+
+
+class Verdict(NamedTuple):
+    """What is known of the gradient of some elements, by their positions in the long vector.
+
+    kind: CORRECT, or the verdict of the findings. findings: those that a report lists.
+    """
+
+    kind: str
+    members: Array
+    findings: tuple[GradFinding, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class Agreement:
     """One comparison that went through: a direction, or all elements in a narrow dtype."""
 
     order: int
@@ -75,9 +103,9 @@ class GradReport:
     """
 
     name: str
-    findings: list[Finding] = field(default_factory=list)
-    checks: list[Check] = field(default_factory=list)
-    gradients: list[Array] = field(default_factory=list)
+    findings: list[GradFinding] = field(default_factory=list)
+    checks: list[Agreement] = field(default_factory=list)
+    gradients: Arrays = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     forward_calls: int = 0
     judged: int = 0
@@ -90,12 +118,12 @@ class GradReport:
         self.findings.sort(key=lambda f: (_RANK[f.verdict], f.order))
 
     @property
-    def unjudged(self) -> list[Finding]:
+    def unjudged(self) -> list[GradFinding]:
         """The points that could not be judged."""
         return [f for f in self.findings if f.verdict in (NEAR_KINK, UNKNOWN)]
 
     @property
-    def wrong(self) -> list[Finding]:
+    def wrong(self) -> list[GradFinding]:
         """The points at which the gradient is wrong."""
         return [f for f in self.findings if f.verdict == WRONG]
 
@@ -111,15 +139,9 @@ class GradReport:
     def __str__(self) -> str:
         lines = [f"gradcheck of {self.name}: {self._summary()}"]
         if self.findings:
-            lines += ["", *_table(_HEAD, [_row(f) for f in self.findings])]
+            lines += ["", *_table(_FOUND, map(_finding_row, self.findings))]
         if self.checks and not self.wrong:
-            rows: list[tuple[str, ...]] = [
-                (str(c.order), c.what, f"{c.analytic:.10g}", _interval(c.numeric, c.error_bar),
-                 f"{c.resolution:.1g}")
-                for c in self.checks
-            ]  # fmt: skip
-            head = ("order", "compared", "analytic", "numeric", "would show an element off by")
-            lines += ["", *_table(head, rows)]
+            lines += ["", *_table(_COMPARED, map(_comparison_row, self.checks))]
         if self.notes:
             lines += ["", *(f"note: {note}" for note in self.notes)]
         return "\n".join(lines)
@@ -142,14 +164,20 @@ class GradReport:
         return f"correct ({self.judged} elements judged; {calls})"
 
 
-_HEAD = ("verdict", "order", "element", "analytic", "numeric", "what it looks like")
+_FOUND = ("verdict", "order", "element", "analytic", "numeric", "what it looks like")
+_COMPARED = ("order", "compared", "analytic", "numeric", "would show an element off by")
 
 
-def _row(f: Finding) -> tuple[str, ...]:
+def _finding_row(f: GradFinding) -> tuple[str, ...]:
     slopes = f"left {f.left:.6g}, right {f.right:.6g}" if np.isfinite(f.left + f.right) else ""
     numeric = slopes if slopes and f.verdict == KINK else _interval(f.numeric, f.error_bar)
-    said = "; ".join(t for t in (f.diagnosis, slopes if numeric != slopes else "") if t)
-    return f.verdict, str(f.order), f.place, f"{f.analytic:.8g}", numeric, said
+    looks = "; ".join(t for t in (f.diagnosis, slopes if numeric != slopes else "") if t)
+    return f.verdict, str(f.order), f.element, f"{f.analytic:.8g}", numeric, looks
+
+
+def _comparison_row(c: Agreement) -> tuple[str, ...]:
+    interval = _interval(c.numeric, c.error_bar)
+    return str(c.order), c.what, f"{c.analytic:.10g}", interval, f"{c.resolution:.1g}"
 
 
 def _interval(value: float, error: float) -> str:
@@ -161,12 +189,10 @@ def _interval(value: float, error: float) -> str:
     return f"{value:.{digits}g} +- {error:.1g}"
 
 
-def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
-    widths = [max(len(r[i]) for r in (head, *rows)) for i in range(len(head))]
-    return [
-        "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip()
-        for row in (head, *rows)
-    ]
+def _table(head: tuple[str, ...], body: Iterable[tuple[str, ...]]) -> list[str]:
+    rows = [head, *body]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
 
 
 class GradientError(MinimlError, AssertionError):

@@ -17,13 +17,14 @@ from ...primitive import Primitive
 from ...tensor import Tensor
 from ...trace import current_trace
 from ..tolerance import limits_of, unit_roundoff
+from .report import Array
 
-Array = np.ndarray[Any, Any]
-
+# These round even where the result is one of the inputs, the others being too small to count.
 SUMS = Add, Sub, Sum, SumTo, Mean, CumSum, LogSumExp, MatMul, Einsum
+JUMP = 64.0  # roundings that a change may add up, and not be a jump: as in tolerance.spread_of
 
 
-class Step(NamedTuple):
+class Perturbation(NamedTuple):
     """How far a number is off: `relative` to itself, and `least` however small it is.
 
     own: what is computed in a narrower dtype is off by two of that dtype's units.
@@ -34,55 +35,66 @@ class Step(NamedTuple):
     own: bool = False
 
     @staticmethod
-    def rounding_to(dtype: DType) -> Step:
+    def rounding_to(dtype: DType) -> Perturbation:
         """By a rounding to the dtype, subnormal numbers included.
 
         What is too small for a normal float32 may get lost on the way: 1 / (1 + exp(90)) is 0.
         """
         least = max(limits_of(dtype).smallest_subnormal, limits_of(float32).tiny)
-        return Step(unit_roundoff(dtype), float(least))
+        return Perturbation(unit_roundoff(dtype), float(least))
 
-    def of(self, dtype: DType) -> Step:
-        """The step for a result of the dtype."""
-        least = 2 * unit_roundoff(dtype) if self.own else 0.0
-        return self._replace(relative=max(self.relative, least))
+    def of(self, a: Array, rng: np.random.Generator) -> Array:
+        """Each number moved up or down; zeros stay, for they are exact."""
+        a = np.asarray(a)
+        signs = rng.choice([-1.0, 1.0], size=a.shape)
+        relative = max(self.relative, 2 * unit_roundoff(a.dtype) if self.own else 0.0)
+        moved = a * (1 + relative * signs) + np.where(a == 0, 0.0, self.least * signs)
+        return np.asarray(moved).astype(a.dtype)
+
+    def jump(self, x: Array, *numbers: Array) -> float:
+        """More than this does to products of three of these numbers, or of 1/x: the derivatives of
+        1/x and x/|x| have such terms, also where they cancel."""
+        with np.errstate(divide="ignore", over="ignore"):
+            largest = np.float64(max(map(largest_in, (1 / x, x, *numbers))))
+            return float(JUMP * self.relative * largest * max(1.0, largest) ** 2)
+
+    def without_jumps(self, change: Array, x: Array, *numbers: Array) -> Array:
+        """How far results change, 0 where they jump: a jump is a choice, not a rounding."""
+        with np.errstate(invalid="ignore", over="ignore"):
+            return np.where(np.abs(change) <= self.jump(x, *numbers), np.abs(change), 0.0)
 
 
 class Rounding(ForwardingTrace):
-    """The trace around it, in which every operation that rounds is off by `step` of its result.
+    """The trace around it, in which every operation that rounds is perturbed in its result.
 
     What a result then changes by is what roundings inside the function and
     its pull-back do to it: the 1 - out**2 of a tanh near 1 keeps few digits of `out`, which no
-    change of the point shows. An operation that only moves or chooses numbers does not round; a
-    sum does, also where it is one of its terms because the others are too small to count.
+    change of the point shows. An operation that only moves or chooses numbers does not round.
     """
 
-    def __init__(self, step: Step, rng: np.random.Generator):
+    def __init__(self, by: Perturbation, rng: np.random.Generator):
         super().__init__(current_trace())
-        self.step, self.rng = step, rng
+        self.by, self.rng = by, rng
 
     def bind(self, primitive: Primitive, args: Sequence[Any]) -> tuple[Any, ...]:
         outs = self.parent.bind(primitive, args)
         if primitive.effect != "pure":
             return outs
-        sums = isinstance(primitive, SUMS)
         given = [np.abs(np.asarray(a)).reshape(-1) for a in args if _is_float(a)]
         known = np.concatenate(given) if given else np.zeros(0)
+        sums = isinstance(primitive, SUMS)
         return tuple(self._rounded(o, known, sums) if _is_float(o) else o for o in outs)
 
     def _rounded(self, out: Tensor, known: Array, sums: bool) -> Tensor:
         array = np.asarray(out)
         if not known.size or (not sums and np.isin(np.abs(array), known).all()):
             return out
-        return Tensor(off(array, self.step.of(out.dtype), self.rng), device=out.device)
+        return Tensor(self.by.of(array, self.rng), device=out.device)
 
 
-def off(a: Array, step: Step, rng: np.random.Generator) -> Array:
-    """Each number moved by a step, up or down; zeros stay, for they are exact."""
-    a = np.asarray(a)
-    signs = rng.choice([-1.0, 1.0], size=a.shape)
-    moved = a * (1 + step.relative * signs) + np.where(a == 0, 0.0, step.least * signs)
-    return np.asarray(moved).astype(a.dtype)
+def largest_in(a: Array) -> float:
+    """The size of the largest finite number, 0 if there is none."""
+    return float(np.max(np.abs(a), where=np.isfinite(a), initial=0.0))
 
 
 def _is_float(value: Any) -> bool:

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from ...errors import GradientArgumentError, MinimlError, TracedValueError
+from ...grad.weights import Given, Weights
+from ...nn.cell import Cell
 from ...primitive import Primitive
 from ...settings import context
 from ...tensor import Parameter
 from ...undo import logged
 from ..budget import lasting
+from .maps import Map
 from .orders import check_orders
 from .plain import of_numpy
-from .problem import Problem, device_of, is_list_of_floats, name_of, of_miniml
-from .report import GradientError, GradReport
-from .substitute import weights_of
+from .problem import device_of, is_list_of_floats, name_of, of_miniml
+from .report import Arrays, GradientError, GradReport
 
 Function = Callable[..., Any]
 
@@ -27,7 +29,7 @@ def gradcheck(
     *args: Any,
     order: int | None = None,
     argnums: int | tuple[int, ...] | None = None,
-    weights: Sequence[Parameter] | Parameter | None = None,
+    weights: Given | None = None,
     mode: int | None = None,
     strict: bool = False,
     raise_error: bool = True,
@@ -39,8 +41,8 @@ def gradcheck(
     fn: a function of trees of tensors to a tree of tensors, a Primitive or a Cell. args: Tensors,
     NumPy arrays, Python floats, or trees of these; everything else in them, const inputs of a
     Primitive too, is passed on as it is. argnums: the arguments to differentiate, all by default.
-    weights: Parameters that fn reads, to differentiate too, such as net.trainable_params(), which
-    is the default where fn is a Cell; no Parameter is changed. order: derivatives up to this one
+    weights: Parameters that fn reads, to differentiate too: a Cell, a Parameter, a list or a dict;
+    fn's own where fn is a Cell; no Parameter is changed. order: derivatives up to this one
     are checked; 2 by default for a Primitive, else 1. mode: PYNATIVE_MODE or GRAPH_MODE, by
     default the context's. seed: of the random directions. budget: seconds, after which what was
     not judged is listed as such.
@@ -56,11 +58,12 @@ def gradcheck(
     True
     """
     highest = order if order is not None else 2 if isinstance(fn, Primitive) else 1
-    device = device_of(args, weights_of(fn, weights))
+    parameters = _weights_of(fn, weights)
+    device = device_of(args, parameters)
     with context(mode=mode, device_target=device), lasting(budget), logged() as log:
         try:
-            problem = of_miniml(fn, args, argnums, weights)
-            return _checked(problem, highest, strict, raise_error, seed)
+            map_, point = of_miniml(fn, args, argnums, parameters)
+            return _checked(map_, point, highest, strict, raise_error, seed)
         except TracedValueError as error:
             if not any(map(is_list_of_floats, args)):
                 raise
@@ -69,8 +72,15 @@ def gradcheck(
             log.restore()
 
 
+def _weights_of(fn: Function, weights: Given | None) -> tuple[Parameter, ...]:
+    """The Parameters to differentiate: those given, or the trainable ones of a Cell."""
+    if weights is None:
+        return tuple(fn.trainable_params()) if isinstance(fn, Cell) else ()
+    return Weights.of(weights).parameters
+
+
 def _of_lists(fn: Function, args: tuple[Any, ...]) -> MinimlError:
-    """What to say where a function got a list of numbers that it takes for an array."""
+    """The error where a function got a list of numbers that it takes for an array."""
     first = next(i for i, a in enumerate(args) if is_list_of_floats(a))
     return GradientArgumentError(
         f"gradcheck of {name_of(fn)} got a list for argument {first}, which is a tree of scalars, "
@@ -97,16 +107,16 @@ def gradcheck_vjp(
     True
     """
     with lasting(budget):
-        return _checked(of_numpy(f, vjp, args), 1, strict, raise_error, seed)
+        return _checked(*of_numpy(f, vjp, args), 1, strict, raise_error, seed)
 
 
 def _checked(
-    problem: Problem, highest: int, strict: bool, raise_error: bool, seed: int
+    map_: Map, point: Arrays, highest: int, strict: bool, raise_error: bool, seed: int
 ) -> GradReport:
-    report = GradReport(problem.name, strict=strict)
+    report = GradReport(map_.name, strict=strict)
     rng = np.random.default_rng(seed)
     with np.errstate(all="ignore"):
-        check_orders(problem, highest, rng, report)
+        check_orders(map_, point, highest, rng, report)
     report.sort()
     if raise_error and not report.ok:
         raise GradientError(report)

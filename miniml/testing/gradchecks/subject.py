@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -15,55 +13,75 @@ from ...errors import BpropError, GradientArgumentError, MinimlError
 from ...random import default_generator
 from ..budget import TimeIsUpError, go_on
 from ..tolerance import unit_roundoff
-from .maps import Arrays, Leaf, Map, Pull, WrongGradientForm
-from .rounding import Step, off
+from .maps import Kept, Leaf, Map, WrongGradientForm
+from .report import NOTHING, Array, Arrays, GradFinding, Numbers
+from .rounding import Perturbation, largest_in
 
-Array = np.ndarray[Any, Any]
+Cotangent = Array | Arrays
+LongPull = Callable[[Cotangent], Array]
 
-JUMP = 64.0
+REPEATS = 1e4  # roundings by which sums in another order, of some 1e8 terms, may differ
+LESS_EXACT = 8  # roundings: a library function is off by as many
 
 
-@dataclass(slots=True)
 class Subject:
     """A Map at a point, in long vectors. `dtypes`: what the function is called with.
 
-    forward_calls counts calls of the function, linearizations included. raised: the last error
-    the function raised away from the point. unlike: how far two equal calls differ. inside: how
-    far roundings inside the function move each output, once `settle` has measured it.
+    rng: the source of all random numbers of its check. x, y: the point and the outputs there. unit:
+    the unit roundoff of each output. unlike: how far two equal calls differ. inside: how far
+    roundings inside the function move each output, once `settle` has measured it. forward_calls
+    counts calls of the function, linearizations included. raised: the last error the function
+    raised away from the point.
     """
 
-    map: Map
-    point: Arrays
-    dtypes: tuple[DType, ...]
-    leaves: tuple[Leaf, ...] = ()
-    x: Array = field(default_factory=lambda: np.zeros(0))
-    y: Array = field(default_factory=lambda: np.zeros(0))
-    unit: Array = field(default_factory=lambda: np.zeros(0))
-    unlike: float = 0.0
-    inside: Array | float = 0.0
-    settled: bool = False
-    shapes: tuple[tuple[tuple[int, ...], DType], ...] = ()
-    forward_calls: int = 0
-    raised: str = ""
-    _pull: Pull | None = None
-
-    def __post_init__(self) -> None:
-        start, leaves = 0, []
-        for (argnum, path, shown), a, dtype in zip(
-            self.map.names, self.point, self.dtypes, strict=True
-        ):
-            leaves.append(Leaf(argnum, path, shown, a.shape, dtype, start))
-            start += a.size
-        self.leaves = tuple(leaves)
-        self.x = _joined(self.point)
+    def __init__(
+        self, map_: Map, point: Arrays, dtypes: tuple[DType, ...], rng: np.random.Generator
+    ):
+        self.map, self.point, self.dtypes, self.rng = map_, point, dtypes, rng
+        self.forward_calls, self.raised, self.settled = 0, "", False
+        self.inside: Array | float = 0.0
+        self._pull: LongPull | None = None
+        starts = np.cumsum([0, *(a.size for a in point)]).tolist()
+        each = zip(map_.names, point, dtypes, starts)
+        self.leaves = tuple(Leaf(*name, a.shape, dtype, start) for name, a, dtype, start in each)
+        self.x = joined(point)
         outs = self._run(self.x)
         self.shapes = tuple((o.shape, o.dtype) for o in outs)
-        self.y = _joined(outs)
+        self.y = joined(outs)
+        self.unit = joined([np.full(o.size, unit_roundoff(o.dtype)) for o in outs])
         with np.errstate(invalid="ignore"):
-            apart = np.abs(_joined(self._run(self.x)) - self.y)
-        self.unlike = float(np.max(apart, where=np.isfinite(apart), initial=0.0))
-        units = [np.full(o.size, unit_roundoff(o.dtype)) for o in outs]
-        self.unit = np.concatenate(units) if units else np.zeros(0)
+            self.unlike = largest_in(joined(self._run(self.x)) - self.y)
+
+    def leaf_of(self, position: int) -> Leaf:
+        """The argument that an element belongs to."""
+        return next(f for f in self.leaves if position < f.start + f.size)
+
+    def sizes(self, uniform: bool) -> Array:
+        """How far each element is moved for a step of 1.
+
+        Its own size (so that a step never crosses 0), or with `uniform` the typical size in its
+        array; 1 in an array of zeros. Of numbers above 1 only the square root, or a thousandth if
+        that is more: sin bends at 1e6 as it does at 1.
+        """
+        sizes = np.ones(self.x.shape)
+        for leaf in self.leaves:
+            part = np.abs(self.x[leaf.part])
+            known = part[np.isfinite(part) & (part > 0)]
+            largest = float(known.max(initial=0.0))
+            typical = float(np.sqrt(np.mean((known / largest) ** 2)) * largest) if largest else 1.0
+            sizes[leaf.part] = typical if uniform else np.where(part > 0, part, typical)
+        return np.minimum(sizes, np.maximum(np.sqrt(sizes), 1e-3 * sizes))
+
+    def random(self, shape: int | tuple[int, ...]) -> Array:
+        """Numbers of either sign and of size 0.5 to 1.5: none is small enough to hide a fault."""
+        signs = self.rng.choice([-1.0, 1.0], size=shape)
+        return np.asarray(signs * self.rng.uniform(0.5, 1.5, size=shape))
+
+    def finding(
+        self, verdict: str, message: str, position: int, numbers: Numbers = NOTHING
+    ) -> GradFinding:
+        """A finding on one element."""
+        return self.leaf_of(position).finding(verdict, self.map.order, message, position, numbers)
 
     def arrays(self, x: Array) -> Arrays:
         """The long vector cut into arrays of the dtypes that the function takes."""
@@ -72,28 +90,26 @@ class Subject:
     def _run(self, x: Array) -> Arrays:
         self.forward_calls += 1
         given = self.arrays(x)
-        kept = [a.tobytes() for a in given]
+        kept = Kept(given)
         with _same_random_state(), np.errstate(all="ignore"):
             outs = self.map.run(given)
-        for leaf, array, before in zip(self.leaves, given, kept, strict=True):
-            if array.tobytes() != before:
-                raise GradientArgumentError(
-                    f"{self.map.name} changes its {leaf.argument}; a function whose gradient is "
-                    "checked leaves its arguments as they are: copy before writing"
-                )
+        for i in kept.changed():
+            raise GradientArgumentError(
+                f"{self.map.name} changes its {self.leaves[i].argument}; a function whose gradient "
+                "is checked leaves its arguments as they are: copy before writing"
+            )
         return outs
 
     def __call__(self, x: Array) -> Array:
         """The outputs at x as one float64 vector; NaN where the function raises."""
         go_on()
         try:
-            outs = self._run(x)
+            y = joined(self._run(x))
         except (GradientArgumentError, TimeIsUpError):
             raise
         except Exception as error:  # a function may refuse values that differences reach
             self.raised = f"{type(error).__name__}: {error}"
             return np.full(self.y.shape, np.nan)
-        y = _joined(outs)
         if y.shape != self.y.shape:
             self.raised = "the shape of its output changes"
             return np.full(self.y.shape, np.nan)
@@ -102,9 +118,7 @@ class Subject:
     @property
     def repeatable(self) -> bool:
         """Two equal calls give the same, up to roundings in another order."""
-        return self.unlike <= 1e4 * float(
-            (self.unit * np.abs(self.y))[np.isfinite(self.y)].max(initial=0.0)
-        )
+        return self.unlike <= REPEATS * largest_in(self.unit * self.y)
 
     @property
     def grain(self) -> Array:
@@ -112,10 +126,10 @@ class Subject:
         y = np.where(np.isfinite(self.y), np.abs(self.y), 0.0)
         return np.asarray(np.maximum(self.unit * y, self.inside))
 
-    def settle(self, rng: np.random.Generator) -> bool:
+    def settle(self) -> bool:
         """Measure, once, what roundings inside the function do to its outputs.
 
-        True if it is news: an output is known far less exactly than its own last place.
+        True if that is far more than their own last places, so that what was concluded may change.
         """
         if self.settled:
             return False
@@ -123,114 +137,71 @@ class Subject:
         before, step = self.grain, self.step
         moved = [np.zeros_like(before)]
         for _ in range(2):
-            with self.map.rounding(step, rng):
-                moved.append(without_jumps(self(self.x) - self.y, step, self.x, self.y))
+            with self.map.rounding(step, self.rng):
+                moved.append(step.without_jumps(self(self.x) - self.y, self.x, self.y))
         self.inside = np.max(moved, axis=0)
-        return bool((self.inside > 8 * before).any())
+        return bool((self.inside > LESS_EXACT * before).any())
 
     @property
-    def step(self) -> Step:
+    def roundoff(self) -> float:
+        """The unit roundoff of the narrowest argument."""
+        return max(unit_roundoff(f.dtype) for f in self.leaves)
+
+    @property
+    def step(self) -> Perturbation:
         """A relative change by which numbers of the arguments' dtypes surely move."""
-        return Step(2 * max(unit_roundoff(f.dtype) for f in self.leaves))
+        return Perturbation(2 * self.roundoff)
 
     @property
     def natural(self) -> Array:
         """The size of what each output is made of: its own, or that of terms that cancel in it."""
         return np.asarray(self.grain / self.unit)
 
-    def rounded(self, v: Array, step: Step, rng: np.random.Generator) -> Array:
-        """pull(v) where the point, v and every operation that can be seen are off by `step`."""
-        with self.map.rounding(step, rng):
-            return self.pulled(self.linearize_at(off(self.x, step, rng)), off(v, step, rng))
+    def rounded(self, v: Array, by: Perturbation) -> Array:
+        """pull(v) where the point, v and every operation that can be seen are perturbed."""
+        with self.map.rounding(by, self.rng):
+            return self.linearized(by.of(self.x, self.rng))(by.of(v, self.rng))
+
+    def pull(self, v: Cotangent) -> Array:
+        """The gradient of <v, f> at the point, as one float64 vector.
+
+        v: one long vector, or arrays like the outputs, which keep the strides that they have.
+        """
+        if self._pull is None:
+            self._pull = self.linearized(self.x)
+        return self._pull(v)
+
+    def linearized(self, x: Array) -> LongPull:
+        """The pull-back at another point; WrongGradientForm for what no gradient can be."""
+        self.forward_calls += 1
+        with _same_random_state(), np.errstate(all="ignore"):
+            pull = self.map.linearize(self.arrays(x))
+
+        def long_pull(v: Cotangent) -> Array:
+            douts = self.cut(v) if isinstance(v, np.ndarray) else v
+            kept = Kept(douts)
+            with _same_random_state(), np.errstate(all="ignore"):
+                try:
+                    gradients = pull(douts)
+                except BpropError as error:
+                    raise WrongGradientForm(str(error)) from error
+            if kept.changed():
+                raise WrongGradientForm("the pull-back writes into its cotangent dout")
+            formed = [f.formed(g) for f, g in zip(self.leaves, gradients, strict=True)]
+            return joined(formed)
+
+        return long_pull
 
     def cut(self, v: Array) -> Arrays:
         """A long cotangent cut into arrays like the outputs."""
-        parts, start = [], 0
-        for shape, dtype in self.shapes:
-            n = math.prod(shape)
-            parts.append(v[start : start + n].reshape(shape).astype(dtype))
-            start += n
-        return parts
-
-    def pull(self, v: Array) -> Array:
-        """The gradient of <v, f> at the point, as one float64 vector."""
-        if self._pull is None:
-            self._pull = self.linearize_at(self.x)
-        return self.pulled(self._pull, v)
-
-    def linearize_at(self, x: Array) -> Pull:
-        """The pull-back at another point."""
-        self.forward_calls += 1
-        with _same_random_state(), np.errstate(all="ignore"):
-            return self.map.linearize(self.arrays(x))
-
-    def pull_arrays(self, douts: Arrays) -> Array:
-        """The gradient for cotangents in the outputs' shapes, with the strides that they have."""
-        if self._pull is None:
-            self._pull = self.linearize_at(self.x)
-        kinds = [dtype for _, dtype in self.shapes]
-        given = [d if d.dtype == k else d.astype(k) for d, k in zip(douts, kinds, strict=True)]
-        return self._pulled(self._pull, given)
-
-    def pulled(self, pull: Pull, v: Array) -> Array:
-        """What a pull-back gives for a long cotangent; WrongGradientForm for a wrong form."""
-        return self._pulled(pull, self.cut(v))
-
-    def _pulled(self, pull: Pull, douts: Arrays) -> Array:
-        kept = [d.tobytes() for d in douts]
-        with _same_random_state(), np.errstate(all="ignore"):
-            try:
-                gradients = pull(douts)
-            except BpropError as error:
-                raise WrongGradientForm(-1, str(error)) from error
-        if any(d.tobytes() != k for d, k in zip(douts, kept, strict=True)):
-            raise WrongGradientForm(-1, "the pull-back writes into its cotangent dout")
-        return _joined([self._formed(i, g) for i, g in enumerate(gradients)])
-
-    def _formed(self, i: int, gradient: Any) -> Array:
-        leaf = self.leaves[i]
-        if gradient is None:
-            return np.zeros(leaf.shape)
-        array = np.asarray(gradient)
-        if array.shape == leaf.shape:
-            if array.dtype != leaf.dtype:
-                raise WrongGradientForm(
-                    i, f"the gradient has dtype {array.dtype.name}, its input {leaf.dtype.name}"
-                )
-            return array
-        said = f"the gradient has shape {array.shape}, the {leaf.argument} has {leaf.shape}"
-        if array.ndim >= len(leaf.shape) and _broadcasts(leaf.shape, array.shape):
-            said += "; a sum over the broadcast axes is missing"
-        raise WrongGradientForm(i, said)
+        ends = np.cumsum([math.prod(shape) for shape, _ in self.shapes])
+        parts = zip(np.split(v, ends[:-1]), self.shapes, strict=True)
+        return [part.reshape(shape).astype(dtype) for part, (shape, dtype) in parts]
 
 
-def jump(step: Step, x: Array, *numbers: Array) -> float:
-    """More than a change by `step` does to products of three of these numbers: a jump.
-
-    Among them are 1/x: the derivatives of 1/x or x/|x| have such terms, also where they cancel.
-    """
-    with np.errstate(divide="ignore", over="ignore"):
-        sizes = [np.abs(a) for a in (1 / x, x, *numbers)]
-        largest = max(float(np.max(a, where=np.isfinite(a), initial=0.0)) for a in sizes)
-        return JUMP * step.relative * largest * max(1.0, np.float64(largest)) ** 2
-
-
-def without_jumps(change: Array, step: Step, *numbers: Array) -> Array:
-    """How far results change, 0 where they jump: another choice is no rounding."""
-    with np.errstate(invalid="ignore", over="ignore"):
-        return np.where(np.abs(change) <= jump(step, *numbers), np.abs(change), 0.0)
-
-
-def _broadcasts(small: tuple[int, ...], large: tuple[int, ...]) -> bool:
-    try:
-        return np.broadcast_shapes(small, large) == large
-    except ValueError:
-        return False
-
-
-def _joined(arrays: Sequence[Array]) -> Array:
-    parts = [np.asarray(a).reshape(-1).astype(np.float64) for a in arrays]
-    return np.concatenate(parts) if parts else np.zeros(0)
+def joined(arrays: Sequence[Array]) -> Array:
+    """Arrays as one long float64 vector."""
+    return np.concatenate([np.zeros(0), *(np.asarray(a, np.float64).reshape(-1) for a in arrays)])
 
 
 @contextmanager
@@ -244,10 +215,12 @@ def _same_random_state() -> Iterator[None]:
         np.random.set_state(legacy)  # noqa: NPY002
 
 
-def at_point(map_: Map, point: Arrays, dtypes: tuple[DType, ...]) -> Subject:
+def at_point(
+    map_: Map, point: Arrays, dtypes: tuple[DType, ...], rng: np.random.Generator
+) -> Subject:
     """The Subject; GradientArgumentError, with the cause, if the function raises at the point."""
     try:
-        return Subject(map_, point, dtypes)
+        return Subject(map_, point, dtypes, rng)
     except (MinimlError, TimeIsUpError):
         raise
     except Exception as error:

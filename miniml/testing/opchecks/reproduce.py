@@ -16,7 +16,7 @@ import numpy as np
 from ...attributes import show
 from ...primitive import Primitive
 from ..calls import Array, Call, as_tuple, reference
-from .draws.layouts import CONTIGUOUS
+from ..layouts import CONTIGUOUS
 from .draws.values import ladder_text
 
 _LONG = 64

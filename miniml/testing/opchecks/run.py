@@ -16,12 +16,12 @@ from ...errors import ArityError, MinimlError
 from ...primitive import Primitive
 from ..budget import Stopwatch
 from ..calls import ON_CPU, Call, call_of
+from ..layouts import WORDS, known
 from ..opinfo import OpInfo, Sample
 from .checks import simulated
 from .checks.launches import failure, gives_no_number, launched, refused_by_value
 from .checks.state import remembered
 from .draws.calls import ENOUGH, drawn, signatures, why_none
-from .draws.layouts import WORDS, known
 from .draws.samples import informed, sampled
 from .draws.values import SMOOTH
 from .report import Finding, OpCheckError, OpReport, in_order

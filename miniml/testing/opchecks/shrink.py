@@ -11,8 +11,8 @@ import numpy as np
 from ...dtype import is_float
 from ..budget import Stopwatch, lasting_until
 from ..calls import Array, Arrays, Call
+from ..layouts import simpler
 from .checks.launches import refused_by_value
-from .draws.layouts import simpler
 
 _SIMPLE = (1.0, 0.0, 2.0)
 _FEW = 24

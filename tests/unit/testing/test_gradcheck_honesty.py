@@ -9,7 +9,14 @@ import miniml as ml
 from miniml import ops
 from miniml.errors import GradientArgumentError
 from miniml.testing import gradcheck, gradcheck_vjp
-from miniml.testing.gradchecks.report import KINK, NEAR_KINK, UNKNOWN, WRONG, Finding, GradReport
+from miniml.testing.gradchecks.report import (
+    KINK,
+    NEAR_KINK,
+    UNKNOWN,
+    WRONG,
+    GradFinding,
+    GradReport,
+)
 from tests.faults.planted import planted
 from tests.faults.rights import RIGHTS
 
@@ -220,7 +227,7 @@ def test_what_is_not_repeatable_is_not_called_correct():
 
 
 def finding(verdict):
-    return Finding(verdict, 1, 0, "", (0,), 1.0, 1.0, 0.1, "", "argument 0")
+    return GradFinding(verdict, 1, "", "argument 0", 0, "", (0,), 1.0, 1.0, 0.1)
 
 
 def test_the_headline_agrees_with_the_findings_whatever_these_are():

@@ -38,6 +38,7 @@ def test_the_weights_of_a_loss(mode):
     count = sum(v.size for v in values(net))
     loss = lambda *_: ops.mean(net(X) ** 2)  # noqa: E731
     assert gradcheck(loss, weights=net.trainable_params(), mode=mode).judged == count
+    assert gradcheck(loss, weights=net, mode=mode).judged == count
     assert gradcheck(loss, *net.trainable_params(), mode=mode).judged == count
     assert gradcheck(loss, net[0].weight, order=2, mode=mode).judged == 2 * 12 + 1
 

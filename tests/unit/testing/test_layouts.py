@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from miniml.testing.opchecks.draws import layouts
+from miniml.testing import layouts
 
 
 class Last:

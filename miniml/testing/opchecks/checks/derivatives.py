@@ -10,7 +10,7 @@ from ....dtype import float64, is_float
 from ....errors import BpropNotFoundError
 from ....tensor import Tensor
 from ...calls import Array, Arrays, Call
-from ...gradchecks.report import Finding
+from ...gradchecks.report import GradFinding
 from ...gradchecks.run import gradcheck
 from ...tolerance import limits_of, unit_roundoff
 from ..session import Problem
@@ -77,7 +77,7 @@ def _compared(call: Call, order: int) -> Iterator[Problem]:
     return (problem for problem, _ in _found(call, order))
 
 
-def _found(call: Call, order: int) -> Iterator[tuple[Problem, Finding]]:
+def _found(call: Call, order: int) -> Iterator[tuple[Problem, GradFinding]]:
     try:
         report = gradcheck(call.primitive, *call.args(), order=order, raise_error=False)
     except (BpropNotFoundError, np.linalg.LinAlgError):
@@ -97,7 +97,7 @@ def _found(call: Call, order: int) -> Iterator[tuple[Problem, Finding]]:
         yield problem, finding
 
 
-def _said(finding: Finding) -> str:
+def _said(finding: GradFinding) -> str:
     """A finding of gradcheck as a sentence."""
     which = finding.argument or f"argument {finding.argnum}{finding.path}"
     order = "the gradient" if finding.order == 1 else f"the derivative of order {finding.order}"

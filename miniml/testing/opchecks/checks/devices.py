@@ -12,7 +12,7 @@ from ....backends.kernel import KernelEntry
 from ....dtype import float64, is_float
 from ....errors import CompileError, KernelFaultError
 from ...calls import Array, Arrays, Call
-from ..draws.layouts import laid_out, named
+from ...layouts import laid_out, named
 from ..draws.values import LONGEST
 from ..session import Problem, Said
 from . import simulated

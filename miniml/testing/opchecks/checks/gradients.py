@@ -15,8 +15,8 @@ from ....dtype import float64, is_float
 from ....errors import BpropNotFoundError, MinimlError, OutOfRangeError
 from ....tensor import Tensor
 from ...calls import Array, Arrays, Call
+from ...layouts import laid_out, named, usual
 from ...tolerance import limits_of
-from ..draws.layouts import laid_out, named, usual
 from ..session import Problem
 from ..vjp import Slope
 from .accuracy import apart

@@ -9,7 +9,7 @@ import numpy as np
 
 from ....backends.kernel import KernelEntry
 from ...calls import Arrays, Call
-from ..draws.layouts import CONTIGUOUS, laid_out, named, usual
+from ...layouts import CONTIGUOUS, laid_out, named, usual
 from ..session import Problem
 from .accuracy import apart
 from .launches import launch, launched

@@ -12,10 +12,10 @@ from ....abstract import Shape
 from ....backends import registry
 from ....dtype import DType, float32, float64, is_float
 from ....primitive import Primitive
+from ... import layouts
 from ...calls import ON_CPU, Array, Call
 from ..checks.growth import grows_slowly
 from ..checks.launches import launched
-from . import layouts
 from .choices import Choices, explore
 from .shapes import Pattern, Shapes, accepts, extents, survey, symbols, why_refused
 from .values import APART, EXTREME, KINDS, LONGEST, NEGATIVE, SMOOTH, SPREAD, draw, ladder

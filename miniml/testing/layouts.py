@@ -12,8 +12,8 @@ from typing import Protocol, TypeVar
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from ....dtype import is_float
-from ...calls import Array, Arrays
+from ..dtype import is_float
+from .calls import Array, Arrays
 
 CONTIGUOUS = "contiguous"
 ORDERS = ("Fortran-ordered", "axes swapped")  # swapped: the first one and the last one
