@@ -6,7 +6,7 @@ from ..abstract import Abstract
 from ..backends import registry
 from ..graph.ir import Graph, Node, Var
 from ..location import point_at
-from ..ops.elementwise import Cast
+from ..ops.arithmetic import Cast
 
 
 def legalize(graph: Graph, device: str, providers: tuple[str, ...]) -> Graph:

@@ -13,21 +13,20 @@ import numpy as np
 
 from ...dtype import DType
 from .array import DeviceArray
-from .text.layout import LAYOUT, Axis, collapsed, layout, packs, spread
-from .text.source import C_TYPES, prelude
+from .text.layout import Axis, collapsed, layout, packs, spread
+from .text.source import unit
 
 TILE = 32
 TEXT = r"""
+using namespace miniml;
 extern "C" __global__ void move(
     const E* x, E* out, Layout<2> where, long long packs, long long n) {
-  const long long step = (long long)gridDim.x * blockDim.x;
-  const long long first = (long long)blockIdx.x * blockDim.x + threadIdx.x;
   long long at[2];
-  for (long long p = first; p < packs; p += step) {
-    locate(where, p * @WIDTH@, at);
-    *(Pack<E, @WIDTH@>*)(out + at[1]) = pack_of<@WIDTH@>(x + at[0], where, 0);
+  MINIML_FOR(p, packs) {
+    locate(where, p * WIDTH, at);
+    *(Pack<E, WIDTH>*)(out + at[1]) = pack_of<WIDTH>(x + at[0], where, 0);
   }
-  for (long long i = packs * @WIDTH@ + first; i < n; i += step) {
+  MINIML_FOR_FROM(i, packs * WIDTH, n) {
     locate(where, i, at);
     out[at[1]] = x[at[0]];
   }
@@ -52,12 +51,10 @@ extern "C" __global__ void turn(const E* x, E* out, Layout<2> where, Turn s) {
   }
 }
 extern "C" __global__ void fill(E* out, E value, long long packs, long long n) {
-  const long long step = (long long)gridDim.x * blockDim.x;
-  const long long first = (long long)blockIdx.x * blockDim.x + threadIdx.x;
-  Pack<E, @WIDTH@> all;
-  for (int v = 0; v < @WIDTH@; ++v) all.at[v] = value;
-  for (long long p = first; p < packs; p += step) *(Pack<E, @WIDTH@>*)(out + p * @WIDTH@) = all;
-  for (long long i = packs * @WIDTH@ + first; i < n; i += step) out[i] = value;
+  Pack<E, WIDTH> all;
+  for (int v = 0; v < WIDTH; ++v) all.at[v] = value;
+  MINIML_FOR(p, packs) *(Pack<E, WIDTH>*)(out + p * WIDTH) = all;
+  MINIML_FOR_FROM(i, packs * WIDTH, n) out[i] = value;
 }
 """
 TURN = np.dtype([(f, np.int64) for f in "a b x_step out_step tiles_a tiles_b batch".split()])
@@ -72,9 +69,7 @@ def carrier(nbytes: int) -> DType:
 @cache
 def text(nbytes: int) -> str:
     """The unit of elements of that size."""
-    names = {"E": C_TYPES[carrier(nbytes)], "WORD": C_TYPES[carrier(max(nbytes, 4))]}
-    types = "".join(f"typedef {c} {name};\n" for name, c in names.items())
-    return prelude(()) + LAYOUT + types + TEXT.replace("@WIDTH@", str(16 // nbytes))
+    return unit(TEXT, E=carrier(nbytes), WORD=carrier(max(nbytes, 4)), WIDTH=16 // nbytes)
 
 
 def move(source: DeviceArray, target: DeviceArray) -> None:

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from ....dtype import DType, float32, float64
+from ...expressions.types import accumulation
 from ...kernel import Kernel, KernelNode
 from ...registry import kernel
 from ...signature import ArraySpec
 from ..text.groups import BLOCK, grid_for, parts
 from ..text.registering import FLOAT
-from ..text.source import prelude, type_names
+from ..text.source import unit
 from .norm import ROWS
 
 # Element i of a channel is pixel i % plane of image i / plane. A group of threads takes a part.
@@ -93,16 +93,16 @@ class BatchNorm(Kernel):
     def prepare(self, node: KernelNode) -> None:
         super().prepare(node)
         (images, channels, *image), dtype = node.inputs[0]
-        plane, wide = max(prod(image), 1), dtype == float64
-        n = images * prod(image)
+        plane, n = max(prod(image), 1), images * prod(image)
         self.lanes = 32 if n <= 1024 else BLOCK
         split = parts(channels, n, self.lanes)
-        width = 2 if wide else 4
+        sums = accumulation(dtype)
+        width = 16 // sums.itemsize
         length = -(-n // (split * width)) * width
-        self.sums = ArraySpec((max(channels * split, 1),), float64 if wide else float32)
+        self.sums = ArraySpec((max(channels * split, 1),), sums)
         self.sizes = np.array([(channels, plane, n, split, length)], BATCH)
         self.shared = grid_for(channels * split, self.lanes)
-        code, get = text(dtype), node.device.compiler.function
+        code, get = unit(TEXT, T=dtype), node.device.compiler.function
         self.sum_powers, self.batch_norm = get(code, "sum_powers"), get(code, "batch_norm")
 
     def workspace(self) -> tuple[ArraySpec, ...]:
@@ -117,11 +117,6 @@ class BatchNorm(Kernel):
         arrays = [a.flat for a in (*inputs, *outputs, *workspace)]
         rest = self.sizes, np.float64(self.node.attrs["eps"]), lanes
         self.batch_norm(*self.shared, (*arrays, *rest))
-
-
-def text(dtype: DType) -> str:
-    """The unit of one dtype."""
-    return prelude({dtype}) + type_names([dtype], []) + TEXT
 
 
 kernel("BatchNorm", "cuda", *[f"{c * 3}->{c * 3}" for c in FLOAT])(BatchNorm)

@@ -9,14 +9,15 @@ import numpy as np
 
 from ....dtype import DType
 from ....errors import ShapeError
+from ...expressions.types import accumulation
 from ...kernel import Kernel, KernelNode
 from ...registry import kernel
 from ..array import dense_strides
-from ..text.groups import GROUPS, grid_for
-from ..text.layout import LAYOUT, MAX_RANK, layout_dtype
+from ..text.groups import grid_for
+from ..text.layout import MAX_RANK, layout_dtype
 from ..text.registering import FLOAT, INT
-from ..text.source import C_TYPES, prelude
-from .linalg import planned, sum_type
+from ..text.source import unit
+from .linalg import planned
 from .product import product_of_labels
 
 Shape = tuple[int, ...]
@@ -24,18 +25,18 @@ Shape = tuple[int, ...]
 TEXT = r"""
 using namespace miniml;
 extern "C" __global__ void einsum(
-    @INPUTS@, E* out, Layout<@K@> kept, Layout<@K@> over, long long size, long long terms,
+    INPUTS, E* out, Layout<K> kept, Layout<K> over, long long size, long long terms,
     int lanes) {
   const int lane = threadIdx.x % lanes;
   for (long long i = group_index(lanes); i < size; i += group_count(lanes)) {
-    long long at[@K@], more[@K@];
+    long long at[K], more[K];
     locate(kept, i, at);
     S sum = S(0);
     for (long long r = lane; r < terms; r += lanes) {
       locate(over, r, more);
       S term = S(1);
-      for (int k = 0; k < @K@; ++k) more[k] += at[k];
-@TERM@
+      for (int k = 0; k < K; ++k) more[k] += at[k];
+      TERM
       sum += term;
     }
     sum = combined<Total<S> >(sum, lanes);
@@ -100,12 +101,9 @@ def product_for(
 
 def text(dtype: DType, count: int) -> str:
     """The unit for `count` operands."""
-    body = TEXT.replace("@K@", str(count))
-    body = body.replace("@INPUTS@", ", ".join(f"const E* x{k}" for k in range(count)))
-    lines = [f"      term *= S(load(x{k}[more[{k}]]));" for k in range(count)]
-    body = body.replace("@TERM@", "\n".join(lines))
-    types = f"typedef {C_TYPES[dtype]} E;\ntypedef {sum_type(dtype)} S;\n"
-    return prelude({dtype}) + LAYOUT + GROUPS + types + body
+    inputs = ", ".join(f"const E* x{k}" for k in range(count))
+    term = " ".join(f"term *= S(load(x{k}[more[{k}]]));" for k in range(count))
+    return unit(TEXT, E=dtype, S=accumulation(dtype), K=count, INPUTS=inputs, TERM=term)
 
 
 def labelled(

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ....dtype import from_letter, uint64
+from ...expressions.types import accumulation
 from ...kernel import KernelNode
 from ...registry import kernel
 from ...signature import ArraySpec
@@ -24,7 +25,6 @@ from .indexed import (
     axes_of,
     broadcast_steps,
     located,
-    sum_dtype,
 )
 
 NAMED = "il"
@@ -49,7 +49,7 @@ class AddAt(Indexed):
 
     def workspace(self) -> tuple[ArraySpec, ...]:
         out = self.node.outputs[0]
-        return (ArraySpec(out.shape, sum_dtype(out.dtype)),)
+        return (ArraySpec(out.shape, accumulation(out.dtype)),)
 
     def start(self, inputs: Any, sums: DeviceArray) -> None:
         """What the updates are added to: zeros."""

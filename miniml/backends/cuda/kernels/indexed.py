@@ -13,13 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from ....dtype import DType, float32, float64, int32, uint64
+from ....dtype import DType, int32
 from ....errors import OutOfRangeError
+from ...expressions.types import accumulation
 from ...kernel import Kernel, KernelNode
 from ..array import DeviceArray, dense_strides
 from ..move import carrier
-from ..text.layout import LAYOUT, MAX_RANK, layout_dtype
-from ..text.source import C_TYPES, computed_in, prelude
+from ..text.layout import MAX_RANK, layout_dtype
+from ..text.source import unit
 
 Shape = tuple[int, ...]
 
@@ -27,65 +28,57 @@ HEAD = r"""
 using namespace miniml;
 struct Axes { long long extent[8], step[8]; };
 __device__ __forceinline__ bool place(
-    @INDICES@, const long long* at, const Axes& axes, long long* found) {
+    INDICES, const long long* at, const Axes& axes, long long* found) {
   long long total = at[0];
   bool inside = true;
-@PLACE@
+  ADDRESS
   *found = total;
   return inside;
 }
 """
 TAKE = r"""
 extern "C" __global__ void take(
-    const E* x, @INDICES@, E* out, Layout<@K@ + 1> where, Axes axes, long long n) {
-  const long long step = (long long)gridDim.x * blockDim.x;
-  for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step) {
-    long long at[@K@ + 1], found;
+    const E* x, INDICES, E* out, Layout<K + 1> where, Axes axes, long long n) {
+  MINIML_FOR(i, n) {
+    long long at[K + 1], found;
     locate(where, i, at);
-    out[i] = place(@NAMES@, at, axes, &found) ? x[found] : E(0);
+    out[i] = place(NAMES, at, axes, &found) ? x[found] : E(0);
   }
 }
 """
 ADD = r"""
 extern "C" __global__ void add(
-    const E* updates, @INDICES@, S* sums, Layout<@K@ + 2> where, Axes axes, long long n) {
-  const long long step = (long long)gridDim.x * blockDim.x;
-  for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step) {
-    long long at[@K@ + 2], found;
+    const E* updates, INDICES, S* sums, Layout<K + 2> where, Axes axes, long long n) {
+  MINIML_FOR(i, n) {
+    long long at[K + 2], found;
     locate(where, i, at);
-    if (place(@NAMES@, at, axes, &found)) atomicAdd(&sums[found], S(load(updates[at[@K@ + 1]])));
+    if (place(NAMES, at, axes, &found)) atomicAdd(&sums[found], S(load(updates[at[K + 1]])));
   }
 }
 extern "C" __global__ void widen(const E* x, S* sums, long long n) {
-  const long long step = (long long)gridDim.x * blockDim.x;
-  for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step)
-    sums[i] = S(load(x[i]));
+  MINIML_FOR(i, n) sums[i] = S(load(x[i]));
 }
 extern "C" __global__ void round_sums(const S* sums, E* out, long long n) {
-  const long long step = (long long)gridDim.x * blockDim.x;
-  for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step)
-    out[i] = store<E>(sums[i]);
+  MINIML_FOR(i, n) out[i] = store<E>(sums[i]);
 }
 """
 PUT = r"""
 extern "C" __global__ void claim(
-    @INDICES@, unsigned long long* owner, Layout<@K@ + 2> where, Axes axes, long long n) {
-  const long long step = (long long)gridDim.x * blockDim.x;
-  for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step) {
-    long long at[@K@ + 2], found;
+    INDICES, unsigned long long* owner, Layout<K + 2> where, Axes axes, long long n) {
+  MINIML_FOR(i, n) {
+    long long at[K + 2], found;
     locate(where, i, at);
-    if (place(@NAMES@, at, axes, &found)) atomicMax(&owner[found], (unsigned long long)i + 1);
+    if (place(NAMES, at, axes, &found)) atomicMax(&owner[found], (unsigned long long)i + 1);
   }
 }
 extern "C" __global__ void put(
-    const E* values, @INDICES@, const unsigned long long* owner, E* out, Layout<@K@ + 2> where,
+    const E* values, INDICES, const unsigned long long* owner, E* out, Layout<K + 2> where,
     Axes axes, long long n) {
-  const long long step = (long long)gridDim.x * blockDim.x;
-  for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step) {
-    long long at[@K@ + 2], found;
+  MINIML_FOR(i, n) {
+    long long at[K + 2], found;
     locate(where, i, at);
-    if (place(@NAMES@, at, axes, &found) && owner[found] == (unsigned long long)i + 1)
-      out[found] = values[at[@K@ + 1]];
+    if (place(NAMES, at, axes, &found) && owner[found] == (unsigned long long)i + 1)
+      out[found] = values[at[K + 1]];
   }
 }
 """
@@ -94,31 +87,16 @@ AXES = np.dtype([("extent", np.int64, 8), ("step", np.int64, 8)])
 
 def text(kernels: str, dtype: DType, index: DType, count: int) -> str:
     """The unit of TAKE, ADD or PUT for elements of `dtype` and `count` indices."""
-    named = C_TYPES[index]
     line = (
-        "  {{ long long j = (long long)j{0}[at[{0} + 1]]; if (j < 0) j += axes.extent[{0}];\n"
-        "    inside = inside && j >= 0 && j < axes.extent[{0}]; total += j * axes.step[{0}]; }}"
+        "{{ long long j = (long long)j{0}[at[{0} + 1]]; if (j < 0) j += axes.extent[{0}]; "
+        "inside = inside && j >= 0 && j < axes.extent[{0}]; total += j * axes.step[{0}]; }}"
     )
-    body = (HEAD + kernels).replace("@K@", str(count))
-    body = body.replace("@PLACE@", "\n".join(line.format(k) for k in range(count)))
-    body = body.replace("@INDICES@", ", ".join(f"const {named}* j{k}" for k in range(count)))
-    body = body.replace("@NAMES@", ", ".join(f"j{k}" for k in range(count)))
-    types = f"typedef {C_TYPES[dtype]} E;\ntypedef {sum_type(dtype)} S;\n"
-    return prelude({dtype}) + LAYOUT + types + body
-
-
-def sum_type(dtype: DType) -> str:
-    """The C type of sums, one that atomicAdd takes."""
-    if dtype.kind in "iub":
-        return "unsigned long long"
-    return computed_in(dtype)
-
-
-def sum_dtype(dtype: DType) -> DType:
-    """The dtype of sums."""
-    if dtype.kind in "iub":
-        return uint64
-    return float64 if dtype == float64 else float32
+    all_of = range(count)
+    return unit(
+        HEAD + kernels, E=dtype, S=accumulation(dtype), I=index, K=count,
+        INDICES=", ".join(f"const I* j{k}" for k in all_of),
+        NAMES=", ".join(f"j{k}" for k in all_of), ADDRESS=" ".join(map(line.format, all_of)),
+    )  # fmt: skip
 
 
 def located(shape: Shape, *steps: Shape) -> Any:

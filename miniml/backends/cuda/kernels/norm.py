@@ -11,19 +11,16 @@ from math import prod
 import numpy as np
 
 from ...kernel import KernelNode, Launch
-from ..text.groups import BLOCK, GROUPS, along, grid_for
-from ..text.layout import PACKS
+from ..text.groups import BLOCK, along, grid_for
 from ..text.registering import FLOAT, raw
 
 SHARED = 40 * 1024  # bytes that a block keeps of rows; with what it exchanges less than 48 KiB
 
 # V elements at a time: packs where a row has whole ones (side_by_side), else V is 1. A lane keeps
 # what it alone reads again, so that nobody waits.
-ROWS = (
-    "using namespace miniml;\ntypedef Compute<T>::type C;\n"
-    + PACKS
-    + GROUPS
-    + r"""
+ROWS = r"""
+using namespace miniml;
+typedef Compute<T>::type C;
 #define WIDTH (16 / (int)sizeof(C))
 __device__ __forceinline__ bool side_by_side(const void* x, long long n) {
   return n % WIDTH == 0 && (unsigned long long)x % (WIDTH * sizeof(T)) == 0;
@@ -53,8 +50,12 @@ template <int V, bool KEPT> __device__ __forceinline__ Pack<C, V> again(
     const T* x, const C* kept, long long i, long long step) {
   return KEPT ? *(const Pack<C, V>*)(kept + i) : fetched<V>(x, i, step);
 }
+// f of a row: kept in packs, kept, or read again.
+#define ROW(f, ...)                                     \
+  (!keeps  ? f<1, false>(__VA_ARGS__)                   \
+   : packs ? f<WIDTH, true>(__VA_ARGS__)                \
+           : f<1, true>(__VA_ARGS__))
 """
-)
 
 # sum: that of exp(x - top). What is kept in the end: exp(x - top), or x - top for the logarithm.
 EXPONENTIALS = r"""
@@ -141,9 +142,7 @@ extern "C" __global__ void softmax(
   const bool packs = side_by_side(x, n) && side_by_side(out, n);
   for (long long g = group_index(lanes); g < rows; g += group_count(lanes)) {
     const long long at = g / inner * n * inner + g % inner;
-    if (!keeps) softmax_row<1, false>(x + at, out + at, kept, n, inner, lane, lanes);
-    else if (packs) softmax_row<WIDTH, true>(x + at, out + at, kept, n, 1, lane, lanes);
-    else softmax_row<1, true>(x + at, out + at, kept, n, 1, lane, lanes);
+    ROW(softmax_row, x + at, out + at, kept, n, inner, lane, lanes);
   }
 }
 """
@@ -187,12 +186,8 @@ extern "C" __global__ void layer_norm(
   const bool packs = side_by_side(x, n) && side_by_side(out, n) && side_by_side(gamma, n) &&
                      side_by_side(beta, n);
   for (long long g = group_index(lanes); g < rows; g += group_count(lanes)) {
-    const T* row = x + g * n;
-    T* to = out + g * n;
-    Moments m;
-    if (!keeps) m = normal_row<1, false>(row, gamma, beta, to, kept, n, C(eps), lane, lanes);
-    else if (packs) m = normal_row<WIDTH, true>(row, gamma, beta, to, kept, n, C(eps), lane, lanes);
-    else m = normal_row<1, true>(row, gamma, beta, to, kept, n, C(eps), lane, lanes);
+    const Moments m = ROW(
+        normal_row, x + g * n, gamma, beta, out + g * n, kept, n, C(eps), lane, lanes);
     if (lane == 0) {
       means[g] = store<T>(m.mean);
       rstds[g] = store<T>(m.rstd);

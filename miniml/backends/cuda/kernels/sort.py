@@ -10,13 +10,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ....dtype import DType, uint32, uint64
+from ....dtype import int32, uint32, uint64
+from ...expressions.types import computed
 from ...kernel import Kernel, KernelNode
 from ...registry import kernel
 from ...signature import ArraySpec
 from ..text.groups import along
 from ..text.registering import ANY
-from ..text.source import C_TYPES, computed_in, prelude
+from ..text.source import unit
 
 RUN = 1024  # elements that a block sorts, two for each thread
 PART = 2048  # elements of a block's part of a merge
@@ -55,8 +56,8 @@ __device__ __forceinline__ long long goes(
 SORT_RUNS = r"""
 template <typename I> __device__ __forceinline__ void sorted_runs(
     const T* x, T* values, I* indices, const Shape& s, int width, int count, bool last) {
-  __shared__ KEY keys[@RUN@];
-  __shared__ int own[@RUN@];
+  __shared__ KEY keys[RUN];
+  __shared__ int own[RUN];
   const bool descending = s.descending != 0, side_by_side = s.inner > 1;
   const int size = width * count, t = threadIdx.x;
   const long long total = s.rows * s.runs, groups = (total + count - 1) / count;
@@ -129,17 +130,17 @@ template <typename A> __device__ __forceinline__ long long taken(
 }
 template <typename I> __device__ __forceinline__ void merged_runs(
     const T* x, const PLACE* places, T* values, I* indices, const Shape& s, bool last) {
-  __shared__ KEY keys[@PART@];
-  __shared__ int from[@PART@];
+  __shared__ KEY keys[PART];
+  __shared__ int from[PART];
   __shared__ long long ends[2];
   const bool descending = s.descending != 0;
-  const long long pairs = (s.runs + 1) / 2, parts = (s.merged_slot + @PART@ - 1) / @PART@;
+  const long long pairs = (s.runs + 1) / 2, parts = (s.merged_slot + PART - 1) / PART;
   const int t = threadIdx.x;
   for (long long g = blockIdx.x; g < s.rows * pairs * parts; g += gridDim.x) {
     const long long row = g / (pairs * parts), pair = g / parts % pairs;
     const long long a_size = kept(s, 2 * pair), b_size = kept(s, 2 * pair + 1);
     const long long total = least(s.keep, a_size + b_size);
-    const long long begin = least(g % parts * @PART@, total), end = least(begin + @PART@, total);
+    const long long begin = least(g % parts * PART, total), end = least(begin + PART, total);
     const T* a = x + row * s.pitch + 2 * pair * s.slot;
     const T* b = b_size ? a + s.slot : a;
     const PLACE* a_places = places + (a - x);
@@ -152,11 +153,11 @@ template <typename I> __device__ __forceinline__ void merged_runs(
     for (int i = t; i < size; i += blockDim.x)
       keys[i] = KEY(load(i < split ? a[a_begin + i] : b[b_begin + i - split]));
     __syncthreads();
-    const int first = t * @PER_THREAD@;
+    const int first = t * PER_THREAD;
     if (first < size) {
       int i = (int)taken(keys, split, keys + split, size - split, first, descending);
       int j = split + first - i;
-      for (int e = first; e < first + @PER_THREAD@ && e < size; ++e) {
+      for (int e = first; e < first + PER_THREAD && e < size; ++e) {
         const bool second = i >= split || (j < size && before(keys[j], keys[i], descending));
         from[e] = second ? j++ : i++;
       }
@@ -221,9 +222,12 @@ class Sorting(Kernel):
         self.dtype, self.place = dtype, uint32 if n <= 1 << 32 else uint64
         self.scratch = [0, 0]  # elements of the two workspaces that merges go between
         self.passes = self.plan(n, inner, outer * inner, keep, descending) if n * keep else []
-        compiler = node.device.compiler
-        code = text(dtype, self.place)
-        self.functions = [compiler.function(code, p.entry) for p in self.passes]
+        narrow = dtype.kind in "biu" and dtype.itemsize < 4
+        code = unit(
+            COMMON + SORT_RUNS + MERGE_RUNS, T=dtype, KEY=int32 if narrow else computed(dtype),
+            PLACE=self.place, RUN=RUN, PART=PART, PER_THREAD=PER_THREAD,
+        )  # fmt: skip
+        self.functions = [node.device.compiler.function(code, p.entry) for p in self.passes]
 
     def plan(self, n: int, inner: int, rows: int, keep: int, descending: bool) -> list[Pass]:
         """The launches, of which the last one fills the outputs."""
@@ -276,18 +280,6 @@ class TopK(Sorting):
 
     def wanted(self, node: KernelNode) -> tuple[int, bool]:
         return node.attrs["k"], node.attrs["largest"]
-
-
-def text(dtype: DType, place: DType) -> str:
-    """The unit that sorts elements of a dtype."""
-    narrow = dtype.kind in "biu" and dtype.itemsize < 4
-    key = "int" if narrow else computed_in(dtype)
-    names = {"T": C_TYPES[dtype], "KEY": key, "PLACE": C_TYPES[place]}
-    types = "".join(f"typedef {c} {name};\n" for name, c in names.items())
-    body = COMMON + SORT_RUNS + MERGE_RUNS
-    for slot, number in (("@RUN@", RUN), ("@PART@", PART), ("@PER_THREAD@", PER_THREAD)):
-        body = body.replace(slot, str(number))
-    return prelude({dtype}) + types + body
 
 
 for _class in (Sort, TopK):

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from ....dtype import from_letter
 from .layout import Axis, layout_dtype
 
 BLOCK = 256
@@ -47,7 +46,7 @@ template <typename S> struct Total {
 };
 template <typename S> struct Largest {
   typedef S A;
-  static __device__ __forceinline__ A combine(A a, A b) { return miniml::nan_max(a, b); }
+  static __device__ __forceinline__ A combine(A a, A b) { return nan_max(a, b); }
   static __device__ __forceinline__ A crossed(A a, int o) {
     return __shfl_xor_sync(0xffffffffu, a, o);
   }
@@ -99,10 +98,3 @@ def places(shape: tuple[int, ...], axes: tuple[int, ...]) -> Any:
     for d, (extent, (step,)) in enumerate(found):
         record["extent"][0, d], record["step"][0, 0, d] = extent, step
     return record
-
-
-def accumulator(dtype: np.dtype[Any]) -> str:
-    """The C type in which sums and products of a dtype are taken; unsigned integers wrap."""
-    if dtype.kind in "biu":
-        return "miniml::uint64"
-    return "double" if dtype == from_letter("d") else "float"

@@ -70,11 +70,9 @@ def layout_dtype(count: int) -> np.dtype[Any]:
     )  # fmt: skip
 
 
-PACKS = r"""
+LAYOUT = f"""
 // V neighbours, moved by one instruction.
-template <typename A, int V> struct alignas(sizeof(A) * V) Pack { A at[V]; };
-"""
-LAYOUT = f"""{PACKS}
+template <typename A, int V> struct alignas(sizeof(A) * V) Pack {{ A at[V]; }};
 template <int K> struct Layout {{
   long long rank, extent[{MAX_RANK}], step[K][{MAX_RANK}], start[K];
 }};
