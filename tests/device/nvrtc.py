@@ -5,8 +5,6 @@ It comes as a wheel (pip install 'miniml[sim]'). Programs are compiled as cupy c
 kernel takes of it.
 """
 
-from __future__ import annotations
-
 import ctypes
 import importlib.util
 import re
@@ -14,8 +12,8 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ...errors import CompileError, DeviceError
-from .text.compile import OPTIONS
+from miniml.backends.cuda.text.compile import OPTIONS
+from miniml.errors import CompileError, DeviceError
 
 ARCHITECTURES = (75, 80, 90, 100, 120)
 SHARED_LIMIT = 48 * 1024  # bytes of static shared memory that a block may have
