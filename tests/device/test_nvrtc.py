@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from miniml.backends.cuda import text
+from miniml.backends import cuda
 from miniml.backends.cuda.text.compile import OPTIONS
 from miniml.errors import CompileError, DeviceError
 from tests.device import nvrtc
@@ -17,7 +17,7 @@ from tests.device.gate import compiled, runs_on
 from tests.device.units import ROWS, all_units, units
 from tests.unit.test_readme import BLOCKS, ROOT, script
 
-SOURCES = Path(text.__file__).parents[1]
+SOURCES = Path(cuda.__file__).parent
 ALWAYS = 90
 ARCHITECTURES = [
     pytest.param(a, marks=() if a == ALWAYS else pytest.mark.deep) for a in nvrtc.ARCHITECTURES
