@@ -13,7 +13,7 @@ import numpy as np
 
 from ...dtype import DType
 from .array import DeviceArray
-from .text.layout import Axis, collapsed, layout, packs, spread
+from .text.layout import Axis, collapsed, layout, packs, spread, starts_of
 from .text.source import unit
 
 TILE = 32
@@ -102,7 +102,7 @@ def plan(source: DeviceArray, target: DeviceArray) -> tuple[str, Any, Any, tuple
     width = 16 // target.dtype.itemsize
     count = packs(axes, both, target, width) if out_step == 1 else 0
     size = target.size
-    where = layout(axes, both)
+    where = layout(axes, starts_of(both))
     return "move", *spread(size, max(width, 4)), (where, np.int64(count), np.int64(size))
 
 
@@ -113,7 +113,7 @@ def turn(axes: list[Axis], turned: int, both: tuple[DeviceArray, ...]) -> tuple[
     tiles, batch = (-(-a // TILE), -(-b // TILE)), prod(n for n, _ in rest)
     sizes = np.array([(a, b, x_step, out_step, *tiles, batch)], TURN)
     blocks = min(prod(tiles) * batch, 1 << 20)
-    return (blocks,), (8 * TILE,), (layout(rest, both), sizes)
+    return (blocks,), (8 * TILE,), (layout(rest, starts_of(both)), sizes)
 
 
 def fill(target: DeviceArray, value: Any) -> None:

@@ -8,19 +8,16 @@ from typing import Any
 import numpy as np
 
 from ....dtype import DType
-from ....errors import ShapeError
 from ...expressions.types import accumulation
 from ...kernel import Kernel, KernelNode
 from ...registry import kernel
-from ..array import dense_strides
+from ..array import Shape, dense_strides
 from ..text.groups import grid_for
-from ..text.layout import MAX_RANK, layout_dtype
+from ..text.layout import layout
 from ..text.registering import FLOAT, INT
 from ..text.source import unit
 from .linalg import planned
-from .product import product_of_labels
-
-Shape = tuple[int, ...]
+from .product import axes_of, product_of_labels
 
 TEXT = r"""
 using namespace miniml;
@@ -57,11 +54,6 @@ class Einsum(Kernel):
         dtype = node.outputs[0].dtype
         operands, output, extents = labelled(node.attrs["equation"], [i.shape for i in node.inputs])
         summed = [label for label in extents if label not in output]
-        if max(len(output), len(summed)) > MAX_RANK:
-            raise ShapeError(
-                f"Einsum takes {MAX_RANK} axes of each kind on CUDA; "
-                f"got {len(output)} kept and {len(summed)} summed"
-            )
         steps = [
             operand_steps(labels, spec.shape)
             for labels, spec in zip(operands, node.inputs, strict=True)
@@ -71,8 +63,8 @@ class Einsum(Kernel):
             return
         self.size = prod(extents[label] for label in output)
         self.terms = prod(extents[label] for label in summed)
-        self.kept = where(output, extents, steps)
-        self.over = where(summed, extents, steps)
+        self.kept = layout(axes_of(output, steps, extents))
+        self.over = layout(axes_of(summed, steps, extents))
         self.lanes = 32 if self.terms >= 256 else 1
         self.function = node.device.compiler.function(text(dtype, len(operands)), "einsum")
 
@@ -142,17 +134,6 @@ def operand_steps(labels: list[Any], shape: Shape) -> dict[Any, int]:
     for label, extent, step in zip(labels, shape, dense_strides(shape, 1), strict=True):
         steps[label] = steps.get(label, 0) + (step if extent != 1 else 0)
     return steps
-
-
-def where(labels: list[Any], extents: dict[Any, int], steps: list[dict[Any, int]]) -> Any:
-    """The Layout of all operands along these labels."""
-    record = np.zeros(1, layout_dtype(len(steps)))
-    record["rank"], record["extent"] = max(len(labels), 1), 1
-    for d, label in enumerate(labels):
-        record["extent"][0, d] = extents[label]
-        for k, own in enumerate(steps):
-            record["step"][0, k, d] = own.get(label, 0)
-    return record
 
 
 kernel("Einsum", "cuda", *[f"{c}*->{c}" for c in "?" + INT + FLOAT])(Einsum)

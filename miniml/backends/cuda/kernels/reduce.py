@@ -13,7 +13,9 @@ from ...expressions.types import accumulation, computed, ends
 from ...kernel import Kernel, KernelNode
 from ...registry import kernel
 from ...signature import ArraySpec
-from ..text.groups import grid_for, lanes_for, parts, places
+from ..array import dense_strides
+from ..text.groups import grid_for, lanes_for, parts
+from ..text.layout import Axis, layout, merged
 from ..text.registering import ANY, FLOAT, INT, same
 from ..text.source import unit
 
@@ -116,8 +118,13 @@ class Reduce(Kernel):
         axes = reduced_axes(node)
         kept = tuple(i for i in range(len(shape)) if i not in axes)
         outer, n = prod(shape[i] for i in kept), prod(shape[i] for i in axes)
-        self.where = places(shape, kept), places(shape, axes)
-        self.width = packable(*self.where, n, outer, PACK // dtype.itemsize)
+        steps = dense_strides(shape, 1)
+        kept_axes, over = (
+            merged(tuple(shape[i] for i in of), [tuple(steps[i] for i in of)], node.name)
+            for of in (kept, axes)
+        )
+        self.where = layout(kept_axes), layout(over)
+        self.width = packable(kept_axes, over, n, PACK // dtype.itemsize)
         neighbours = prod(shape[max(axes, default=-1) + 1 :])
         self.lanes = 1 if neighbours >= 8 else lanes_for(n, neighbours)
         self.split = parts(outer, n, self.lanes)
@@ -142,14 +149,12 @@ class Reduce(Kernel):
             second(*grid_for(self.outer, 32), (scratch.flat, out.flat, self.sizes))
 
 
-def packable(kept: Any, over: Any, n: int, outer: int, width: int) -> int:
+def packable(kept: list[Axis], over: list[Axis], n: int, width: int) -> int:
     """`width` where packs of so many neighbours make up the rows that are reduced, else 1."""
-    rank = int(over["rank"][0])
-    last = rank - 1
-    whole = over["extent"][0, last] % width == 0 or (rank == 1 and outer == 1)
-    apart = [*kept["step"][0, 0], *over["step"][0, 0, :last]]
-    side_by_side = over["step"][0, 0, last] == 1 and not any(s % width for s in apart)
-    return width if whole and side_by_side and n >= width else 1
+    (extent, (step,)), rest = over[-1], [*kept, *over[:-1]]
+    whole = extent % width == 0 or (len(over) == 1 and kept[0][0] == 1)
+    apart = any(step % width for _, (step,) in rest)
+    return width if whole and step == 1 and not apart and n >= width else 1
 
 
 def reduced_axes(node: KernelNode) -> tuple[int, ...]:

@@ -16,7 +16,7 @@ from ..text.groups import grid_for
 from ..text.layout import spread
 from ..text.registering import FLOAT
 from ..text.source import unit
-from ..text.windows import WINDOWS, Shape, window
+from ..text.windows import WINDOWS, window
 from .convolve import FORWARD, INPUT, NAMES, TILES, WEIGHT, tiled
 
 CONV = r"""
@@ -81,19 +81,18 @@ extern "C" __global__ void conv2d_weight_grad(const T* x, const T* dout, T* out,
 
 
 class Convolution(Kernel):
-    """Base of the three: `kind` of product, the text and entry for single outputs."""
+    """Base of the three: `kind` of product, the text and entry for single outputs, and which of x,
+    w and out, their convolution, the inputs and the output are (or are the gradient of)."""
 
     kind: ClassVar[int]
     alone: ClassVar[tuple[str, str]]
-
-    def shapes(self, node: KernelNode) -> tuple[Shape, Shape, Shape]:
-        """Those of x, w and what the convolution of the two gives."""
-        raise NotImplementedError(f"{type(self).__name__} defines no shapes")
+    roles: ClassVar[tuple[str, str, str]]
 
     def prepare(self, node: KernelNode) -> None:
         super().prepare(node)
-        dtype, size = node.inputs[0].dtype, prod(node.outputs[0].shape)
-        self.window = window(node.attrs, *self.shapes(node))
+        dtype, out = node.inputs[0].dtype, node.outputs[0].shape
+        shapes = dict(zip(self.roles, (*(i.shape for i in node.inputs), out), strict=True))
+        self.window = window(node.attrs, shapes["x"], shapes["w"], shapes["out"])
         self.tiles = tiled(self.kind, self.window)
         self.sum_dtype = accumulation(dtype)
         alone, entry = self.alone
@@ -101,9 +100,8 @@ class Convolution(Kernel):
         get = node.device.compiler.function
         self.function = get(text, self.tiles.entry if self.tiles else entry)
         self.sum = get(text, "sum_parts") if self.tiles and self.tiles.split > 1 else None
-        self.shared = spread(size)
-        if self.kind == WEIGHT and self.tiles is None:
-            self.shared = grid_for(size, 32)
+        by_warps = self.kind == WEIGHT and self.tiles is None
+        self.shared = grid_for(prod(out), 32) if by_warps else spread(prod(out))
 
     def workspace(self) -> tuple[ArraySpec, ...]:
         if self.tiles is None:
@@ -127,31 +125,19 @@ class Convolution(Kernel):
 class Conv2D(Convolution):
     """x and w to the convolution."""
 
-    kind, alone = FORWARD, (CONV, "conv2d")
-
-    def shapes(self, node: KernelNode) -> tuple[Shape, Shape, Shape]:
-        (x, w), out = (i.shape for i in node.inputs), node.outputs[0].shape
-        return x, w, out
+    kind, alone, roles = FORWARD, (CONV, "conv2d"), ("x", "w", "out")
 
 
 class Conv2DInputGrad(Convolution):
     """The gradient and w to the gradient in x."""
 
-    kind, alone = INPUT, (INPUT_GRAD, "conv2d_input_grad")
-
-    def shapes(self, node: KernelNode) -> tuple[Shape, Shape, Shape]:
-        (dout, w), x = (i.shape for i in node.inputs), node.outputs[0].shape
-        return x, w, dout
+    kind, alone, roles = INPUT, (INPUT_GRAD, "conv2d_input_grad"), ("out", "w", "x")
 
 
 class Conv2DWeightGrad(Convolution):
     """x and the gradient to the gradient in w."""
 
-    kind, alone = WEIGHT, (WEIGHT_GRAD, "conv2d_weight_grad")
-
-    def shapes(self, node: KernelNode) -> tuple[Shape, Shape, Shape]:
-        (x, dout), w = (i.shape for i in node.inputs), node.outputs[0].shape
-        return x, w, dout
+    kind, alone, roles = WEIGHT, (WEIGHT_GRAD, "conv2d_weight_grad"), ("x", "out", "w")
 
 
 for _class in (Conv2D, Conv2DInputGrad, Conv2DWeightGrad):

@@ -14,7 +14,7 @@ from ... import registry
 from ...expressions.table import Expression, input_names
 from ...expressions.types import computed, unsigned
 from ...kernel import Kernel, KernelEntry, KernelNode
-from .layout import PER_THREAD, collapsed, layout, packs, spread
+from .layout import PER_THREAD, collapsed, layout, packs, spread, starts_of
 from .source import C_TYPES, prelude
 
 
@@ -44,7 +44,7 @@ class Elementwise(Kernel):
         rest = self.rest.get(key)
         if rest is None:
             axes = collapsed(inputs, out.shape, self.entry.name)
-            where = (layout(axes, inputs),) if inputs else ()
+            where = (layout(axes, starts_of(inputs)),) if inputs else ()
             count = np.int64(packs(axes, inputs, out, self.width))
             rest = self.rest[key] = (*self.scalars, *where, count, np.int64(self.size))
         self.call(self.grid, self.block, (*[a.flat for a in inputs], out.flat, *rest))

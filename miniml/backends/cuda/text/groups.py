@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any
-
-import numpy as np
-
-from .layout import Axis, layout_dtype
 
 BLOCK = 256
 THREADS = 1 << 18  # about as many as a large GPU holds at a time
@@ -80,21 +75,3 @@ def along(shape: tuple[int, ...], axis: int) -> tuple[int, int, int]:
     """(outer, n, inner): element i of row (o, j) stands at (o * n + i) * inner + j."""
     axis %= len(shape)
     return prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])
-
-
-def places(shape: tuple[int, ...], axes: tuple[int, ...]) -> Any:
-    """The Layout<1> of the elements along `axes` of a contiguous array, neighbours merged."""
-    steps = [prod(shape[i + 1 :]) for i in range(len(shape))]
-    found: list[Axis] = []
-    for i in axes:
-        if shape[i] == 1:
-            continue
-        if found and found[-1][1][0] == steps[i] * shape[i]:
-            found[-1] = (found[-1][0] * shape[i], (steps[i],))
-        else:
-            found.append((shape[i], (steps[i],)))
-    record = np.zeros(1, layout_dtype(1))
-    record["rank"], record["extent"] = max(len(found), 1), 1
-    for d, (extent, (step,)) in enumerate(found):
-        record["extent"][0, d], record["step"][0, 0, d] = extent, step
-    return record
