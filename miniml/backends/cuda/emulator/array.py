@@ -10,6 +10,7 @@ from weakref import ref
 
 import numpy as np
 
+from ..array import Sized
 from ..sim.arguments import Pointer
 from ..sim.memory import Allocation
 from .streams import CUDARuntimeError, current_stream
@@ -25,7 +26,7 @@ class MemoryPointer:
         self.ptr = allocation.address
 
 
-class ndarray:
+class ndarray(Sized):
     """A C-contiguous array in the simulator's device memory; memptr: in memory that is there."""
 
     __slots__ = ("_allocation", "_offset", "shape", "dtype", "__weakref__")
@@ -50,26 +51,6 @@ class ndarray:
             _allocation = Allocation(self.nbytes)
         self._allocation = _allocation
         self._offset = _offset
-
-    @property
-    def size(self) -> int:
-        """The number of elements."""
-        return prod(self.shape)
-
-    @property
-    def ndim(self) -> int:
-        """The number of axes."""
-        return len(self.shape)
-
-    @property
-    def itemsize(self) -> int:
-        """The bytes of an element."""
-        return int(self.dtype.itemsize)
-
-    @property
-    def nbytes(self) -> int:
-        """The bytes of all elements."""
-        return self.size * self.itemsize
 
     @property
     def data(self) -> Any:

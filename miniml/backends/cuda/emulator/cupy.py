@@ -7,8 +7,9 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+from ..limits import MAX_THREADS
 from ..sim import memory
-from ..sim.module import DYNAMIC_SHARED, MAX_THREADS, Kernel, Module
+from ..sim.module import DYNAMIC_SHARED, Kernel, Module
 from ..sim.settings import current
 from .array import Address as Address
 from .array import MemoryPointer as MemoryPointer

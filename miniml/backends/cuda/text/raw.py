@@ -9,12 +9,8 @@ from typing import Any
 from ....errors import DeclarationError
 from ...kernel import Kernel, KernelEntry, KernelNode, Launch, RawSource
 from ...signature import ArraySpec
+from ..limits import MAX_BLOCK, MAX_GRID, MAX_THREADS, STATIC_SHARED
 from .source import unit
-
-MAX_THREADS = 1024
-ASSURED_SHARED = 48 * 1024  # bytes; more must be asked for
-MAX_BLOCK = (1024, 1024, 64)
-MAX_GRID = (2**31 - 1, 65535, 65535)
 
 
 class Raw(Kernel):
@@ -33,7 +29,7 @@ class Raw(Kernel):
         self.rule = checked(node.name, body.launch(node))
         code = text(body, node)
         self.function = node.device.compiler.function(code, body.entry)
-        if self.rule.shared > ASSURED_SHARED:
+        if self.rule.shared > STATIC_SHARED:
             limit = node.device.shared_limit
             if self.rule.shared > limit:
                 raise DeclarationError(
