@@ -44,7 +44,7 @@ class Sized:
 
 
 class DeviceArray(Sized):
-    """Elements of `dtype` in a block of bytes: element (i, j, ...) stands at byte
+    """Elements of `dtype` in a block of bytes: element (i, j, ...) is at byte
     offset + i * strides[0] + j * strides[1] + ...
 
     block: a flat uint8 array of cupy's or of the simulator's, shared by all views of it. The

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from ...errors import DeviceError
-from . import kernels as kernels  # files the library's kernels
+from . import kernels as kernels  # registers the library's kernels
 from .device import Cuda
 from .emulator import cupy as emucupy
 from .sim import settings, toolchain

@@ -33,7 +33,7 @@ class RawModule:
         return RawKernel(self._module.kernel(name))
 
     def get_global(self, name: str) -> MemoryPointer:
-        """Where a variable or constant of the text stands; ndarray(shape, dtype, it) sets it."""
+        """The address of a variable or constant of the text; ndarray(shape, dtype, it) sets it."""
         mode = current().mode
         return MemoryPointer(memory.Borrowed(*self._module.loaded(mode).place_of(name)))
 

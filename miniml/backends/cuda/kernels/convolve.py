@@ -1,6 +1,6 @@
 """Convolution and its two transposes as products of matrices that are never stored.
 
-Of each group, a is the matrix that stands in memory (filters, or dout), b the one whose columns are
+Of each group, a is the matrix that is in memory (filters, or dout), b the one whose columns are
 gathered from images while tiles of both are loaded to shared memory.
 """
 

@@ -1,4 +1,4 @@
-"""Indexing, adding at indices and putting: who stands where, for each primitive."""
+"""Indexing, adding at indices and putting: what is read and written where, for each primitive."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ class ScatterAdd(AddAt):
 
 
 class Scatter(Indexed):
-    """x with values put where an index says; of several for one place the last one stays."""
+    """x with values put where an index says; of several for one element the last one stays."""
 
     kernels = PUT
 
@@ -162,8 +162,8 @@ class Scatter(Indexed):
         (owner,), (out,) = workspace, outputs
         move(x, out)
         if not self.named:
-            place = self.node.attrs["index"]
-            move(value, out.seen(lambda a: a[(*place, ...)] if ... not in place else a[place]))
+            index = self.node.attrs["index"]
+            move(value, out.seen(lambda a: a[(*index, ...)] if ... not in index else a[index]))
         elif self.count:
             fill(owner, 0)
             indices = self.indices(inputs)

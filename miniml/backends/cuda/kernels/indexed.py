@@ -1,4 +1,4 @@
-"""What indexing kernels share: one text for all, told by a Layout where everything stands.
+"""What indexing kernels share: one text for all, to which a Layout says where everything is.
 
 Output (or update) number i belongs to element at[0] + sum over k of index_k[at[k + 1]] * step_k.
 An index outside its axis raises OutOfRangeError in the simulator's check mode, where launches are
@@ -109,7 +109,7 @@ def axes_of(extents: Sequence[int], steps: Sequence[int]) -> Any:
 
 
 class Indexed(Kernel):
-    """Base of kernels whose indices name places: `plan` says where everything is.
+    """Base of kernels that read or write at indices: `plan` says where everything is.
 
     kernels: the text. moves: elements are only moved, so that their size is all that matters.
     """

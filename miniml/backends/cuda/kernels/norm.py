@@ -1,7 +1,7 @@
 """Softmax, its logarithm and layer normalisation: a group of threads for each row.
 
 A group of a warp or a block reads its row once and keeps it in shared memory, where it fits; longer
-rows, and rows whose elements stand apart, are read again.
+rows, and rows whose elements are apart, are read again.
 """
 
 from __future__ import annotations

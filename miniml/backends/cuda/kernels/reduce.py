@@ -42,13 +42,13 @@ __device__ __forceinline__ OUT finished(Op::A a, long long n) {
   (void)n; return store<OUT>(RESULT(FINISH));
 }
 struct Shape { long long outer, n, split, length; };
-// Where element i of a row stands; without a loop where one step says it, so that loads overlap.
-template <bool ONE_STEP> __device__ __forceinline__ long long placed(
+// Where element i of a row is; without a loop where one step says it, so that loads overlap.
+template <bool ONE_STEP> __device__ __forceinline__ long long address_of(
     const Layout<1>& over, long long i) {
-  long long place;
+  long long address;
   if (ONE_STEP) return over.start[0] + i * over.step[0][0];
-  locate(over, i, &place);
-  return place;
+  locate(over, i, &address);
+  return address;
 }
 // Elements [begin, end) of a row: packs of neighbours if they come in such, then single ones.
 template <bool ONE_STEP> __device__ __forceinline__ Op::A taken(
@@ -60,7 +60,7 @@ template <bool ONE_STEP> __device__ __forceinline__ Op::A taken(
 #pragma unroll (ONE_STEP ? 2 : 1)
     for (long long i = begin + WIDTH * lane; i < rest; i += WIDTH * lanes) {
       typedef Pack<IN, WIDTH> Taken;
-      const Taken pack = *(const Taken*)(x + (ONE_STEP ? i : placed<false>(over, i)));
+      const Taken pack = *(const Taken*)(x + (ONE_STEP ? i : address_of<false>(over, i)));
 #pragma unroll
       for (int v = 0; v < WIDTH; ++v) a = Op::combine(a, Op::element(load(pack.at[v]), i + v));
     }
@@ -68,7 +68,7 @@ template <bool ONE_STEP> __device__ __forceinline__ Op::A taken(
   }
 #pragma unroll (ONE_STEP ? 4 : 1)
   for (long long i = begin + lane; i < end; i += lanes)
-    a = Op::combine(a, Op::element(load(x[placed<ONE_STEP>(over, i)]), i));
+    a = Op::combine(a, Op::element(load(x[address_of<ONE_STEP>(over, i)]), i));
   return a;
 }
 extern "C" __global__ void reduce_elements(

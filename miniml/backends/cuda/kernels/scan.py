@@ -1,7 +1,7 @@
 """Running sums: threads, warps or blocks scan a row, or its parts after the sums of those before.
 
 A row that is cut has its parts summed first, then the sums of the parts scanned; the last launch
-begins each part with what stands before it.
+begins each part with the sum before it.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from ..text.source import unit
 
 CHUNKS = 4  # of 32 elements, which a warp loads before it scans the first
 
-# Every warp of a group scans 4 * 32 neighbours at a time, then adds what stands in the warps before
-# it; `carry` is what stands before all of them.
+# Every warp of a group scans 4 * 32 neighbours at a time, then adds the sums of the warps before
+# it; `carry` is the sum before all of them.
 TEXT = r"""
 using namespace miniml;
 __device__ __forceinline__ S scanned(S sum, int lane) {
@@ -31,7 +31,7 @@ __device__ __forceinline__ S scanned(S sum, int lane) {
   }
   return sum;
 }
-// What stands in the warps before this one; *carry grows by the sum of all.
+// The sum of the warps before this one; *carry grows by the sum of all.
 __device__ __forceinline__ S before_warp(S own, int lanes, S* carry) {
   S before = *carry;
   if (lanes == 32) {

@@ -50,7 +50,7 @@ template <typename S> struct Largest {
 
 
 def lanes_for(length: int, neighbours: int) -> int:
-    """How many threads share a row: one where rows are short or stand side by side in memory, so
+    """How many threads share a row: one where rows are short or neighbours in memory, so
     that neighbouring threads read neighbouring elements; else a warp or a block."""
     if length <= 8 or (neighbours >= 32 and length <= 1024):
         return 1
@@ -67,11 +67,10 @@ def grid_for(groups: int, lanes: int) -> tuple[tuple[int], tuple[int]]:
 def parts(rows: int, n: int, lanes: int) -> int:
     """Into how many parts rows are cut, so that a GPU has enough to do: THREADS threads, of which
     each has 64 elements at least."""
-    wanted = THREADS // max(rows * lanes, 1)
-    return max(1, min(wanted, n // (lanes * 64)))
+    return max(1, min(THREADS // max(rows * lanes, 1), n // (lanes * 64)))
 
 
 def along(shape: tuple[int, ...], axis: int) -> tuple[int, int, int]:
-    """(outer, n, inner): element i of row (o, j) stands at (o * n + i) * inner + j."""
+    """(outer, n, inner): element i of row (o, j) is number (o * n + i) * inner + j."""
     axis %= len(shape)
     return prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])

@@ -1,4 +1,4 @@
-"""Where the elements of strided arrays stand: axes merged, and passed to kernels as a Layout."""
+"""Where the elements of strided arrays are: axes merged, and passed to kernels as a Layout."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def layout(axes: Sequence[Axis], starts: Sequence[int] = ()) -> Any:
 
 
 def starts_of(inputs: Sequence[DeviceArray]) -> list[int]:
-    """Where the first element of each stands in the memory that `flat` points to."""
+    """Where the first element of each is in the memory that `flat` points to."""
     return [(a.offset - a.bounds()[0]) // a.dtype.itemsize for a in inputs]
 
 
@@ -114,7 +114,7 @@ template <int V, typename A, int K> __device__ __forceinline__ Pack<A, V> pack_o
 
 
 def packs(axes: list[Axis], inputs: tuple[DeviceArray, ...], out: DeviceArray, width: int) -> int:
-    """How many packs of `width` elements the output has whose elements stand side by side, aligned,
+    """How many packs of `width` elements the output has whose elements are neighbours, aligned,
     in each input that does not repeat one; 0 where any pack is otherwise."""
     extent, steps = axes[-1]
     whole = len(axes) == 1 or extent % width == 0

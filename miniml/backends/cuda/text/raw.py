@@ -80,7 +80,7 @@ def checked(name: str, rule: Any) -> Launch:
 
 
 class Function(Kernel):
-    """A Python function filed as a CUDA kernel: it gets arrays of the device and fills `out`."""
+    """A Python function as a CUDA kernel: it gets arrays of the device and fills `out`."""
 
     def __init__(self, entry: KernelEntry):
         self.entry = entry

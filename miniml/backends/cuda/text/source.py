@@ -32,7 +32,7 @@ def _named(name: str, value: DType | int | str) -> str:
 
 
 def prelude(dtypes: Iterable[DType]) -> str:
-    """What stands above the text of a kernel that uses these dtypes."""
+    """What comes above the text of a kernel that uses these dtypes."""
     known = set(dtypes)
     halves = [d for d in _HALVES if d in known]
     includes = "".join(f"#include <{_HALVES[d][0]}>\n" for d in halves)
