@@ -23,11 +23,10 @@ TEXT = (
 struct Batch { long long channels, plane, n, split, length; };
 template <int V, typename F> __device__ __forceinline__ void each(
     const Batch& s, long long g, int lanes, F visit) {
-  const long long channel = g / s.split, begin = g % s.split * s.length;
-  const long long end = begin + s.length < s.n ? begin + s.length : s.n;
-  for (long long i = begin + V * (threadIdx.x % lanes); i < end; i += V * lanes) {
+  const Part p = part_of(g, s.channels, s.n, s.split, s.length, lanes);
+  for (long long i = p.begin + V * (threadIdx.x % lanes); i < p.end; i += V * lanes) {
     const long long image = i / s.plane;
-    visit((image * s.channels + channel) * s.plane + i - image * s.plane);
+    visit((image * s.channels + p.row) * s.plane + i - image * s.plane);
   }
 }
 __device__ __forceinline__ C mean_of(const C* sums, const Batch& s, long long g, int lanes) {

@@ -7,8 +7,9 @@ from math import prod
 import numpy as np
 
 from ...kernel import KernelNode, Launch
+from ...registry import raw_kernel
 from ..text.layout import spread
-from ..text.registering import ANY, INT, raw
+from ..text.registering import ANY, INT
 
 ONE_HOT = r"""
 extern "C" __global__ void one_hot(
@@ -30,4 +31,4 @@ def one_hot(node: KernelNode) -> Launch:
 
 
 _SIGNATURES = [f"{i}->{c}" for i in INT for c in ANY]
-raw("OneHot", *_SIGNATURES, entry="one_hot", source=ONE_HOT, launch=one_hot)
+raw_kernel("OneHot", *_SIGNATURES, entry="one_hot", source=ONE_HOT, launch=one_hot)

@@ -11,8 +11,9 @@ from math import prod
 import numpy as np
 
 from ...kernel import KernelNode, Launch
+from ...registry import raw_kernel
 from ..text.groups import BLOCK, along, grid_for
-from ..text.registering import FLOAT, raw
+from ..text.registering import FLOAT
 
 SHARED = 40 * 1024  # bytes that a block keeps of rows; with what it exchanges less than 48 KiB
 
@@ -198,24 +199,18 @@ extern "C" __global__ void layer_norm(
 )
 
 
-def sharing(node: KernelNode, n: int, inner: int = 1) -> tuple[int, int]:
-    """How many threads share a row of n elements of the first input, `inner` apart, and how many
-    bytes of it they keep: 0 where they read it again."""
-    nbytes = max(node.inputs[0].dtype.itemsize, 4) * n
-    if n <= 8 or (inner >= 32 and n <= 1024):
-        return 1, 0
-    lanes = 32 if nbytes * (BLOCK // 32) <= SHARED else BLOCK
-    return lanes, nbytes if inner == 1 and nbytes <= SHARED else 0
-
-
 def shared_rows(
     node: KernelNode, rows: int, n: int, inner: int = 1
 ) -> tuple[tuple[int], tuple[int], int, int, np.int32]:
-    """Grid, block, threads of a row, bytes of shared memory of a block, and whether rows are kept
-    there."""
-    lanes, nbytes = sharing(node, n, inner)
+    """Grid, block, threads of a row of n elements of the first input that are `inner` apart, bytes
+    of shared memory of a block, and whether rows are kept there rather than read again."""
+    nbytes = max(node.inputs[0].dtype.itemsize, 4) * n
+    lanes = 32 if nbytes * (BLOCK // 32) <= SHARED else BLOCK
+    if n <= 8 or (inner >= 32 and n <= 1024):
+        lanes = 1
+    keeps = lanes > 1 and inner == 1 and nbytes <= SHARED
     grid, block = grid_for(rows, lanes)
-    return grid, block, lanes, block[0] // lanes * nbytes, np.int32(nbytes > 0)
+    return grid, block, lanes, block[0] // lanes * nbytes * keeps, np.int32(keeps)
 
 
 def softmax(node: KernelNode) -> Launch:
@@ -234,11 +229,11 @@ def layer_norm(node: KernelNode) -> Launch:
 
 
 for _name, _logarithm in (("Softmax", 0), ("LogSoftmax", 1)):
-    raw(
+    raw_kernel(
         _name, *[f"{c}->{c}" for c in FLOAT], entry="softmax", source=SOFTMAX, launch=softmax,
         defines={"LOGARITHM": _logarithm},
     )  # fmt: skip
-raw(
+raw_kernel(
     "LayerNorm", *[f"{c * 3}->{c * 3}" for c in FLOAT], entry="layer_norm", source=LAYER_NORM,
     launch=layer_norm,
 )  # fmt: skip

@@ -8,9 +8,10 @@ import numpy as np
 
 from ...expressions.types import accumulation
 from ...kernel import KernelNode, Launch
+from ...registry import raw_kernel
 from ...signature import ArraySpec
 from ..text.layout import spread
-from ..text.registering import FLOAT, raw
+from ..text.registering import FLOAT
 from ..text.windows import WINDOWS, Shape, window
 
 MAX = (
@@ -154,4 +155,4 @@ for _name, _signature, _entry, _source, _launch in (
     ("AvgPool2DGrad", "{0}->{0}", "avg_pool2d_grad", AVG_GRAD, avg_grad),
 ):
     _signatures = [_signature.format(c) for c in FLOAT]
-    raw(_name, *_signatures, entry=_entry, source=_source, launch=_launch)
+    raw_kernel(_name, *_signatures, entry=_entry, source=_source, launch=_launch)

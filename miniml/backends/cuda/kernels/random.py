@@ -14,8 +14,9 @@ import numpy as np
 
 from ...expressions.types import computed
 from ...kernel import KernelNode, Launch
+from ...registry import raw_kernel
 from ..text.layout import spread
-from ..text.registering import ANY, FLOAT, raw
+from ..text.registering import ANY, FLOAT
 
 PHILOX = r"""
 using namespace miniml;
@@ -146,7 +147,7 @@ def bernoulli(node: KernelNode) -> Launch:
 
 
 _FLOATS = [f"L->{c}" for c in FLOAT]
-raw("Uniform", *_FLOATS, entry="uniform", source=UNIFORM, launch=uniform)
-raw("Normal", *_FLOATS, entry="normal", source=NORMAL, launch=normal)
+raw_kernel("Uniform", *_FLOATS, entry="uniform", source=UNIFORM, launch=uniform)
+raw_kernel("Normal", *_FLOATS, entry="normal", source=NORMAL, launch=normal)
 _ANY = [f"L->{c}" for c in ANY]
-raw("Bernoulli", *_ANY, entry="bernoulli", source=BERNOULLI, launch=bernoulli)
+raw_kernel("Bernoulli", *_ANY, entry="bernoulli", source=BERNOULLI, launch=bernoulli)

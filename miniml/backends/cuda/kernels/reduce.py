@@ -76,19 +76,15 @@ extern "C" __global__ void reduce_elements(
     int lanes, int packed) {
   const int lane = threadIdx.x % lanes;
   for (long long g = group_index(lanes); g < s.outer * s.split; g += group_count(lanes)) {
-    // Lone threads that are neighbours have rows that are, so that they read along with each other.
-    const long long row = lanes == 1 ? g % s.outer : g / s.split;
-    const long long part = lanes == 1 ? g / s.outer : g % s.split;
-    const long long begin = part * s.length;
-    const long long end = begin + s.length < s.n ? begin + s.length : s.n;
+    const Part p = part_of(g, s.outer, s.n, s.split, s.length, lanes);
     long long base;
-    locate(kept, row, &base);
-    Op::A a = over.rank == 1 ? taken<true>(x + base, over, begin, end, lane, lanes, packed)
-                             : taken<false>(x + base, over, begin, end, lane, lanes, packed);
+    locate(kept, p.row, &base);
+    Op::A a = over.rank == 1 ? taken<true>(x + base, over, p.begin, p.end, lane, lanes, packed)
+                             : taken<false>(x + base, over, p.begin, p.end, lane, lanes, packed);
     a = combined<Op>(a, lanes);
     if (lane == 0) {
-      if (s.split > 1) ((Op::A*)scratch)[row * s.split + part] = a;
-      else out[row] = finished(a, s.n);
+      if (s.split > 1) ((Op::A*)scratch)[p.row * s.split + p.number] = a;
+      else out[p.row] = finished(a, s.n);
     }
   }
 }

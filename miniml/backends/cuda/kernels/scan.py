@@ -81,18 +81,15 @@ struct Rows { long long rows, n, inner, split, length; };
 extern "C" __global__ void scan(
     const T* x, OUT* out, const S* carries, Rows s, int lanes, int reverse, int exclusive) {
   for (long long g = group_index(lanes); g < s.rows * s.split; g += group_count(lanes)) {
-    // Neighbouring groups have neighbouring rows, so that lone threads read along with each other.
-    const long long row = lanes == 1 ? g % s.rows : g / s.split;
-    const long long part = lanes == 1 ? g / s.rows : g % s.split;
-    const long long base = row / s.inner * s.n * s.inner + row % s.inner;
-    const long long begin = part * s.length;
-    const long long end = begin + s.length < s.n ? begin + s.length : s.n;
-    S carry = s.split > 1 ? carries[row * s.split + part] : S(0);
+    const Part p = part_of(g, s.rows, s.n, s.split, s.length, lanes);
+    const long long base = p.row / s.inner * s.n * s.inner + p.row % s.inner;
+    S carry = s.split > 1 ? carries[p.row * s.split + p.number] : S(0);
     if (lanes > 1) {
-      scan_part(x + base, out + base, begin, end, s.n, s.inner, carry, lanes, reverse, exclusive);
+      scan_part(
+          x + base, out + base, p.begin, p.end, s.n, s.inner, carry, lanes, reverse, exclusive);
       continue;
     }
-    for (long long i = begin; i < end; ++i) {
+    for (long long i = p.begin; i < p.end; ++i) {
       const long long at = base + (reverse ? s.n - 1 - i : i) * s.inner;
       const S sum = carry + S(load(x[at]));
       out[at] = store<OUT>(exclusive ? carry : sum);
@@ -103,17 +100,14 @@ extern "C" __global__ void scan(
 extern "C" __global__ void sum_parts(
     const T* x, S* sums, Rows s, int lanes, int reverse) {
   for (long long g = group_index(lanes); g < s.rows * s.split; g += group_count(lanes)) {
-    const long long row = lanes == 1 ? g % s.rows : g / s.split;
-    const long long part = lanes == 1 ? g / s.rows : g % s.split;
-    const T* from = x + row / s.inner * s.n * s.inner + row % s.inner;
-    const long long begin = part * s.length;
-    const long long end = begin + s.length < s.n ? begin + s.length : s.n;
+    const Part p = part_of(g, s.rows, s.n, s.split, s.length, lanes);
+    const T* from = x + p.row / s.inner * s.n * s.inner + p.row % s.inner;
     S sum = S(0);
 #pragma unroll 4
-    for (long long i = begin + threadIdx.x % lanes; i < end; i += lanes)
+    for (long long i = p.begin + threadIdx.x % lanes; i < p.end; i += lanes)
       sum += S(load(from[(reverse ? s.n - 1 - i : i) * s.inner]));
     sum = combined<Total<S> >(sum, lanes);
-    if (threadIdx.x % lanes == 0) sums[row * s.split + part] = sum;
+    if (threadIdx.x % lanes == 0) sums[p.row * s.split + p.number] = sum;
   }
 }
 extern "C" __global__ void scan_sums(S* sums, long long rows, long long split) {

@@ -32,6 +32,15 @@ __device__ __forceinline__ long long group_index(int lanes) {
 __device__ __forceinline__ long long group_count(int lanes) {
   return (long long)gridDim.x * blockDim.x / lanes;
 }
+// Group g of those that share rows of n elements, each row cut in `split` parts of `length`. Lone
+// threads that are neighbours have rows that are, so that they read along with each other.
+struct Part { long long row, number, begin, end; };
+__device__ __forceinline__ Part part_of(
+    long long g, long long rows, long long n, long long split, long long length, int lanes) {
+  const long long number = lanes == 1 ? g / rows : g % split, begin = number * length;
+  return {lanes == 1 ? g % rows : g / split, number, begin,
+          begin + length < n ? begin + length : n};
+}
 template <typename S> struct Total {
   typedef S A;
   static __device__ __forceinline__ A combine(A a, A b) { return a + b; }
