@@ -33,7 +33,6 @@ extern "C" __global__ void move(
 }
 // x has its neighbours along one axis (a), out along another (b): through tiles of shared memory,
 // so that both are read and written by rows of 32. Elements there have 4 bytes at least.
-struct Turn { long long a, b, x_step, out_step, tiles_a, tiles_b, batch; };
 extern "C" __global__ void turn(const E* x, E* out, Layout<2> where, Turn s) {
   __shared__ WORD tile[32][33];
   const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
@@ -69,7 +68,8 @@ def carrier(nbytes: int) -> DType:
 @cache
 def text(nbytes: int) -> str:
     """The unit of elements of that size."""
-    return unit(TEXT, E=carrier(nbytes), WORD=carrier(max(nbytes, 4)), WIDTH=16 // nbytes)
+    word = carrier(max(nbytes, 4))
+    return unit(TEXT, E=carrier(nbytes), WORD=word, WIDTH=16 // nbytes, Turn=TURN)
 
 
 def move(source: DeviceArray, target: DeviceArray) -> None:

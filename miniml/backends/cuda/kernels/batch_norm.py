@@ -20,7 +20,6 @@ from .norm import ROWS
 TEXT = (
     ROWS
     + r"""
-struct Batch { long long channels, plane, n, split, length; };
 template <int V, typename F> __device__ __forceinline__ void each(
     const Batch& s, long long g, int lanes, F visit) {
   const Part p = part_of(g, s.channels, s.n, s.split, s.length, lanes);
@@ -101,7 +100,7 @@ class BatchNorm(Kernel):
         self.sums = ArraySpec((max(channels * split, 1),), sums)
         self.sizes = np.array([(channels, plane, n, split, length)], BATCH)
         self.shared = grid_for(channels * split, self.lanes)
-        code, get = unit(TEXT, T=dtype), node.device.compiler.function
+        code, get = unit(TEXT, T=dtype, Batch=BATCH), node.device.compiler.function
         self.sum_powers, self.batch_norm = get(code, "sum_powers"), get(code, "batch_norm")
 
     def workspace(self) -> tuple[ArraySpec, ...]:

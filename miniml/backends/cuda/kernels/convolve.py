@@ -18,7 +18,6 @@ FORWARD, INPUT, WEIGHT = range(3)
 # plane at column.base + row.b where the two shifts meet; product [i, j] goes to
 # column.out + i * out_step.
 TILES = r"""
-struct Product { long long a_step, out_step, a_group, size; int m, n, k, groups, split, length; };
 struct Row { long long a, b; int y, x; };
 struct Column { long long base, out; int y, x; };
 __device__ __forceinline__ Row row_of(const Window& s, int k) {

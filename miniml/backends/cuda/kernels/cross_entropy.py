@@ -22,7 +22,6 @@ TEXT = (
     ROWS
     + EXPONENTIALS
     + r"""
-struct Labels { long long classes, width, is_signed; };
 template <typename I> __device__ __forceinline__ long long inside(I label, long long classes) {
   const unsigned long long number = (unsigned long long)label;
   return number < (unsigned long long)classes ? (long long)number : -1;
@@ -91,7 +90,7 @@ class Labelled(Kernel):
 
     def function(self, entry: str) -> Any:
         """A kernel of the unit."""
-        code = unit(TEXT, T=self.node.inputs[0].dtype, LOGARITHM=0)
+        code = unit(TEXT, T=self.node.inputs[0].dtype, LOGARITHM=0, Labels=LABELS)
         return self.node.device.compiler.function(code, entry)
 
 

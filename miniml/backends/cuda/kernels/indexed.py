@@ -24,7 +24,6 @@ from ..text.source import unit
 
 HEAD = r"""
 using namespace miniml;
-struct Axes { long long extent[8], step[8]; };
 __device__ __forceinline__ bool address(
     INDICES, const long long* at, const Axes& axes, long long* found) {
   long long total = at[0];
@@ -94,7 +93,7 @@ def text(kernels: str, dtype: DType, index: DType, count: int) -> str:
     )
     all_of = range(count)
     return unit(
-        HEAD + kernels, E=dtype, S=accumulation(dtype), I=index, K=count,
+        HEAD + kernels, E=dtype, S=accumulation(dtype), I=index, K=count, Axes=AXES,
         INDICES=", ".join(f"const I* j{k}" for k in all_of),
         NAMES=", ".join(f"j{k}" for k in all_of), ADD_STEPS=" ".join(map(line.format, all_of)),
     )  # fmt: skip

@@ -12,7 +12,7 @@ from ...registry import kernel, table
 from ..text.registering import BF16, FLOAT, INT, same
 from ..text.source import unit
 from .cublas import CuBLAS
-from .product import Product, product_of
+from .product import PRODUCT, Product, product_of
 from .tiles import REGISTERS, TENSOR_CORES
 
 # So many blocks of large tiles keep a GPU busy; with fewer, small tiles are quicker.
@@ -35,7 +35,7 @@ class Tiles(Kernel):
         tiles = {s: product.batches * -(-product.m // s) * -(-product.n // s) for s in self.threads}
         side = 64 if min(product.m, product.n) > 32 and tiles[64] >= BUSY else 16
         self.grid, self.block = (min(max(tiles[side], 1), 1 << 20),), (self.threads[side],)
-        code = unit(self.source, T=dtype, S=accumulation(dtype))
+        code = unit(self.source, T=dtype, S=accumulation(dtype), Product=PRODUCT)
         self.function = device.compiler.function(code, f"matmul_{side}")
         return True
 

@@ -15,8 +15,7 @@ from ..text.layout import Axis, broadcast_steps, layout, merged
 _FIELDS = (
     "batches", "m", "n", "k", "x_row", "x_column", "y_row", "y_column", "out_row", "out_column"
 )  # fmt: skip
-_RECORD = np.dtype([(name, np.int64) for name in _FIELDS])
-PRODUCT = f"struct Product {{ long long {', '.join(_FIELDS)}; }};\n"
+PRODUCT = np.dtype([(name, np.int64) for name in _FIELDS])
 
 Steps = tuple[int, int]
 
@@ -46,7 +45,7 @@ class Product(NamedTuple):
     def args(self) -> tuple[Any, Any]:
         """The Layout<3> of the batch and the struct Product, as kernels take them."""
         sizes = (self.batches, self.m, self.n, self.k, *self.x, *self.y, *self.out)
-        return layout(self.axes), np.array([sizes], _RECORD)
+        return layout(self.axes), np.array([sizes], PRODUCT)
 
     @property
     def transposed(self) -> Product:

@@ -41,7 +41,6 @@ struct Op {
 __device__ __forceinline__ OUT finished(Op::A a, long long n) {
   (void)n; return store<OUT>(RESULT(FINISH));
 }
-struct Shape { long long outer, n, split, length; };
 // Where element i of a row is; without a loop where one step says it, so that loads overlap.
 template <bool ONE_STEP> __device__ __forceinline__ long long address_of(
     const Layout<1>& over, long long i) {
@@ -177,7 +176,7 @@ def reduction_text(row: Row, dtype: DType, out: DType) -> str:
     return unit(
         _TEXT, IN=dtype, OUT=out, C=computed(dtype), S=accumulation(dtype), LOWEST=low,
         HIGHEST=high, VALUE=row.value, OTHER=row.other, FINISH=row.finish,
-        RESULT=uint64 if whole else computed(out), WIDTH=PACK // dtype.itemsize,
+        RESULT=uint64 if whole else computed(out), WIDTH=PACK // dtype.itemsize, Shape=SHAPE,
         **{name: ", ".join((*texts, *pad)) for name, texts in names.items()},
     )  # fmt: skip
 

@@ -77,7 +77,6 @@ template <typename A, typename B> __device__ __forceinline__ void scan_part(
     }
   }
 }
-struct Rows { long long rows, n, inner, split, length; };
 extern "C" __global__ void scan(
     const T* x, OUT* out, const S* carries, Rows s, int lanes, int reverse, int exclusive) {
   for (long long g = group_index(lanes); g < s.rows * s.split; g += group_count(lanes)) {
@@ -134,7 +133,9 @@ class CumSum(Kernel):
         length = -(-n // self.split)
         self.sizes = np.array([(rows, n, inner, self.split, length)], ROWS)
         self.sum_dtype = accumulation(dtype)
-        code = unit(TEXT, T=dtype, OUT=node.outputs[0].dtype, S=self.sum_dtype, CHUNKS=CHUNKS)
+        code = unit(
+            TEXT, T=dtype, OUT=node.outputs[0].dtype, S=self.sum_dtype, CHUNKS=CHUNKS, Rows=ROWS
+        )
         get = node.device.compiler.function
         names = ("scan", "sum_parts", "scan_sums") if self.split > 1 else ("scan",)
         self.scan, *self.more = [get(code, name) for name in names]

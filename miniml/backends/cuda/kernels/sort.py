@@ -23,16 +23,13 @@ RUN = 1024  # elements that a block sorts, two for each thread
 PART = 2048  # elements of a block's part of a merge
 PER_THREAD = 8  # of them; a block has at least two warps, which find the part's ends
 MANY = 1 << 20  # blocks of a grid; more work than that is taken in turns
-FIELDS = "n inner rows keep length runs slot pitch merged_slot merged_pitch".split()
-SHAPE = np.dtype([*((f, np.int64) for f in FIELDS), ("descending", np.int64)])
+FIELDS = "n inner rows keep length runs slot pitch merged_slot merged_pitch descending".split()
+SHAPE = np.dtype([(field, np.int64) for field in FIELDS])
 
 # A KEY is what elements are compared as, of 4 bytes at least: narrower ones share banks of shared
 # memory. A NUMBER is an element's number in its row.
 COMMON = r"""
 using namespace miniml;
-struct Shape {
-  long long n, inner, rows, keep, length, runs, slot, pitch, merged_slot, merged_pitch, descending;
-};
 // NaN counts as the largest.
 __device__ __forceinline__ bool smaller(KEY a, KEY b) { return a < b || (is_nan(b) && !is_nan(a)); }
 __device__ __forceinline__ bool before(KEY a, KEY b, bool descending) {
@@ -225,7 +222,7 @@ class Sorting(Kernel):
         narrow = dtype.kind in "biu" and dtype.itemsize < 4
         code = unit(
             COMMON + SORT_RUNS + MERGE_RUNS, T=dtype, KEY=int32 if narrow else computed(dtype),
-            NUMBER=self.number, RUN=RUN, PART=PART, PER_THREAD=PER_THREAD,
+            NUMBER=self.number, RUN=RUN, PART=PART, PER_THREAD=PER_THREAD, Shape=SHAPE,
         )  # fmt: skip
         self.functions = [node.device.compiler.function(code, p.entry) for p in self.passes]
 

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from .product import PRODUCT
-
 # A block makes tiles of SIDE x SIDE results, for which it fetches DEPTH columns of x and as many
 # rows of y at a time. Both lie in shared memory with the summed axis first, zeros past the ends.
-TILES = (
-    PRODUCT
-    + r"""
+TILES = r"""
 using namespace miniml;
 template <typename S, typename E> struct As {
   static __device__ __forceinline__ S from(E x) { return S(load(x)); }
@@ -53,7 +49,6 @@ template <int SIDE> __device__ __forceinline__ long long tile_count(const Produc
   return p.batches * ((p.m + SIDE - 1) / SIDE) * ((p.n + SIDE - 1) / SIDE);
 }
 """
-)
 
 # A thread sums PER x PER results, SIDE / PER rows and columns apart, so that neighbouring threads
 # have neighbouring results.

@@ -17,7 +17,7 @@ from ..text.layout import spread
 from ..text.registering import FLOAT
 from ..text.source import unit
 from ..text.windows import WINDOWS, window
-from .convolve import FORWARD, INPUT, NAMES, TILES, WEIGHT, tiled
+from .convolve import FORWARD, INPUT, NAMES, PRODUCT, TILES, WEIGHT, tiled
 
 CONV = r"""
 extern "C" __global__ void conv2d(const T* x, const T* w, T* out, Window s) {
@@ -96,7 +96,7 @@ class Convolution(Kernel):
         self.tiles = tiled(self.kind, self.window)
         self.sum_dtype = accumulation(dtype)
         alone, entry = self.alone
-        text = unit(WINDOWS + alone + TILES, T=dtype, KIND=self.kind, **NAMES)
+        text = unit(WINDOWS + alone + TILES, T=dtype, KIND=self.kind, Product=PRODUCT, **NAMES)
         get = node.device.compiler.function
         self.function = get(text, self.tiles.entry if self.tiles else entry)
         self.sum = get(text, "sum_parts") if self.tiles and self.tiles.split > 1 else None

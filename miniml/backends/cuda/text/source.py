@@ -20,15 +20,24 @@ _HALVES = {
 
 
 def unit(text: str, /, **names: DType | int | str) -> str:
-    """The text below the prelude and its names: of a dtype the C type, of all else a macro."""
+    """The text below the prelude and its names: a dtype's is the C type, a record's the struct with
+    its fields, any other value's a macro."""
     dtypes = (value for value in names.values() if isinstance(value, np.dtype))
     return prelude(dtypes) + "".join(map(_named, names, names.values())) + text
 
 
 def _named(name: str, value: DType | int | str) -> str:
     if isinstance(value, np.dtype):
-        return f"typedef {C_TYPES[value]} {name};\n"
+        return struct(name, value) if value.names else f"typedef {C_TYPES[value]} {name};\n"
     return f"#define {name} {value}\n"
+
+
+def struct(name: str, record: DType) -> str:
+    """The C struct of a record of numbers, and of arrays of them."""
+    fields = {field: record[field] for field in record.names or ()}
+    extents = {field: "".join(f"[{n}]" for n in d.shape) for field, d in fields.items()}
+    rows = (f"{C_TYPES[d.base]} {field}{extents[field]};" for field, d in fields.items())
+    return f"struct {name} {{ {' '.join(rows)} }};\n"
 
 
 def prelude(dtypes: Iterable[DType]) -> str:

@@ -6,17 +6,17 @@ from typing import Any
 
 import numpy as np
 
+from .source import struct
+
 _FIELDS = "n c h w o oh ow kh kw sh sw top left dh dw groups".split()
 WINDOW = np.dtype([(name, np.int64) for name in _FIELDS])
 Shape = tuple[int, ...]
 
 WINDOWS = (
-    f"""
+    struct("Window", WINDOW)
+    + r"""
 using namespace miniml;
 typedef Compute<T>::type C;
-struct Window {{ long long {", ".join(_FIELDS)}; }};
-"""
-    + r"""
 // visit(pixel, tap) for every pixel of the plane that the window of output (r, q) covers.
 template <typename F> __device__ __forceinline__ void pixels_of(
     const Window& s, long long r, long long q, F visit) {
