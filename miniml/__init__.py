@@ -12,6 +12,7 @@ from .backends.kernel import Launch as Launch
 from .backends.registry import elementwise_kernel as elementwise_kernel
 from .backends.registry import kernel as kernel
 from .backends.registry import raw_kernel as raw_kernel
+from .backends.registry import view_kernel as view_kernel
 from .backends.signature import KernelAttr as KernelAttr
 from .dtype import bfloat16 as bfloat16
 from .dtype import bool_ as bool_

@@ -6,9 +6,9 @@ import inspect
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from . import epoch
 from .errors import BpropNotFoundError, DeclarationError, DuplicateError
 from .primitive import Primitive, definition_checks, primitives
-from .trace import Guarded
 
 Bprop = Callable[..., tuple[Any, ...]]
 Getter = Callable[[Any], Bprop]
@@ -16,7 +16,7 @@ G = TypeVar("G", bound=Getter)
 
 
 class BpropGetters:
-    """Gradient rules, filed by primitive class or by name.
+    """Gradient rules, registered by primitive class or by name.
 
     A getter `get(self) -> bprop(*inputs, out, dout)` is a function of the primitive; the bprop it
     returns gives a tuple with one gradient per input, in order, None where there is none. `out`
@@ -26,13 +26,12 @@ class BpropGetters:
     def __init__(self) -> None:
         self._by_class: dict[type[Primitive], Getter] = {}
         self._by_name: dict[str, Getter] = {}
-        self.version = 0
 
     def register(self, key: type[Primitive] | str) -> Callable[[G], G]:
-        """Decorator: file a getter under a primitive class or a primitive's name.
+        """Decorator: register a getter for a primitive class or a primitive's name.
 
-        The same function filed again (a notebook cell run twice) replaces the first;
-        DuplicateError when another function has the place.
+        The same function registered again (a notebook cell run twice) replaces the first;
+        DuplicateError where another function is registered.
         """
         if not (isinstance(key, str) or _is_primitive(key)):
             raise DeclarationError(
@@ -40,7 +39,7 @@ class BpropGetters:
                 "@bprop_getters.register(Class) above the getter"
             )
 
-        def file(getter: G) -> G:
+        def add(getter: G) -> G:
             _check_getter(getter)
             _check_differentiable(primitives.get(key) if isinstance(key, str) else key, getter)
             table: dict[Any, Getter] = self._by_name if isinstance(key, str) else self._by_class
@@ -53,10 +52,10 @@ class BpropGetters:
                     f"{code.co_filename}:{code.co_firstlineno}; unregister it first"
                 )
             table[key] = getter
-            self._changed()
+            epoch.bump("bprops")
             return getter
 
-        return file
+        return add
 
     def check_definition(self, primitive: type[Primitive]) -> None:
         """DeclarationError for a class without gradient whose name has a bprop already."""
@@ -65,24 +64,20 @@ class BpropGetters:
             _check_differentiable(primitive, getter)
 
     def _of_class(self, key: type[Primitive] | str) -> Getter | None:
-        """The getter of the class called `key`: it would go before one filed by name."""
+        """The getter of the class called `key`: it would go before one registered by name."""
         named = primitives.get(key) if isinstance(key, str) else None
         return None if named is None else self._by_class.get(named)
 
     def unregister(self, key: type[Primitive] | str) -> None:
         """Take a getter back; nothing happens if there is none."""
-        self._changed()
+        epoch.bump("bprops")
         if isinstance(key, str):
             self._by_name.pop(key, None)
         else:
             self._by_class.pop(key, None)
 
-    def _changed(self) -> None:
-        self.version += 1
-        Guarded.note_change()
-
     def find(self, primitive: type[Primitive]) -> Getter | None:
-        """The getter of a primitive class: its own, a base class's, or the one filed by name."""
+        """The getter of a primitive class: its own, a base class's, or that registered by name."""
         for cls in primitive.__mro__:
             if cls in self._by_class:
                 return self._by_class[cls]
@@ -91,7 +86,7 @@ class BpropGetters:
         return self._redefined(primitive)
 
     def _redefined(self, primitive: type[Primitive]) -> Getter | None:
-        """The getter filed for an earlier definition of the same class (a cell run twice)."""
+        """The getter registered for an earlier definition of the same class (a cell run twice)."""
         wanted = primitive.__module__, primitive.__qualname__
         for cls, getter in list(self._by_class.items()):
             if (cls.__module__, cls.__qualname__) == wanted:

@@ -32,7 +32,7 @@ INTEGERS = SIGNED + UNSIGNED
 FLOATS = (float16, bfloat16, float32, float64)
 ALL = (bool_, *INTEGERS, *FLOATS)
 
-# NumPy's type characters; bfloat16 has the one ml_dtypes gave it. 'l' and 'q' are both int64 here.
+# NumPy's type codes; bfloat16 has the one ml_dtypes gave it. 'l' and 'q' are both int64 here.
 _BY_LETTER = {c: np.dtype(c) for c in "?bhilqBHILQefd"} | {bfloat16.char: bfloat16}
 _SCALARS: dict[type, DType] = {bool: bool_, int: int64, float: float32}
 _NAMES = {d.name: d for d in ALL}
@@ -41,17 +41,17 @@ _SPELLINGS = _NAMES | {kind.__name__: d for kind, d in _SCALARS.items()}
 
 
 def from_letter(letter: str) -> DType:
-    """The dtype of one NumPy type character, as signatures spell it."""
+    """The dtype of one NumPy type code, as signatures spell it."""
     try:
         return _BY_LETTER[letter]
     except KeyError:
         raise DTypeError(
-            f"signature letter {letter!r} is unknown; known are {' '.join(_BY_LETTER)}"
+            f"type code {letter!r} is unknown; known are {' '.join(_BY_LETTER)}"
         ) from None
 
 
 def letter(dtype: DType) -> str:
-    """The type character of a dtype, one spelling each ('l' for int64)."""
+    """The type code of a dtype, one spelling each ('l' for int64)."""
     return dtype.char if dtype is not int64 else "l"
 
 

@@ -46,7 +46,7 @@ class DeclarationError(MinimlError, ValueError):
 
 
 class KernelNotFoundError(MinimlError, LookupError):
-    """No kernel is filed for this primitive, device and dtypes."""
+    """No kernel is registered for this primitive, device and dtypes."""
 
 
 class DeviceError(MinimlError, RuntimeError):

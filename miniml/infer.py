@@ -20,14 +20,14 @@ _AXES = 64  # of an array of NumPy
 
 
 def infer_rule(name: str) -> Callable[[R], R]:
-    """Decorator: file `rule(*abstracts) -> Abstract` (or a tuple) as the inference of the
+    """Decorator: register `rule(*abstracts) -> Abstract` (or a tuple) as the inference of the
     PrimitiveWithCheck called `name`; const inputs arrive as their values."""
 
-    def file(rule: R) -> R:
+    def register(rule: R) -> R:
         _rules[name] = rule
         return rule
 
-    return file
+    return register
 
 
 def infer(primitive: Primitive, inputs: tuple[Any, ...]) -> tuple[Abstract, ...]:
@@ -71,8 +71,8 @@ def _checked(
         rule_name = "infer_rule gave" if rule else "has no infer_rule, which gives"
         raise DeclarationError(
             f"{primitive.name} {rule_name} {', '.join(map(str, outs))} for outputs "
-            f"{primitive.outputs!r}; file one with @infer_rule({primitive.name!r}) that returns "
-            "an Abstract for each"
+            f"{primitive.outputs!r}; register a rule with @infer_rule({primitive.name!r}) that "
+            "returns an Abstract for each"
         )
     return outs
 

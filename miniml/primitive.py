@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, dataclass_tra
 
 from . import attributes
 from .attributes import Field
-from .backends.registry import OpSpec, file_spec
+from .backends.registry import OpSpec, register_spec
 from .errors import (
     AttributeRefusedError,
     DeclarationError,
@@ -106,7 +106,7 @@ class Primitive:
         _claim_name(cls)
         for check in definition_checks:
             check(cls)
-        file_spec(_spec(cls), redefined=cls.name in primitives)
+        register_spec(_spec(cls), redefined=cls.name in primitives)
         primitives[cls.name] = cls
 
     def __init__(self, *args: Any, **kwargs: Any):
@@ -200,7 +200,7 @@ class PrimitiveWithInfer(Primitive, abstract=True):
 class PrimitiveWithCheck(Primitive, abstract=True):
     """A primitive that only validates: `check_shape(*shapes)` and `check_dtype(*dtypes)`.
 
-    Its outputs are those of input 0, unless `@infer_rule("Name")` files another inference.
+    Its outputs are those of input 0, unless `@infer_rule("Name")` registers another inference.
     """
 
 
@@ -222,7 +222,7 @@ def prim_attr_register(init: F) -> F:
             extra[name] = self.__dict__[name]
         init(self, *args, **kwargs)
         self._finish(self.__dict__.pop("_extra"))
-        file_spec(_spec(type(self), tuple(extra)))
+        register_spec(_spec(type(self), tuple(extra)))
 
     register.__wrapped__ = init  # type: ignore[attr-defined]
     register._miniml_classic = True  # type: ignore[attr-defined]

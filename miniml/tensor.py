@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from .backends.device import get_device
+from .backends.devices import get_device
 from .dtype import DType, as_dtype, canonical, float32, int64
 from .errors import DeviceError, DTypeError, GraphError, ImmutableError, ShapeError
 from .operators import Operators

@@ -3,43 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import Any, Protocol
 
-from .errors import MinimlError
+from .errors import GraphError, MinimlError
 from .scope import Block, Scoped
-
-if TYPE_CHECKING:
-    from .primitive import Primitive
 
 
 class Trace(Protocol):
     """Who gives meaning to calls: the eager trace runs them, a graph trace records them.
 
+    What stands here is what a trace does that computes at once and says nothing else.
     differentiates: True where calls are recorded to pass a gradient through them.
     """
 
-    differentiates: bool
+    differentiates: bool = False
 
     @property
     def parent(self) -> Trace | None:
         """The trace that this one passes calls on to; None where calls end."""
 
-    def bind(self, primitive: Primitive, args: Sequence[Any]) -> tuple[Any, ...]:
+    def bind(self, primitive: Any, args: Sequence[Any]) -> tuple[Any, ...]:
         """One call of a primitive; always a tuple of outputs."""
 
     def call(self, fn: Callable[..., Any], args: Sequence[Any], named: Mapping[str, Any]) -> Any:
         """`fn(*args, **named)`: compiled when eager in GRAPH_MODE, just called otherwise."""
+        return fn(*args, **named)
 
     def call_with_bprop(
         self, name: str, fn: Callable[..., Any], bprop: Callable[..., Any], args: Sequence[Any]
     ) -> Any:
         """`fn(*args)`, a function of trees whose gradient is `bprop(*args, out, dout)`."""
+        return fn(*args)
 
     def graph_of(
         self, fn: Callable[..., Any], operands: Sequence[Any]
     ) -> tuple[Any, list[Any], int]:
         """The graph of a branch or loop body, the live outer values it captured (its last inputs),
         and how many random blocks it draws; they are not reserved yet."""
+        raise GraphError("the eager trace runs branches and loops at once; it traces no graph")
 
     def stand_in(self, parameter: Any) -> Any:
         """The value that a parameter has now inside this trace: a tensor that stays what it is
@@ -50,19 +51,18 @@ class Trace(Protocol):
 
     def guard(self, owner: Any, state: object) -> None:
         """Note that what is traced depends on `owner`, a cell say, being in `state`."""
+        return
 
 
 class Guarded:
     """What a compiled program may depend on besides its arguments: a cell.
 
-    signature: changes whenever a program that was traced through the object would be another.
-    `changes` counts the changes of all of them, and of gradient rules and passes, so that one
-    comparison often serves for many. silent: True where the signature may change without being
-    counted, so that it is compared at each call.
+    signature: changes whenever a program that was traced through the object would be another,
+    with a new epoch. silent: True where it may change without one, so that it is compared at each
+    call.
     """
 
     __slots__ = ()
-    changes: ClassVar[int] = 0
     silent: bool = False
 
     @property
@@ -73,11 +73,6 @@ class Guarded:
     def outgrown(self, signature: object) -> bool:
         """True where the signature can never be this one again."""
         raise NotImplementedError
-
-    @staticmethod
-    def note_change() -> None:
-        """Count a change of something that programs depend on."""
-        Guarded.changes += 1
 
 
 _current: Scoped[Trace] = Scoped("miniml_trace")

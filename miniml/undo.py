@@ -17,18 +17,19 @@ class Log:
     def __init__(self) -> None:
         self._old: dict[int, tuple[Any, Any]] = {}
 
-    def note(self, parameter: Any) -> None:
-        """Keep the value that the parameter has now, unless an older one is kept."""
-        if id(parameter) not in self._old:
-            self._old[id(parameter)] = parameter, parameter._data.copy()
+    def note(self, *parameters: Any) -> None:
+        """Keep the values that the parameters have now, unless older ones are kept."""
+        for parameter in parameters:
+            if id(parameter) not in self._old:
+                self._old[id(parameter)] = parameter, parameter._data.copy()
 
     def written(self) -> list[tuple[Any, Any]]:
         """The parameters noted, each with its old value."""
         return list(self._old.values())
 
-    def restore(self) -> None:
-        """Give every parameter noted its old value, all at once."""
-        write_all("undoing", self.written())
+    def restore(self, who: str = "undoing") -> None:
+        """Give every parameter noted its old value, all at once. who: for errors."""
+        write_all(who, self.written())
 
 
 _log: Scoped[Log] = Scoped("miniml_undo_log")

@@ -5,16 +5,13 @@ from __future__ import annotations
 import inspect
 import re
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ..errors import DeclarationError
 from .expressions.functions import C_WORDS
-from .kernel import Expression, KernelEntry, RawSource
-
-if TYPE_CHECKING:
-    from .registry import OpSpec
+from .kernel import Expression, KernelEntry, OpSpec, RawSource
 
 
 def check(entry: KernelEntry, spec: OpSpec) -> None:
@@ -65,12 +62,12 @@ def _check_function(entry: KernelEntry, body: Any, spec: OpSpec) -> None:
     missing = sorted(gets - takes)
     extra = sorted(needs - gets - {"out"})
     if missing or extra:
-        wanted = ", ".join(sorted(gets)) or "no attributes"
+        expected = ", ".join(sorted(gets)) or "no attributes"
         wrong = [f"does not take {', '.join(missing)}"] * bool(missing)
         wrong += [f"asks for {', '.join(extra)}"] * bool(extra)
         raise DeclarationError(
             f"{entry.name} kernel {getattr(body, '__name__', body)!r} {' and '.join(wrong)}; "
-            f"the primitive passes {wanted} by keyword, and out="
+            f"the primitive passes {expected} by keyword, and out="
         )
 
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from functools import cache
-from importlib import import_module
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, cast
 
 import numpy as np
 
 from ..dtype import DType
-from ..errors import DeviceError
+from ..errors import CaptureError
 from .kernel import Kernel, KernelEntry
 
 Array = np.ndarray[Any, Any]
@@ -41,6 +39,13 @@ class Device(Protocol):
         """Overwrite an array of this device with one of its own, or a NumPy array, of the same
         shape and dtype."""
 
+    def copy(self, array: Any) -> Any:
+        """The elements in memory of their own."""
+
+    def seen(self, look: Callable[..., Any], arrays: Sequence[Any]) -> tuple[Any, bool]:
+        """What `look` sees of arrays that need not be computed yet, and whether that is new memory
+        in place of a view."""
+
     def contiguous(self, array: Any) -> Any:
         """The array, or a copy of it in row-major order."""
 
@@ -57,13 +62,9 @@ class Device(Protocol):
     def has(self, feature: str) -> bool:
         """True for a feature that kernels may require and this device has."""
 
-    def capture(self, launches: Callable[[], None]) -> Callable[[], None] | None:
-        """What `launches` launches, as one call that launches it again; None where there is no
-        such thing. CaptureError when it does something else."""
-
-    @property
-    def for_kernels(self) -> Any:
-        """What kernels know as `node.device`."""
+    def capture(self, launches: Callable[[], object]) -> Callable[[], None]:
+        """What `launches` launches, as one call that launches it again. CaptureError when it does
+        something else, or where there is no such thing."""
 
     @property
     def stream(self) -> Any:
@@ -74,7 +75,6 @@ class CPU:
     """The machine's own memory, as NumPy arrays."""
 
     name = "cpu"
-    for_kernels = None
     stream = None
 
     def empty(self, shape: tuple[int, ...], dtype: DType) -> Array:
@@ -103,6 +103,13 @@ class CPU:
         """Overwrite one array with another."""
         np.copyto(target, source)
 
+    copy = staticmethod(cast(Callable[[Any], Any], np.array))  # no frame of Python in between
+
+    def seen(self, look: Callable[..., Array], arrays: Sequence[Array]) -> tuple[Array, bool]:
+        """What `look` returns, and whether that shares no memory with the arrays."""
+        found = look(*arrays)
+        return found, not any(np.may_share_memory(found, a) for a in arrays)
+
     def contiguous(self, array: Array) -> Array:
         """The array, or a copy of it in row-major order."""
         return np.ascontiguousarray(array)
@@ -124,34 +131,14 @@ class CPU:
         """True for an instruction set of this machine's CPU."""
         return machine_features().get(feature.upper(), False)
 
-    def capture(self, launches: Callable[[], None]) -> None:
-        """None: calls of functions are not recorded."""
+    def capture(self, launches: Callable[[], object]) -> Callable[[], None]:
+        """CaptureError: calls of functions are not recorded."""
+        raise CaptureError("the CPU launches nothing that could be recorded")
 
 
 def machine_features() -> dict[str, bool]:
     """CPU features by NumPy's names (AVX2, AVX512F, NEON, ...), True where present."""
     return dict(np._core._multiarray_umath.__cpu_features__)  # type: ignore[attr-defined]
-
-
-_CPU = CPU()
-
-
-def get_device(name: str, sim: str = "check") -> Device:
-    """The device of that canonical name; DeviceError says what to do about one that is absent.
-
-    sim: "check" or "fast", how the simulator of "cuda-sim" runs kernels.
-    """
-    return _CPU if name == "cpu" else _cuda(name, sim if name == "cuda-sim" else "")
-
-
-@cache
-def _cuda(name: str, sim: str) -> Device:
-    """A device of CUDA; its modules are imported when the first one is asked for."""
-    try:
-        device: Device = import_module(".cuda.load", __package__).device(name, sim)
-    except ImportError as error:
-        raise DeviceError(f"device {name!r} is not available: {error}") from error
-    return device
 
 
 def cpu_threads() -> int:

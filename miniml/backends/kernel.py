@@ -15,17 +15,37 @@ Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, slots=True)
+class OpSpec:
+    """What the kernel side knows of a primitive: names only.
+
+    `inputs` excludes const inputs; it is None for a variable number. `attributes` is None where
+    the primitive declares them only when it is made (the classic spelling).
+    """
+
+    name: str
+    inputs: tuple[str, ...] | None
+    const_inputs: tuple[str, ...]
+    outputs: tuple[str, ...] | None
+    attributes: tuple[str, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
 class KernelNode:
     """The call a kernel is prepared for: names, shapes, dtypes and attributes, no data.
 
-    device: where it will run, for kernels that ask it for memory or compile; None on the CPU.
+    target: the Target it was selected for, of which a kernel may select another kernel.
     """
 
     name: str
     inputs: tuple[ArraySpec, ...]
     outputs: tuple[ArraySpec, ...]
     attrs: Mapping[str, Any]
-    device: Any = None
+    target: Any = None
+
+    @property
+    def device(self) -> Any:
+        """Where the kernel will run: it may ask it for memory, or to compile."""
+        return None if self.target is None else self.target.device
 
 
 class Kernel:
@@ -36,11 +56,15 @@ class Kernel:
     instance for each shape, and releases it when the program or the eager cache that holds it is
     dropped.
 
+    A class whose `prepare` only picks a function for the node sets `self.call` to it, and needs no
+    `launch`: the runtime calls `self.call(*inputs, out=out)`, without attributes.
+
     capturable: True for a class whose `launch` does nothing but launch, the same each time, so
     that a CUDA graph may repeat it without calling it. None: the library's own are, users' not.
     """
 
     capturable: ClassVar[bool | None] = None
+    call: Callable[..., Any]
 
     def prepare(self, node: KernelNode) -> None:
         """Compile, choose an algorithm, pack constants: whatever is done once per shape."""
@@ -58,7 +82,9 @@ class Kernel:
         stream: object,
     ) -> None:
         """Compute: fill every element of `outputs`. `stream` is None on the CPU."""
-        raise NotImplementedError(f"{type(self).__name__} defines no launch")
+        if not hasattr(self, "call"):
+            raise NotImplementedError(f"{type(self).__name__} defines no launch")
+        self.call(*inputs, out=outputs[0] if len(outputs) == 1 else outputs)
 
     def resize(self, node: KernelNode) -> None:
         """Follow a change of shapes; prepares again unless overridden."""
@@ -109,22 +135,20 @@ class KernelEntry:
     inplace: tuple[int, ...] = ()
     view: int | None = None
     strided: bool = False
-    specialize: Callable[[KernelNode], Callable[..., Any]] | None = None
+    total: bool = False
     owner: str = ""
     where: str = ""
-    filed_by: str = ""
-    place: tuple[object, ...] = field(init=False)
+    module: str = ""
+    key: tuple[object, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        s = self.signature
-        dtypes = (s.inputs, s.outputs, s.repeats_input, s.repeats_output, s.input_formats)
-        # What two rows must not share: computed once, because filing compares it often.
-        object.__setattr__(self, "place", (dtypes, self.provider, self.requires))
+        # What two rows must not share: computed once, because registration compares it often.
+        object.__setattr__(self, "key", (self.signature, self.provider, self.requires))
 
     @property
     def built_in(self) -> bool:
         """True for the library's own kernels, which keep every promise made to others."""
-        return self.filed_by.startswith("miniml.")
+        return self.module.startswith("miniml.")
 
     def describe(self) -> str:
         """Signature and provider, as `explain` and error messages show them."""

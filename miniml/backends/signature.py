@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import NamedTuple
 
@@ -15,6 +15,11 @@ class ArraySpec(NamedTuple):
 
     shape: tuple[int, ...]
     dtype: DType
+
+    @property
+    def format(self) -> str | None:
+        """The memory format: None, the primitive's own."""
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +35,12 @@ class Signature:
     repeats_output: bool = False
     input_formats: tuple[str | None, ...] = ()
     output_formats: tuple[str | None, ...] = ()
+    any_dtype: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        # Not `None in`: NumPy calls float64 == None true. For that it is part of equality, too.
+        free = any(d is None for d in (*self.inputs, *self.outputs))
+        object.__setattr__(self, "any_dtype", free)
 
     def accepts(self, dtypes: tuple[DType, ...]) -> bool:
         """True when inputs of exactly these dtypes fit."""
@@ -39,9 +50,15 @@ class Signature:
         """True when outputs of exactly these dtypes come out."""
         return _fits(_expand(self.outputs, self.repeats_output, len(dtypes)), dtypes)
 
-    def expand_outputs(self, count: int) -> tuple[DType, ...]:
-        """The output dtypes for a call with `count` outputs."""
-        return _known(_expand(self.outputs, self.repeats_output, count))
+    def expanded(self, inputs: int, outputs: int) -> tuple[tuple[DType, ...], tuple[DType, ...]]:
+        """The dtypes of so many inputs and outputs; DeclarationError where they may be any."""
+        if self.any_dtype:
+            raise DeclarationError(
+                "a signature with '.' names no dtype, so nothing can be cast to it"
+            )
+        takes = _expand(self.inputs, self.repeats_input, inputs)
+        gives = _expand(self.outputs, self.repeats_output, outputs)
+        return takes, gives  # type: ignore[return-value]
 
     def __str__(self) -> str:
         ins = "".join(map(_spelling, self.inputs)) + "*" * self.repeats_input
@@ -61,12 +78,6 @@ def _fits(entries: Entries, dtypes: tuple[DType, ...]) -> bool:
     return len(entries) == len(dtypes) and all(
         e is None or e == d for e, d in zip(entries, dtypes, strict=True)
     )
-
-
-def _known(entries: Entries) -> tuple[DType, ...]:
-    if any(e is None for e in entries):  # not `None in`: NumPy calls float64 == None true
-        raise DeclarationError("a signature with '.' names no dtype, so nothing can be cast to it")
-    return entries  # type: ignore[return-value]
 
 
 def _spelling(dtype: DType | None) -> str:
@@ -110,9 +121,14 @@ class KernelAttr:
             tuple(d for d, _ in self._outputs),
             self._all_same,
             False,
-            tuple(f for _, f in self._inputs),
-            tuple(f for _, f in self._outputs),
+            _formats(self._inputs),
+            _formats(self._outputs),
         )
+
+
+def _formats(arrays: list[tuple[DType, str | None]]) -> tuple[str | None, ...]:
+    """The memory formats; () where none is asked for, as in a signature that is spelt out."""
+    return tuple(f for _, f in arrays) if any(f for _, f in arrays) else ()
 
 
 def parse(spec: str | KernelAttr | Signature) -> Signature:
@@ -128,16 +144,16 @@ def _parsed(spec: str) -> Signature:
     if not arrow or not tail:
         raise DeclarationError(f"signature {spec!r} has no '->' with outputs behind it, as 'ff->f'")
     try:
-        inputs, repeats_input = _letters(head)
-        outputs, repeats_output = _letters(tail)
+        inputs, repeats_input = _codes(head)
+        outputs, repeats_output = _codes(tail)
     except (DeclarationError, DTypeError) as error:
         raise DeclarationError(f"signature {spec!r}: {error}") from None
     return Signature(inputs, outputs, repeats_input, repeats_output)
 
 
-def _letters(text: str) -> tuple[Entries, bool]:
+def _codes(text: str) -> tuple[Entries, bool]:
     repeats = text.endswith("*")
-    letters = text[:-1] if repeats else text
-    if "*" in letters or (repeats and not letters):
-        raise DeclarationError("'*' stands once, behind the last letter")
-    return tuple(None if c == "." else from_letter(c) for c in letters), repeats
+    codes = text[:-1] if repeats else text
+    if "*" in codes or (repeats and not codes):
+        raise DeclarationError("'*' may be used once, after the last type code")
+    return tuple(None if c == "." else from_letter(c) for c in codes), repeats

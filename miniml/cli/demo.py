@@ -15,7 +15,7 @@ import numpy as np
 import threadpoolctl
 
 from .. import nn, optim, random, settings
-from ..backends.device import get_device
+from ..backends.devices import get_device
 from ..data import Digits, load_digits, minibatches
 from ..errors import MinimlError, NonFiniteError
 from ..graph.function import trace

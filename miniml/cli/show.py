@@ -119,7 +119,7 @@ def _body(entry: KernelEntry) -> str:
     if isinstance(entry.body, Expression):
         return f"C expression: {entry.body.text}"
     if isinstance(entry.body, RawSource):
-        return f"CUDA C, filed at {_near(entry.where)}\n{entry.body.source}"
+        return f"CUDA C, registered at {_near(entry.where)}\n{entry.body.source}"
     if not hasattr(entry.body, "__wrapped__"):
         return _source(entry.body)
     code: Any = getattr(entry.body, "__code__", None)  # __qualname__ is that of what is wrapped

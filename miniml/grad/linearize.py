@@ -13,10 +13,10 @@ import optree
 from .. import ops
 from ..dtype import is_float
 from ..errors import GradientArgumentError
-from ..graph.function import refuse_dataclass
 from ..graph.ir import Var
 from ..graph.record import RecordTrace
 from ..graph.traced import TracedTensor
+from ..graph.trees import refuse_dataclass
 from ..tensor import Parameter, Tensor
 from ..trace import current_trace
 from .reverse import backward

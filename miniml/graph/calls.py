@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from copy import copy
 from inspect import signature
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import optree
 
 from ..errors import GradientArgumentError
+from ..holes import Holes, holes
 from ..location import user_location
 from ..primitive import Primitive
 from ..tensor import Parameter, Tensor
 from ..trace import Trace, current_trace, use_trace
 from .forwarding import ForwardingTrace
 from .ir import Node
-
-if TYPE_CHECKING:
-    from .record import RecordTrace
+from .trees import is_result
 
 Function = Callable[..., Any]
 
@@ -34,35 +32,10 @@ class Called(Primitive, abstract=True):
 
     _single: ClassVar[bool] = False
 
-    def __init__(self, name: str, bprop: Function, args: _Tree, out: _Tree):
+    def __init__(self, name: str, bprop: Function, args: Holes, out: Holes):
         state = self.__dict__
         state.update(name=name, bprop=bprop, args=args, out=out, attributes={})
         state.update(_key=(Called, id(self)), _hash=id(self))
-
-
-class _Tree:
-    """A tree of which some leaves are told apart by their places."""
-
-    def __init__(self, tree: Any, chosen: Callable[[Any], bool]):
-        self.leaves, self.spec = optree.tree_flatten(tree, none_is_leaf=True)
-        self.places = [i for i, leaf in enumerate(self.leaves) if chosen(leaf)]
-
-    def chosen(self) -> list[Any]:
-        """The chosen leaves, in order."""
-        return [self.leaves[i] for i in self.places]
-
-    def emptied(self) -> _Tree:
-        """The tree without what was in the chosen places."""
-        tree = copy(self)
-        tree.leaves = [None if i in self.places else leaf for i, leaf in enumerate(self.leaves)]
-        return tree
-
-    def filled(self, values: Sequence[Any], rest: Sequence[Any] | None = None) -> Any:
-        """The tree with these values in the chosen places, and what it has in the others."""
-        leaves = list(self.leaves if rest is None else rest)
-        for place, value in zip(self.places, values, strict=True):
-            leaves[place] = value
-        return self.spec.unflatten(leaves)
 
 
 def by_position(
@@ -88,20 +61,18 @@ def by_position(
     return bound.args[: max(count + 1, len(args))]
 
 
-def record_call(
-    trace: RecordTrace, name: str, fn: Function, bprop: Function, args: Sequence[Any]
-) -> Any:
+def record_call(trace: Any, name: str, fn: Function, bprop: Function, args: Sequence[Any]) -> Any:
     """fn(*args) in the trace around, with a node for `bprop` if an argument is recorded."""
-    given = _Tree(_map(_read(trace), tuple(args)), _is_array)
+    given = holes(_map(_read(trace), tuple(args)), is_result, none_is_leaf=True)
     own = _constant(trace, fn), _constant(trace, bprop)
     with use_trace(trace.parent):
-        values = _map(trace.known, given.filled(given.chosen()))
+        values = _map(trace.known, given.filled(given.taken()))
         out = _map(_as_result(trace), trace.parent.call_with_bprop(name, *own, values))
     if not any(map(trace.records, given.leaves)):
         return out
-    result = _Tree(out, _is_array)
-    inputs = tuple(trace.var(leaf) for leaf in given.chosen())
-    traced = [trace.input(value) for value in result.chosen()]
+    result = holes(out, is_result, none_is_leaf=True)
+    inputs = tuple(trace.var(leaf) for leaf in given.taken())
+    traced = [trace.input(value) for value in result.taken()]
     called = Called(name, own[1], given.emptied(), result.emptied())
     variables = tuple(t.var for t in traced)
     trace.nodes.append(Node(called, inputs, variables, (), user_location()))
@@ -112,7 +83,7 @@ def _map(fn: Function, tree: Any) -> Any:
     return optree.tree_map(fn, tree, none_is_leaf=True)
 
 
-def _read(trace: RecordTrace) -> Callable[[Any], Any]:
+def _read(trace: Any) -> Callable[[Any], Any]:
     """A Parameter among the arguments is what the trace has for it, if it records it."""
 
     def read(leaf: Any) -> Any:
@@ -122,7 +93,7 @@ def _read(trace: RecordTrace) -> Callable[[Any], Any]:
     return read
 
 
-def _as_result(trace: RecordTrace) -> Callable[[Any], Any]:
+def _as_result(trace: Any) -> Callable[[Any], Any]:
     def result(leaf: Any) -> Any:
         value = trace.known(leaf)
         return Tensor(value) if isinstance(value, (np.ndarray, np.generic, float)) else value
@@ -130,11 +101,7 @@ def _as_result(trace: RecordTrace) -> Callable[[Any], Any]:
     return result
 
 
-def _is_array(leaf: Any) -> bool:
-    return isinstance(leaf, (Tensor, np.ndarray, np.generic))
-
-
-def _constant(trace: RecordTrace, fn: Function) -> Function:
+def _constant(trace: Any, fn: Function) -> Function:
     """The function, for which what the trace has recorded are values without a gradient.
 
     The trace records calls that hold this, so that holding it would make a ring of them.
@@ -155,7 +122,7 @@ def _constant(trace: RecordTrace, fn: Function) -> Function:
 class ConstantTrace(ForwardingTrace):
     """The trace `parent`, in which a tensor that `record` traced counts as its value there."""
 
-    def __init__(self, record: RecordTrace, parent: Trace):
+    def __init__(self, record: Any, parent: Trace):
         super().__init__(parent)
         self.record = record
 

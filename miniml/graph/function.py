@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from operator import itemgetter
 from typing import Any
 
-import numpy as np
 import optree
 
 from ..abstract import Abstract
-from ..attributes import Same, key
-from ..errors import GraphError, MinimlError
-from ..reading import Reading
-from ..tensor import Parameter, Tensor, common_device
-from ..trace import Guarded
+from ..holes import Holes, holes
+from ..tensor import Tensor, common_device
 from .ir import Graph
 from .tracer import GraphTrace, trace_graph
-
-Rebuild = Callable[[Sequence[Any]], Any]
+from .trees import Rebuild, flatten_arguments, is_result, refuse_dataclass
 
 
 def trace(fn: Callable[..., Any], *example_args: Any, **named: Any) -> Graph:
@@ -40,31 +35,6 @@ def trace(fn: Callable[..., Any], *example_args: Any, **named: Any) -> Graph:
     return graph
 
 
-def flatten_arguments(args: Any) -> tuple[list[Tensor], tuple[object, ...], Rebuild]:
-    """(leaves, key, rebuild) of a tree of arguments.
-
-    leaves: the tensors to trace; arrays become Tensors on the device of the first Tensor. key:
-    hashable, equal where the structure and all else in the tree are equal; 1, 1.0 and True differ,
-    Parameters and objects without a value of their own count by identity. `rebuild(leaves)` puts
-    other values in the tensors' places and gives the tree. GraphError for a static leaf that
-    cannot be hashed, and for a dataclass of tensors that optree does not know.
-    """
-    found, spec = optree.tree_flatten(args)
-    places = [i for i, leaf in enumerate(found) if is_traced(leaf)]
-    device = next((found[i].device for i in places if isinstance(found[i], Tensor)), None)
-    leaves = [_as_leaf(found[i], device) for i in places]
-    traced = set(places)
-    statics = tuple(_static_key(v) for i, v in enumerate(found) if i not in traced)
-
-    def rebuild(values: Sequence[Any]) -> Any:
-        filled = list(found)
-        for place, value in zip(places, values, strict=True):
-            filled[place] = value
-        return optree.tree_unflatten(spec, filled)
-
-    return leaves, (spec, tuple(places), statics), rebuild
-
-
 def trace_call(
     fn: Callable[..., Any], args: Sequence[Any], named: Mapping[str, Any], device: str
 ) -> tuple[Graph, Rebuild, GraphTrace]:
@@ -82,66 +52,14 @@ def trace_call(
     graph, ended = trace_graph(body, abstracts, device, function_name(fn))
     for leaf in optree.tree_leaves(results[0]):
         refuse_dataclass(f"{function_name(fn)} returned", leaf)
-    return graph, _result_rebuild(results[0]), ended
+    return graph, _rebuild(holes(results[0], is_result)), ended
 
 
-def _result_rebuild(result: Any) -> Rebuild:
-    found, spec = optree.tree_flatten(result)
-    places = [i for i, leaf in enumerate(found) if is_result(leaf)]
-    if places == [0] and spec.is_leaf():
-        return lambda values: values[0]
-    frame = [None if is_result(leaf) else leaf for leaf in found]
-
-    def rebuild(values: Sequence[Any]) -> Any:
-        filled = list(frame)
-        for place, value in zip(places, values, strict=True):
-            filled[place] = value
-        return optree.tree_unflatten(spec, filled)
-
-    return rebuild
-
-
-def is_result(leaf: Any) -> bool:
-    """True for the leaves of a result that become outputs of the graph."""
-    return isinstance(leaf, (Tensor, np.ndarray, np.generic))
-
-
-def is_traced(leaf: Any) -> bool:
-    """True for the leaves of an argument that become inputs of the graph."""
-    return is_result(leaf) and not isinstance(leaf, Parameter)
-
-
-def _as_leaf(leaf: Any, device: str | None) -> Tensor:
-    if isinstance(leaf, Reading):
-        leaf.own()  # a program may write to what it shares memory with
-    return leaf if isinstance(leaf, Tensor) else Tensor(leaf, device=device)
-
-
-def refuse_dataclass(who: str, leaf: Any, kind: type[MinimlError] = GraphError) -> None:
-    """Raise where a leaf is a dataclass with tensors in its fields, which no trace would see."""
-    if not is_dataclass(leaf) or isinstance(leaf, (type, Guarded)):
-        return
-    held: Any = [getattr(leaf, f.name, None) for f in fields(leaf)]
-    if any(map(is_traced, optree.tree_leaves(held))):
-        name = type(leaf).__name__
-        raise kind(
-            f"{who} the dataclass {name}, a leaf whose tensors are not found; declare {name} with "
-            '@optree.dataclasses.dataclass(namespace=""), or make it a NamedTuple'
-        )
-
-
-def _static_key(value: Any) -> object:
-    if isinstance(value, Tensor):
-        return Same(value)
-    refuse_dataclass("a traced function got", value)
-    try:
-        hash(value)
-    except TypeError:
-        raise GraphError(
-            f"a traced function got {value!r} of type {type(value).__name__}, which is neither a "
-            "tensor nor hashable; pass Tensors, numbers, strings, or trees of these"
-        ) from None
-    return key(value)
+def _rebuild(result: Holes) -> Rebuild:
+    """What puts values where the tensors of a result were, of which it keeps none."""
+    if result.positions == [0] and result.spec.is_leaf():
+        return itemgetter(0)
+    return result.emptied().filled
 
 
 def function_name(fn: Any) -> str:

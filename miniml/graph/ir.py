@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 from ..abstract import Abstract
 from ..attributes import key
 from ..location import Location
-from ..primitive import Primitive
+from ..primitive import Primitive, rebuild
 from ..tensor import Parameter
-from .printer import text
 
 
 class Var:
@@ -50,6 +49,18 @@ class Node:
     def rule_inputs(self) -> tuple[Any, ...]:
         """Inputs in the order of the primitive's rules: Abstracts, with const values in place."""
         return interleave(self.primitive, [v.abstract for v in self.inputs], dict(self.consts))
+
+    def subgraphs(self) -> Iterator[tuple[str, Graph]]:
+        """The graphs among the attributes, also inside tuples, labelled: `branches[1]`."""
+        for name, value in self.primitive.attributes.items():
+            yield from _inside(name, value)
+
+    def map_subgraphs(self, change: Callable[[Graph], Graph]) -> Node:
+        """The node with `change` applied to each of its graphs; itself where it has none."""
+        if not any(True for _ in self.subgraphs()):
+            return self
+        values = {k: _changed(v, change) for k, v in self.primitive.attributes.items()}
+        return replace(self, primitive=rebuild(type(self.primitive), values))
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +109,7 @@ class Graph:
             yield from node.outputs
 
     def __str__(self) -> str:
-        return text(self)
+        return _text(self)
 
     def __repr__(self) -> str:
         return f"<Graph {self.name}: {len(self.nodes)} nodes>"
@@ -108,6 +119,29 @@ class Graph:
 
     def __hash__(self) -> int:
         return hash(self.key)
+
+
+_text: Callable[[Graph], str] = repr
+
+
+def print_by(text: Callable[[Graph], str]) -> None:
+    """Set what `str(graph)` is; the printer, which knows graphs, does."""
+    global _text
+    _text = text
+
+
+def _inside(label: str, value: Any) -> Iterator[tuple[str, Graph]]:
+    if isinstance(value, Graph):
+        yield label, value
+    elif isinstance(value, tuple):
+        for i, part in enumerate(value):
+            yield from _inside(f"{label}[{i}]", part)
+
+
+def _changed(value: Any, change: Callable[[Graph], Graph]) -> Any:
+    if isinstance(value, Graph):
+        return change(value)
+    return tuple(_changed(v, change) for v in value) if isinstance(value, tuple) else value
 
 
 def interleave(primitive: Primitive, tensors: list[Any], consts: dict[str, Any]) -> tuple[Any, ...]:

@@ -7,16 +7,12 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 from itertools import chain
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..attributes import show
 from ..dtype import bool_, float32, int64
-from .nesting import subgraphs
-
-if TYPE_CHECKING:
-    from .ir import Graph, Node, Var
+from .ir import Graph, Node, Var, print_by
 
 _WIDTH = 100
 _SHOWN = 8  # constants of up to so many elements are written out
@@ -72,7 +68,7 @@ def _lines(graph: Graph, where: bool) -> Iterator[str]:
     for node in graph.nodes:
         line = f"  {names.node(node)}"
         yield f"{line}  # {user_line(node)}" if where and node.where else line
-        for label, inner in subgraphs(node.primitive):
+        for label, inner in node.subgraphs():
             for i, line in enumerate(_lines(inner, where)):
                 yield f"    {line}" if i else f"    {label}: {line}"
     yield f"  return {', '.join(names[v] for v in graph.outputs)}".rstrip()
@@ -132,3 +128,6 @@ def _elements(var: Var) -> str:
     if value is None or value.size > _SHOWN:
         return ""
     return " " + re.sub(r"\s+", " ", np.array2string(value, separator=", ", floatmode="unique"))
+
+
+print_by(text)

@@ -8,7 +8,6 @@ from ..errors import GraphError
 from ..infer import infer
 from ..location import point_at
 from .ir import Graph, Node, Var
-from .nesting import subgraphs
 from .printer import Names
 from .state import versions
 
@@ -30,7 +29,7 @@ def verify(graph: Graph) -> Graph:
             _check_types(node, names)
             if node in again:
                 raise GraphError(f"it writes {names[node.inputs[0]]}, which was overwritten before")
-            for label, inner in subgraphs(node.primitive):
+            for label, inner in node.subgraphs():
                 _check_inner(label, inner)
             _define(node.outputs, names, defined)
         except Exception as error:

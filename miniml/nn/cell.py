@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import numpy as np
 
+from .. import epoch
 from ..errors import ArityError, AttributeRefusedError, MinimlError, ShapeError
 from ..graph.calls import by_position
 from ..location import point_at, user_location
@@ -107,7 +108,7 @@ class Cell(Guarded):
             watched = changes_silently(self.__dict__.get(name))
             self.__dict__["_watched"] = (*others, name) if watched else others
             self.__dict__["_structure"] = self._structure + 1
-        self.note_change()
+        epoch.bump("cells")
 
     @property
     def silent(self) -> bool:  # type: ignore[override]

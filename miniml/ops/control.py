@@ -177,9 +177,10 @@ def cond(
     chosen = known_truth("Cond", pred)
     if chosen is not None:
         return tensors("Cond", (on_true if chosen else on_false)(*operands))
-    leaves, rebuild = tensor_leaves(operands)
-    yes = traced(lambda *xs: tensors("Cond", on_true(*rebuild(xs))), leaves, "on_true")
-    no = traced(lambda *xs: tensors("Cond", on_false(*rebuild(xs))), leaves, "on_false")
+    given = tensor_leaves(operands)
+    leaves = given.taken()
+    yes = traced(lambda *xs: tensors("Cond", on_true(*given.filled(xs))), leaves, "on_true")
+    no = traced(lambda *xs: tensors("Cond", on_false(*given.filled(xs))), leaves, "on_false")
     if yes.structure != no.structure:
         raise ShapeError(
             f"Cond got on_true, which returns {yes.structure}, and on_false, which returns "
@@ -224,11 +225,12 @@ def graph_loop(
     cond_fn: Callable[[Tree], Any], body_fn: Callable[[Tree], Tree], value: Tree
 ) -> Tree:
     """The loop as one primitive, for the values it has reached."""
-    leaves, rebuild = tensor_leaves(value)
-    condition = traced(lambda *xs: truth(cond_fn(rebuild(xs))), leaves, "condition")
+    given = tensor_leaves(value)
+    leaves = given.taken()
+    condition = traced(lambda *xs: truth(cond_fn(given.filled(xs))), leaves, "condition")
 
     def step(*xs: Any) -> Tree:
-        after = tensors("WhileLoop", body_fn(rebuild(xs)))
+        after = tensors("WhileLoop", body_fn(given.filled(xs)))
         same_values("WhileLoop", value, after)
         return after
 
@@ -240,4 +242,4 @@ def graph_loop(
         )
     inputs, takes = merged(leaves, condition, body)
     outs = WhileLoop(condition.graph, body.graph, *takes)(*inputs)
-    return rebuild(tuple(outs))
+    return given.filled(tuple(outs))

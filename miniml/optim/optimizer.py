@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import ops
+from .. import epoch, ops
 from ..access import Access
 from ..dtype import DType, bfloat16, float16, float32
 from ..errors import ArityError, DTypeError, GradientArgumentError, MinimlError, ShapeError
@@ -95,7 +95,7 @@ class Optimizer(Guarded):
         super().__setattr__(name, value)
         if name in self.__dict__:  # lr is not: it is state, which programs read anew
             self.__dict__["_changes"] = self._changes + 1
-            self.note_change()
+            epoch.bump("cells")
 
     @property
     def signature(self) -> tuple[str, int]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..backends.device import Device, get_device
+from ..backends.device import Device
 from ..backends.kernel import Array, Kernel, KernelNode
 from ..backends.registry import kernel
+from ..backends.selection import Target
 from ..graph.ir import Graph
 from ..graph.passes import run_passes
 from ..settings import current
-from .program import Options, Program
+from .program import Program
 
 
 @kernel("Cond", "cuda", "?.*->.*", strided=True)
@@ -22,9 +23,9 @@ class CondKernel(Kernel):
 
     def prepare(self, node: KernelNode) -> None:
         attrs = node.attrs
-        self.device = device_of(node)
-        self.on_true = program(attrs["on_true"], self.device), attrs["true_takes"]
-        self.on_false = program(attrs["on_false"], self.device), attrs["false_takes"]
+        self.device = node.device
+        self.on_true = program(attrs["on_true"], node.target), attrs["true_takes"]
+        self.on_false = program(attrs["on_false"], node.target), attrs["false_takes"]
 
     def launch(
         self,
@@ -47,10 +48,10 @@ class WhileLoopKernel(Kernel):
 
     def prepare(self, node: KernelNode) -> None:
         attrs = node.attrs
-        self.device = device_of(node)
-        self.condition = program(attrs["condition"], self.device)
+        self.device = node.device
+        self.condition = program(attrs["condition"], node.target)
         self.condition_takes = attrs["condition_takes"]
-        self.body, self.body_takes = program(attrs["body"], self.device), attrs["body_takes"]
+        self.body, self.body_takes = program(attrs["body"], node.target), attrs["body_takes"]
 
     def launch(
         self,
@@ -65,18 +66,10 @@ class WhileLoopKernel(Kernel):
         write(self.device, outputs, values[: len(outputs)])
 
 
-def device_of(node: KernelNode) -> Device:
-    """The device that a kernel was prepared for."""
-    device: Device = node.device or get_device("cpu")
-    return device
-
-
-def program(graph: Graph, device: Device) -> Program:
-    """The graph of a branch or body, compiled for a device and the settings in force."""
+def program(graph: Graph, target: Target) -> Program:
+    """The graph of a branch or body, compiled for a target and the settings in force."""
     settings = current()
-    passed = run_passes(graph, settings.disabled_passes, settings.verify_passes)
-    options = Options.of(device.name, settings)
-    return Program(passed, options)
+    return Program(run_passes(graph, settings.disabled_passes, settings.verify_passes), target)
 
 
 def write(device: Device, outputs: Sequence[Array], results: Sequence[Array]) -> None:

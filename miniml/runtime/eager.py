@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from .. import random
+from .. import epoch, random
 from ..abstract import Abstract
 from ..arguments import arguments
 from ..attributes import key as attribute_key
-from ..backends import registry
-from ..backends.device import Array, get_device
-from ..errors import DeclarationError, GraphError, NonFiniteError
-from ..graph.ir import Graph, interleave
+from ..backends.device import Array
+from ..backends.devices import get_device
+from ..errors import DeclarationError, GraphError
+from ..graph.ir import interleave
 from ..graph.state import written
 from ..graph.traced import TracedTensor, live
 from ..graph.tracer import known_value
@@ -26,8 +26,10 @@ from ..primitive import Primitive
 from ..reading import Reading, read
 from ..settings import GRAPH_MODE, Settings, current
 from ..tensor import Parameter, Tensor, common_device
+from ..trace import Trace
+from .finite import check_finite
 from .jit import compiled
-from .launch import Launcher, Prepared, launcher, prepare
+from .launch import Launcher, Prepared, launcher, prepare, target_for
 
 _LIMIT = 4096
 _NONE: dict[object, Launcher] = {}
@@ -40,18 +42,17 @@ class _Known:
     moved or published for them.
     """
 
-    __slots__ = ("launchers", "ready", "version")
+    __slots__ = ("launchers", "ready", "kernels")
 
     def __init__(self) -> None:
         self.launchers: dict[object, tuple[Prepared, Launcher]] = {}
         self.ready: dict[Primitive, dict[object, Launcher]] = {}
-        self.version = registry.version
+        self.kernels = epoch.now.kernels
 
 
-class EagerTrace:
+class EagerTrace(Trace):
     """Runs every call at once. Launchers are kept by settings, primitive and types."""
 
-    differentiates = False
     parent = None
 
     def __init__(self) -> None:
@@ -74,7 +75,7 @@ class EagerTrace:
         """What is known under the present settings and kernels."""
         settings = current()
         known = self._known.get(settings)
-        if known is None or known.version != registry.version or len(known.launchers) > _LIMIT:
+        if known is None or known.kernels != epoch.now.kernels or len(known.launchers) > _LIMIT:
             known = self._known[settings] = _Known()
         return known
 
@@ -102,7 +103,7 @@ class EagerTrace:
                 self._now().ready.setdefault(primitive, {})[key] = launch
         results = tuple(Tensor.wrap(o, device) for o in outs)
         if current().check_nan:
-            check_finite(primitive.name, tensors, results)
+            check_finite(primitive.name, tensors, results, _on_host)
         target = written(primitive, tensors)
         if target is not None:
             target.set_data(results[0])
@@ -119,12 +120,10 @@ class EagerTrace:
             abstracts = [Abstract(t.shape, t.dtype) for t in tensors]
             outs = infer(primitive, interleave(primitive, abstracts, consts))
             attrs = {**primitive.attributes, **consts}
-            settings = current()
-            home = get_device(device, settings.sim)
-            inputs, providers = tuple(abstracts), settings.providers
-            prepared = quietly(prepare, primitive, inputs, outs, attrs, home, providers)
+            target = target_for(device)
+            prepared = quietly(prepare, primitive, tuple(abstracts), outs, attrs, target)
             found = prepared, launcher(prepared)
-            self._now().launchers[key] = found  # now: the rules just run may have filed something
+            self._now().launchers[key] = found  # now: the rules just run may have registered some
         return found
 
     def call(self, fn: Callable[..., Any], args: Sequence[Any], named: Mapping[str, Any]) -> Any:
@@ -133,24 +132,11 @@ class EagerTrace:
             return compiled(fn)(*args, **named)
         return fn(*args, **named)
 
-    def call_with_bprop(
-        self, name: str, fn: Callable[..., Any], bprop: Callable[..., Any], args: Sequence[Any]
-    ) -> Any:
-        return fn(*args)
-
-    def graph_of(
-        self, fn: Callable[..., Any], operands: Sequence[Any]
-    ) -> tuple[Graph, list[Any], int]:
-        raise GraphError("the eager trace runs branches and loops at once; it traces no graph")
-
     def stand_in(self, parameter: Any) -> Tensor:
         return read(parameter)
 
     def reserve(self, blocks: int) -> tuple[Any, int]:
         return random.default_generator.reserve(blocks), 0
-
-    def guard(self, owner: Any, state: object) -> None:
-        """Nothing is kept that could depend on it."""
 
 
 def quietly(run: Callable[..., Any], *args: Any) -> Any:
@@ -196,19 +182,19 @@ def _run_dynamic(
     primitive: Primitive, arrays: tuple[Array, ...], consts: dict[str, Any], device: str
 ) -> tuple[Array, ...]:
     """A primitive whose output shapes depend on values: its kernel returns fresh arrays."""
-    dtypes = tuple(a.dtype for a in arrays)
-    selection = registry.select(primitive.name, device, dtypes, current().providers)
+    inputs = [Abstract(a.shape, a.dtype) for a in arrays]
+    selection = target_for(device).select(primitive.name, inputs)
     if selection.cast is not None:
         arrays = tuple(a.astype(selection.cast) for a in arrays)
     body: Any = selection.entry.body
     result: Any = body(*arrays, **primitive.attributes, **consts)
     outs = tuple(result) if isinstance(result, (tuple, list)) else (result,)
-    came = [str(getattr(o, "dtype", type(o).__name__)) for o in outs]
+    got = [str(getattr(o, "dtype", type(o).__name__)) for o in outs]
     if not all(isinstance(o, np.ndarray) for o in outs) or not selection.entry.signature.gives(
         tuple(o.dtype for o in outs)
     ):
         raise DeclarationError(
-            f"{primitive.name} kernel {selection.entry.signature} returned {', '.join(came)}; "
+            f"{primitive.name} kernel {selection.entry.signature} returned {', '.join(got)}; "
             "return the arrays of its signature"
         )
     return outs
@@ -217,20 +203,3 @@ def _run_dynamic(
 def _on_host(tensor: Tensor) -> Array:
     """The data of a tensor that has some, whatever trace is around: looking loses no gradient."""
     return get_device(tensor.device).to_host(tensor._data)
-
-
-def check_finite(name: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
-    """NonFiniteError, with the inputs' ranges, when an output holds a NaN or an infinity."""
-    for output in outputs:
-        array = _on_host(output)
-        if array.dtype.kind in "fV" and not np.isfinite(array.astype(np.float64)).all():
-            ranges = ", ".join(_range(_on_host(t)) for t in inputs) or "none"
-            kind = "NaN" if np.isnan(array.astype(np.float64)).any() else "an infinity"
-            raise NonFiniteError(f"{name} made {kind}; its inputs were {ranges}")
-
-
-def _range(array: Array) -> str:
-    if not array.size:
-        return f"{array.dtype.name}{list(array.shape)} empty"
-    wide = array.astype(np.float64)
-    return f"{array.dtype.name}{list(array.shape)} in [{wide.min():.4g}, {wide.max():.4g}]"

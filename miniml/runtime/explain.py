@@ -59,16 +59,13 @@ def explain_program(program: Program) -> Explanation:
     for node in program.schedule.order:
         prepared = program.prepared[node]
         entry = prepared.entry
-        why = prepared.selection.why
-        if entry.view is not None:
-            why = "a view: no copy"
         choices.append(
             Choice(
                 repr(node.primitive),
                 " ".join(str(v.abstract) for v in node.inputs),
                 str(entry.signature),
                 entry.provider,
-                why,
+                prepared.selection.why,
                 str(node.where or ""),
             )
         )

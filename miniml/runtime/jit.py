@@ -11,16 +11,18 @@ from weakref import WeakKeyDictionary, ref
 
 import numpy as np
 
-from ..backends import registry
-from ..bprop import bprop_getters
+from .. import epoch
+from ..epoch import Epoch
 from ..errors import GraphError
-from ..graph.function import flatten_arguments, function_name, trace_call
+from ..graph.function import function_name, trace_call
 from ..graph.ir import Graph
-from ..graph.passes import pipeline, run_passes
+from ..graph.passes import run_passes
+from ..graph.trees import flatten_arguments
 from ..settings import Settings, current
 from ..tensor import Tensor, common_device
-from ..trace import Guarded, is_tracing
-from .program import Options, Program
+from ..trace import is_tracing
+from .launch import target_for
+from .program import Program
 
 F = TypeVar("F", bound=Callable[..., Any])
 Guard = tuple[ref[Any], object]
@@ -40,7 +42,7 @@ class Compiled:
     rebuild: Callable[[Sequence[Any]], Any]
     guards: tuple[Guard, ...]
     device: str
-    checked: int = -1  # Guarded.changes when the guards last held
+    checked: Epoch  # when the guards last held
     silent: bool = False  # a cell that was met may change without being counted
 
     def run(self, arrays: Sequence[Any]) -> Any:
@@ -49,14 +51,14 @@ class Compiled:
 
     def valid(self) -> bool:
         """True while every cell that was met while tracing is as it was then."""
-        if self.checked == Guarded.changes and not self.silent:
+        now = epoch.now
+        if self.checked is now and not self.silent:
             return True
-        changes = Guarded.changes
         for owner, state in self.guards:
             cell = owner()
             if cell is None or cell.signature != state:
                 return False
-        self.checked = changes
+        self.checked = now
         return True
 
     def outgrown(self) -> bool:
@@ -70,7 +72,6 @@ class _Latest:
     """The version used last, when its arguments were plain tensors: looked at first."""
 
     settings: Settings
-    kernels: int
     types: Sequence[Any]
     compiled: Compiled
 
@@ -78,8 +79,7 @@ class _Latest:
         """The arrays of `args` if the version serves them, else None."""
         if (
             self.settings is not current()
-            or self.kernels != registry.version
-            or self.compiled.checked != Guarded.changes
+            or self.compiled.checked is not epoch.now
             or (self.compiled.silent and not self.compiled.valid())
             or len(args) != len(self.types)
         ):
@@ -132,7 +132,7 @@ class Jit:
         arrays = [a._data if isinstance(a, Tensor) else a for a in leaves]
         if leaves is args:
             types = [(a.shape, a.dtype) for a in arrays]
-            self._latest = _Latest(settings, registry.version, types, compiled)
+            self._latest = _Latest(settings, types, compiled)
         return compiled.run(arrays)
 
     def __repr__(self) -> str:
@@ -152,15 +152,8 @@ class Jit:
     ) -> Compiled:
         types = tuple([(a.shape, a.dtype) for a in leaves])
         device = common_device(self.__name__, [a for a in leaves if isinstance(a, Tensor)])
-        key = (
-            types,
-            device,
-            structure,
-            settings,
-            registry.version,
-            bprop_getters.version,
-            pipeline(),
-        )
+        now = epoch.now
+        key = (types, device, structure, settings, now.kernels, now.bprops, now.passes)
         versions = self._versions.get(key)
         if versions is not None:
             for compiled in versions:
@@ -173,13 +166,13 @@ class Jit:
     ) -> Compiled:
         self.recompilations.append(self._why(key))
         del self.recompilations[:-_SENTENCES]
+        began = epoch.now  # what changes meanwhile may not be in it
         graph, rebuild, trace = trace_call(self.fn, *given, device)
         passed = run_passes(graph, settings.disabled_passes, settings.verify_passes)
-        program = Program(passed, Options.of(device, settings))
+        program = Program(passed, target_for(device))
         guards = tuple((ref(owner), state) for owner, state in trace.guards.values())
         silent = any(owner.silent for owner, _ in trace.guards.values())
-        compiled = Compiled(program, graph, rebuild, guards, device, silent=silent)
-        compiled.valid()
+        compiled = Compiled(program, graph, rebuild, guards, device, began, silent)
         self._keep(key, compiled)
         return compiled
 

@@ -11,15 +11,16 @@ from weakref import finalize
 import numpy as np
 
 from ..abstract import Abstract
-from ..backends import registry
 from ..backends.declare import check_fills, refuse_returned
 from ..backends.device import Array, Device
+from ..backends.devices import get_device
 from ..backends.kernel import Kernel, KernelEntry, KernelNode
 from ..backends.rebinding import refuse_rebinding
-from ..backends.registry import Selection
+from ..backends.selection import Selection, Target
 from ..backends.signature import ArraySpec
 from ..dtype import DType
 from ..primitive import Primitive
+from ..settings import current
 
 Arrays = tuple[Array, ...]
 Launcher = Callable[[Arrays], Arrays]
@@ -31,7 +32,8 @@ class Prepared:
     called when nothing uses this any more.
 
     single: the primitive has one output, so a function kernel gets `out` bare, not as a tuple.
-    function: the function kernel with its attributes bound, or specialised for the node.
+    function: the function kernel with its attributes bound, or what a class picked for the node.
+    instance: the object of a class kernel that launches itself.
     """
 
     selection: Selection
@@ -53,53 +55,62 @@ class Prepared:
         return bool(self.outputs) and not any(o.size for o in self.outputs)
 
 
+def target_for(device: str) -> Target:
+    """What is compiled for on a device under the settings in force."""
+    settings = current()
+    return Target(get_device(device, settings.sim), settings.providers)
+
+
 def prepare(
     primitive: Primitive,
     inputs: tuple[Abstract, ...],
     outputs: tuple[Abstract, ...],
     attrs: dict[str, Any],
-    device: Device,
-    providers: tuple[str, ...],
+    target: Target,
 ) -> Prepared:
-    """Choose the kernel for a call on a device and prepare it.
+    """The kernel that the target selects for a call, prepared.
 
     KernelNotFoundError when there is none; DeclarationError when the dtypes that the primitive's
     rule gave are not those of the kernel's signature.
     """
-    dtypes = tuple(i.dtype for i in inputs)
-    promised = tuple(o.dtype for o in outputs)
-    formats = tuple(i.format for i in inputs)
-    selection = registry.select(primitive.name, device.name, dtypes, providers, promised, formats)
+    selection, device = target.select(primitive.name, inputs, outputs), target.device
     entry, cast = selection.entry, selection.cast
+    dtypes, promised = tuple([i.dtype for i in inputs]), tuple([o.dtype for o in outputs])
     if cast is not None:  # the kernel gets what the inputs are widened to
-        dtypes, promised = (cast,) * len(inputs), entry.signature.expand_outputs(len(outputs))
+        dtypes, promised = entry.signature.expanded(len(inputs), len(outputs))
     node = KernelNode(
-        primitive.name, _specs(inputs, dtypes), _specs(outputs, promised), attrs, device.for_kernels
+        primitive.name, _specs(inputs, dtypes), _specs(outputs, promised), attrs, target
     )
     empty = bool(outputs) and not any(o.size for o in outputs)
-    instance = None if empty or entry.view is not None else device.kernel(entry)
-    if instance is not None:
-        instance.prepare(node)
+    made = None if empty or entry.view is not None else device.kernel(entry)
+    if made is not None:
+        made.prepare(node)
     elif entry.view is None and not empty:
         check_fills(entry)
-    function = _bound(entry, node)
-    prepared = Prepared(selection, node, outputs, instance, primitive._single, function, device)
-    if instance is not None:
-        finalize(prepared, instance.release)
+    picked = _picked(made) if device.name == "cpu" else None
+    function = picked or _bound(entry, attrs)
+    launched = made if picked is None else None
+    prepared = Prepared(selection, node, outputs, launched, primitive._single, function, device)
+    if made is not None:
+        finalize(prepared, made.release)
     return prepared
 
 
-def _bound(entry: KernelEntry, node: KernelNode) -> Callable[..., Any]:
+def _picked(made: Kernel | None) -> Callable[..., Any] | None:
+    """The function that a class kernel picked for its node instead of launching itself."""
+    if made is None or type(made).launch is not Kernel.launch or not hasattr(made, "call"):
+        return None
+    refuse_rebinding(type(made).__name__, made.call)
+    return made.call
+
+
+def _bound(entry: KernelEntry, attrs: dict[str, Any]) -> Callable[..., Any]:
     body: Any = entry.body
-    if entry.specialize is not None:
-        special = entry.specialize(node)
-        refuse_rebinding(entry.name, special)
-        return special
-    return partial(body, **node.attrs) if node.attrs and callable(body) else body
+    return partial(body, **attrs) if attrs and callable(body) else body
 
 
 def _specs(abstracts: tuple[Abstract, ...], dtypes: tuple[DType, ...]) -> tuple[ArraySpec, ...]:
-    return tuple(ArraySpec(a.shape, d) for a, d in zip(abstracts, dtypes, strict=True))
+    return tuple(map(ArraySpec, [a.shape for a in abstracts], dtypes))
 
 
 def launcher(prepared: Prepared) -> Launcher:
@@ -154,7 +165,7 @@ def _filling(prepared: Prepared, dtypes: tuple[DType, ...]) -> Launcher:
 
 def _widened(prepared: Prepared, cast: DType) -> Launcher:
     """Inputs widened to one dtype, outputs cast back to what the rule gave."""
-    given = prepared.entry.signature.expand_outputs(len(prepared.outputs))
+    given = tuple(o.dtype for o in prepared.node.outputs)
     run = _filling(prepared, given)
     promised, convert = [o.dtype for o in prepared.outputs], prepared.device.converted
 

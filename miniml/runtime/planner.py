@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -29,7 +29,7 @@ class Plan(NamedTuple):
 def plan(lifetimes: Sequence[Lifetime]) -> Plan:
     """Offsets for buffers such that no two that are alive together overlap.
 
-    Two greedy orders: by time with the best-fitting hole, in O(n log n), and, where that leaves
+    Two greedy orders: by time with the best-fitting hole, and, where that leaves
     holes and there are few enough buffers, by size, largest first (Pisarchyk and Lee 2020,
     "Efficient memory management for deep neural net inference"). The smaller arena is taken.
     """
@@ -62,7 +62,7 @@ def peak_bytes(lifetimes: Sequence[Lifetime]) -> int:
 
 def _by_time(lifetimes: Sequence[Lifetime]) -> tuple[tuple[int, ...], int]:
     offsets = [0] * len(lifetimes)
-    holes = _Holes()
+    free = _FreeList()
     ending = sorted(range(len(lifetimes)), key=lambda i: lifetimes[i].end)
     freed = 0
     for i in sorted(
@@ -70,62 +70,46 @@ def _by_time(lifetimes: Sequence[Lifetime]) -> tuple[tuple[int, ...], int]:
     ):
         while lifetimes[ending[freed]].end < lifetimes[i].start:
             done = ending[freed]
-            holes.free(offsets[done], lifetimes[done].nbytes)
+            free.give_back(offsets[done], lifetimes[done].nbytes)
             freed += 1
-        offsets[i] = holes.take(lifetimes[i].nbytes)
-    return tuple(offsets), holes.top
+        offsets[i] = free.take(lifetimes[i].nbytes)
+    return tuple(offsets), free.top
 
 
-class _Holes:
-    """The free stretches below `top`, kept by size and by both ends."""
+class _FreeList:
+    """The free stretches below `top`: (start, size), in order, no two of them adjacent."""
 
     def __init__(self) -> None:
         self.top = 0
-        self._by_size: list[tuple[int, int]] = []
-        self._by_start: dict[int, int] = {}
-        self._by_end: dict[int, int] = {}
+        self._free: list[tuple[int, int]] = []
 
     def take(self, nbytes: int) -> int:
-        """The start of a stretch of that size: in the smallest hole that fits, else at the top."""
+        """The start of a stretch of that size: in the smallest one that fits, else at the top."""
         if not nbytes:
             return 0
-        i = bisect_left(self._by_size, (nbytes, 0))
-        if i < len(self._by_size):
-            size, start = self._by_size[i]
-            self._drop(start, size)
-            if size > nbytes:
-                self._add(start + nbytes, size - nbytes)
+        fitting = [(size, start) for start, size in self._free if size >= nbytes]
+        if fitting:
+            size, start = min(fitting)
+            self._free.remove((start, size))
+            self.give_back(start + nbytes, size - nbytes)
             return start
-        start = self._by_end.get(self.top, self.top)  # a hole below the top grows with it
-        if start < self.top:
-            self._drop(start, self.top - start)
+        below = bool(self._free) and sum(self._free[-1]) == self.top
+        start = self._free.pop()[0] if below else self.top  # one below the top grows with it
         self.top = start + nbytes
         return start
 
-    def free(self, start: int, nbytes: int) -> None:
-        """Give a stretch back, joined with the holes beside it."""
+    def give_back(self, start: int, nbytes: int) -> None:
+        """Free a stretch, joined with those beside it."""
         if not nbytes:
             return
-        end = start + nbytes
-        if end in self._by_start:
-            size = self._by_start[end]
-            self._drop(end, size)
-            end += size
-        if start in self._by_end:
-            left = self._by_end[start]
-            self._drop(left, start - left)
-            start = left
-        self._add(start, end - start)
-
-    def _add(self, start: int, size: int) -> None:
-        insort(self._by_size, (size, start))
-        self._by_start[start] = size
-        self._by_end[start + size] = start
-
-    def _drop(self, start: int, size: int) -> None:
-        del self._by_size[bisect_left(self._by_size, (size, start))]
-        del self._by_start[start]
-        del self._by_end[start + size]
+        i = bisect_left(self._free, (start, 0))
+        if i < len(self._free) and self._free[i][0] == start + nbytes:
+            nbytes += self._free.pop(i)[1]
+        if i and sum(self._free[i - 1]) == start:
+            i -= 1
+            start, before = self._free.pop(i)
+            nbytes += before
+        self._free.insert(i, (start, nbytes))
 
 
 def _by_size(lifetimes: Sequence[Lifetime]) -> tuple[tuple[int, ...], int]:

@@ -2,39 +2,38 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from contextvars import Context
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
 
 from ..access import Access
-from ..backends.device import Array, Device, get_device
+from ..backends.device import Array
+from ..backends.selection import Target
+from ..errors import KernelNotFoundError
 from ..graph.ir import Graph, Node
 from ..location import point_at
 from ..settings import Settings, current, enter
 from ..undo import keep_readings
-from .captured import Capture, CapturedInstance, obstacle
-from .codegen import Instance
-from .device_steps import DeviceInstance
-from .launch import Prepared, prepare
-from .legalize import legalize
+from .buffers import BufferAssignment, assign_buffers
+from .launch import Prepared, prepare, target_for
+from .lowering import lower
 from .planner import Plan
+from .players.cuda_graph import Capture, CudaGraph, obstacle
+from .players.function import Function, write
+from .players.memory import Memory, read_only
 from .schedule import Schedule, schedule
-from .storage import Layout, lay_out
+from .steps import Steps, steps
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What compilation depends on besides the graph."""
+class Executable(NamedTuple):
+    """A player, over arrays of its own, and its `run` under the settings of compilation; it serves
+    one call at a time."""
 
-    device: str = "cpu"
-    providers: tuple[str, ...] = ()
-    check_nan: bool = False
-    sim: str = "check"
-    cuda_graphs: str = "auto"
-
-    @classmethod
-    def of(cls, device: str, settings: Settings) -> Options:
-        """Those of a device under some settings."""
-        s = settings
-        return cls(device, s.providers, s.check_nan, s.sim, s.cuda_graphs)
+    run: Callable[..., list[Array]]
+    player: Function | CudaGraph
 
 
 class Program:
@@ -44,60 +43,65 @@ class Program:
     parameters does so alone. A step happens wholly or not at all: they change at the very end.
     """
 
-    def __init__(self, graph: Graph, options: Options = Options()):
-        self.options, self._settings = options, current()
-        self.device: Device = get_device(options.device, options.sim)
-        self.graph = legalize(graph, options.device, options.providers)
+    def __init__(self, graph: Graph, target: Target | None = None):
+        self.target, self._settings = target or target_for("cpu"), current()
+        self.device, settings = self.target.device, self._settings
+        self.graph = lower(graph, self.target, settings.disabled_passes, settings.verify_passes)
         self.prepared: dict[Node, Prepared] = {n: self._prepare(n) for n in self.graph.nodes}
-        self.schedule: Schedule = schedule(self.graph, self.prepared)
-        self.layout: Layout = lay_out(self.graph, self.prepared, self.schedule)
+        checked = settings.check_nan
+        self.schedule: Schedule = schedule(self.graph, self.prepared, checked)
+        self.buffers: BufferAssignment = assign_buffers(
+            self.graph, self.prepared, self.schedule, self.device.name, reuse=not checked
+        )
+        self.steps: Steps = steps(self.buffers, checked)
         # Built-in kernels write to no input; others shall not be able to.
-        on_cpu = options.device == "cpu"
+        on_cpu = self.device.name == "cpu"
         self._guarded = on_cpu and not all(p.entry.built_in for p in self.prepared.values())
-        why = (options.device, options.check_nan, options.cuda_graphs)
-        self.capture = Capture("" if on_cpu else obstacle(self.graph, self.prepared, *why))
+        why_not = obstacle(self.steps, self.graph, self.device.name, settings.cuda_graphs)
+        self.capture = Capture(why_not)
         self._written = tuple(p for p, _ in self.schedule.writes)
         self._access = self._used()
-        self._idle: list[Instance | DeviceInstance] = [self._instance()]
+        self._idle: list[Executable] = [self._executable()]
 
     @property
     def plan(self) -> Plan:
         """The arena: offsets, size and the largest sum of bytes alive at once."""
-        return self.layout.plan
+        return self.buffers.plan
 
     @property
     def source(self) -> str:
         """The straight-line function that a call runs."""
-        return self._instance().source
+        return self._executable().player.source
 
     def _prepare(self, node: Node) -> Prepared:
         inputs = tuple(v.abstract for v in node.inputs)
         outputs = tuple(v.abstract for v in node.outputs)
         try:
-            return prepare(
-                node.primitive, inputs, outputs, node.attrs,
-                self.device, self.options.providers,
-            )  # fmt: skip
+            prepared = prepare(node.primitive, inputs, outputs, node.attrs, self.target)
+            if prepared.selection.cast is not None:
+                raise KernelNotFoundError(
+                    f"{node.primitive.name}: {prepared.selection.why} by the pass 'legalize', "
+                    "which disabled_passes switches off; cast the inputs"
+                )
         except Exception as error:
             point_at(error, node.where, f"{node.primitive.name} was called")
             raise
+        return prepared
 
-    def _instance(self) -> Instance | DeviceInstance:
-        made_of = self.layout, self.device, self.options.check_nan
-        made: Instance | DeviceInstance
-        if self.options.device == "cpu":
-            made = Instance(*made_of)
-        elif self.capture.why_not:
-            made = DeviceInstance(*made_of)
+    def _executable(self) -> Executable:
+        player: Function | CudaGraph
+        if self.capture.why_not:
+            memory = Memory(self.buffers, self.device)
+            player = write(self.steps, memory, self.graph.name, self.graph.inputs)
         else:
-            made = CapturedInstance(*made_of, self.capture)
-        made.quiet.run(enter, self._settings)  # kernels see those of compilation
-        return made
+            memory = Memory(self.buffers, self.device, own_inputs=True)
+            player = CudaGraph(self.steps, memory, self.graph, self.capture)
+        return Executable(partial(_context(self._settings).run, player.run), player)
 
     @property
     def launched(self) -> str:
         """How kernels reach the device; "" on the CPU."""
-        if self.options.device == "cpu":
+        if self.device.name == "cpu":
             return ""
         if self.capture.why_not:
             return f"launched one by one: {self.capture.why_not}"
@@ -121,27 +125,25 @@ class Program:
 
     def _run(self, arrays: tuple[Array, ...]) -> list[Array]:
         if self._guarded:
-            arrays = tuple(map(_read_only, arrays))
+            arrays = tuple(map(read_only, arrays))
         try:
-            instance = self._idle.pop()
+            executable = self._idle.pop()
         except IndexError:
-            instance = self._instance()
+            executable = self._executable()
         try:
-            return instance.quiet.run(instance.run, *arrays)
-        except Exception as error:
-            self._locate(instance, error)
+            return executable.run(*arrays)
+        except Exception as error:  # point at the user's lines of the nodes that were running
+            for node in executable.player.nodes_of(error):
+                point_at(error, node.where, f"{node.primitive.name} was called")
             raise
         finally:
-            self._idle.append(instance)
-
-    def _locate(self, instance: Instance | DeviceInstance, error: Exception) -> None:
-        """Point at the user's line of the node whose kernel raised."""
-        for node in instance.nodes_of(error):
-            point_at(error, node.where, f"{node.primitive.name} was called")
+            self._idle.append(executable)
 
 
-def _read_only(array: Array) -> Array:
-    if array.flags.writeable:
-        array = array.view()
-        array.flags.writeable = False
-    return array
+def _context(settings: Settings) -> Context:
+    """A context with these settings in which NumPy warns of no floating-point error: cheaper to
+    enter than errstate."""
+    context = Context()
+    context.run(np.seterr, all="ignore")
+    context.run(enter, settings)
+    return context

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import numpy as np
-
 from ..graph.ir import Graph, Node, Var
 from ..graph.state import versions
 from ..tensor import Parameter
@@ -29,10 +27,13 @@ class Schedule:
         return self.main + self.updates
 
 
-def schedule(graph: Graph, prepared: Mapping[Node, Prepared]) -> Schedule:
-    """Split a graph's nodes into those that run first and the updates that come last."""
+def schedule(graph: Graph, prepared: Mapping[Node, Prepared], check_nan: bool = False) -> Schedule:
+    """Split a graph's nodes into those that run first and the updates that come last.
+
+    check_nan: what a node makes is checked, so any may fail.
+    """
     final = versions(graph).final
-    late = _late(graph, prepared, {var for _, var in final})
+    late = set() if check_nan else _late(graph, prepared, {var for _, var in final})
     main = tuple(n for n in graph.nodes if n not in late)
     updates = tuple(n for n in graph.nodes if n in late)
     return Schedule(main, updates, final)
@@ -56,8 +57,6 @@ def _late(graph: Graph, prepared: Mapping[Node, Prepared], useful: set[Var]) -> 
 
 
 def _cannot_fail(prepared: Prepared) -> bool:
-    """Views are resolved ahead of time; what may run in place is a ufunc or one launch. Kernels in
-    Python could be interrupted."""
+    """Views are resolved ahead of time."""
     entry = prepared.entry
-    whole = isinstance(prepared.function, np.ufunc) or prepared.instance is not None
-    return entry.built_in and (entry.view is not None or (bool(entry.inplace) and whole))
+    return entry.built_in and (entry.view is not None or entry.total)

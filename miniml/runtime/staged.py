@@ -2,43 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 
 from .. import random
 from ..access import claim
-from ..graph.ir import Graph
+from ..graph.state import written
 from ..primitive import Primitive
 from ..tensor import Parameter, Tensor
-from ..trace import eager_trace, is_tracing, use_trace
+from ..trace import Trace, eager_trace, is_tracing, use_trace
 from ..undo import publish
 
 T = TypeVar("T")
 
 
-class StagedTrace:
+class StagedTrace(Trace):
     """The eager trace, in which assignments make versions, as they do in a graph.
 
     Parameters keep their values until `publish`, so there is nothing to undo when something
     raises, and whoever looks meanwhile, such as a signal handler that saves, sees a whole state.
     """
 
-    differentiates = False
     parent = None  # set_data is refused here, as it is while a graph is traced
 
     def __init__(self) -> None:
         self._versions: dict[int, tuple[Parameter, Tensor]] = {}
 
     def bind(self, primitive: Primitive, args: Sequence[Any]) -> tuple[Any, ...]:
-        target = args[0] if args and isinstance(args[0], Parameter) else None
-        writes = target is not None and primitive.effect == "state"
+        target = written(primitive, args)
         given = [self._now(a) if isinstance(a, Parameter) else a for a in args]
-        if writes and given[0] is target:
+        if target is not None and given[0] is target:
             given[0] = Tensor.wrap(target._data, target.device)
         outs = eager_trace().bind(primitive, given)
-        if target is not None and writes:
+        if target is not None:
             self._versions[id(target)] = target, outs[0]
         return outs
 
@@ -53,26 +51,9 @@ class StagedTrace:
         """Write the last versions to their parameters, all at once."""
         publish([(parameter, version._data) for parameter, version in self._versions.values()])
 
-    def call(self, fn: Callable[..., Any], args: Sequence[Any], named: Mapping[str, Any]) -> Any:
-        return fn(*args, **named)
-
-    def call_with_bprop(
-        self, name: str, fn: Callable[..., Any], bprop: Callable[..., Any], args: Sequence[Any]
-    ) -> Any:
-        return fn(*args)
-
-    def graph_of(
-        self, fn: Callable[..., Any], operands: Sequence[Any]
-    ) -> tuple[Graph, list[Any], int]:
-        graph: tuple[Graph, list[Any], int] = eager_trace().graph_of(fn, operands)
-        return graph
-
     def stand_in(self, parameter: Any) -> Any:
         version = self._versions.get(id(parameter))
         return eager_trace().stand_in(parameter) if version is None else version[1]
-
-    def guard(self, owner: Any, state: object) -> None:
-        """Nothing is kept that could depend on it."""
 
     def reserve(self, blocks: int) -> tuple[Any, int]:
         """Draw from a version of the stream's state, as from any other parameter."""

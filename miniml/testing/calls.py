@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,9 @@ import numpy as np
 from ..abstract import Abstract
 from ..arguments import arguments
 from ..backends import registry
+from ..backends.devices import get_device
 from ..backends.kernel import Kernel, KernelEntry, KernelNode
+from ..backends.selection import Target
 from ..backends.signature import ArraySpec
 from ..dtype import ALL, DType, from_letter, is_float
 from ..graph.ir import interleave
@@ -25,6 +27,8 @@ from .opinfo import OpInfo, Sample
 
 Array = np.ndarray[Any, Any]
 Arrays = tuple[Array, ...]
+
+ON_CPU = Target(get_device("cpu"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +84,7 @@ class Call:
     def entries(self) -> list[KernelEntry]:
         """Every CPU kernel, of every provider, that takes and gives these dtypes as they are."""
         table = registry.table.get((self.primitive.name, "cpu"), [])
-        found = [e for e in table if registry.supported(e) and e.signature.accepts(self.dtypes)]
+        found = [e for e in table if ON_CPU.supports(e) and e.signature.accepts(self.dtypes)]
         if self.primitive.dynamic_outputs:
             return found
         outs = tuple(a.dtype for a in self.inferred)
@@ -163,14 +167,11 @@ def run_entry(entry: KernelEntry, call: Call, arrays: Arrays, outs: Arrays) -> A
         ins, filled = (
             tuple(ArraySpec(a.shape, a.dtype) for a in group) for group in (arrays, outs)
         )
-        node = KernelNode(call.primitive.name, ins, filled, call.attrs)
         if isinstance(body, type) and issubclass(body, Kernel):
+            node = KernelNode(call.primitive.name, ins, filled, call.attrs, ON_CPU)
             _launch(body(), node, arrays, outs)
         else:
-            run = (
-                partial(body, **call.attrs) if entry.specialize is None else entry.specialize(node)
-            )
-            run(*arrays, out=outs[0] if call.primitive._single else outs)
+            body(*arrays, **call.attrs, out=outs[0] if call.primitive._single else outs)
     return outs
 
 

@@ -13,13 +13,14 @@ from typing import Any
 
 import numpy as np
 
+from ..access import Access
+from ..backends.devices import get_device
 from ..errors import CheckpointError
 from ..files import write_file
 from ..tensor import Array, Parameter
 from ..undo import write_all
 from ..uninterrupted import uninterrupted
 from .entries import CALLS, Spec, array_of, entries_of, keys_of, like, short, spec_of
-from .snapshot import values
 
 PathLike = str | os.PathLike[str]
 
@@ -68,11 +69,17 @@ def load_checkpoint(path: PathLike, obj: Any) -> None:
 
 
 def _gather(entries: Mapping[str, Any]) -> dict[str, Array]:
-    """Copies of the values of all entries; of parameters as they are at one moment."""
+    """Copies of the values of all entries; of parameters as they are at one moment, between two
+    steps, whoever runs them. Inside a step, in a signal handler that is, as they are before it."""
     parameters = {n: v for n, v in entries.items() if isinstance(v, Parameter)}
-    seen = values("save_checkpoint", list(parameters.values()))
-    others = {n: array_of(v) for n, v in entries.items() if n not in parameters}
-    return others | dict(zip(parameters, seen, strict=True))
+    section = Access("save_checkpoint", reads=parameters.values())
+    seen = section.run(lambda: {n: _own(p) for n, p in parameters.items()})
+    return {n: array_of(v) for n, v in entries.items() if n not in parameters} | seen
+
+
+def _own(parameter: Parameter) -> Array:
+    """The parameter's data, though inside a step an unpublished version stands for it."""
+    return np.array(get_device(parameter.device).to_host(parameter._data), order="C")
 
 
 def _encoded(arrays: Mapping[str, Array]) -> Iterator[bytes | memoryview]:

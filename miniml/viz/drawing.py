@@ -8,7 +8,6 @@ from typing import Literal
 
 from ..attributes import show
 from ..graph.ir import Graph, Node, Var
-from ..graph.nesting import subgraphs
 from ..graph.printer import Names, is_inline, user_line
 
 Kind = Literal["input", "state", "constant", "call", "effect", "output"]
@@ -87,7 +86,7 @@ def _call(node: Node, names: Names, key: str) -> Box:
     attributes = tuple(f"{k} = {show(v)}" for k, v in node.attrs.items())
     details = (names.node(node), *attributes, *filter(None, [user_line(node)]))
     inner = tuple(
-        (label, draw(graph, f"{key}_{i}_")) for i, (label, graph) in enumerate(subgraphs(primitive))
+        (label, draw(graph, f"{key}_{i}_")) for i, (label, graph) in enumerate(node.subgraphs())
     )
     kind: Kind = "effect" if primitive.effect == "state" else "call"
     return Box(key, kind, title, types, details, inner)

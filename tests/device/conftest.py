@@ -5,8 +5,8 @@ import sys
 import pytest
 
 import miniml as ml
-from miniml.backends import device as devices
-from miniml.backends import registry
+from miniml import epoch
+from miniml.backends import devices
 from tests.conftest import HAS_CXX
 from tests.device.as_gpu import double
 
@@ -41,10 +41,10 @@ def cupy(on_simulator, monkeypatch):
     module = double()
     monkeypatch.setitem(sys.modules, "cupy", module)
     devices._cuda.cache_clear()
-    registry.version += 1  # no kernel that was prepared for another device
+    epoch.bump("kernels")  # no kernel that was prepared for another device
     yield module
     devices._cuda.cache_clear()
-    registry.version += 1
+    epoch.bump("kernels")
 
 
 @pytest.fixture

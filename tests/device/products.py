@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from miniml.backends import registry
-from miniml.backends.device import get_device
+from miniml.backends.devices import get_device
 from miniml.backends.kernel import KernelNode
+from miniml.backends.selection import Target
 from miniml.backends.signature import ArraySpec
 from miniml.dtype import bool_, is_float
 from miniml.testing.tolerance import mismatch, unit_roundoff
@@ -26,7 +27,7 @@ def made(kernel, device, name, attrs, inputs, shape, ready=None):
     specs = tuple(ArraySpec(a.shape, a.dtype) for a in inputs)
     out = ArraySpec(shape, inputs[0].dtype)
     instance = kernel()
-    instance.prepare(KernelNode(name, specs, (out,), attrs, device))
+    instance.prepare(KernelNode(name, specs, (out,), attrs, Target(device)))
     arrays = tuple(map(device.from_host, inputs))
     filled = device.empty(*out)
     if ready is not None:

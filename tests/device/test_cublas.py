@@ -6,7 +6,7 @@ import pytest
 from miniml.backends.cuda.kernels import cublas
 from miniml.backends.cuda.kernels.cublas import CuBLAS
 from miniml.backends.cuda.kernels.einsum import Einsum
-from miniml.backends.device import get_device
+from miniml.backends.devices import get_device
 from miniml.backends.kernel import KernelNode
 from miniml.backends.signature import ArraySpec
 from miniml.dtype import bfloat16, float16, float32, float64

@@ -9,7 +9,7 @@ import pytest
 
 import miniml as ml
 from miniml import Launch, ops
-from miniml.backends import device as devices
+from miniml.backends import devices
 from miniml.backends.cuda import load
 from miniml.backends.cuda.emulator import cupy as emucupy
 from miniml.errors import (

@@ -10,7 +10,7 @@ import miniml as ml
 from miniml import Kernel, Launch, Primitive, kernel, nn, ops, optim
 from miniml.backends.cuda.emulator import cupy as emucupy
 from miniml.backends.cuda.sim import settings as sim_settings
-from miniml.backends.device import get_device
+from miniml.backends.devices import get_device
 from miniml.errors import CaptureError, KernelFaultError, MinimlError
 from tests.device.test_programs import numbers
 from tests.device.test_users_kernels import Swish2, broken
@@ -68,7 +68,8 @@ class TestReplay:
                 net, step = network()
                 losses[how] = [float(step(*batch)) for batch in batches]
                 weights[how] = [p.asnumpy() for p in net.get_parameters()]
-                replay = program_of(step, *batches[0])._idle[0].replay if how == "on" else None
+                made = program_of(step, *batches[0])
+                replay = made._idle[0].player.recorded if how == "on" else None
         assert replay is not None
         assert losses["on"] == losses["off"]
         assert all(map(np.array_equal, weights["on"], weights["off"]))
@@ -99,7 +100,7 @@ class TestReplay:
                 wanted = plain(x, y)
             for came, right in zip(compiled(x, y), wanted):
                 assert np.array_equal(came.asnumpy(), right.asnumpy())
-        assert compiled.compiled(x, y).program._idle[0].replay is not None
+        assert compiled.compiled(x, y).program._idle[0].player.recorded is not None
 
     def test_outputs_are_the_callers_own(self, graphs):
         f = ml.jit(lambda x: (x, ops.exp(x), ops.exp(x).reshape(2, 1) * 2))
@@ -137,7 +138,7 @@ class TestReplay:
         g = ml.jit(f)
         seen = [g(ml.Tensor([float(i), 0.0])).tolist() for i in range(4)]
         assert seen == [[1, 2], [0, 0], [1, 0], [2, 0]]
-        assert g.compiled(ml.Tensor([0.0, 0.0])).program._idle[0].replay is not None
+        assert g.compiled(ml.Tensor([0.0, 0.0])).program._idle[0].player.recorded is not None
 
     def test_draws_go_on_where_the_stream_is(self, device):
         drawn = {}
@@ -167,7 +168,7 @@ class TestReplay:
                 wanted = f(x).asnumpy()
             assert np.allclose(f(x).asnumpy(), wanted, rtol=1e-5)
         (loop,) = f.compiled(x).program.prepared.values()
-        assert loop.instance.kernel.body._idle[0].replay is not None
+        assert loop.instance.kernel.body._idle[0].player.recorded is not None
 
     def test_threads_have_a_graph_each(self, graphs):
         f = ml.jit(lambda x: ops.exp(ops.tanh(x)) * 2)
@@ -281,20 +282,20 @@ class TestStepByStep:
         f = ml.jit(lambda x: Odd()(ops.exp(x)))
         for i in range(3):
             assert np.allclose(f(ml.Tensor(X + i)).asnumpy(), np.exp(X + i), rtol=1e-6)
-        assert f.compiled(ml.Tensor(X)).program._idle[0].replay is not None
+        assert f.compiled(ml.Tensor(X)).program._idle[0].player.recorded is not None
 
     def test_an_expression_of_a_user_only_launches(self, on_sim):
         f = ml.jit(lambda x: Swish2(1.0)(ops.exp(x)))
         seen = [f(ml.Tensor(X)).asnumpy() for _ in range(3)]
         assert np.array_equal(seen[0], seen[2])
-        assert f.compiled(ml.Tensor(X)).program._idle[0].replay is not None
+        assert f.compiled(ml.Tensor(X)).program._idle[0].player.recorded is not None
 
     def test_a_gpu_makes_graphs_by_itself(self, gpu):
         assert "as one CUDA graph" in str(ml.explain(lambda x: ops.exp(ops.exp(x)), ml.Tensor(X)))
         f = ml.jit(lambda x: ops.exp(ops.exp(x)))
         seen = [f(ml.Tensor(X)).asnumpy() for _ in range(3)]
         assert np.array_equal(seen[0], seen[2])
-        assert f.compiled(ml.Tensor(X)).program._idle[0].replay is not None
+        assert f.compiled(ml.Tensor(X)).program._idle[0].player.recorded is not None
 
     def test_an_unknown_setting(self):
         with pytest.raises(MinimlError, match="cuda_graphs 'always' is unknown"):
@@ -367,7 +368,7 @@ class TestFaults:
         monkeypatch.setattr(emucupy.RawKernel, "_repeated", step)
         g(ml.Tensor(X))
         assert p.tolist() == [3, 6]
-        assert g.compiled(ml.Tensor(X)).program._idle[0].replay is not None
+        assert g.compiled(ml.Tensor(X)).program._idle[0].player.recorded is not None
 
     def test_the_device_refuses_what_cuda_would_let_pass(self, on_sim):
         with pytest.raises(CaptureError, match="got an allocation while one was recorded"):

@@ -1,25 +1,26 @@
 """Products of matrices: each kernel against NumPy in float64, and which of them is chosen."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 
 import miniml as ml
-from miniml import ops
-from miniml.backends import fitting, registry
+from miniml import epoch, ops
+from miniml.backends import registry
 from miniml.backends.cuda.kernels import linalg
 from miniml.backends.cuda.kernels.cublas import CuBLAS
 from miniml.backends.cuda.kernels.linalg import RegisterTiles, TensorCoreTiles
 from miniml.backends.cuda.sim.settings import using
-from miniml.backends.device import get_device
+from miniml.backends.device import CPU
+from miniml.backends.devices import get_device
+from miniml.backends.selection import Target
+from miniml.backends.signature import ArraySpec
 from miniml.dtype import ALL, bfloat16, float16, float32, float64, int32
 from miniml.errors import ShapeError
 from tests.device.conftest import DEVICES
 from tests.device.gemm import with_cublas
 from tests.device.products import BATCHES, ODD, TURNS, check, operands, run
 from tests.opinfo.draws import numbers
-from tests.opinfo.linalg import VECTORS
+from tests.opinfo.linalg import VECTORS, matmul
 
 TILED = [(RegisterTiles, d) for d in ALL] + [(TensorCoreTiles, d) for d in (float16, bfloat16)]
 
@@ -111,10 +112,13 @@ class TestChoice:
         ],
         ids=str,
     )  # fmt: skip
-    def test_kernels_of_one_key_are_told_apart_by_features(self, monkeypatch, features, kernel):
-        device = SimpleNamespace(has=features.__contains__)
-        monkeypatch.setattr(fitting, "get_device", lambda name: device)
-        assert registry.select("MatMul", "cuda", (float16, float16)).entry.body is kernel
+    def test_kernels_of_one_key_are_told_apart_by_features(self, features, kernel):
+        class Device(CPU):
+            name = "cuda"
+            has = features.__contains__
+
+        halves = [ArraySpec((2, 2), float16)] * 2
+        assert Target(Device()).select("MatMul", halves, halves[:1]).entry.body is kernel
 
     @pytest.mark.parametrize("device", DEVICES)
     def test_features_are_what_probes_find(self, device):
@@ -139,3 +143,42 @@ class TestChoice:
         with with_cublas() as (device, _):
             device.module.cuda = Names()
             assert not device.has("cublas")
+
+
+class TestAnotherKernelOfMatMul:
+    """An Einstein sum that is a product asks the target, as MatMul itself does."""
+
+    SUMS = (
+        ("ij,jk->ik", (3, 4), (4, 5)), ("ij,kj->ki", (3, 4), (5, 4)), ("ji,jk->ik", (4, 3), (4, 5)),
+        ("bij,bjk->bik", (2, 3, 4), (2, 4, 5)), ("abc,bcd->da", (2, 3, 4), (3, 4, 5)),
+        ("...ij,...jk", (5, 2, 3), (1, 3, 4)),
+    )  # fmt: skip
+    NONE = (("bij,bjk->ikb", (3, 4, 5), (3, 5, 6)), ("iij,jk->ik", (2, 2, 3), (3, 4)))
+
+    @pytest.fixture
+    def calls(self):
+        ml.Tensor(0.0).to("cuda-sim")  # the built-in ones are registered
+        before = list(registry.table["MatMul", "cuda"])
+        calls = []
+
+        @ml.kernel("MatMul", "cuda", "ff->f", provider="mine")
+        def mine(x, y, *, transpose_x, transpose_y, out):
+            calls.append((x.shape, y.shape))
+            host = [x.device.to_host(a) for a in (x, y)]
+            x.device.copy_into(out, matmul(*host, transpose_x, transpose_y))
+
+        yield calls
+        registry.table["MatMul", "cuda"][:] = before
+        epoch.bump("kernels")
+
+    @pytest.mark.parametrize("device", DEVICES)
+    def test_is_used_where_it_can_be(self, device, calls):
+        rng = np.random.default_rng(11)
+        for equation, *shapes in (*self.SUMS, *self.NONE):
+            operands = [numbers(rng, shape, float32) for shape in shapes]
+            expected = np.einsum(equation, *[a.astype(np.float64) for a in operands])
+            del calls[:]
+            with ml.context(device_target=device, providers="mine"):
+                out = ops.einsum(equation, *map(ml.Tensor, operands)).asnumpy()
+            np.testing.assert_allclose(out, expected, rtol=1e-5, atol=1e-5)
+            assert len(calls) == ((equation, *shapes) in self.SUMS), equation

@@ -20,6 +20,7 @@ from miniml.backends.cuda.device import Cuda
 from miniml.backends.cuda.emulator import cupy as emucupy
 from miniml.backends.cuda.features import FEATURES
 from miniml.backends.kernel import Expression, KernelEntry, KernelNode, RawSource
+from miniml.backends.selection import Target
 from miniml.backends.signature import ArraySpec
 from miniml.dtype import DType
 from miniml.errors import MinimlError
@@ -86,7 +87,7 @@ def texts_of(entry: KernelEntry, node: KernelNode) -> list[str]:
     # Texts for tensor cores are found through the kernels that require them.
     device.features.update(dict.fromkeys(FEATURES, False))
     kernel = device.kernel(entry)
-    kernel.prepare(KernelNode(node.name, node.inputs, node.outputs, node.attrs, device))
+    kernel.prepare(KernelNode(node.name, node.inputs, node.outputs, node.attrs, Target(device)))
     if any(prod(spec.shape) > LAUNCHED for spec in (*node.inputs, *node.outputs)):
         return module.texts
     groups = node.inputs, kernel.workspace(), node.outputs
@@ -111,8 +112,8 @@ def specs(shapes: list[tuple[int, ...]], dtypes: tuple[DType | None, ...]) -> tu
 
 def entries_of(name: str) -> list[KernelEntry]:
     """The library's CUDA kernels of a primitive that compute something."""
-    filed = [] if name in CONTROL else registry.table.get((name, "cuda"), [])
-    return [e for e in filed if e.built_in and e.view is None and not LIBRARIES & {*e.requires}]
+    entries = [] if name in CONTROL else registry.table.get((name, "cuda"), [])
+    return [e for e in entries if e.built_in and e.view is None and not LIBRARIES & {*e.requires}]
 
 
 @cache

@@ -194,10 +194,6 @@ def rounds_at_will(x, y, *, out):
         out[...] = np.where(up, np.nextafter(out, np.inf, dtype=out.dtype), out)
 
 
-def cosine_of(node):
-    return lambda x, *, out: np.cos(x, out=out)
-
-
 # |x|: for intermediate results that overflow. Its kernels of every dtype are right but for one.
 MAGNITUDE = Subject(
     {"infer_shape": same, "infer_dtype": same, "differentiable": False},
@@ -248,10 +244,8 @@ MEMORY = (
     Planted("FillsOneOfTwo", POWERS, "memory", fn=only_first_output, outs="{0}{0}"),
     Planted("FalselyInPlace", PRODUCT, "memory", fn=reads_late,
         options={"inplace": (0,)}),
-    Planted("UndeclaredView", WAVE, "memory|kernels", fn=lambda x: x, options={"view": 0},
+    Planted("UndeclaredView", WAVE, "memory|kernels", fn=lambda x: x, options={"of": 0},
         row=REFERENCE),
-    Planted("OverlapsWhenCompiled", WAVE, "graph", fn=sine, letters="fd",
-        options={"specialize": cosine_of}),
 )  # fmt: skip
 
 NUMBERS = (

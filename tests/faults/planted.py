@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from miniml import kernel, ops
+from miniml import kernel, ops, view_kernel
 from miniml.backends import registry
 from miniml.bprop import bprop_getters
 from miniml.ops.inference.bases import broadcast, needs_float, normal_axis
@@ -108,7 +108,8 @@ def _define(row: Planted) -> type[Primitive]:
     for fn, letters, options in filed:
         signatures = [f"{c * subject.arity}->{outs.format(c)}" for c in letters]
         if signatures:
-            kernel(row.name, "cpu", *signatures, **options)(fn)
+            register = view_kernel if "of" in options else kernel
+            register(row.name, "cpu", *signatures, **options)(fn)
     if row.signatures:
         kernel(row.name, "cpu", *row.signatures)(row.fn or subject.fn)
     if row.cuda is not None:

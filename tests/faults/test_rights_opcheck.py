@@ -49,6 +49,24 @@ def test_a_gradient_that_leaves_the_range_for_large_cotangents_is_linear():
     assert report.ok, str(report)
 
 
+def test_a_product_that_leaves_the_range_for_large_cotangents_is_linear():
+    """Each gradient is 1e33; what is divided to get it is 1000 times that, and 1024 for dout."""
+    x = np.linspace(995.0, 1005.0, 12, dtype=np.float32).reshape(1, 12)
+    report = given(by_name("ProductOfRows"), "gradient cotangents", x)
+    assert report.ok, str(report)
+
+
+def test_a_sum_that_overflows_in_one_order_only_is_no_fault_of_strides():
+    """1/x is 1e308 and has either sign: NumPy adds rows in one order, columns in another."""
+    rng = np.random.default_rng(3)
+    x = rng.choice([-1.0, 1.0], (40, 8)) * rng.uniform(0.8e-308, 2e-308, (40, 8))
+    with np.errstate(all="ignore"):
+        rows, columns = (1 / x).sum(-1), (1 / np.asfortranarray(x)).sum(-1)
+    assert (np.isfinite(rows) != np.isfinite(columns)).any()
+    report = given(by_name("HarmonicMean"), "layouts", x)
+    assert report.ok, str(report)
+
+
 def by_name(name):
     return next(row for row in RIGHTS if row.name == name)
 

@@ -1,4 +1,4 @@
-"""NumPy kernels for the CPU, a module per family; importing the package registers them all."""
+"""NumPy kernels for the CPU, one module per family; importing the package registers all."""
 
 from ...families import load
 

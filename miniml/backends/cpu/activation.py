@@ -8,8 +8,9 @@ from collections.abc import Callable
 import numpy as np
 
 from ...dtype import from_letter
-from ..kernel import Array, KernelNode
-from .filing import LOW, NUMBER, WIDE, file, file_floats
+from ..kernel import Array, Kernel, KernelNode
+from ..typecodes import FLOAT, NUMBER, same
+from .registering import register, register_floats
 
 # The least finite float32: x * P(x) has the limit -0 at -inf, where -inf * 0 would give NaN.
 _LOWEST = float(np.finfo(np.float32).min)
@@ -96,24 +97,18 @@ def leaky_relu_grad(x: Array, dout: Array, *, slope: float, out: Array) -> None:
     np.multiply(out, dout, out=out)
 
 
-def relu_of(zero: Array) -> Callable[..., None]:
-    """ReLU of one dtype: with a ready 0 of that dtype NumPy converts none per call."""
-
-    def relu(x: Array, *, out: Array) -> None:
-        np.maximum(x, zero, out=out)
-
-    return relu
-
-
-def relu_for(node: KernelNode) -> Callable[..., None]:
-    """ReLU against zeros of the trailing axes' shape: NumPy's maximum of two float32 arrays is
+class ReLU(Kernel):
+    """The maximum with zeros of the trailing axes' shape: NumPy's maximum of two float32 arrays is
     three times as quick as that of an array and a number."""
-    zeros, shape = _ZEROS[node.inputs[0].dtype], node.inputs[0].shape
-    while math.prod(shape) > zeros.size:
-        shape = shape[1:]
-    if shape != node.inputs[0].shape and math.prod(shape) < 64:  # too short a row to be repeated
-        shape = ()
-    return relu_of(zeros[: math.prod(shape)].reshape(shape))
+
+    def prepare(self, node: KernelNode) -> None:
+        zeros, shape = _ZEROS[node.inputs[0].dtype], node.inputs[0].shape
+        while math.prod(shape) > zeros.size:
+            shape = shape[1:]
+        if shape != node.inputs[0].shape and math.prod(shape) < 64:  # too short to be repeated
+            shape = ()
+        zero = zeros[: math.prod(shape)].reshape(shape)
+        self.call = lambda x, out: np.maximum(x, zero, out=out)
 
 
 def relu_grad_of(zero: Array) -> Callable[..., None]:
@@ -131,17 +126,15 @@ def relu_grad_of(zero: Array) -> Callable[..., None]:
     return relu_grad
 
 
-for _letter in NUMBER:
-    _zero = np.zeros((), from_letter(_letter))
-    file("ReLU", relu_of(_zero), f"{_letter}->{_letter}", inplace=(0,), specialize=relu_for)
-    if _letter in LOW + WIDE:
-        file("ReLUGrad", relu_grad_of(_zero), f"{_letter * 2}->{_letter}")
-file_floats("Erf", erf)
-file_floats("Erfc", erfc)
-file_floats("Sigmoid", sigmoid)
-file_floats("Softplus", softplus)
-file_floats("SiLU", silu)
-file_floats("ELU", elu)
-file_floats("GELU", gelu)
-file_floats("LeakyReLU", leaky_relu)
-file_floats("LeakyReLUGrad", leaky_relu_grad, 2)
+register("ReLU", ReLU, *same(1, NUMBER), inplace=(0,))
+for _code in FLOAT:
+    register("ReLUGrad", relu_grad_of(np.zeros((), from_letter(_code))), f"{_code * 2}->{_code}")
+register_floats("Erf", erf)
+register_floats("Erfc", erfc)
+register_floats("Sigmoid", sigmoid)
+register_floats("Softplus", softplus)
+register_floats("SiLU", silu)
+register_floats("ELU", elu)
+register_floats("GELU", gelu)
+register_floats("LeakyReLU", leaky_relu)
+register_floats("LeakyReLUGrad", leaky_relu_grad, 2)

@@ -6,7 +6,8 @@ import numpy as np
 
 from ...dtype import float32, float64, from_letter
 from ..kernel import Array
-from .filing import ANY, FLOAT, INT, NUMBER, file, file_ufuncs, in_float32, same
+from ..typecodes import ANY, FLOAT, INT, NUMBER, same
+from .registering import in_float32, register, register_ufuncs
 
 # ml_dtypes gives NumPy's ufuncs loops for bfloat16 that compute in float32 and round once, as
 # NumPy's own loops for float16 do; so the ufunc serves every float.
@@ -15,15 +16,15 @@ _ROUNDING = {"Floor": np.floor, "Ceil": np.ceil, "Round": np.rint, "Trunc": np.t
 _OF_ANY_TWO = {"Add": np.add, "Mul": np.multiply, "Maximum": np.maximum, "Minimum": np.minimum}
 _OF_TWO_NUMBERS = {"Sub": np.subtract, "FloorDiv": np.floor_divide, "Mod": np.remainder}
 
-file_ufuncs({"Reciprocal": np.reciprocal}, *same(1, FLOAT), inplace=(0,))
-file_ufuncs(_OF_NUMBERS, *same(1, NUMBER), inplace=(0,))
-file_ufuncs({"Sign": np.sign}, *same(1, INT + "efd"), inplace=(0,))
-file("Sign", in_float32(np.sign), *same(1, "E"), inplace=(0,))  # ml_dtypes' keeps -0
-file_ufuncs(_ROUNDING, *same(1, FLOAT), inplace=(0,))
-file_ufuncs({"Abs": np.absolute}, *same(1, ANY), inplace=(0,))
-file_ufuncs(_OF_ANY_TWO, *same(2, ANY), inplace=(0, 1))
-file_ufuncs(_OF_TWO_NUMBERS, *same(2, NUMBER), inplace=(0, 1))
-file_ufuncs({"Div": np.true_divide}, *same(2, FLOAT), inplace=(0, 1))
+register_ufuncs({"Reciprocal": np.reciprocal}, *same(1, FLOAT), inplace=(0,))
+register_ufuncs(_OF_NUMBERS, *same(1, NUMBER), inplace=(0,))
+register_ufuncs({"Sign": np.sign}, *same(1, INT + "efd"), inplace=(0,))
+register("Sign", in_float32(np.sign), *same(1, "E"), inplace=(0,))  # ml_dtypes' keeps -0
+register_ufuncs(_ROUNDING, *same(1, FLOAT), inplace=(0,))
+register_ufuncs({"Abs": np.absolute}, *same(1, ANY), inplace=(0,))
+register_ufuncs(_OF_ANY_TWO, *same(2, ANY), inplace=(0, 1))
+register_ufuncs(_OF_TWO_NUMBERS, *same(2, NUMBER), inplace=(0, 1))
+register_ufuncs({"Div": np.true_divide}, *same(2, FLOAT), inplace=(0, 1))
 
 
 def copy(x: Array, *, out: Array) -> None:
@@ -68,7 +69,7 @@ def clip(x: Array, *, min: float | None, max: float | None, out: Array) -> None:
 
 
 for _name in _ROUNDING:  # whole numbers already
-    file(_name, copy, *same(1, "?" + INT), inplace=(0,))
-file("Cast", whole, *[f"{a}->{b}" for a in FLOAT for b in INT])
-file("Cast", cast, *[f"{a}->{b}" for a in ANY for b in ANY if a not in FLOAT or b not in INT])
-file("Clip", clip, *same(1, NUMBER), inplace=(0,))
+    register(_name, copy, *same(1, "?" + INT), inplace=(0,))
+register("Cast", whole, *[f"{a}->{b}" for a in FLOAT for b in INT])
+register("Cast", cast, *[f"{a}->{b}" for a in ANY for b in ANY if a not in FLOAT or b not in INT])
+register("Clip", clip, *same(1, NUMBER), inplace=(0,))

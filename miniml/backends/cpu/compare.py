@@ -8,7 +8,8 @@ import numpy as np
 
 from ...dtype import from_letter
 from ..kernel import Array
-from .filing import ANY, file, file_ufuncs, same
+from ..typecodes import ANY, same
+from .registering import register, register_ufuncs
 
 _COMPARISONS = {
     "Equal": np.equal, "NotEqual": np.not_equal, "Less": np.less, "LessEqual": np.less_equal,
@@ -18,10 +19,10 @@ _LOGIC = {"LogicalAnd": np.logical_and, "LogicalOr": np.logical_or, "LogicalXor"
 
 _KINDS = {"IsNan": np.isnan, "IsInf": np.isinf, "IsFinite": np.isfinite}
 
-file_ufuncs(_COMPARISONS, *same(2, ANY, "?"))
-file_ufuncs(_LOGIC, "??->?", inplace=(0, 1))
-file_ufuncs({"LogicalNot": np.logical_not}, "?->?", inplace=(0,))
-file_ufuncs(_KINDS, *same(1, ANY, "?"))
+register_ufuncs(_COMPARISONS, *same(2, ANY, "?"))
+register_ufuncs(_LOGIC, "??->?", inplace=(0, 1))
+register_ufuncs({"LogicalNot": np.logical_not}, "?->?", inplace=(0,))
+register_ufuncs(_KINDS, *same(1, ANY, "?"))
 
 
 def select_of(bits: str) -> Callable[..., None]:
@@ -42,4 +43,4 @@ def select_of(bits: str) -> Callable[..., None]:
 
 for _letter in ANY:
     _bits = f"i{from_letter(_letter).itemsize}"
-    file("Select", select_of(_bits), f"?{_letter}{_letter}->{_letter}", inplace=(1,))
+    register("Select", select_of(_bits), f"?{_letter}{_letter}->{_letter}", inplace=(1,))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from ..kernel import Array
-from ..registry import kernel
-from .filing import ANY, file_view, same
+from ..registry import view_kernel
+from ..typecodes import ANY, same
 
 
-@kernel("Assign", "cpu", *same(2, ANY), view=1)
+@view_kernel("Assign", "cpu", *same(2, ANY), of=1)
 def assign(parameter: Array, value: Array) -> Array:
     return value  # the runtime publishes it in the parameter's buffer when the step is done
 
@@ -16,4 +16,4 @@ def stop_gradient(x: Array) -> Array:
     return x
 
 
-file_view("StopGradient", stop_gradient)
+view_kernel("StopGradient", "cpu")(stop_gradient)

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from ..kernel import Array
-from .filing import ANY, FLOAT, INT, file
+from ..typecodes import ANY, FLOAT, INT
+from .registering import register
 
 
 def full(*, shape: tuple[int, ...], value: Any, dtype: Any, out: Array) -> None:
@@ -50,10 +51,10 @@ def one_hot(indices: Array, *, depth: int, dtype: Any, out: Array) -> None:
     rows[inside, flat[inside]] = 1
 
 
-file("Full", full, *[f"->{c}" for c in ANY])
-file("Arange", count, *[f"->{c}" for c in INT])
-file("Arange", arange, *[f"->{c}" for c in FLOAT])
-file("Linspace", steps, *[f"->{c}" for c in INT])
-file("Linspace", linspace, *[f"->{c}" for c in FLOAT])
-file("Eye", eye, *[f"->{c}" for c in ANY])
-file("OneHot", one_hot, *[f"{i}->{c}" for i in INT for c in ANY])
+register("Full", full, *[f"->{c}" for c in ANY])
+register("Arange", count, *[f"->{c}" for c in INT])
+register("Arange", arange, *[f"->{c}" for c in FLOAT])
+register("Linspace", steps, *[f"->{c}" for c in INT])
+register("Linspace", linspace, *[f"->{c}" for c in FLOAT])
+register("Eye", eye, *[f"->{c}" for c in ANY])
+register("OneHot", one_hot, *[f"{i}->{c}" for i in INT for c in ANY])

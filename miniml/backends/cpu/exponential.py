@@ -6,15 +6,16 @@ import numpy as np
 
 from ...errors import DTypeError
 from ..kernel import Array
-from .filing import FLOAT, INT, LOW, WIDE, file, file_ufuncs, in_float32, same
+from ..typecodes import FLOAT, INT, LOW, WIDE, same
+from .registering import in_float32, register, register_ufuncs
 
 _OF_FLOATS = {
     "Sqrt": np.sqrt, "Exp": np.exp, "Expm1": np.expm1, "Exp2": np.exp2, "Log": np.log,
     "Log1p": np.log1p, "Log2": np.log2,
 }  # fmt: skip
 
-file_ufuncs(_OF_FLOATS, *same(1, FLOAT), inplace=(0,))
-file_ufuncs({"Pow": np.power}, *same(2, FLOAT), inplace=(0, 1))
+register_ufuncs(_OF_FLOATS, *same(1, FLOAT), inplace=(0,))
+register_ufuncs({"Pow": np.power}, *same(2, FLOAT), inplace=(0, 1))
 
 
 def int_power(x: Array, y: Array, *, out: Array) -> None:
@@ -32,6 +33,6 @@ def rsqrt(x: Array, *, out: Array) -> None:
     np.reciprocal(out, out=out)
 
 
-file("Pow", int_power, *same(2, INT))  # not in place: it may fail
-file("Rsqrt", rsqrt, *same(1, WIDE), inplace=(0,))
-file("Rsqrt", in_float32(rsqrt), *same(1, LOW))
+register("Pow", int_power, *same(2, INT), inplace=(0, 1))
+register("Rsqrt", rsqrt, *same(1, WIDE), inplace=(0,))
+register("Rsqrt", in_float32(rsqrt), *same(1, LOW))

@@ -9,7 +9,8 @@ import numpy as np
 
 from ...errors import OutOfRangeError
 from ..kernel import Array
-from .filing import ANY, INT, LOW, WIDE, file, in_float32
+from ..typecodes import ANY, INT, LOW, WIDE
+from .registering import in_float32, register
 
 # From so many elements on, a product with a sparse matrix beats add.at and repays its import.
 _SPARSE = 16384
@@ -141,15 +142,13 @@ def scatter(x: Array, value: Array, *indices: Array, index: tuple[Any, ...], out
 
 
 NAMED = "il"
-file("Gather", gather, *[f"{c}{i}->{c}" for c in ANY for i in NAMED])
-file("Index", index, *[f"{c}{i}*->{c}" for c in ANY for i in NAMED])
-file("IndexAdd", index_add, *[f"{c}{i}*->{c}" for c in INT + WIDE for i in NAMED])
-file("IndexAdd", in_float32(index_add), *[f"{c}{i}*->{c}" for c in LOW for i in NAMED])
-file("TakeAlongAxis", take_along_axis, *[f"{c}{i}->{c}" for c in ANY for i in NAMED])
-file("PutAlongAxisAdd", put_along_axis_add, *[f"{c}{i}->{c}" for c in INT + WIDE for i in NAMED])
-file(
-    "PutAlongAxisAdd", in_float32(put_along_axis_add), *[f"{c}{i}->{c}" for c in LOW for i in NAMED]
-)
-file("ScatterAdd", scatter_add, *[f"{c}{i}{c}->{c}" for c in INT + WIDE for i in NAMED])
-file("ScatterAdd", in_float32(scatter_add), *[f"{c}{i}{c}->{c}" for c in LOW for i in NAMED])
-file("Scatter", scatter, *[f"{c}{c}{i}*->{c}" for c in ANY for i in NAMED])
+register("Gather", gather, *[f"{c}{i}->{c}" for c in ANY for i in NAMED])
+register("Index", index, *[f"{c}{i}*->{c}" for c in ANY for i in NAMED])
+register("IndexAdd", index_add, *[f"{c}{i}*->{c}" for c in INT + WIDE for i in NAMED])
+register("IndexAdd", in_float32(index_add), *[f"{c}{i}*->{c}" for c in LOW for i in NAMED])
+register("TakeAlongAxis", take_along_axis, *[f"{c}{i}->{c}" for c in ANY for i in NAMED])
+for _fn, _codes in ((put_along_axis_add, INT + WIDE), (in_float32(put_along_axis_add), LOW)):
+    register("PutAlongAxisAdd", _fn, *[f"{c}{i}->{c}" for c in _codes for i in NAMED])
+register("ScatterAdd", scatter_add, *[f"{c}{i}{c}->{c}" for c in INT + WIDE for i in NAMED])
+register("ScatterAdd", in_float32(scatter_add), *[f"{c}{i}{c}->{c}" for c in LOW for i in NAMED])
+register("Scatter", scatter, *[f"{c}{c}{i}*->{c}" for c in ANY for i in NAMED])

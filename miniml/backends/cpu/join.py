@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 
 from ..kernel import Array
-from .filing import ANY, file, file_view, same
+from ..registry import view_kernel
+from ..typecodes import ANY, same
+from .registering import register
 
 Indices = tuple[int, ...]
 
@@ -55,8 +57,8 @@ def pad(x: Array, *, padding: Any, value: Any, out: Array) -> None:
     out[tuple(slice(a, a + n) for n, (a, _) in zip(x.shape, padding, strict=True))] = x
 
 
-file("Concat", concat, *[f"{c}*->{c}" for c in ANY])
-file("Split", split, *[f"{c}->{c}*" for c in ANY])
-file_view("Slice", slice_)
-file("SliceGrad", slice_grad, *same(1, ANY))
-file("Pad", pad, *same(1, ANY))
+register("Concat", concat, *[f"{c}*->{c}" for c in ANY])
+register("Split", split, *[f"{c}->{c}*" for c in ANY])
+view_kernel("Slice", "cpu")(slice_)
+register("SliceGrad", slice_grad, *same(1, ANY))
+register("Pad", pad, *same(1, ANY))

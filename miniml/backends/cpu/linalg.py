@@ -11,10 +11,10 @@ import numpy as np
 
 from ...dtype import float32
 from ..kernel import Array, Kernel, KernelNode
-from ..registry import kernel
 from ..signature import ArraySpec
+from ..typecodes import INT, LOW, WIDE, same
 from .contraction import plan
-from .filing import INT, LOW, WIDE, file, in_float32, same
+from .registering import in_float32, register
 
 
 def matmul(x: Array, y: Array, *, transpose_x: bool, transpose_y: bool, out: Array) -> None:
@@ -27,29 +27,22 @@ def matmul(x: Array, y: Array, *, transpose_x: bool, transpose_y: bool, out: Arr
     np.matmul(x.mT if transpose_x else x, y.mT if transpose_y else y, out=out)
 
 
-def matmul_for(node: KernelNode) -> Callable[..., Any]:
-    """The product for these shapes: NumPy's own where nothing is transposed or folded."""
-    x, y = (i.shape for i in node.inputs)
-    transposed = node.attrs["transpose_x"], node.attrs["transpose_y"]
-    if len(y) == 2 and len(x) > 2:
-        return partial(matmul, **node.attrs)
-    if transposed == (False, False):
-        return np.matmul
-    return {(True, False): _matmul_tn, (False, True): _matmul_nt, (True, True): _matmul_tt}[
-        transposed
-    ]
+class MatMul(Kernel):
+    """The product for given shapes: NumPy's own where nothing is transposed or folded."""
+
+    def prepare(self, node: KernelNode) -> None:
+        x, y = (i.shape for i in node.inputs)
+        turns = node.attrs["transpose_x"], node.attrs["transpose_y"]
+        folds = len(y) == 2 and len(x) > 2
+        self.call = partial(matmul, **node.attrs) if folds else _PRODUCTS[turns]
 
 
-def _matmul_tn(x: Array, y: Array, *, out: Array) -> None:
-    np.matmul(x.mT, y, out)
-
-
-def _matmul_nt(x: Array, y: Array, *, out: Array) -> None:
-    np.matmul(x, y.mT, out)
-
-
-def _matmul_tt(x: Array, y: Array, *, out: Array) -> None:
-    np.matmul(x.mT, y.mT, out)
+_PRODUCTS: dict[tuple[bool, bool], Callable[..., Any]] = {
+    (False, False): np.matmul,
+    (True, False): lambda x, y, out: np.matmul(x.mT, y, out),
+    (False, True): lambda x, y, out: np.matmul(x, y.mT, out),
+    (True, True): lambda x, y, out: np.matmul(x.mT, y.mT, out),
+}
 
 
 class Einsum(Kernel):
@@ -86,7 +79,7 @@ class EinsumInFloat32(Einsum):
         outputs[0][...] = workspace[0]
 
 
-file("MatMul", matmul, *same(2, "?" + INT + WIDE), specialize=matmul_for)
-file("MatMul", in_float32(matmul), *same(2, LOW))
-kernel("Einsum", "cpu", *[f"{c}*->{c}" for c in "?" + INT + WIDE])(Einsum)
-kernel("Einsum", "cpu", *[f"{c}*->{c}" for c in LOW])(EinsumInFloat32)
+register("MatMul", MatMul, *same(2, "?" + INT + WIDE))
+register("MatMul", in_float32(matmul), *same(2, LOW))
+register("Einsum", Einsum, *[f"{c}*->{c}" for c in "?" + INT + WIDE])
+register("Einsum", EinsumInFloat32, *[f"{c}*->{c}" for c in LOW])

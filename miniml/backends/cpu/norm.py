@@ -10,7 +10,8 @@ import numpy as np
 from ...dtype import DType, int64, uint8, uint16, uint32, uint64
 from ...errors import OutOfRangeError
 from ..kernel import Array
-from .filing import INT, LOW, WIDE, file, file_floats, in_float32
+from ..typecodes import INT, LOW, WIDE
+from .registering import in_float32, register, register_floats
 
 Outs = tuple[Array, ...]
 
@@ -137,16 +138,16 @@ UNSIGNED = {1: uint8, 2: uint16, 4: uint32, 8: uint64}
 LARGEST = {size: 2 ** (8 * size) - 1 for size in UNSIGNED}
 
 
-file_floats("Softmax", softmax)
-file_floats("LogSoftmax", log_softmax)
-file("LayerNorm", layer_norm, *[f"{c * 3}->{c * 3}" for c in WIDE])
-file("LayerNorm", in_float32(layer_norm), *[f"{c * 3}->{c * 3}" for c in LOW])
-file("BatchNorm", batch_norm, *[f"{c * 3}->{c * 3}" for c in WIDE])
-file("BatchNorm", in_float32(batch_norm), *[f"{c * 3}->{c * 3}" for c in LOW])
-file("CrossEntropy", cross_entropy, *[f"{c}{i}->{c}{c}" for c in WIDE for i in INT])
-file("CrossEntropy", in_float32(cross_entropy), *[f"{c}{i}->{c}{c}" for c in LOW for i in INT])
-file("CrossEntropyGrad", cross_entropy_grad, *[f"{c}{i}{c}->{c}" for c in WIDE for i in INT])
-file(
+register_floats("Softmax", softmax)
+register_floats("LogSoftmax", log_softmax)
+register("LayerNorm", layer_norm, *[f"{c * 3}->{c * 3}" for c in WIDE])
+register("LayerNorm", in_float32(layer_norm), *[f"{c * 3}->{c * 3}" for c in LOW])
+register("BatchNorm", batch_norm, *[f"{c * 3}->{c * 3}" for c in WIDE])
+register("BatchNorm", in_float32(batch_norm), *[f"{c * 3}->{c * 3}" for c in LOW])
+register("CrossEntropy", cross_entropy, *[f"{c}{i}->{c}{c}" for c in WIDE for i in INT])
+register("CrossEntropy", in_float32(cross_entropy), *[f"{c}{i}->{c}{c}" for c in LOW for i in INT])
+register("CrossEntropyGrad", cross_entropy_grad, *[f"{c}{i}{c}->{c}" for c in WIDE for i in INT])
+register(
     "CrossEntropyGrad",
     in_float32(cross_entropy_grad),
     *[f"{c}{i}{c}->{c}" for c in LOW for i in INT],

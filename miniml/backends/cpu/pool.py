@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .filing import FLOAT, LOW, WIDE, file, file_floats, in_float32
+from ..typecodes import FLOAT, LOW, WIDE
+from .registering import in_float32, register, register_floats
 
 Array = npt.NDArray[Any]
 Pair = tuple[int, int]
@@ -214,10 +215,10 @@ def avg_pool2d_grad(
 
 
 PLACES = "l"  # int64, the dtype of indices
-file("MaxPool2D", max_pool2d, *[f"{c}->{c}{PLACES}" for c in WIDE])
-file("MaxPool2D", in_float32(max_pool2d), *[f"{c}->{c}{PLACES}" for c in LOW])
-file("MaxPool2DGrad", max_pool2d_grad, *[f"{c}{PLACES}->{c}" for c in WIDE])
-file("MaxPool2DGrad", in_float32(max_pool2d_grad), *[f"{c}{PLACES}->{c}" for c in LOW])
-file("MaxPool2DGather", max_pool2d_gather, *[f"{c}{PLACES}->{c}" for c in FLOAT])
-file_floats("AvgPool2D", avg_pool2d)
-file_floats("AvgPool2DGrad", avg_pool2d_grad)
+register("MaxPool2D", max_pool2d, *[f"{c}->{c}{PLACES}" for c in WIDE])
+register("MaxPool2D", in_float32(max_pool2d), *[f"{c}->{c}{PLACES}" for c in LOW])
+register("MaxPool2DGrad", max_pool2d_grad, *[f"{c}{PLACES}->{c}" for c in WIDE])
+register("MaxPool2DGrad", in_float32(max_pool2d_grad), *[f"{c}{PLACES}->{c}" for c in LOW])
+register("MaxPool2DGather", max_pool2d_gather, *[f"{c}{PLACES}->{c}" for c in FLOAT])
+register_floats("AvgPool2D", avg_pool2d)
+register_floats("AvgPool2DGrad", avg_pool2d_grad)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from .filing import ANY, FLOAT, file
+from ..typecodes import ANY, FLOAT
 from .philox import bernoulli, normal, uniform
+from .registering import register
 
-file("Uniform", uniform, *[f"L->{c}" for c in FLOAT])
-file("Normal", normal, *[f"L->{c}" for c in FLOAT])
-file("Bernoulli", bernoulli, *[f"L->{c}" for c in ANY])
+register("Uniform", uniform, *[f"L->{c}" for c in FLOAT])
+register("Normal", normal, *[f"L->{c}" for c in FLOAT])
+register("Bernoulli", bernoulli, *[f"L->{c}" for c in ANY])

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from ...dtype import DType, float32, float64
-from ..kernel import Array, KernelNode
-from .filing import ANY, INT, LOW, WIDE, file, file_floats, in_float32, same
+from ..kernel import Array, Kernel, KernelNode
+from ..typecodes import ANY, INT, LOW, WIDE, same
+from .registering import in_float32, register, register_floats
 
 Axes = int | tuple[int, ...] | None
 Shape = tuple[int, ...]
@@ -25,31 +26,36 @@ def sum(x: Array, *, axis: Axes, keepdims: bool, out: Array) -> None:
     planned(x.shape, numbered(axis, x.ndim), out.shape, x.dtype)(x, out=out)
 
 
-def sum_for(node: KernelNode) -> Plan:
-    """Sum for these shapes."""
-    shape, dtype = node.inputs[0]
-    return planned(shape, numbered(node.attrs["axis"], len(shape)), node.outputs[0].shape, dtype)
+class Sum(Kernel):
+    """Sum, planned for its shapes."""
+
+    def prepare(self, node: KernelNode) -> None:
+        (shape, dtype), out = node.inputs[0], node.outputs[0]
+        self.call = planned(shape, numbered(node.attrs["axis"], len(shape)), out.shape, dtype)
 
 
 def sum_to(x: Array, *, shape: Shape, out: Array) -> None:
     planned(x.shape, summed_axes(x.shape, shape), shape, x.dtype)(x, out=out)
 
 
-def sum_to_for(node: KernelNode) -> Plan:
-    """SumTo for these shapes."""
-    shape, dtype = node.inputs[0]
-    target = node.outputs[0].shape
-    return planned(shape, summed_axes(shape, target), target, dtype)
+class SumTo(Kernel):
+    """SumTo, planned for its shapes."""
+
+    def prepare(self, node: KernelNode) -> None:
+        (shape, dtype), target = node.inputs[0], node.outputs[0].shape
+        self.call = planned(shape, summed_axes(shape, target), target, dtype)
 
 
 def mean(x: Array, *, axis: Axes, keepdims: bool, out: Array) -> None:
     averaged(x.shape, numbered(axis, x.ndim), out.shape, x.dtype)(x, out=out)
 
 
-def mean_for(node: KernelNode) -> Plan:
-    """Mean for these shapes."""
-    shape, dtype = node.inputs[0]
-    return averaged(shape, numbered(node.attrs["axis"], len(shape)), node.outputs[0].shape, dtype)
+class Mean(Kernel):
+    """Mean, planned for its shapes."""
+
+    def prepare(self, node: KernelNode) -> None:
+        (shape, dtype), out = node.inputs[0], node.outputs[0]
+        self.call = averaged(shape, numbered(node.attrs["axis"], len(shape)), out.shape, dtype)
 
 
 def sum_whole(x: Array, *, axis: Axes, keepdims: bool, out: Array) -> None:
@@ -195,22 +201,22 @@ def cumsum(x: Array, *, axis: int, reverse: bool, exclusive: bool, out: Array) -
 # Sums of integers and bools are given in 64 bits.
 _WHOLE = [f"{c}->{'L' if c.isupper() else 'l'}" for c in "?" + INT]
 
-file("Sum", sum, *same(1, WIDE), specialize=sum_for)
-file("Sum", in_float32(sum), *same(1, LOW))
-file("Sum", sum_whole, *_WHOLE)
-file("SumTo", sum_to, *same(1, WIDE), specialize=sum_to_for)
-file("SumTo", in_float32(sum_to), *same(1, LOW))
-file("SumTo", sum_whole_to, *same(1, INT))
-file("Mean", mean, *same(1, WIDE), specialize=mean_for)
-file("Mean", in_float32(mean), *same(1, LOW))
-file_floats("Prod", prod)
-file("Prod", prod, *_WHOLE)
-file("Max", reducing(np.maximum.reduce), *same(1, ANY))
-file("Min", reducing(np.minimum.reduce), *same(1, ANY))
-file("ArgMax", reducing(np.argmax), *same(1, ANY, "l"))
-file("ArgMin", reducing(np.argmin), *same(1, ANY, "l"))
-file("Any", reducing(np.any), *same(1, ANY, "?"))
-file("All", reducing(np.all), *same(1, ANY, "?"))
-file_floats("LogSumExp", logsumexp)
-file_floats("CumSum", cumsum)
-file("CumSum", cumsum, *_WHOLE)
+register("Sum", Sum, *same(1, WIDE))
+register("Sum", in_float32(sum), *same(1, LOW))
+register("Sum", sum_whole, *_WHOLE)
+register("SumTo", SumTo, *same(1, WIDE))
+register("SumTo", in_float32(sum_to), *same(1, LOW))
+register("SumTo", sum_whole_to, *same(1, INT))
+register("Mean", Mean, *same(1, WIDE))
+register("Mean", in_float32(mean), *same(1, LOW))
+register_floats("Prod", prod)
+register("Prod", prod, *_WHOLE)
+register("Max", reducing(np.maximum.reduce), *same(1, ANY))
+register("Min", reducing(np.minimum.reduce), *same(1, ANY))
+register("ArgMax", reducing(np.argmax), *same(1, ANY, "l"))
+register("ArgMin", reducing(np.argmin), *same(1, ANY, "l"))
+register("Any", reducing(np.any), *same(1, ANY, "?"))
+register("All", reducing(np.all), *same(1, ANY, "?"))
+register_floats("LogSumExp", logsumexp)
+register_floats("CumSum", cumsum)
+register("CumSum", cumsum, *_WHOLE)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..kernel import Array
-from .filing import file_view
+from ..registry import view_kernel
 
 
 def reshape(x: Array, *, shape: tuple[int, ...]) -> Array:
@@ -34,9 +34,9 @@ def flip(x: Array, *, axis: Any) -> Array:
     return np.flip(x, axis) if x.ndim else x  # of a 0-d array NumPy makes a scalar
 
 
-file_view("Reshape", reshape)
-file_view("Transpose", transpose)
-file_view("BroadcastTo", broadcast_to)
-file_view("ExpandDims", expand_dims)
-file_view("Squeeze", squeeze)
-file_view("Flip", flip)
+view_kernel("Reshape", "cpu")(reshape)
+view_kernel("Transpose", "cpu")(transpose)
+view_kernel("BroadcastTo", "cpu")(broadcast_to)
+view_kernel("ExpandDims", "cpu")(expand_dims)
+view_kernel("Squeeze", "cpu")(squeeze)
+view_kernel("Flip", "cpu")(flip)

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from ..kernel import Array
-from .filing import ANY, BF16, file, in_float32
+from ..typecodes import ANY, BF16
+from .registering import in_float32, register
 
 Pair = tuple[Array, Array]
 
@@ -35,5 +36,5 @@ def order(x: Array, axis: int, descending: bool) -> Any:
 
 
 for name, fn in (("Sort", sort), ("TopK", topk)):
-    file(name, fn, *[f"{c}->{c}l" for c in ANY if c != BF16])
-    file(name, in_float32(fn), f"{BF16}->{BF16}l")
+    register(name, fn, *[f"{c}->{c}l" for c in ANY if c != BF16])
+    register(name, in_float32(fn), f"{BF16}->{BF16}l")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from .filing import FLOAT, file_ufuncs, same
+from ..typecodes import FLOAT, same
+from .registering import register_ufuncs
 
 _OF_FLOATS = {
     "Sin": np.sin, "Cos": np.cos, "Tan": np.tan, "Asin": np.arcsin, "Acos": np.arccos,
@@ -12,5 +13,5 @@ _OF_FLOATS = {
     "Acosh": np.arccosh, "Atanh": np.arctanh,
 }  # fmt: skip
 
-file_ufuncs(_OF_FLOATS, *same(1, FLOAT), inplace=(0,))
-file_ufuncs({"Atan2": np.arctan2}, *same(2, FLOAT), inplace=(0, 1))
+register_ufuncs(_OF_FLOATS, *same(1, FLOAT), inplace=(0,))
+register_ufuncs({"Atan2": np.arctan2}, *same(2, FLOAT), inplace=(0, 1))

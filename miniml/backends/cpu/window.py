@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from numpy.lib.stride_tricks import as_strided
 
-from .filing import file_floats
+from .registering import register_floats
 
 Array = npt.NDArray[Any]
 Pair = tuple[int, int]
@@ -253,6 +253,6 @@ def conv2d_weight_grad(
     out[...] = total.reshape(out.shape)
 
 
-file_floats("Conv2D", conv2d, arity=2)
-file_floats("Conv2DInputGrad", conv2d_input_grad, arity=2)
-file_floats("Conv2DWeightGrad", conv2d_weight_grad, arity=2)
+register_floats("Conv2D", conv2d, arity=2)
+register_floats("Conv2DInputGrad", conv2d_input_grad, arity=2)
+register_floats("Conv2DWeightGrad", conv2d_weight_grad, arity=2)

@@ -12,7 +12,7 @@ from ...errors import CaptureError
 _recording: ContextVar[bool] = ContextVar("miniml_cuda_recording", default=False)
 
 
-def recorded(module: Any, launches: Callable[[], None]) -> Callable[[], None]:
+def recorded(module: Any, launches: Callable[[], object]) -> Callable[[], None]:
     """A function that launches, on the current stream, what `launches` launched; the arguments
     are those of now, and nothing has run yet.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from math import prod
@@ -13,7 +13,7 @@ import numpy as np
 
 from ...dtype import DType
 from ..kernel import Expression, Kernel, KernelEntry, KernelNode, RawSource
-from ..registry import select
+from ..selection import Target
 from ..signature import ArraySpec
 from .array import DeviceArray
 from .capture import recorded, refuse_recording
@@ -91,6 +91,11 @@ class Cuda:
         self.copy_into(made, array)
         return made
 
+    def seen(self, look: Callable[..., Any], arrays: Sequence[DeviceArray]) -> tuple[Any, bool]:
+        """What `look` sees of the arrays, nothing of which is read; whether it is new memory."""
+        found = look(*[a.planned() for a in arrays]).view()
+        return found, not any(found.block is a.block for a in arrays)
+
     def copy_into(self, target: DeviceArray, source: DeviceArray | HostArray) -> None:
         """Overwrite a contiguous array with one of the same shape and dtype."""
         if not target.size:
@@ -107,10 +112,10 @@ class Cuda:
             return array
         made = self.empty(array.shape, dtype)
         if made.size:
-            selected = select("Cast", self.name, (array.dtype,), outputs=(dtype,))
-            run: Any = self.kernel(selected.entry)
-            specs = [(ArraySpec(a.shape, a.dtype),) for a in (array, made)]
-            run.prepare(KernelNode("Cast", specs[0], specs[1], {"dtype": dtype}, self))
+            target = Target(self)
+            source, cast = ((ArraySpec(a.shape, a.dtype),) for a in (array, made))
+            run: Any = self.kernel(target.select("Cast", source, cast).entry)
+            run.prepare(KernelNode("Cast", source, cast, {"dtype": dtype}, target))
             run.launch((array,), (), (made,), self.stream)
         return made
 
@@ -145,7 +150,7 @@ class Cuda:
         with self._outside_graphs("waiting for the stream"):
             self.stream.synchronize()
 
-    def capture(self, launches: Callable[[], None]) -> Callable[[], None]:
+    def capture(self, launches: Callable[[], object]) -> Callable[[], None]:
         """What `launches` launches, as one CUDA graph: a function that launches it again."""
         launch = recorded(self.module, launches)
 
@@ -160,11 +165,6 @@ class Cuda:
         """Bytes of shared memory that a block may have."""
         attributes = self.module.cuda.Device().attributes
         return int(attributes["MaxSharedMemoryPerBlockOptin"])
-
-    @property
-    def for_kernels(self) -> Cuda:
-        """The device itself: a kernel may use its `module` and its `compiler`."""
-        return self
 
     @property
     def stream(self) -> Any:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ...dtype import FLOATS, INTEGERS
-from .table import express, same
+from ..typecodes import FLOAT, INT, same
+from .table import express
 
 # The least finite float32: x * P(x) has the limit -0 at -inf, where -inf * 0 would give NaN.
 _X = "nan_max(x, T(-3.4028234663852886e38))"
@@ -28,5 +28,5 @@ _OF_TWO = {
 }
 for _arity, _texts in enumerate((_OF_ONE, _OF_TWO), 1):
     for _name, _text in _texts.items():
-        express(_name, _text, *same(_arity, FLOATS), unit="activation")
-express("ReLU", "x > T(0) ? x : T(0)", *same(1, INTEGERS), unit="activation")
+        express(_name, _text, *same(_arity, FLOAT), unit="activation")
+express("ReLU", "x > T(0) ? x : T(0)", *same(1, INT), unit="activation")

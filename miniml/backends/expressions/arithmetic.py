@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...dtype import ALL, FLOATS, INTEGERS, SIGNED, UNSIGNED, DType, bool_, letter
-from .table import Expression, express, same, table
+from ...dtype import from_letter
+from ..typecodes import ANY, FLOAT, INT, NUMBER, SIGNED, UNSIGNED, same
+from .table import Expression, express, table
 from .types import computed
 
 if TYPE_CHECKING:
@@ -35,15 +36,15 @@ _OF_TWO_INTS = {
 _OF_BOOLS = {"Abs": "x", "Floor": "x", "Ceil": "x", "Round": "x", "Trunc": "x"}
 _OF_TWO_BOOLS = {"Add": "x || y", "Mul": "x && y", "Maximum": "x || y", "Minimum": "x && y"}
 
-_ROWS: tuple[tuple[dict[str, str], int, tuple[DType, ...]], ...] = (
-    (_OF_FLOATS, 1, FLOATS), (_OF_TWO_FLOATS, 2, FLOATS), (_OF_INTS, 1, INTEGERS),
-    (_OF_SIGNED, 1, SIGNED), (_OF_UNSIGNED, 1, UNSIGNED), (_OF_TWO_INTS, 2, INTEGERS),
-    (_OF_BOOLS, 1, (bool_,)), (_OF_TWO_BOOLS, 2, (bool_,)),
+_ROWS: tuple[tuple[dict[str, str], int, str], ...] = (
+    (_OF_FLOATS, 1, FLOAT), (_OF_TWO_FLOATS, 2, FLOAT), (_OF_INTS, 1, INT),
+    (_OF_SIGNED, 1, SIGNED), (_OF_UNSIGNED, 1, UNSIGNED), (_OF_TWO_INTS, 2, INT),
+    (_OF_BOOLS, 1, "?"), (_OF_TWO_BOOLS, 2, "?"),
 )  # fmt: skip
 
-for _texts, _arity, _dtypes in _ROWS:
+for _texts, _arity, _codes in _ROWS:
     for _name, _text in _texts.items():
-        express(_name, _text, *same(_arity, _dtypes), unit="elementwise")
+        express(_name, _text, *same(_arity, _codes), unit="elementwise")
 
 
 def bounds(node: KernelNode) -> dict[str, Any]:
@@ -58,9 +59,10 @@ def bounds(node: KernelNode) -> dict[str, Any]:
 
 
 _CLIP = "nan_min(nan_max(x, low), high)"
-for _d in (*INTEGERS, *FLOATS):
-    _types = (("low", computed(_d)), ("high", computed(_d)))
-    express("Clip", _CLIP, *same(1, (_d,)), unit="elementwise", types=_types, scalars=bounds)
-for _from in map(letter, ALL):  # all casts from a dtype are one unit
-    for _to in map(letter, ALL):
+for _c in NUMBER:
+    _bound = computed(from_letter(_c))
+    _types = (("low", _bound), ("high", _bound))
+    express("Clip", _CLIP, f"{_c}->{_c}", unit="elementwise", types=_types, scalars=bounds)
+for _from in ANY:  # all casts from a dtype are one unit
+    for _to in ANY:
         table["Cast", f"{_from}->{_to}"] = Expression("x", f"cast {_from}", types=())

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ...dtype import FLOATS, INTEGERS
-from .table import express, same
+from ..typecodes import FLOAT, INT, same
+from .table import express
 
 _OF_FLOATS = {
     "Sqrt": "sqrt(x)", "Rsqrt": "T(1) / sqrt(x)", "Exp": "exp(x)", "Expm1": "expm1(x)",
@@ -11,6 +11,6 @@ _OF_FLOATS = {
 }  # fmt: skip
 
 for _name, _text in _OF_FLOATS.items():
-    express(_name, _text, *same(1, FLOATS), unit="elementwise")
-express("Pow", "pow(x, y)", *same(2, FLOATS), unit="elementwise")
-express("Pow", "int_pow(x, y)", *same(2, INTEGERS), unit="elementwise")
+    express(_name, _text, *same(1, FLOAT), unit="elementwise")
+express("Pow", "pow(x, y)", *same(2, FLOAT), unit="elementwise")
+express("Pow", "int_pow(x, y)", *same(2, INT), unit="elementwise")

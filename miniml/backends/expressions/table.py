@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ...dtype import DType, float64, letter
+from ...dtype import DType, float64
 from .types import computed
 
 if TYPE_CHECKING:
@@ -69,11 +69,6 @@ def express(
     """Enter an expression of the library, compiled with those of its unit and signature."""
     for signature in signatures:
         table[name, signature] = Expression(text, f"{unit} {signature}", types, scalars)
-
-
-def same(arity: int, dtypes: Iterable[DType], out: DType | None = None) -> list[str]:
-    """Signatures of `arity` equal inputs and an output of the same dtype, or of dtype `out`."""
-    return [f"{letter(d) * arity}->{letter(out if out is not None else d)}" for d in dtypes]
 
 
 def input_names(signature: Signature, spec: OpSpec | None) -> tuple[str, ...]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ...dtype import FLOATS
-from .table import express, same
+from ..typecodes import FLOAT, same
+from .table import express
 
 for _name in "Sin Cos Tan Asin Acos Atan Sinh Cosh Tanh Asinh Acosh Atanh".split():
-    express(_name, f"{_name.lower()}(x)", *same(1, FLOATS), unit="elementwise")
-express("Atan2", "atan2(x, y)", *same(2, FLOATS), unit="elementwise")
+    express(_name, f"{_name.lower()}(x)", *same(1, FLOAT), unit="elementwise")
+express("Atan2", "atan2(x, y)", *same(2, FLOAT), unit="elementwise")

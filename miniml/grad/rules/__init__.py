@@ -1,4 +1,4 @@
-"""The gradient rules of miniml's primitives, a module per family; importing registers them all."""
+"""The gradient rules of miniml's primitives, a module per family; importing registers them."""
 
 from ...families import load
 from . import call as call

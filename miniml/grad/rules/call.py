@@ -19,10 +19,10 @@ def get_bprop_called(self: Called) -> Bprop:
     def bprop(*values: Any) -> tuple[Any, ...]:
         *inputs, out, dout = values
         args = self.args.filled(inputs)
-        douts = self.out.filled(dout, rest=[None] * len(self.out.leaves))
+        douts = self.out._replace(leaves=[None] * len(self.out.leaves)).filled(dout)
         found = _run(self, args, (*args, self.out.filled(out), douts))
         leaves = _leaves(self, found, args)
-        return tuple(leaves[place] for place in self.args.places)
+        return tuple(leaves[i] for i in self.args.positions)
 
     return bprop
 

@@ -10,7 +10,6 @@ from ...settings import context
 from ...tensor import Tensor
 from ...trace import eager_trace
 from ..ir import Graph, Node, interleave
-from ..nesting import subgraphs
 from .rewrite import SMALL, Rewriter
 
 
@@ -40,7 +39,7 @@ def _values(rewriter: Rewriter, node: Node) -> list[np.ndarray[Any, Any]] | None
     if len(arrays) != len(given) or node.primitive.effect != "pure":
         return None
     size = sum(v.abstract.nbytes for v in node.outputs)
-    if size > max(SMALL, sum(a.nbytes for a in arrays)) or any(subgraphs(node.primitive)):
+    if size > max(SMALL, sum(a.nbytes for a in arrays)) or any(node.subgraphs()):
         return None
     tensors = [Tensor.wrap(a, "cpu") for a in arrays]
     try:

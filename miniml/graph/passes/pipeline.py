@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import NamedTuple
 
+from ... import epoch
 from ...errors import DuplicateError, GraphError
-from ...trace import Guarded
 from ..ir import Graph, Var
 from ..state import versions
 from ..verify import verify
@@ -19,10 +19,11 @@ from .simplify import simplify
 
 class Pass(NamedTuple):
     """A named function from graph to graph. It is given one level at a time: the graphs inside
-    attributes go through it on their own, before the graph around them."""
+    attributes go through it on their own, before the graph around them. Passes of LOWERING get
+    the target as well, and the graphs inside attributes when these are compiled."""
 
     name: str
-    fn: Callable[[Graph], Graph]
+    fn: Callable[..., Graph]
 
 
 class UserPass(NamedTuple):
@@ -39,13 +40,15 @@ PIPELINE = (
     Pass("prune", prune),
 )
 
-_BUILT_IN = tuple(p.name for p in PIPELINE)
-_POSITIONS = (
-    "begin",
-    *(f"{side}:{name}" for name in _BUILT_IN for side in ("before", "after")),
-    "end",
-)
+Stage = tuple[Pass, ...]
+_stages: list[Stage] = [PIPELINE]
 _registered: dict[str, UserPass] = {}
+
+
+def add_stage(stage: Stage) -> Stage:
+    """A row of built-in passes that runs after those so far; users' passes may join it."""
+    _stages.append(stage)
+    return stage
 
 
 def run_passes(graph: Graph, disabled: Collection[str] = (), verified: bool = False) -> Graph:
@@ -54,17 +57,23 @@ def run_passes(graph: Graph, disabled: Collection[str] = (), verified: bool = Fa
     verified: after each pass, check the graph, and that inputs, outputs and effects are the same
     as before. GraphError names the pass that broke a rule, or a disabled name that is no pass.
     """
-    passes = pipeline()
-    unknown = set(disabled) - {p.name for p in passes}
-    if unknown:
-        raise GraphError(
-            f"disabled_passes names {', '.join(sorted(unknown))}; the passes are "
-            f"{', '.join(p.name for p in passes)}"
-        )
-    for name, fn in passes:
+    return run_stage(PIPELINE, everywhere, graph, disabled, verified)
+
+
+def run_stage(
+    stage: Stage,
+    apply: Callable[[Callable[..., Graph], Graph], Graph],
+    graph: Graph,
+    disabled: Collection[str],
+    verified: bool,
+) -> Graph:
+    """The same for the passes of any stage. apply: from a pass's function and a graph to what the
+    pass makes of it."""
+    _check_disabled(disabled)
+    for name, fn in pipeline(stage):
         if name in disabled:
             continue
-        changed = everywhere(fn, graph)
+        changed = apply(fn, graph)
         if not isinstance(changed, Graph):
             raise GraphError(f"pass {name!r} returned {changed!r}; a pass returns a Graph")
         if verified:
@@ -73,42 +82,62 @@ def run_passes(graph: Graph, disabled: Collection[str] = (), verified: bool = Fa
     return graph
 
 
-def register_pass(name: str, fn: Callable[[Graph], Graph], position: str = "end") -> None:
+def _check_disabled(disabled: Collection[str]) -> None:
+    if not disabled:
+        return
+    names = [p.name for stage in _stages for p in pipeline(stage)]
+    unknown = set(disabled) - set(names)
+    if unknown:
+        raise GraphError(
+            f"disabled_passes names {', '.join(sorted(unknown))}; the passes are {', '.join(names)}"
+        )
+
+
+def register_pass(name: str, fn: Callable[..., Graph], position: str = "end") -> None:
     """Run `fn` on every graph that is compiled from now on.
 
     position: "begin", "end", or "before:" or "after:" one of the built-in passes; passes with one
-    position run in the order of registration. The same function registered again (a notebook cell
-    run twice) replaces the first; DuplicateError for another of the same name.
+    position run in the order of registration. Beside a pass of LOWERING it is fn(graph, target).
+    The same function registered again (a notebook cell run twice) replaces the first;
+    DuplicateError for another of the same name.
     """
-    if position not in _POSITIONS:
-        raise GraphError(f"pass position {position!r} is unknown; use {', '.join(_POSITIONS)}")
+    positions = ["begin", *(p for stage in _stages for p in _positions(stage)), "end"]
+    if position not in positions:
+        raise GraphError(f"pass position {position!r} is unknown; use {', '.join(positions)}")
     other = _registered.get(name)
-    if name in _BUILT_IN or (other is not None and _author(other.entry.fn) != _author(fn)):
+    built_in = any(p.name == name for stage in _stages for p in stage)
+    if built_in or (other is not None and _author(other.entry.fn) != _author(fn)):
         raise DuplicateError(f"there is a pass {name!r} already; use another name")
     _registered[name] = UserPass(Pass(name, fn), position)
-    Guarded.note_change()
+    epoch.bump("passes")
 
 
 def unregister_pass(name: str) -> None:
     """Take a registered pass back; nothing happens if there is none of that name."""
     _registered.pop(name, None)
-    Guarded.note_change()
+    epoch.bump("passes")
 
 
-def pipeline() -> tuple[Pass, ...]:
-    """All passes, users' included, in the order in which they run. Hashable: equal pipelines
-    compile equally."""
-    return tuple(_in_order())
+def pipeline(stage: Stage = PIPELINE) -> Stage:
+    """All passes of a stage, users' included, in the order in which they run."""
+    if not _registered:
+        return stage
+    return tuple(_in_order(stage))
 
 
-def _in_order() -> Iterator[Pass]:
-    built_in = {p.name: p for p in PIPELINE}
-    yield from _at("begin")
-    for name in _BUILT_IN:
-        yield from _at(f"before:{name}")
-        yield built_in[name]
-        yield from _at(f"after:{name}")
-    yield from _at("end")
+def _in_order(stage: Stage) -> Iterator[Pass]:
+    if stage is PIPELINE:
+        yield from _at("begin")
+    for built_in in stage:
+        yield from _at(f"before:{built_in.name}")
+        yield built_in
+        yield from _at(f"after:{built_in.name}")
+    if stage is PIPELINE:
+        yield from _at("end")
+
+
+def _positions(stage: Stage) -> Iterator[str]:
+    return (f"{side}:{p.name}" for p in stage for side in ("before", "after"))
 
 
 def _at(position: str) -> Iterator[Pass]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,6 @@ from ...abstract import Abstract
 from ...dtype import canonical
 from ...primitive import Primitive
 from ..ir import Graph, Node, Var
-from ..nesting import map_subgraphs, subgraphs
 
 SMALL = 64 * 1024
 """Bytes up to which a constant is computed ahead of time and compared by its contents."""
@@ -72,9 +72,5 @@ class Rewriter:
 
 def everywhere(change: Callable[[Graph], Graph], graph: Graph) -> Graph:
     """`change` applied to the graphs inside the attributes, innermost first, then to the graph."""
-    if any(True for node in graph.nodes for _ in subgraphs(node.primitive)):
-        inner = [map_subgraphs(n.primitive, lambda g: everywhere(change, g)) for n in graph.nodes]
-        pairs = zip(graph.nodes, inner, strict=True)
-        nodes = tuple(n if p is n.primitive else replace(n, primitive=p) for n, p in pairs)
-        graph = replace(graph, nodes=nodes)
-    return change(graph)
+    nodes = tuple([n.map_subgraphs(partial(everywhere, change)) for n in graph.nodes])
+    return change(graph if nodes == graph.nodes else replace(graph, nodes=nodes))

@@ -12,6 +12,7 @@ import optree
 from ...abstract import Shape
 from ...dtype import bool_
 from ...errors import DTypeError, ShapeError, TracedValueError
+from ...holes import Holes, holes
 from ...trace import current_trace
 from ..create import full
 from ..shape import reshape
@@ -55,18 +56,9 @@ def merged(leaves: list[Any], *parts: Traced) -> tuple[list[Any], list[tuple[int
     return inputs, takes
 
 
-def tensor_leaves(tree: Tree) -> tuple[list[Any], Callable[[Sequence[Any]], Tree]]:
-    """The tensors and arrays in a tree, and the function that puts others in their places."""
-    found, structure = optree.tree_flatten(tree)
-    places = [i for i, leaf in enumerate(found) if hasattr(leaf, "dtype")]
-
-    def rebuild(values: Sequence[Any]) -> Tree:
-        filled = list(found)
-        for place, value in zip(places, values, strict=True):
-            filled[place] = value
-        return structure.unflatten(filled)
-
-    return [found[i] for i in places], rebuild
+def tensor_leaves(tree: Tree) -> Holes:
+    """The tree, with holes where it has tensors and arrays."""
+    return holes(tree, lambda leaf: hasattr(leaf, "dtype"))
 
 
 def known_truth(name: str, pred: Any) -> bool | None:

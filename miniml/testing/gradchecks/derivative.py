@@ -83,11 +83,11 @@ class Line:
     def slopes(self) -> Slopes:
         """The derivatives at 0 that the values so far support.
 
-        Components that never changed by a bit have derivative 0, to their rounding.
+        Numbers that never changed by a bit have derivative 0, to their rounding; inf has none.
         """
         order = np.argsort(self.steps)[::-1]
         h = np.array(self.steps)[order]
-        moved = np.zeros(self.origin.shape, bool)
+        moved = ~np.isfinite(self.origin)
         for values in (*self.above, *self.below):
             moved |= values != self.origin
         columns = np.flatnonzero(moved)

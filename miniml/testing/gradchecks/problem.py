@@ -13,6 +13,7 @@ import optree
 from ...dtype import DType, float64
 from ...errors import GradientArgumentError
 from ...grad.transforms import vjp
+from ...holes import Holes
 from ...primitive import Primitive
 from ...runtime.jit import jit
 from ...settings import GRAPH_MODE, current
@@ -41,23 +42,18 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class _Given:
-    """The arguments of a call in leaves, and which of them, and which weights, are differentiated.
+    """The arguments of a call, with holes for what is differentiated of them.
 
-    places: of the chosen leaves. chosen: these leaves, then the weights. names: of the chosen.
+    chosen: the leaves that were there, then the weights. names: of the chosen.
     """
 
-    leaves: list[Any]
-    spec: Any
-    places: list[int]
+    holes: Holes
     chosen: list[Any]
     names: list[Name]
 
     def filled(self, xs: Sequence[Any]) -> Any:
-        """The arguments with xs in the places of what was chosen."""
-        leaves = list(self.leaves)
-        for i, x in zip(self.places, xs):
-            leaves[i] = x
-        return self.spec.unflatten(leaves)
+        """The arguments with xs in place of what was chosen."""
+        return self.holes.filled(xs[: len(self.holes.positions)])
 
 
 def of_miniml(
@@ -72,7 +68,7 @@ def of_miniml(
     given = _given(fn, args, argnums, weights)
     point = [np.array(leaf, dtype=dtype_of(leaf)) for leaf in given.chosen]
     if not sum(a.size for a in point):
-        raise nothing_in(f"gradcheck of {name}", given.leaves, "array or Tensor")
+        raise nothing_in(f"gradcheck of {name}", given.holes.leaves, "array or Tensor")
     devices = [leaf.device if isinstance(leaf, Tensor) else None for leaf in given.chosen]
     held, out_paths, counts = held_of(fn, args), list[str](), list[int]()
 
@@ -112,7 +108,7 @@ def _given(
     own = [leaves[i] for i in places]
     more = [w for w in weights_of(fn, weights) if not any(w is leaf for leaf in own)]
     names = [*(_leaf_name(paths[i]) for i in places), *map(_weight_name, more)]
-    return _Given(leaves, spec, places, [*own, *more], names)
+    return _Given(Holes(leaves, spec, places), [*own, *more], names)
 
 
 def nothing_in(what: str, leaves: Sequence[Any], wanted: str) -> GradientArgumentError:

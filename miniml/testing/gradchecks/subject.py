@@ -204,10 +204,15 @@ class Subject:
         raise WrongGradientForm(i, said)
 
 
-def jump(step: Step, *numbers: Array) -> float:
-    """More than a change by `step` does to products of three of these numbers: a jump."""
-    largest = max((float(np.abs(a[np.isfinite(a)]).max(initial=0.0)) for a in numbers), default=0.0)
-    return JUMP * step.relative * largest * max(1.0, largest) ** 2
+def jump(step: Step, x: Array, *numbers: Array) -> float:
+    """More than a change by `step` does to products of three of these numbers: a jump.
+
+    Among them are 1/x: the derivatives of 1/x or x/|x| have such terms, also where they cancel.
+    """
+    with np.errstate(divide="ignore", over="ignore"):
+        sizes = [np.abs(a) for a in (1 / x, x, *numbers)]
+        largest = max(float(np.max(a, where=np.isfinite(a), initial=0.0)) for a in sizes)
+        return JUMP * step.relative * largest * max(1.0, np.float64(largest)) ** 2
 
 
 def without_jumps(change: Array, step: Step, *numbers: Array) -> Array:

@@ -10,13 +10,12 @@ from typing import Any
 import numpy as np
 
 from ...backends import registry
-from ...backends.fitting import supported
 from ...backends.kernel import KernelEntry
 from ...dtype import float64
 from ...errors import ArityError, MinimlError
 from ...primitive import Primitive
 from ..budget import Stopwatch
-from ..calls import Call, call_of
+from ..calls import ON_CPU, Call, call_of
 from ..opinfo import OpInfo, Sample
 from .checks import simulated
 from .checks.launches import failure, gives_no_number, launched, refused_by_value
@@ -172,7 +171,7 @@ def _lacking(primitive: Primitive, calls: list[Call], info: OpInfo | None) -> li
         return []
     if not signatures(primitive):
         why = "it has no kernel on the CPU"
-        advice = f"file one with @kernel({primitive.name!r}, 'cpu', 'f->f')"
+        advice = f"register one with @kernel({primitive.name!r}, 'cpu', 'f->f')"
     else:
         why = why_none(primitive)
         advice = "give an OpInfo, whose samples are valid inputs: opcheck(op, OpInfo(Op, samples))"
@@ -242,7 +241,7 @@ def _notes(
             "checked only against its gradient; an OpInfo's reference would check it too"
         )
     notes += _on_devices(primitive, session)
-    lacking = [e for e in registry.table.get((primitive.name, "cpu"), ()) if not supported(e)]
+    lacking = [e for e in registry.table.get((primitive.name, "cpu"), ()) if not ON_CPU.supports(e)]
     if lacking:
         notes.append(f"not checked on this machine: {', '.join(e.describe() for e in lacking)}")
     if session.unfinished:
@@ -271,7 +270,7 @@ def _of_domain(info: OpInfo | None, calls: list[Call]) -> Iterator[str]:
 
 def _on_devices(primitive: Primitive, session: Session) -> Iterator[str]:
     """Which CUDA kernels ran, and which did not, and why."""
-    entries = simulated.filed(primitive)
+    entries = simulated.registered(primitive)
     why = simulated.available() if entries else ""
     seen = session.seen.get("devices", [])
     ran = [e for e in entries if any(e in simulated.entries(call) for call in seen)]

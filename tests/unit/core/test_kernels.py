@@ -1,4 +1,4 @@
-"""Kernels: signatures, duplicates, what is checked when they are filed, and their calls."""
+"""Kernels: signatures, duplicates, what is checked when they are registered, and their calls."""
 
 import gc
 
@@ -6,7 +6,17 @@ import numpy as np
 import pytest
 
 import miniml as ml
-from miniml import Kernel, KernelAttr, Launch, Primitive, elementwise_kernel, kernel, raw_kernel
+from miniml import (
+    Kernel,
+    KernelAttr,
+    Launch,
+    Primitive,
+    elementwise_kernel,
+    kernel,
+    ops,
+    raw_kernel,
+    view_kernel,
+)
 from miniml.backends import registry
 from miniml.backends.signature import ArraySpec, parse
 from miniml.errors import DeclarationError, DTypeError, DuplicateError
@@ -28,7 +38,7 @@ class TestSignatures:
     def test_kernel_attr_is_the_same_thing(self):
         attr = KernelAttr().add_input_attr(ml.float32).add_input_attr("int64")
         assert str(attr.add_output_attr(bool).signature) == "fl->?"
-        assert attr.signature.inputs == parse("fl->?").inputs
+        assert attr.signature == parse("fl->?") != parse("f.->?")
         formats = KernelAttr().add_input_attr(ml.float32, "NCHW").add_output_attr(ml.float32)
         assert formats.signature.input_formats == ("NCHW",)
 
@@ -56,14 +66,14 @@ class TestSignatures:
         assert str(free) == "?.*->.*"
         assert free.accepts((ml.bool_, ml.float64, ml.int8))
         assert not free.accepts((ml.float64, ml.float64))
-        assert fixed.expand_outputs(1) == (ml.float64,)
+        assert fixed.expanded(2, 1) == ((ml.float64,) * 2, (ml.float64,))
         assert not fixed.accepts((ml.float32,))
         with pytest.raises(DeclarationError, match="names no dtype"):
-            free.expand_outputs(2)
+            free.expanded(2, 2)
 
 
-class TestFiling:
-    def test_a_taken_place_is_refused_with_file_and_line(self):
+class TestRegistration:
+    def test_a_taken_key_is_refused_with_file_and_line(self):
         kernel("KerOne", "cpu", "f->f")(constant(1))
         with pytest.raises(
             DuplicateError, match=r"KerOne has a kernel f->f on cpu .*\.py:\d+; give"
@@ -72,7 +82,7 @@ class TestFiling:
         kernel("KerOne", "cpu", "f->f", provider="mine")(constant(2))
         kernel("KerOne", "cpu", "d->d")(constant(2))
 
-    def test_the_same_function_filed_again_replaces(self):
+    def test_the_same_function_registered_again_replaces(self):
         for value in (1, 2):
 
             @kernel("KerAgain", "cpu", "f->f")
@@ -119,7 +129,7 @@ class TestFiling:
             second()
 
     def test_a_device_and_a_signature_are_needed(self):
-        with pytest.raises(DeclarationError, match="device 'tpu' is unknown; file it under 'cpu'"):
+        with pytest.raises(DeclarationError, match="device 'tpu' is unknown; register it for"):
             kernel("KerOne", "tpu", "f->f")
         with pytest.raises(DeclarationError, match="'cuda-sim' runs the 'cuda' ones"):
             kernel("KerOne", "cuda-sim", "f->f")
@@ -193,6 +203,60 @@ class TestCalls:
         assert [step for step, *_ in life] == ["prepare", "launch", "launch"]
         assert life[1] == ("launch", None)
 
+    def test_a_class_kernel_may_pick_a_function_and_is_released_all_the_same(self):
+        released = []
+
+        @kernel("KerOne", "cpu", "f->f")
+        class Scaled(Kernel):
+            def prepare(self, node):
+                factor = np.float32(node.attrs["factor"])
+                self.call = lambda x, out: np.multiply(x, factor, out=out)
+
+            def release(self):
+                released.append(True)
+
+        op = primitive(__annotations__={"factor": float})(factor=3.0)
+        run = ml.jit(op)
+        assert (op(ml.Tensor(2.0)).item(), run(ml.Tensor(2.0)).item()) == (6.0, 6.0)
+        assert "KerOne" in run.compiled(ml.Tensor(2.0)).program.source  # called as it stands
+        assert not released
+        del run
+        gc.collect()
+        assert released == [True]
+
+    def test_a_class_kernel_that_neither_launches_nor_picks_says_so(self):
+        kernel("KerOne", "cpu", "f->f")(type("Idle", (Kernel,), {"__module__": __name__}))
+        with pytest.raises(NotImplementedError, match="Idle defines no launch"):
+            primitive()()(ml.Tensor(2.0))
+
+    def test_a_class_kernel_that_picks_a_function_that_rebinds_out_is_refused(self):
+        def careless(x, out):
+            out = x + 1  # noqa: F841
+
+        @kernel("KerOne", "cpu", "f->f")
+        class Careless(Kernel):
+            def prepare(self, node):
+                self.call = careless
+
+        with pytest.raises(DeclarationError, match="rebinds out"):
+            primitive()()(ml.Tensor(2.0))
+
+    def test_a_view_kernel_returns_a_view_of_the_input_it_names(self):
+        @view_kernel("KerOne", "cpu")
+        def turned(x):
+            return x[::-1]
+
+        @view_kernel("KerTwo", "cpu", "ff->f", of=1)
+        def second(x, y):
+            return y
+
+        x = np.arange(3, dtype=np.float32)
+        for dtype in (np.float32, np.int8, bool):
+            assert primitive()()(ml.Tensor(x.astype(dtype))).tolist() == [*x.astype(dtype)[::-1]]
+        two = primitive("KerTwo", inputs=2)()
+        (choice,) = ml.explain(two, x, x).choices
+        assert (choice.why, ml.jit(two)(x, x + 1).tolist()) == ("a view: no copy", [1.0, 2.0, 3.0])
+
     def test_a_class_kernel_is_released_when_nothing_can_launch_it_any_more(self):
         life = []
 
@@ -221,6 +285,34 @@ class TestCalls:
 SOURCE = 'extern "C" __global__ void row_sum(const T* x, T* out, long n) { /* ... */ }'
 
 
+class TestTotal:
+    """What never raises may run among the last updates of a step."""
+
+    def test_built_in_ones_are_c_alone_and_speak_of_memory_apart(self):
+        rows = [e for rows in registry.table.values() for e in rows if e.built_in]
+        on_cpu = [e for e in rows if e.total and e.device == "cpu"]
+        assert on_cpu
+        assert all(isinstance(e.body, np.ufunc) for e in on_cpu)
+        power = {e.signature.inputs[0]: e for e in registry.table["Pow", "cpu"]}
+        assert (power[ml.int32].inplace, power[ml.int32].total) == ((0, 1), False)
+        assert power[ml.float32].total
+
+    def test_an_update_that_may_raise_runs_before_any_parameter_changes(self):
+        p = ml.Parameter(np.array([2, 3]), requires_grad=False)
+        q = ml.Parameter(np.array([5, 7]), requires_grad=False)
+
+        @ml.jit
+        def step(y):
+            ops.assign(q, q + 1)
+            ops.assign(p, p**y)
+
+        step(np.array([2, 2]))
+        assert (p.tolist(), q.tolist()) == ([4, 9], [6, 8])
+        with pytest.raises(DTypeError, match="negative exponent"):
+            step(np.array([1, -1]))
+        assert (p.tolist(), q.tolist()) == ([4, 9], [6, 8])
+
+
 class TestCudaDeclarations:
     @pytest.mark.parametrize("order", ["kernel first", "primitive first"])
     def test_an_expression_speaks_of_inputs_and_attributes(self, order):
@@ -236,7 +328,7 @@ class TestCudaDeclarations:
             second()
 
     @pytest.mark.parametrize("order", ["kernel first", "primitive first"])
-    def test_a_right_expression_is_filed(self, order):
+    def test_a_right_expression_is_registered(self, order):
         halves = [
             lambda: elementwise_kernel("KerSnake", "x + sin(alpha * x) * 2.5f", "f->f", "d->d"),
             lambda: primitive("KerSnake", __annotations__={"alpha": float}),

@@ -5,7 +5,10 @@ import pytest
 
 import miniml as ml
 from miniml import elementwise_kernel, kernel
-from miniml.backends import fitting, registry
+from miniml.backends.device import machine_features
+from miniml.backends.devices import get_device
+from miniml.backends.selection import Target, widenings
+from miniml.backends.signature import ArraySpec
 from miniml.dtype import ALL, FLOATS, INTEGERS
 from miniml.errors import DeclarationError, KernelNotFoundError
 from tests.unit.core.kernels import constant, primitive
@@ -37,7 +40,7 @@ class TestSelection:
         for run in (op, ml.jit(op)):
             with (
                 ml.context(providers=("mine", "nobody")),
-                pytest.raises(KernelNotFoundError, match="'nobody' has filed no kernel"),
+                pytest.raises(KernelNotFoundError, match="'nobody' has registered no kernel"),
             ):
                 run(ml.Tensor(0.0))
 
@@ -46,7 +49,7 @@ class TestSelection:
         kernel("KerOne", "cpu", "f->f")(constant(1))
         kernel("KerOne", "cpu", "f->f", requires=("no_such_feature",), priority=9)(constant(2))
         assert op(ml.Tensor(0.0)).item() == 1.0
-        present = next(f for f, on in registry.machine_features().items() if on)
+        present = next(f for f, on in machine_features().items() if on)
         kernel("KerOne", "cpu", "f->f", requires=(present.lower(),), priority=5)(constant(3))
         assert op(ml.Tensor(0.0)).item() == 3.0
 
@@ -88,7 +91,7 @@ class TestSelection:
     @pytest.mark.parametrize("source", ALL)
     @pytest.mark.parametrize("target", ALL)
     def test_widening_loses_nothing(self, source, target):
-        if target not in fitting.widenings((source,)):
+        if target not in widenings((source,)):
             return
         low, high = _ends(source)
         for value in (low, high):
@@ -97,9 +100,9 @@ class TestSelection:
             assert target not in FLOATS or float(wide) == float(value)
 
     def test_a_truth_value_is_widened_to_integers_alone(self):
-        assert [d.char for d in fitting.widenings((ml.bool_,))] == ["b", "h", "i", "l"]
-        assert [d.char for d in fitting.widenings((ml.bool_, ml.int16))] == ["h", "i", "l"]
-        assert not fitting.widenings((ml.bool_, ml.float32))
+        assert [d.char for d in widenings((ml.bool_,))] == ["b", "h", "i", "l"]
+        assert [d.char for d in widenings((ml.bool_, ml.int16))] == ["h", "i", "l"]
+        assert not widenings((ml.bool_, ml.float32))
 
     def test_64_bit_integers_are_not_widened_to_floats(self):
         op = primitive()()
@@ -117,8 +120,8 @@ class TestSelection:
             op(ml.Tensor([1, 2]))
         assert str(caught.value) == (
             "KerOne has no kernel for l (int64) on cpu; it has d->d (miniml), f->f (miniml); not "
-            "on this machine: ?->? (miniml, requires no_such_feature); cast the inputs, or file "
-            "one with @kernel('KerOne', 'cpu', 'l->...')"
+            "on this machine: ?->? (miniml, requires no_such_feature); cast the inputs, or "
+            "register one with @kernel('KerOne', 'cpu', 'l->...')"
         )
         assert "op(ml.Tensor([1, 2]))" in caught.value.__notes__[0]
 
@@ -139,6 +142,24 @@ class TestSelection:
             match=r"KerOne infer_dtype gives float64 for inputs float32; the kernel f->f \(minim",
         ):
             op(ml.Tensor(1.0))
+
+    def test_repeated_and_free_dtypes_are_found_beside_exact_ones(self):
+        inputs, outputs = ([ArraySpec((2,), d)] for d in (ml.float32, ml.float64))
+        target = Target(get_device("cpu"))
+        for signature in ("f*->d", "f->f*", "ff->d", "d->d"):
+            kernel("KerOne", "cpu", signature)(constant(signature))
+        found = [target.select("KerOne", inputs * n, outputs).entry for n in (1, 3)]
+        assert [str(e.signature) for e in found] == ["f*->d", "f*->d"]
+        assert str(target.select("KerOne", inputs, inputs * 2).entry.signature) == "f->f*"
+        kernel("KerOne", "cpu", ".->.", priority=1)(constant(5))
+        assert str(target.select("KerOne", inputs, outputs).entry.signature) == ".->."
+        assert target.select("KerOne", inputs * 3, outputs).entry is found[1]
+
+    def test_asked_again_it_is_the_same_selection(self):
+        kernel("KerOne", "cpu", "f->f")(constant(1))
+        spec = [ArraySpec((2,), ml.float32)]
+        chosen = [Target(get_device("cpu")).select("KerOne", spec, spec) for _ in range(2)]
+        assert chosen[0] is chosen[1]
 
     def test_a_new_kernel_is_seen_at_once(self):
         op = primitive()()

@@ -9,7 +9,7 @@ import pytest
 
 import miniml as ml
 from miniml import ops
-from miniml.backends import device
+from miniml.backends import device, devices
 from miniml.errors import DeviceError, DTypeError, ImmutableError, ShapeError
 
 
@@ -236,7 +236,7 @@ class Elsewhere(device.CPU):
 
 @pytest.fixture
 def second_device(monkeypatch):
-    real = device.get_device
+    real = devices.get_device
 
     def get_device(name):
         return Elsewhere() if name == "cuda" else real(name)

@@ -8,7 +8,8 @@ import pytest
 import miniml as ml
 from miniml import ops
 from miniml.errors import DeviceError, GraphError, TracedValueError
-from miniml.graph.function import flatten_arguments, trace_call
+from miniml.graph.function import trace_call
+from miniml.graph.trees import flatten_arguments
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 

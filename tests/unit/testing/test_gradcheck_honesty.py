@@ -59,6 +59,14 @@ def test_what_a_finite_output_sees_is_judged_beside_one_that_is_not():
     assert {f.index for f in report.wrong} == {(0,), (1,)}
 
 
+def test_an_output_that_stays_infinite_has_no_derivative():
+    """1 log(1 / 0) + 2 log(2 / 1): whatever the second term is, the sum is infinite."""
+    p, q = np.array([[2.0, 1.0], [1.0, 2.0]]), np.array([[1.0, 1.0], [0.0, 1.0]])
+    with planted(next(row for row in RIGHTS if row.name == "Divergence")) as (primitive, _):
+        report = gradcheck(primitive, p, q, raise_error=False)
+    assert not report.wrong, str(report)
+
+
 def test_where_no_output_is_a_number_nothing_is_judged():
     report = gradcheck(ops.sqrt, np.array([-1.0, -2.0]), raise_error=False)
     assert not report.ok
@@ -116,6 +124,15 @@ def test_terms_that_cancel_are_linear():
     with planted(row) as (primitive, _):
         for x in pairs:
             assert gradcheck(primitive, x).ok
+
+
+def test_terms_that_are_large_and_cancel_are_linear():
+    """The cosine of two numbers is 1 or -1: all its derivatives are roundings of 1/x and 1/x^2."""
+    row = next(row for row in RIGHTS if row.name == "CosineOfRows")
+    rng = np.random.default_rng(0)
+    with planted(row) as (primitive, _):
+        for x, y in rng.normal(size=(8, 2, 1)) * [[1.0], [0.02]]:
+            assert gradcheck(primitive, x, y, order=2).ok
 
 
 @pytest.mark.parametrize("at", [0.0, 1.0, -1.0, 3.0, 1e-3])

@@ -58,10 +58,6 @@ def one_alpha(x, *, alpha, out):
     snake(x, alpha=0.5, out=out)
 
 
-def other_when_specialized(node):
-    return lambda x, out: rougher(x, alpha=node.attrs["alpha"], out=out)
-
-
 def keeps_none(self, x, y=None):
     return x
 
@@ -105,7 +101,6 @@ FAULTS = {
     ),
     "unhashable": ("attributes", {"body": {"__hash__": None}}),
     "forgets alpha in pickle": ("attributes", {"body": {"__reduce__": lambda s: (type(s), ())}}),
-    "another function when specialized": ("graph", {"specialize": other_when_specialized}),
     "no bprop": ("bprop", {"bprop": None}),
     "a gradient too many": ("bprop", with_bprop(lambda x, out, dout: (dout, dout))),
     "no tuple": ("bprop", with_bprop(lambda x, out, dout: dout)),

@@ -11,8 +11,8 @@ from ...expressions.types import accumulation
 from ...kernel import Kernel, KernelNode
 from ...registry import kernel
 from ...signature import ArraySpec
+from ...typecodes import FLOAT
 from ..text.groups import BLOCK, grid_for, parts
-from ..text.registering import FLOAT
 from ..text.source import unit
 from .norm import ROWS
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from ...kernel import KernelNode, Launch
 from ...registry import raw_kernel
+from ...typecodes import ANY, INT
 from ..text.layout import spread
-from ..text.registering import ANY, INT
 
 ONE_HOT = r"""
 extern "C" __global__ void one_hot(

@@ -11,9 +11,9 @@ from ...expressions.types import accumulation
 from ...kernel import Kernel, KernelNode
 from ...registry import kernel
 from ...signature import ArraySpec
+from ...typecodes import FLOAT, INT
 from ..text.groups import BLOCK
 from ..text.layout import spread
-from ..text.registering import FLOAT, INT
 from ..text.source import unit
 from .norm import EXPONENTIALS, ROWS, shared_rows
 

@@ -10,8 +10,8 @@ import numpy as np
 from ....dtype import DType
 from ....errors import ShapeError
 from ...kernel import Kernel, KernelNode
+from ...typecodes import BF16
 from ..failures import explained, raise_as
-from ..text.registering import BF16
 from .product import Product, product_of
 
 # Numbers of cublas_api.h and library_types.h: operations, the algorithm, types of numbers, of sums.

@@ -11,10 +11,11 @@ from ....dtype import DType
 from ...expressions.types import accumulation
 from ...kernel import Kernel, KernelNode
 from ...registry import kernel
+from ...signature import ArraySpec
+from ...typecodes import FLOAT, INT
 from ..array import Shape, dense_strides
 from ..text.groups import grid_for
 from ..text.layout import layout
-from ..text.registering import FLOAT, INT
 from ..text.source import unit
 from .linalg import planned
 from .product import axes_of, product_of_labels
@@ -68,6 +69,13 @@ class Einsum(Kernel):
         self.lanes = 32 if self.terms >= 256 else 1
         self.function = node.device.compiler.function(text(dtype, len(operands)), "einsum")
 
+    def workspace(self) -> tuple[ArraySpec, ...]:
+        return () if self.product is None else self.product.workspace()
+
+    def release(self) -> None:
+        if self.product is not None:
+            self.product.release()
+
     def launch(self, inputs: Any, workspace: Any, outputs: Any, stream: object) -> None:
         if self.product is not None:
             self.product.launch(inputs, workspace, outputs, stream)
@@ -88,7 +96,7 @@ def product_for(
     product = product_of_labels(steps[0], steps[1], output, extents)
     if product is None or min(product[:3]) < 2:
         return None
-    return planned(product, node.outputs[0].dtype, node.device)
+    return planned(product, node.outputs[0].dtype, node.target)
 
 
 def text(dtype: DType, count: int) -> str:

@@ -11,4 +11,4 @@ for (_name, _signature), _body in tuple(table.items()):
         _inputs, (_out,) = parse(_signature).inputs, parse(_signature).outputs
         # Every element is read before it is written, so `out` may be any input of its dtype.
         _inplace = tuple(i for i, dtype in enumerate(_inputs) if dtype == _out)
-        kernel(_name, "cuda", _signature, inplace=_inplace)(_body)
+        kernel(_name, "cuda", _signature, inplace=_inplace, total=True)(_body)

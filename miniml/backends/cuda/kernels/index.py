@@ -11,10 +11,10 @@ from ...expressions.types import accumulation
 from ...kernel import KernelNode
 from ...registry import kernel
 from ...signature import ArraySpec
+from ...typecodes import ANY, FLOAT, INT
 from ..array import DeviceArray, Shape, dense_strides
 from ..move import fill, move
 from ..text.layout import broadcast_steps, spread
-from ..text.registering import ANY, FLOAT, INT
 from .indexed import ADD, PUT, TAKE, Indexed, Plan, along_others, around, axes_of
 
 NAMED = "il"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ...registry import kernel
+from ...typecodes import ANY, same
 from ..array import DeviceArray
 from ..move import fill, move
-from ..text.registering import ANY, same
 from .shape import Indices, selected
 
 

@@ -6,13 +6,13 @@ from typing import Any, ClassVar
 
 from ....dtype import DType
 from ...expressions.types import accumulation
-from ...fitting import best
 from ...kernel import Kernel, KernelNode
-from ...registry import kernel, table
-from ..text.registering import BF16, FLOAT, INT, same
+from ...registry import kernel
+from ...signature import ArraySpec
+from ...typecodes import BF16, FLOAT, INT, same
 from ..text.source import unit
 from .cublas import CuBLAS
-from .product import PRODUCT, Product, product_of
+from .product import PRODUCT, Product, product_of, stored
 from .tiles import REGISTERS, TENSOR_CORES
 
 # So many blocks of large tiles keep a GPU busy; with fewer, small tiles are quicker.
@@ -58,15 +58,49 @@ class TensorCoreTiles(Tiles):
     threads: ClassVar = {64: 128, 16: 32}
 
 
-def planned(product: Product, dtype: DType, device: Any) -> Tiles | CuBLAS | None:
-    """The library's kernel of MatMul for a dtype, made ready for a product of another origin; None
-    where that kernel cannot make it."""
-    filed = [e for e in table["MatMul", "cuda"] if e.built_in]
-    found = best(filed, (dtype, dtype), None, (), device.has)
-    if found is None:
-        return None
-    made: Tiles | CuBLAS = device.bare_kernel(found[0])
-    return made if made.plan(product, dtype, device) else None
+class Foreign(Kernel):
+    """A kernel of MatMul that knows no products of another origin, on the operands of one: they
+    are the arrays it takes, by other shapes."""
+
+    def __init__(self, kernel: Kernel):
+        self.kernel = kernel
+
+    def plan(self, product: Product, dtype: DType, target: Any) -> bool:
+        """Prepare the kernel; False where the operands are no arrays that MatMul takes."""
+        out = stored(product, 2)
+        self.exchanged = out is not None and out.transposed
+        product = product.transposed if self.exchanged else product
+        x, y, out = (stored(product, operand) for operand in range(3))
+        if x is None or y is None or out is None:
+            return False
+        turns = {"transpose_x": x.transposed, "transpose_y": y.transposed}
+        specs = [ArraySpec(operand.shape, dtype) for operand in (x, y, out)]
+        self.shapes = x.shape, y.shape, out.shape
+        self.kernel.prepare(KernelNode("MatMul", tuple(specs[:2]), (specs[2],), turns, target))
+        return True
+
+    def workspace(self) -> tuple[ArraySpec, ...]:
+        return self.kernel.workspace()
+
+    def launch(self, inputs: Any, workspace: Any, outputs: Any, stream: object) -> None:
+        given = inputs[::-1] if self.exchanged else inputs
+        x, y, out = (a.reshape(s) for a, s in zip((*given, *outputs), self.shapes, strict=True))
+        self.kernel.launch((x, y), workspace, (out,), stream)
+
+    def release(self) -> None:
+        self.kernel.release()
+
+
+def planned(product: Product, dtype: DType, target: Any) -> Kernel | None:
+    """The kernel of MatMul that the target selects for a dtype, made ready for a product of
+    another origin; None where that kernel cannot make it."""
+    like = ArraySpec((), dtype)
+    selection = target.select("MatMul", (like, like), (like,))
+    made = target.device.bare_kernel(selection.entry)
+    if isinstance(made, Tiles | CuBLAS):
+        return made if made.plan(product, dtype, target.device) else None
+    foreign = Foreign(made)
+    return foreign if selection.cast is None and foreign.plan(product, dtype, target) else None
 
 
 # Kernels of one key: of those whose requirements the device meets the first by priority runs.

@@ -12,8 +12,8 @@ import numpy as np
 
 from ...kernel import KernelNode, Launch
 from ...registry import raw_kernel
+from ...typecodes import FLOAT
 from ..text.groups import BLOCK, along, grid_for
-from ..text.registering import FLOAT
 
 SHARED = 40 * 1024  # bytes that a block keeps of rows; with what it exchanges less than 48 KiB
 

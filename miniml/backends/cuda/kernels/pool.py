@@ -10,8 +10,8 @@ from ...expressions.types import accumulation
 from ...kernel import KernelNode, Launch
 from ...registry import raw_kernel
 from ...signature import ArraySpec
+from ...typecodes import FLOAT
 from ..text.layout import spread
-from ..text.registering import FLOAT
 from ..text.windows import WINDOWS, Shape, window
 
 MAX = (

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...kernel import KernelNode
-from ..array import dense_strides
+from ..array import Shape, dense_strides
 from ..text.layout import Axis, broadcast_steps, layout, merged
 
 _FIELDS = (
@@ -68,6 +68,31 @@ def product_of(node: KernelNode) -> Product:
     operands = zip((x[:-2], y[:-2], shape), dense, strict=True)
     axes = merged(shape, [broadcast_steps(s, shape, own) for s, own in operands], node.name)
     return Product(m, n, k, x_steps, y_steps, (n, 1), axes)
+
+
+class Stored(NamedTuple):
+    """An operand as MatMul takes it: matrices one after the other, perhaps transposed."""
+
+    shape: Shape
+    transposed: bool
+
+
+def stored(product: Product, operand: int) -> Stored | None:
+    """How x, y or out (0, 1 or 2) of a product lies in memory; None where it lies otherwise."""
+    p = product
+    rows, columns = ((p.m, p.k), (p.k, p.n), (p.m, p.n))[operand]
+    row, column = (p.x, p.y, p.out)[operand]
+    turned = not (column == 1 and row == columns)
+    if turned and not (row == 1 and column == rows):
+        return None
+    shape: Shape = (columns, rows) if turned else (rows, columns)
+    step = rows * columns
+    for extent, steps in reversed(p.axes):
+        if steps[operand] not in (0, step):
+            return None
+        shape = (extent if steps[operand] else 1, *shape)
+        step *= shape[0]
+    return Stored(shape, turned)
 
 
 def product_of_labels(

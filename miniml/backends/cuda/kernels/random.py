@@ -15,8 +15,8 @@ import numpy as np
 from ...expressions.types import computed
 from ...kernel import KernelNode, Launch
 from ...registry import raw_kernel
+from ...typecodes import ANY, FLOAT
 from ..text.layout import spread
-from ..text.registering import ANY, FLOAT
 
 PHILOX = r"""
 using namespace miniml;

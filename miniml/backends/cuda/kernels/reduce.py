@@ -13,10 +13,10 @@ from ...expressions.types import accumulation, computed, ends
 from ...kernel import Kernel, KernelNode
 from ...registry import kernel
 from ...signature import ArraySpec
+from ...typecodes import ANY, FLOAT, INT, same
 from ..array import dense_strides
 from ..text.groups import grid_for, lanes_for, parts
 from ..text.layout import Axis, layout, merged
-from ..text.registering import ANY, FLOAT, INT, same
 from ..text.source import unit
 
 Shape = tuple[int, ...]
@@ -181,21 +181,21 @@ def reduction_text(row: Row, dtype: DType, out: DType) -> str:
     )  # fmt: skip
 
 
-def file_reduction(name: str, *signatures: str) -> None:
+def register_reduction(name: str, *signatures: str) -> None:
     """File the class of one row."""
     made = type(name, (Reduce,), {"row": ROWS[name], "__module__": __name__})
     kernel(name, "cuda", *signatures)(made)
 
 
 _WHOLE = [f"{c}->{'L' if c.isupper() else 'l'}" for c in "?" + INT]
-file_reduction("Sum", *same(1, FLOAT), *_WHOLE)
-file_reduction("Prod", *same(1, FLOAT), *_WHOLE)
-file_reduction("SumTo", *same(1, FLOAT + INT))
-file_reduction("Mean", *same(1, FLOAT))
-file_reduction("LogSumExp", *same(1, FLOAT))
+register_reduction("Sum", *same(1, FLOAT), *_WHOLE)
+register_reduction("Prod", *same(1, FLOAT), *_WHOLE)
+register_reduction("SumTo", *same(1, FLOAT + INT))
+register_reduction("Mean", *same(1, FLOAT))
+register_reduction("LogSumExp", *same(1, FLOAT))
 for _name in ("Max", "Min"):
-    file_reduction(_name, *same(1, ANY))
+    register_reduction(_name, *same(1, ANY))
 for _name in ("ArgMax", "ArgMin"):
-    file_reduction(_name, *same(1, ANY, "l"))
+    register_reduction(_name, *same(1, ANY, "l"))
 for _name in ("Any", "All"):
-    file_reduction(_name, *same(1, ANY, "?"))
+    register_reduction(_name, *same(1, ANY, "?"))

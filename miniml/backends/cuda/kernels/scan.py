@@ -14,8 +14,8 @@ from ...expressions.types import accumulation
 from ...kernel import Kernel, KernelNode
 from ...registry import kernel
 from ...signature import ArraySpec
+from ...typecodes import FLOAT, INT
 from ..text.groups import BLOCK, along, grid_for, parts
-from ..text.registering import FLOAT, INT
 from ..text.source import unit
 
 CHUNKS = 4  # of 32 elements, which a warp loads before it scans the first

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from ...registry import kernel
+from ...registry import view_kernel
+from ...typecodes import ANY, same
 from ..array import DeviceArray
-from ..text.registering import ANY, same
 
 Indices = tuple[int, ...]
 
@@ -64,5 +64,5 @@ _VIEWS: dict[str, Any] = {
 }  # fmt: skip
 
 for _name, _look in _VIEWS.items():
-    kernel(_name, "cuda", *same(1, ANY), view=0)(_look)
-kernel("Assign", "cuda", *same(2, ANY), view=1)(assign)
+    view_kernel(_name, "cuda")(_look)
+view_kernel("Assign", "cuda", *same(2, ANY), of=1)(assign)

@@ -15,8 +15,8 @@ from ...expressions.types import computed
 from ...kernel import Kernel, KernelNode
 from ...registry import kernel
 from ...signature import ArraySpec
+from ...typecodes import ANY
 from ..text.groups import along
-from ..text.registering import ANY
 from ..text.source import unit
 
 RUN = 1024  # elements that a block sorts, two for each thread

@@ -12,9 +12,9 @@ from ...expressions.types import accumulation
 from ...kernel import Kernel, KernelNode
 from ...registry import kernel
 from ...signature import ArraySpec
+from ...typecodes import FLOAT
 from ..text.groups import grid_for
 from ..text.layout import spread
-from ..text.registering import FLOAT
 from ..text.source import unit
 from ..text.windows import WINDOWS, window
 from .convolve import FORWARD, INPUT, NAMES, PRODUCT, TILES, WEIGHT, tiled

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from .... import epoch
 from ....dtype import DType
 from ... import registry
 from ...expressions.table import Expression, input_names
@@ -31,7 +32,7 @@ class Elementwise(Kernel):
     def prepare(self, node: KernelNode) -> None:
         super().prepare(node)
         compiler = node.device.compiler
-        self.call = compiler.function(unit_of(self.entry), kernel_name(self.entry))
+        self.function = compiler.function(unit_of(self.entry), kernel_name(self.entry))
         types = scalar_types(self.entry)
         self.scalars = tuple(expression(self.entry).scalar_values(node, types))
         self.size, self.width = prod(node.outputs[0].shape), pack_width(self.entry)
@@ -47,7 +48,7 @@ class Elementwise(Kernel):
             where = (layout(axes, starts_of(inputs)),) if inputs else ()
             count = np.int64(packs(axes, inputs, out, self.width))
             rest = self.rest[key] = (*self.scalars, *where, count, np.int64(self.size))
-        self.call(self.grid, self.block, (*[a.flat for a in inputs], out.flat, *rest))
+        self.function(self.grid, self.block, (*[a.flat for a in inputs], out.flat, *rest))
 
 
 def expression(entry: KernelEntry) -> Expression:
@@ -85,7 +86,7 @@ def unit_of(entry: KernelEntry) -> str:
     """The text of the unit in which the expression is compiled: alone, or with all the built-in
     expressions that name the same unit, because compilers take long to begin."""
     unit = expression(entry).unit
-    members = members_of(unit, registry.version) if unit else ()
+    members = members_of(unit, epoch.now.kernels) if unit else ()
     if entry not in members:
         members = (entry,)
     dtypes = {d for e in members for ins, out in (dtypes_of(e),) for d in (*ins, out)}
@@ -93,7 +94,7 @@ def unit_of(entry: KernelEntry) -> str:
 
 
 @cache
-def members_of(unit: str, version: int) -> tuple[KernelEntry, ...]:
+def members_of(unit: str, kernels: int) -> tuple[KernelEntry, ...]:
     """The expressions that are compiled together, in an order that never changes."""
     found = [
         e

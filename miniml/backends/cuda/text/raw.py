@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -88,10 +88,4 @@ class Function(Kernel):
     def prepare(self, node: KernelNode) -> None:
         super().prepare(node)
         body: Any = self.entry.body
-        special = self.entry.specialize
-        self.call: Callable[..., Any] = special(node) if special is not None else body
-        self.attrs = {} if special is not None else node.attrs
-
-    def launch(self, inputs: Any, workspace: Any, outputs: Any, stream: object) -> None:
-        out = outputs[0] if len(outputs) == 1 else outputs
-        self.call(*inputs, **self.attrs, out=out)
+        self.call = partial(body, **node.attrs)

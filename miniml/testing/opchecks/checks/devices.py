@@ -173,7 +173,7 @@ def _laid(call: Call, name: str, entry: KernelEntry) -> Iterator[Problem]:
                 "strides",
                 f"{call}: output {wrong[0]} of the kernel {name} on "
                 f"{named(tried[: len(arrays)], 'input')} {wrong[1]} (as for contiguous inputs)",
-                "let the kernel follow strides, or file it without strided=True",
+                "let the kernel follow strides, or register it without strided=True",
                 call=replace(call, layouts=(tried,)),
             )
 

@@ -8,13 +8,12 @@ from math import prod
 import numpy as np
 
 from ....abstract import Abstract
-from ....backends import registry
 from ....backends.kernel import KernelEntry
 from ....dtype import DType, bool_, float64, int64, is_float
 from ....errors import MinimlError
 from ....graph.ir import interleave
 from ....infer import infer
-from ...calls import Array, Arrays, Call
+from ...calls import ON_CPU, Array, Arrays, Call
 from ...tolerance import mismatch
 from ..draws.shapes import accepts
 from ..session import Problem
@@ -54,13 +53,7 @@ def _wide_kernel(call: Call) -> tuple[KernelEntry, DType] | None:
         abstracts = [Abstract(a.shape, dtype) for a in call.arrays]
         try:
             outs = infer(call.primitive, interleave(call.primitive, abstracts, dict(call.consts)))
-            chosen = registry.select(
-                call.primitive.name,
-                "cpu",
-                (dtype,) * len(call.arrays),
-                (),
-                tuple(o.dtype for o in outs),
-            )
+            chosen = ON_CPU.select(call.primitive.name, abstracts, outs)
         except MinimlError:
             continue
         if chosen.cast is None:

@@ -7,13 +7,12 @@ from collections.abc import Iterator
 import numpy as np
 
 from ....abstract import Abstract
-from ....backends import registry
 from ....backends.kernel import KernelEntry
 from ....dtype import DType, float64, is_float
 from ....errors import MinimlError
 from ....graph.ir import interleave
 from ....infer import infer
-from ...calls import Array, Arrays, Call, reference, wide
+from ...calls import ON_CPU, Array, Arrays, Call, reference, wide
 from ...tolerance import limits_of, mismatch, spread_of, unit_roundoff
 from ..session import Difference, Problem, Said
 from .accuracy import (
@@ -91,13 +90,7 @@ def _float64_kernel(call: Call) -> KernelEntry | None:
     abstracts = [Abstract(a.shape, a.dtype) for a in arrays]
     try:
         outs = infer(call.primitive, interleave(call.primitive, abstracts, dict(call.consts)))
-        chosen = registry.select(
-            call.primitive.name,
-            "cpu",
-            tuple(a.dtype for a in arrays),
-            (),
-            tuple(o.dtype for o in outs),
-        )
+        chosen = ON_CPU.select(call.primitive.name, abstracts, outs)
     except MinimlError:
         return None
     return chosen.entry if chosen.cast is None else None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -48,7 +47,6 @@ def graph(call: Call) -> Iterator[Problem]:
                 f"{entries[0].describe()}: {wrong}",
                 "let infer_value and the kernels agree; keep no state outside the attributes",
             )
-    yield from _specialized(call)
     yield from _compiled(call, "the call", lambda *xs: call.primitive(*call.args(xs)), tensors)
     slope = Slope(call)
     if slope.xs and _differentiable(call):
@@ -56,21 +54,6 @@ def graph(call: Call) -> Iterator[Problem]:
         given = [Tensor(a) for a in (*slope.xs, *douts)]
         with suppress(BpropNotFoundError):  # a bprop that refuses, and says what to do instead
             yield from _compiled(call, "the gradient", slope.pulled, given)
-
-
-def _specialized(call: Call) -> Iterator[Problem]:
-    """A kernel specialised for a node, which is what runs, is the kernel itself."""
-    for entry in call.entries() if launched(call) else ():
-        if entry.specialize is None:
-            continue
-        wrong = difference(call, launch(entry, call), launch(replace(entry, specialize=None), call))
-        if wrong is not None:
-            yield Problem(
-                "specialized",
-                f"{call}: specialised for the call, the kernel {entry.describe()} gives something "
-                f"else than the kernel itself: {wrong}",
-                "let specialize return a function that computes what the kernel computes",
-            )
 
 
 def _differentiable(call: Call) -> bool:

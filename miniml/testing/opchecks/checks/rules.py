@@ -8,11 +8,10 @@ from dataclasses import replace
 import numpy as np
 
 from ....abstract import Abstract, Shape
-from ....backends import registry
 from ....backends.kernel import KernelEntry
 from ....dtype import DType
 from ....errors import DeclarationError, KernelNotFoundError, MinimlError
-from ...calls import Array, Call, reference
+from ...calls import ON_CPU, Array, Call, reference
 from ..session import Problem
 from .launches import failure, launch, launched, other_shape, refused_by_value
 
@@ -84,8 +83,8 @@ def _declared(call: Call) -> Iterator[Problem]:
 def _signature(call: Call) -> Iterator[Problem]:
     """The dtypes that infer_dtype gives are those of the signature that takes the inputs."""
     try:
-        outs = tuple(o.dtype for o in call.inferred)
-        registry.select(call.primitive.name, "cpu", call.dtypes, (), outs)
+        given = [Abstract(a.shape, a.dtype) for a in call.arrays]
+        ON_CPU.select(call.primitive.name, given, call.inferred)
     except KernelNotFoundError:
         return
     except DeclarationError as error:

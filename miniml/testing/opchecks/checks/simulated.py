@@ -10,9 +10,9 @@ import numpy as np
 from ....backends import registry
 from ....backends.cuda.array import DeviceArray
 from ....backends.cuda.sim import settings
-from ....backends.device import get_device
-from ....backends.fitting import supported
+from ....backends.devices import get_device
 from ....backends.kernel import KernelEntry, KernelNode
+from ....backends.selection import Target
 from ....backends.signature import ArraySpec
 from ....errors import DeviceError
 from ....primitive import Primitive
@@ -31,8 +31,8 @@ class Run(NamedTuple):
 
 @cache
 def available() -> str:
-    """Why there is no simulator, in a sentence; "" where there is one, which files the library's
-    CUDA kernels."""
+    """Why there is no simulator, in a sentence; "" where there is one; asking registers the
+    library's CUDA kernels."""
     try:
         get_device("cuda-sim")
     except DeviceError as error:
@@ -40,7 +40,7 @@ def available() -> str:
     return ""
 
 
-def filed(primitive: Primitive) -> list[KernelEntry]:
+def registered(primitive: Primitive) -> list[KernelEntry]:
     """The CUDA kernels of a primitive. For one of a user's own that has none, nothing is loaded."""
     if type(primitive).__module__.startswith("miniml."):
         available()
@@ -49,11 +49,12 @@ def filed(primitive: Primitive) -> list[KernelEntry]:
 
 def entries(call: Call) -> list[KernelEntry]:
     """Those that take and give the dtypes of a call as they are, and that the simulator can run."""
-    fitting = [e for e in filed(call.primitive) if e.signature.accepts(call.dtypes)]
+    fitting = [e for e in registered(call.primitive) if e.signature.accepts(call.dtypes)]
     if call.primitive.dynamic_outputs or not fitting or available():
         return []
     outs = tuple(o.dtype for o in call.inferred)
-    return [e for e in fitting if e.signature.gives(outs) and supported(e, "cuda-sim")]
+    simulator = Target(get_device("cuda-sim"))
+    return [e for e in fitting if e.signature.gives(outs) and simulator.supports(e)]
 
 
 def run(
@@ -89,7 +90,7 @@ def _launched(device: Any, entry: KernelEntry, call: Call, given: tuple[Any, ...
         tuple(ArraySpec(a.shape, a.dtype) for a in group) for group in (call.arrays, call.inferred)
     )
     kernel = device.bare_kernel(entry)
-    kernel.prepare(KernelNode(call.primitive.name, ins, filled, call.attrs, device))
+    kernel.prepare(KernelNode(call.primitive.name, ins, filled, call.attrs, Target(device)))
     try:
         scratch, outs = (
             tuple(device.empty(s.shape, s.dtype) for s in specs)

@@ -10,10 +10,9 @@ from typing import Any
 
 from ....abstract import Shape
 from ....backends import registry
-from ....backends.fitting import supported
 from ....dtype import DType, float32, float64, is_float
 from ....primitive import Primitive
-from ...calls import Array, Call
+from ...calls import ON_CPU, Array, Call
 from ..checks.growth import grows_slowly
 from ..checks.launches import launched
 from . import layouts
@@ -42,7 +41,7 @@ def signatures(primitive: Primitive) -> list[Dtypes]:
     """The dtypes of inputs that CPU kernels take, the widest floats first."""
     found: dict[Dtypes, None] = {}
     for entry in registry.table.get((primitive.name, "cpu"), ()):
-        if not supported(entry):
+        if not ON_CPU.supports(entry):
             continue
         s = entry.signature
         counts = (2, 1, 3) if s.repeats_input else (len(s.inputs),)

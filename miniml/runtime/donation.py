@@ -1,8 +1,8 @@
-"""Which new values of state are computed straight into their parameters, without a copy."""
+"""Donation: which new values of state are computed in the buffers of their parameters."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 from ..graph.ir import Graph, Node, Var
@@ -12,7 +12,7 @@ from .schedule import Schedule
 S = TypeVar("S")
 
 
-def direct_targets(
+def donations(
     graph: Graph, order: Schedule, prepared: Mapping[Node, Prepared], held: Mapping[int, S]
 ) -> dict[Var, S]:
     """Vars that may be computed straight into a parameter's buffer, and that buffer.
@@ -22,14 +22,14 @@ def direct_targets(
     held: what stands for the buffer of each parameter, by the parameter's id.
     """
     made = {v: n for n in order.updates for v in n.outputs}
-    root = _view_roots(order, prepared)
+    root = _origins(order.order, prepared)
     position = {n: i for i, n in enumerate(order.updates)}
     readers: dict[Var, list[Node]] = {}
     for node in order.updates:
         for var in node.inputs if prepared[node].entry.view is None else ():
             readers.setdefault(root.get(var, var), []).append(node)
     copied = {root.get(v, v) for _, v in order.writes}
-    values = _assigned_values(order, prepared)
+    values = _origins([n for n in order.order if n.writes], prepared)  # of what was assigned
     old = {id(p): v for p, v in graph.state}
     targets: dict[Var, S] = {}
     for parameter, var in order.writes:
@@ -38,35 +38,25 @@ def direct_targets(
         if maker is None or value in targets or before in copied:
             continue
         if prepared[maker].entry.view is not None:
-            continue  # its elements stand elsewhere in another order
+            continue  # a view: its elements are stored elsewhere, in another order
         late = [n for n in readers.get(before, ()) if position[n] >= position[maker]]
         if all(n is maker and _exact(n, before, root, prepared[n]) for n in late):
             targets[value] = held[id(parameter)]
     return targets
 
 
-def _assigned_values(order: Schedule, prepared: Mapping[Node, Prepared]) -> dict[Var, Var]:
-    """For every version of a parameter that an Assign made, the value it was given."""
-    values: dict[Var, Var] = {}
-    for node in order.order:
-        view = prepared[node].entry.view
-        if node.writes and view is not None:
-            values[node.outputs[0]] = values.get(node.inputs[view], node.inputs[view])
-    return values
-
-
-def _view_roots(order: Schedule, prepared: Mapping[Node, Prepared]) -> dict[Var, Var]:
-    """For every view, the Var whose memory it finally looks at."""
-    root: dict[Var, Var] = {}
-    for node in order.order:
+def _origins(nodes: Iterable[Node], prepared: Mapping[Node, Prepared]) -> dict[Var, Var]:
+    """For what these nodes make of it as a view, the Var whose memory it finally is."""
+    origins: dict[Var, Var] = {}
+    for node in nodes:
         view = prepared[node].entry.view
         if view is not None:
-            root[node.outputs[0]] = root.get(node.inputs[view], node.inputs[view])
-    return root
+            origins[node.outputs[0]] = origins.get(node.inputs[view], node.inputs[view])
+    return origins
 
 
 def _exact(node: Node, var: Var, root: Mapping[Var, Var], prepared: Prepared) -> bool:
     """True when the node reads `var` itself, no view of it, and only where its kernel may
     overwrite it."""
-    places = [i for i, v in enumerate(node.inputs) if root.get(v, v) is var]
-    return all(node.inputs[i] is var and i in prepared.entry.inplace for i in places)
+    positions = [i for i, v in enumerate(node.inputs) if root.get(v, v) is var]
+    return all(node.inputs[i] is var and i in prepared.entry.inplace for i in positions)

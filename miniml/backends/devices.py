@@ -1,0 +1,28 @@
+"""Devices by name; the modules of CUDA are imported when one of its devices is first asked for."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+
+from ..errors import DeviceError
+from .device import CPU, Device
+
+_CPU = CPU()
+
+
+def get_device(name: str, sim: str = "check") -> Device:
+    """The device of that canonical name; DeviceError says what to do about one that is absent.
+
+    sim: "check" or "fast", how the simulator of "cuda-sim" runs kernels.
+    """
+    return _CPU if name == "cpu" else _cuda(name, sim if name == "cuda-sim" else "")
+
+
+@cache
+def _cuda(name: str, sim: str) -> Device:
+    try:
+        device: Device = import_module(".cuda.load", __package__).device(name, sim)
+    except ImportError as error:
+        raise DeviceError(f"device {name!r} is not available: {error}") from error
+    return device

@@ -1,0 +1,220 @@
+"""Target: what is compiled for, and the kernel that it selects for a call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from .. import epoch
+from ..dtype import DType, bool_, holds, letter
+from ..errors import DeclarationError, KernelNotFoundError
+from . import registry
+from .device import Device
+from .kernel import KernelEntry
+
+DTypes = tuple[DType, ...]
+Formats = tuple[str | None, ...]
+
+
+class Typed(Protocol):
+    """An input or output of a call, as far as the choice of its kernel goes."""
+
+    @property
+    def dtype(self) -> DType:
+        """The dtype of its elements."""
+
+    @property
+    def format(self) -> str | None:
+        """How it lies in memory; None is its primitive's own layout, "NCHW"."""
+
+
+class Selection(NamedTuple):
+    """The kernel chosen for a call; `cast` is the dtype all inputs are widened to, if any."""
+
+    entry: KernelEntry
+    cast: DType | None
+    why: str
+
+
+class Target(NamedTuple):
+    """What a program, or an eager call, is compiled for.
+
+    providers: those whose kernels go before others, best first.
+    """
+
+    device: Device
+    providers: tuple[str, ...] = ()
+
+    def select(
+        self, name: str, inputs: Sequence[Typed], outputs: Sequence[Typed] | None = None
+    ) -> Selection:
+        """Choose the kernel of primitive `name`; asked again, it is the same Selection.
+
+        In this order: the device; memory formats; exact input dtypes (and output dtypes, unless
+        they are not known); providers as the target ranks them; priority; of these the first whose
+        required features the device has. If no kernel takes the inputs exactly, the first lossless
+        widening of all inputs to one dtype. KernelNotFoundError lists what exists and what it got,
+        or names a provider that has registered nothing at all; DeclarationError where the dtypes
+        that the primitive's rule gives are not those of the kernel.
+        """
+        gives = None if outputs is None else tuple([o.dtype for o in outputs])
+        takes, formats = tuple([i.dtype for i in inputs]), tuple([i.format for i in inputs])
+        return _selected(self, name, takes, gives, formats, epoch.now.kernels)
+
+    def supports(self, entry: KernelEntry) -> bool:
+        """True when the device has every feature the kernel requires."""
+        return all(map(self.device.has, entry.requires))
+
+    @property
+    def home(self) -> str:
+        """The device under which its kernels are registered: "cpu" or "cuda"."""
+        return "cuda" if self.device.name.startswith("cuda") else "cpu"
+
+
+@lru_cache(maxsize=4096)
+def _selected(
+    target: Target, name: str, takes: DTypes, gives: DTypes | None, formats: Formats, version: int
+) -> Selection:
+    _check_providers(name, target.providers)
+    exact = _best(target, name, takes, gives, formats)
+    if exact is not None:
+        return exact
+    other = _best(target, name, takes, None, formats) if gives is not None else None
+    if other is not None:
+        raise DeclarationError(
+            f"{name} infer_dtype gives {_names(gives or ())} for inputs {_names(takes)}; the "
+            f"kernel {other.entry.describe()} gives {other.entry.signature}; make the rule and "
+            "the signature agree"
+        )
+    for wide in widenings(takes):
+        found = _best(target, name, (wide,) * len(takes), None, formats)
+        if found is not None:
+            why = f"no kernel takes {_codes(takes)}; inputs widened to {wide.name}"
+            return Selection(found.entry, wide, why)
+    raise KernelNotFoundError(_not_found(target, name, takes))
+
+
+def _best(
+    target: Target, name: str, takes: DTypes, gives: DTypes | None, formats: Formats
+) -> Selection | None:
+    """The kernel for exactly these dtypes that ranks first among those the device can run."""
+    found = _exact(name, target.home, takes, gives)
+    if len(found) > 1:
+        ranks = {p: i for i, p in reversed([*enumerate(target.providers)])}
+        last = len(ranks) + 1
+        found = sorted(found, key=lambda e: (ranks.get(e.provider, last), -e.priority))
+    lacking: dict[str, None] = {}
+    for entry in found:
+        asked = entry.signature.input_formats
+        if any(asked) and not _format_fits(asked, formats):
+            continue
+        absent = [f for f in entry.requires if not target.device.has(f)]
+        if not absent:
+            return Selection(entry, None, _reason(entry, [*lacking]))
+        lacking.update(dict.fromkeys(absent))
+    return None
+
+
+def _reason(entry: KernelEntry, lacking: list[str]) -> str:
+    """Why a kernel was chosen: dtypes, provider, the features that decided."""
+    if entry.view is not None:
+        return "a view: no copy"
+    has = f", has {' '.join(entry.requires)}" if entry.requires else ""
+    lacks = f", lacks {' '.join(lacking)}" if lacking else ""
+    return f"exact dtypes, provider {entry.provider!r}{has}{lacks}"
+
+
+def _format_fits(asked: Formats, formats: Formats) -> bool:
+    """True when every input lies as the kernel asks, where it asks."""
+    lie = [f or "NCHW" for f in formats]
+    return all(a in (None, "DefaultFormat", f) for a, f in zip(asked, lie, strict=False))
+
+
+Rows = dict[tuple[object, object], list[KernelEntry]]  # by dtypes of inputs and of outputs
+
+
+def _exact(name: str, home: str, takes: DTypes, gives: DTypes | None) -> Sequence[KernelEntry]:
+    """The kernels that take, and give where that is known, exactly these dtypes, in the order of
+    registration."""
+    rows = _rows(name, home, len(takes), len(gives or ()), epoch.now.kernels)
+    if rows is not None:
+        return rows.get((takes, gives), ())
+    return [
+        e
+        for e in registry.table[name, home]
+        if e.signature.accepts(takes) and (gives is None or e.signature.gives(gives))
+    ]
+
+
+@lru_cache(maxsize=1024)
+def _rows(name: str, home: str, inputs: int, outputs: int, version: int) -> Rows | None:
+    """The kernels for so many inputs and outputs by their dtypes, and by those of the inputs
+    alone; None where one takes any dtype."""
+    rows: Rows = {}
+    for entry in registry.table.get((name, home), ()):
+        s = entry.signature
+        if s.any_dtype:
+            return None
+        varies = s.repeats_input or s.repeats_output
+        takes, gives = s.expanded(inputs, outputs) if varies else (s.inputs, s.outputs)
+        rows.setdefault((takes, gives), []).append(entry)
+        rows.setdefault((takes, None), []).append(entry)
+    return rows
+
+
+_WIDER_INTEGERS, _WIDER_FLOATS = "bhil", "efd"
+
+
+def widenings(dtypes: DTypes) -> list[DType]:
+    """Dtypes that hold every value of every input, the narrowest first.
+
+    Floats would hold bool, too, but a truth value among them is more likely a mistake.
+    """
+    if not dtypes:
+        return []
+    wider = _WIDER_INTEGERS + ("" if bool_ in dtypes else _WIDER_FLOATS)
+    return [w for w in map(np.dtype, wider) if all(holds(w, d) for d in dtypes)]
+
+
+def _check_providers(name: str, providers: tuple[str, ...]) -> None:
+    """KernelNotFoundError for a provider that has registered no kernel for anything."""
+    if not providers:
+        return
+    entries = (e for rows in list(registry.table.values()) for e in rows)
+    known = {registry.BUILTIN, *(e.provider for e in entries)}
+    unknown = [p for p in providers if p not in known]
+    if unknown:
+        raise KernelNotFoundError(
+            f"{name} got providers={providers!r}, but {unknown[0]!r} has registered no kernel; "
+            f"those that have are {', '.join(sorted(known))}"
+        )
+
+
+def _not_found(target: Target, name: str, takes: DTypes) -> str:
+    device, home = target.device.name, target.home
+    got = _codes(takes)
+    entries = registry.table.get((name, home), [])
+    if not entries:
+        devices = sorted({d for (n, d) in list(registry.table) if n == name})
+        others = f"it has kernels on {', '.join(devices)}" if devices else "it has none anywhere"
+        return (
+            f"{name} has no kernel on {device}; {others}; register one with @kernel({name!r}, ...)"
+        )
+    has = ", ".join(e.describe() for e in entries if target.supports(e))
+    absent = ", ".join(e.describe() for e in entries if not target.supports(e))
+    tail = f"; not on this machine: {absent}" if absent else ""
+    return (
+        f"{name} has no kernel for {got} ({_names(takes)}) on {device}; it has {has}{tail}; "
+        f"cast the inputs, or register one with @kernel({name!r}, {home!r}, '{got}->...')"
+    )
+
+
+def _codes(dtypes: DTypes) -> str:
+    return "".join(map(letter, dtypes)) or "no inputs"
+
+
+def _names(dtypes: DTypes) -> str:
+    return ", ".join([d.name for d in dtypes])

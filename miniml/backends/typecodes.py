@@ -1,0 +1,20 @@
+"""NumPy's type codes by kind, and the signatures that they spell: for kernels of every device."""
+
+from __future__ import annotations
+
+from ..dtype import bfloat16
+
+BF16 = bfloat16.char
+LOW = "e" + BF16  # stored in 16 bits; computed in float32 where accuracy needs it
+WIDE = "fd"
+FLOAT = LOW + WIDE
+SIGNED = "bhil"
+UNSIGNED = "BHIL"
+INT = SIGNED + UNSIGNED
+NUMBER = INT + FLOAT
+ANY = "?" + NUMBER
+
+
+def same(arity: int, codes: str, out: str = "") -> list[str]:
+    """Signatures with `arity` equal inputs and an output of the same dtype, or of dtype `out`."""
+    return [f"{c * arity}->{out or c}" for c in codes]

@@ -1,0 +1,28 @@
+"""What makes compiled things stale: registrations and changed cells, counted in one value."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import Literal, NamedTuple
+
+
+class Epoch(NamedTuple):
+    """When something of each kind last changed."""
+
+    kernels: int = 0
+    bprops: int = 0
+    passes: int = 0
+    cells: int = 0
+
+
+now = Epoch()  # another object after each change: whoever holds this one has missed nothing
+_latest = now._asdict()
+_ticks = count(1)
+
+
+def bump(kind: Literal["kernels", "bprops", "passes", "cells"]) -> None:
+    """Note a change: what was compiled before may be another now."""
+    global now
+    _latest[kind] = next(_ticks)  # one step of C: no two changes have one number
+    while now != (latest := Epoch(**_latest)):  # in several threads, the last one finds all
+        now = latest

@@ -1,0 +1,19 @@
+"""Lowering: the passes that know for which target a graph is compiled, after all others."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from ...backends.selection import Target
+from ...graph.ir import Graph
+from ...graph.passes import Pass, add_stage, run_stage
+from .legalize import legalize
+
+LOWERING = add_stage((Pass("legalize", legalize),))
+
+
+def lower(
+    graph: Graph, target: Target, disabled: Collection[str] = (), verified: bool = False
+) -> Graph:
+    """The graph after every pass of `pipeline(LOWERING)`; disabled, verified: as in run_passes."""
+    return run_stage(LOWERING, lambda fn, g: fn(g, target), graph, disabled, verified)

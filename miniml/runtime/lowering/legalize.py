@@ -1,0 +1,60 @@
+"""Casts around kernels: where no kernel takes a node's dtypes, its inputs are widened visibly."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ...abstract import Abstract
+from ...backends.selection import Selection, Target
+from ...dtype import DType
+from ...graph.ir import Graph, Node, Var
+from ...location import point_at
+from ...ops.arithmetic import Cast
+
+
+def legalize(graph: Graph, target: Target) -> Graph:
+    """The graph with Cast nodes before and after every node whose kernel is a lossless widening;
+    the same graph if there is none."""
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        selection = select(node, target)
+        nodes += [node] if selection.cast is None else _widened(node, selection, selection.cast)
+    return graph if len(nodes) == len(graph.nodes) else replace(graph, nodes=tuple(nodes))
+
+
+def select(node: Node, target: Target) -> Selection:
+    """The kernel of a node on a target; an error points at the node's line."""
+    inputs, outputs = ([v.abstract for v in vs] for vs in (node.inputs, node.outputs))
+    try:
+        return target.select(node.primitive.name, inputs, outputs)
+    except Exception as error:
+        point_at(error, node.where, f"{node.primitive.name} was called")
+        raise
+
+
+def _widened(node: Node, selection: Selection, wide: DType) -> list[Node]:
+    _, given = selection.entry.signature.expanded(len(node.inputs), len(node.outputs))
+    inputs = _like(node.inputs, [wide] * len(node.inputs))
+    outputs = _like(node.outputs, given)
+    return [
+        *_casts(node, node.inputs, inputs),
+        replace(node, inputs=inputs, outputs=outputs),
+        *_casts(node, outputs, node.outputs),
+    ]
+
+
+def _like(variables: Sequence[Var], dtypes: Sequence[DType]) -> tuple[Var, ...]:
+    """Vars of the same shapes and these dtypes: the same Vars where they have them."""
+    return tuple(
+        v if v.abstract.dtype == d else Var(Abstract(v.abstract.shape, d))
+        for v, d in zip(variables, dtypes, strict=True)
+    )
+
+
+def _casts(node: Node, sources: Sequence[Var], targets: Sequence[Var]) -> list[Node]:
+    return [
+        Node(Cast(target.abstract.dtype), (source,), (target,), (), node.where)
+        for source, target in zip(sources, targets, strict=True)
+        if source is not target
+    ]

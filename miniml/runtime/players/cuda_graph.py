@@ -1,0 +1,148 @@
+"""Programs whose launches are recorded once as a CUDA graph and repeated with one call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+from ...backends.kernel import Expression, KernelEntry, RawSource
+from ...graph.ir import Graph, Node, Var
+from ...uninterrupted import uninterrupted
+from ..steps import Check, Copy, Launch, Publish, Stage, Step, Steps
+from .function import Function, write
+from .memory import Memory
+
+# A launch from Python takes some microseconds, in which a GPU copies a few MiB.
+BYTES_PER_LAUNCH = 4 << 20
+
+Run = Callable[..., list[Any]]
+
+
+@dataclass(slots=True)
+class Capture:
+    """What the executables of a program share. why_not: why its launches become no CUDA graph."""
+
+    why_not: str
+
+
+def obstacle(steps: Steps, graph: Graph, device: str, cuda_graphs: str) -> str:
+    """Why the launches of a program become no CUDA graph; "" when nothing stands in the way."""
+    if device == "cpu":
+        return "the CPU launches nothing"
+    if cuda_graphs == "off":
+        return "cuda_graphs='off'"
+    if cuda_graphs == "auto" and device != "cuda":
+        return "the simulator makes a CUDA graph only with cuda_graphs='on'"
+    if any(isinstance(step, Check) for step in steps.compute):
+        return "check_nan looks at what each kernel made"
+    launched = [s for s in (*steps.compute, *steps.publish) if isinstance(s, Launch)]
+    for step in launched:
+        if not repeats(step.kernel.entry):
+            return f"{step.node.primitive.name} runs Python of its own at each call"
+    count, copies = len(launched), len(graph.inputs)
+    if count < 2 or count <= copies:
+        return f"a graph of {count} launches saves nothing when {copies} inputs are copied first"
+    nbytes = sum(v.abstract.nbytes for v in graph.inputs)
+    if nbytes > BYTES_PER_LAUNCH * count:
+        return f"copying {nbytes} bytes of inputs first costs more than {count} launches"
+    return ""
+
+
+def repeats(entry: KernelEntry) -> bool:
+    """True when a kernel launches the same at each call, so that its Python may be left out."""
+    if isinstance(entry.body, (Expression, RawSource)):
+        return True
+    capturable = getattr(entry.body, "capturable", None)
+    return entry.built_in if capturable is None else bool(capturable)
+
+
+class CudaGraph:
+    """The steps of a program, recorded once and repeated with one launch.
+
+    Inputs are copied into buffers of its own, so one graph serves all calls: the first call
+    launches step by step, which compiles what compiles at its first launch; the second records,
+    and from then on a call is the copies of the inputs, one launch of the graph, and the copies
+    of the outputs, whose memory is taken first. State that stays on the host is read before the
+    graph and written after it.
+    """
+
+    def __init__(self, steps: Steps, memory: Memory, graph: Graph, capture: Capture):
+        self.steps, self.memory, self.graph, self.capture = steps, memory, graph, capture
+        self.device = memory.device
+        self.one_by_one = self._written(steps, graph.inputs)
+        self.recorded: Run | None = None
+        self.warm = False
+
+    @property
+    def source(self) -> str:
+        """The function that launches step by step."""
+        return self.one_by_one.source
+
+    def nodes_of(self, error: Exception) -> Iterator[Node]:
+        """The nodes whose steps were running when the error was raised."""
+        return self.one_by_one.nodes_of(error)
+
+    def run(self, *arrays: Any) -> list[Any]:
+        """One call."""
+        if self.warm and self.recorded is None and not self.capture.why_not:
+            self._record()
+        if self.recorded is not None:
+            return self.recorded(*arrays)
+        outs = self.one_by_one.run(*arrays)
+        self.warm = True
+        return outs
+
+    def _record(self) -> None:
+        """Record the steps, or note why they cannot be."""
+        compute = [s for s in self.steps.compute if not isinstance(s, Copy)]
+        kept = {v: self._keep(v) for v in self.graph.outputs if self._changes(v)}
+        compute += [Stage(source, target) for source, target in kept.items()]
+        publish = [s for s in self.steps.publish if not self._is_hosted(s)]
+        launches = self._written(Steps(tuple(compute), tuple(publish)))
+        try:
+            replay = self.device.capture(launches.run)
+        except Exception as error:
+            names = [node.primitive.name for node in launches.nodes_of(error)]
+            self.capture.why_not = f"{names[0] if names else 'it'} could not be recorded ({error})"
+        else:
+            results = [self.memory.arrays[kept.get(v, v)] for v in self.graph.outputs]
+            self.recorded = self._repeated(replay, results)
+
+    def _repeated(self, replay: Callable[[], None], results: list[Any]) -> Run:
+        """A call that launches the graph. results: where that leaves the outputs."""
+        device = self.device
+        receive = self._written(Steps(), self.graph.inputs).run
+        hosted = tuple(s for s in self.steps.publish if self._is_hosted(s))
+        hand_over = self._written(Steps((), hosted)).run
+
+        def run(*arrays: Any) -> list[Any]:
+            outs = [device.empty(r.shape, r.dtype) for r in results]
+            receive(*arrays)
+            with uninterrupted() if self.steps.publish else nullcontext():
+                replay()
+                hand_over()
+            for out, result in zip(outs, results, strict=True):
+                device.copy_into(out, result)
+            return outs
+
+        return run
+
+    def _written(self, steps: Steps, inputs: Sequence[Var] | None = None) -> Function:
+        return write(steps, self.memory, self.graph.name, inputs)
+
+    def _is_hosted(self, step: Step) -> bool:
+        return isinstance(step, Publish) and step.parameter.device != self.device.name
+
+    def _changes(self, var: Var) -> bool:
+        """True for an output that is in a parameter when the graph has run, and may be another."""
+        kind = self.memory.buffers.allocation[var].kind
+        return bool(self.steps.publish) and kind in ("parameter", "upload")
+
+    def _keep(self, var: Var) -> Var:
+        """Memory for an output, which is copied there before the parameter changes."""
+        kept = Var(var.abstract)
+        array = self.device.empty(var.abstract.shape, var.abstract.dtype)
+        self.memory.targets[kept] = self.memory.arrays[kept] = array
+        return kept

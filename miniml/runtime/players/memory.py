@@ -1,0 +1,88 @@
+"""The arrays of one executable: every value of a program that is in one place at every call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...backends.device import Device
+from ...graph.ir import Node, Var
+from ..buffers import Allocation, BufferAssignment
+
+
+class Memory:
+    """An arena, and what is in it.
+
+    arrays: what kernels read. Vars that are missing may be another array at each call: the inputs,
+    unless the memory has buffers for them (`own_inputs`), and views of them. targets: what kernels
+    write. copies: (to, from) of a View that no strides describe, so that each call copies.
+    uploads: where the device reads parameters that stay on the host, the state of random streams.
+    """
+
+    def __init__(self, buffers: BufferAssignment, device: Device, own_inputs: bool = False):
+        self.buffers, self.device = buffers, device
+        self.arena = device.arena(buffers.plan.size)
+        self.arrays: dict[Var, Any] = {}
+        self.targets: dict[Var, Any] = {}
+        self.copies: dict[Node, tuple[Any, Any]] = {}
+        self.uploads: dict[Allocation, Any] = {}
+        self._bind_given(own_inputs)
+        for node in buffers.order.order:
+            self._bind(node)
+        for var in buffers.staged.values():
+            self._fill(var)
+
+    def scratch(self, node: Node) -> tuple[Any, ...]:
+        """The workspace of a node's kernel."""
+        found = self.buffers.workspaces.get(node, ())
+        return tuple(self._carve(space, spec.shape, spec.dtype) for space, spec in found)
+
+    def _bind_given(self, own_inputs: bool) -> None:
+        graph, device = self.buffers.graph, self.device
+        for var in graph.inputs if own_inputs else ():
+            self.arrays[var] = device.empty(var.abstract.shape, var.abstract.dtype)
+        for var in graph.constants:
+            host = np.asarray(var.abstract.value)
+            self.arrays[var] = read_only(host if device.name == "cpu" else device.from_host(host))
+        for parameter, var in graph.state:
+            allocation, self.arrays[var] = self.buffers.allocation[var], parameter._data
+            if allocation.kind == "upload":
+                self.arrays[var] = self.uploads[allocation] = device.from_host(parameter._data)
+
+    def _bind(self, node: Node) -> None:
+        if self.buffers.prepared[node].entry.view is None:
+            for var in node.outputs:
+                self._fill(var)
+        elif all(v in self.arrays for v in node.inputs):
+            self._look(node)
+
+    def _fill(self, var: Var) -> None:
+        allocation = self.buffers.allocation[var]
+        array = self._carve(allocation, var.abstract.shape, var.abstract.dtype)
+        self.targets[var], self.arrays[var] = array, read_only(array)
+
+    def _carve(self, allocation: Allocation, shape: tuple[int, ...], dtype: Any) -> Any:
+        if allocation.kind == "upload":
+            return self.uploads[allocation]
+        if allocation.parameter is not None:
+            return allocation.parameter._buffer
+        return self.device.carve(self.arena, self.buffers.offsets[allocation], shape, dtype)
+
+    def _look(self, node: Node) -> None:
+        """A view is made once. Not every reshape is one."""
+        kernel = self.buffers.prepared[node]
+        given = [self.arrays[v] for v in node.inputs]
+        seen, copied = self.device.seen(kernel.function, given)
+        self.arrays[node.outputs[0]] = read_only(seen)
+        if copied and seen.size:
+            source = given[kernel.entry.view or 0]
+            self.copies[node] = seen.reshape(source.shape), source
+
+
+def read_only(array: Any) -> Any:
+    """The array, which nobody can write to; on a device, where kernels declare that, itself."""
+    if isinstance(array, np.ndarray) and array.flags.writeable:
+        array = array.view()
+        array.flags.writeable = False
+    return array
