@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ...dtype import ALL, FLOATS, INTEGERS, SIGNED, UNSIGNED, DType, bool_, letter
-from .table import Expression, express, same, table
+from .table import Expression, Node, express, same, table
 from .types import computed
-
-if TYPE_CHECKING:
-    from ..kernel import KernelNode
 
 _OF_FLOATS = {
     "Reciprocal": "T(1) / x", "Neg": "-x", "Abs": "fabs(x)", "Sign": "sign(x)", "Square": "x * x",
@@ -46,7 +43,7 @@ for _texts, _arity, _dtypes in _ROWS:
         express(_name, _text, *same(_arity, _dtypes), unit="elementwise")
 
 
-def bounds(node: KernelNode) -> dict[str, Any]:
+def bounds(node: Node) -> dict[str, Any]:
     """The bounds of Clip; one of None becomes the end of the dtype."""
     dtype = node.inputs[0].dtype
     low, high = node.attrs["min"], node.attrs["max"]
