@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ...dtype import from_letter
 from ..typecodes import ANY, FLOAT, INT, NUMBER, SIGNED, UNSIGNED, same
-from .table import Expression, express, table
+from .table import Expression, Node, express, table
 from .types import computed
-
-if TYPE_CHECKING:
-    from ..kernel import KernelNode
 
 _OF_FLOATS = {
     "Reciprocal": "T(1) / x", "Neg": "-x", "Abs": "fabs(x)", "Sign": "sign(x)", "Square": "x * x",
@@ -47,7 +44,7 @@ for _texts, _arity, _codes in _ROWS:
         express(_name, _text, *same(_arity, _codes), unit="elementwise")
 
 
-def bounds(node: KernelNode) -> dict[str, Any]:
+def bounds(node: Node) -> dict[str, Any]:
     """The bounds of Clip; one of None becomes the end of the dtype."""
     dtype = node.inputs[0].dtype
     low, high = node.attrs["min"], node.attrs["max"]

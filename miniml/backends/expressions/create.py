@@ -4,28 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import isinf
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ...dtype import ALL, FLOATS, INTEGERS, float64, int64, letter, uint64
-from .table import express
+from .table import Node, express
 from .types import computed
 
-if TYPE_CHECKING:
-    from ..kernel import KernelNode
 
-
-def given(node: KernelNode) -> Mapping[str, Any]:
+def given(node: Node) -> Mapping[str, Any]:
     return node.attrs
 
 
-def filled(node: KernelNode) -> dict[str, Any]:
+def filled(node: Node) -> dict[str, Any]:
     """The value as the output's dtype rounds it."""
     return {"value": np.asarray(node.attrs["value"]).astype(node.outputs[0].dtype)[()]}
 
 
-def spaced(node: KernelNode) -> dict[str, Any]:
+def spaced(node: Node) -> dict[str, Any]:
     """Linspace by its step. By halves where the way from end to end leaves float64's range."""
     start, stop, num = (node.attrs[name] for name in ("start", "stop", "num"))
     scale = 2.0 if isinf(float(stop) - float(start)) else 1.0
@@ -34,13 +31,13 @@ def spaced(node: KernelNode) -> dict[str, Any]:
     return {"start": start / scale, "stop": stop, "step": step, "scale": scale, "end": end}
 
 
-def whole_steps(node: KernelNode) -> dict[str, Any]:
+def whole_steps(node: Node) -> dict[str, Any]:
     """Linspace of integers by its step."""
     start, stop, num = (int(node.attrs[name]) for name in ("start", "stop", "num"))
     return modular(start, (stop - start) // max(num - 1, 1))
 
 
-def counted(node: KernelNode) -> dict[str, Any]:
+def counted(node: Node) -> dict[str, Any]:
     """Arange of integers."""
     return modular(int(node.attrs["start"]), int(node.attrs["step"]))
 

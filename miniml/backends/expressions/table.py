@@ -5,17 +5,24 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from ...dtype import DType, float64
+from ..signature import ArraySpec, Signature
 from .types import computed
 
-if TYPE_CHECKING:
-    from ..kernel import KernelNode
-    from ..registry import OpSpec
-    from ..signature import Signature
-
 WORDS = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
+
+
+class Node(Protocol):
+    """What the scalar arguments of an expression depend on: a KernelNode, whatever its device."""
+
+    @property
+    def inputs(self) -> tuple[ArraySpec, ...]: ...
+    @property
+    def outputs(self) -> tuple[ArraySpec, ...]: ...
+    @property
+    def attrs(self) -> Mapping[str, Any]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,23 +40,22 @@ class Expression:
     text: str
     unit: str = ""
     types: tuple[tuple[str, DType], ...] | None = None
-    scalars: Callable[[KernelNode], Mapping[str, Any]] | None = None
+    scalars: Callable[[Node], Mapping[str, Any]] | None = None
 
     @property
     def words(self) -> set[str]:
         """The names that occur in the text."""
         return set(WORDS.findall(self.text))
 
-    def scalar_types(self, signature: Signature, spec: OpSpec | None) -> dict[str, DType]:
-        """The scalar arguments and their dtypes: where the body does not say them, the attributes
+    def scalar_types(self, signature: Signature, attributes: tuple[str, ...]) -> dict[str, DType]:
+        """The scalar arguments and their dtypes: where the body does not say them, those attributes
         that it names, in the dtype in which its first float input is computed, else float64."""
         if self.types is not None:
             return dict(self.types)
-        names = () if spec is None or spec.attributes is None else spec.attributes
         first = next((d for d in signature.inputs if d is not None and d.kind in "fV"), float64)
-        return {name: computed(first) for name in names if name in self.words}
+        return {name: computed(first) for name in attributes if name in self.words}
 
-    def scalar_values(self, node: KernelNode, types: Mapping[str, DType]) -> list[Any]:
+    def scalar_values(self, node: Node, types: Mapping[str, DType]) -> list[Any]:
         """The scalar arguments for a node."""
         given: Mapping[str, Any] = node.attrs if self.scalars is None else self.scalars(node)
         return [dtype.type(given[name]) for name, dtype in types.items()]
@@ -64,15 +70,8 @@ def express(
     *signatures: str,
     unit: str,
     types: tuple[tuple[str, DType], ...] | None = None,
-    scalars: Callable[[KernelNode], Mapping[str, Any]] | None = None,
+    scalars: Callable[[Node], Mapping[str, Any]] | None = None,
 ) -> None:
     """Enter an expression of the library, compiled with those of its unit and signature."""
     for signature in signatures:
         table[name, signature] = Expression(text, f"{unit} {signature}", types, scalars)
-
-
-def input_names(signature: Signature, spec: OpSpec | None) -> tuple[str, ...]:
-    """What an expression calls its inputs."""
-    if spec is not None and spec.inputs is not None:
-        return spec.inputs
-    return tuple(f"x{i}" for i in range(len(signature.inputs)))

@@ -12,7 +12,7 @@ import numpy as np
 from .... import epoch
 from ....dtype import DType
 from ... import registry
-from ...expressions.table import Expression, input_names
+from ...expressions.table import Expression
 from ...expressions.types import computed, unsigned
 from ...kernel import Kernel, KernelEntry, KernelNode
 from .layout import PER_THREAD, collapsed, layout, packs, spread, starts_of
@@ -66,7 +66,17 @@ def dtypes_of(entry: KernelEntry) -> tuple[list[DType], DType]:
 
 def scalar_types(entry: KernelEntry) -> dict[str, DType]:
     """The scalar arguments of the kernel and their dtypes."""
-    return expression(entry).scalar_types(entry.signature, registry.specs.get(entry.name))
+    spec = registry.specs.get(entry.name)
+    attributes = spec.attributes if spec is not None else None
+    return expression(entry).scalar_types(entry.signature, attributes or ())
+
+
+def input_names(entry: KernelEntry) -> tuple[str, ...]:
+    """What the expression calls its inputs."""
+    spec = registry.specs.get(entry.name)
+    if spec is not None and spec.inputs is not None:
+        return spec.inputs
+    return tuple(f"x{i}" for i in range(len(entry.signature.inputs)))
 
 
 def pack_width(entry: KernelEntry) -> int:
@@ -155,7 +165,7 @@ def _value(entry: KernelEntry) -> str:
     first = (ins or [out])[0]
     known = {"T": computed(first), "U": unsigned(first)}
     types = "".join(f"  typedef {C_TYPES[d]} {n};\n" for n, d in known.items() if n in body.words)
-    names = zip(input_names(entry.signature, registry.specs.get(entry.name)), ins, strict=True)
+    names = zip(input_names(entry), ins, strict=True)
     takes = [f"{C_TYPES[computed(d)]} {n}" for n, d in names]
     takes += [f"{C_TYPES[d]} {n}" for n, d in scalar_types(entry).items()]
     takes.append("long long" + " index" * ("index" in body.words))
