@@ -10,7 +10,7 @@ import numpy as np
 from .attributes import freeze
 from .dtype import DType, as_dtype, is_float, promote, scalar_dtype
 from .errors import ArityError, ConstInputError, DTypeError, ShapeError, TracedValueError
-from .ops.elementwise import Cast
+from .ops.arithmetic import Cast
 from .primitive import Primitive
 from .tensor import Tensor, host_array
 

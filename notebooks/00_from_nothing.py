@@ -93,8 +93,8 @@ spread = Primitive("spread", lambda x, like: like, lambda x, like, out: np.copyt
 # `total` adds all elements; `spread` repeats one number in the shape of its second input. Each is
 # needed for the other's gradient, as we shall see.
 #
-# In miniml: `miniml/primitive.py`, the definitions in `miniml/ops/elementwise.py` and its
-# neighbours, the kernels in `miniml/backends/cpu/elementwise.py` and its neighbours.
+# In miniml: `miniml/primitive.py`, the definitions in `miniml/ops/arithmetic.py` and its
+# neighbours, the kernels in `miniml/backends/cpu/arithmetic.py` and its neighbours.
 
 # %% [markdown]
 # ## 2. Who is in charge
@@ -225,7 +225,7 @@ print(grad(grad(grad(sin)))(Tensor(0.5)).data, -np.cos(0.5))
 print(grad(lambda x: grad(lambda y: x * y)(x))(Tensor(3.0)).data)
 
 # %% [markdown]
-# In miniml: `miniml/graph/record.py`, the rules in `miniml/grad/rules/elementwise.py` and its
+# In miniml: `miniml/graph/record.py`, the rules in `miniml/grad/rules/arithmetic.py` and its
 # neighbours, the walk in `miniml/grad/reverse.py`, `grad` in `miniml/grad/transforms.py`.
 
 # %% [markdown]

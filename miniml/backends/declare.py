@@ -10,17 +10,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import DeclarationError
+from .expressions.functions import C_WORDS
 from .kernel import Expression, KernelEntry, OpSpec, RawSource
-
-_IDENTIFIER = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
-_C_WORDS = frozenset(
-    """sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh exp exp2 expm1 log log2
-    log10 log1p sqrt rsqrt cbrt pow hypot fabs abs fmod floor ceil rint round trunc fmin fmax min
-    max erf erfc erfinv lgamma tgamma copysign isnan isinf isfinite signbit fma ldexp nextafter
-    sign T U float double int bool char short long unsigned signed true false NAN INFINITY
-    M_PI is_inf is_nan nan_max nan_min int_floor_div int_mod int_pow float_floor_div
-    float_mod""".split()
-)
 
 
 def check(entry: KernelEntry, spec: OpSpec) -> None:
@@ -32,7 +23,7 @@ def check(entry: KernelEntry, spec: OpSpec) -> None:
         _count(entry, "outputs", len(s.outputs), spec.outputs, s.repeats_output)
     if isinstance(entry.body, Expression):
         if entry.body.types is None:  # else it says itself what its names are
-            _check_names(entry, entry.body.text, spec)
+            _check_names(entry, entry.body, spec)
     elif not isinstance(entry.body, (RawSource, type)):
         _check_function(entry, entry.body, spec)
 
@@ -47,14 +38,14 @@ def _count(
         )
 
 
-def _check_names(entry: KernelEntry, text: str, spec: OpSpec) -> None:
+def _check_names(entry: KernelEntry, body: Expression, spec: OpSpec) -> None:
     if spec.inputs is None or spec.attributes is None:
         return
     known = {*spec.inputs, *spec.attributes}
-    unknown = sorted(set(_IDENTIFIER.findall(text)) - known - _C_WORDS)
+    unknown = sorted(body.words - known - C_WORDS)
     if unknown:
         raise DeclarationError(
-            f"{entry.name} expression {text!r} names {', '.join(unknown)}; the primitive has "
+            f"{entry.name} expression {body.text!r} names {', '.join(unknown)}; the primitive has "
             f"inputs {', '.join(spec.inputs)} and attributes {', '.join(spec.attributes) or 'none'}"
         )
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from ..dtype import DType
+from .expressions.table import Expression as Expression
 from .signature import ArraySpec, Signature
 
 Array = np.ndarray[Any, Any]
@@ -106,21 +106,6 @@ class Launch(NamedTuple):
     args: tuple[Any, ...] = ()
     shared: int = 0
     workspace: tuple[ArraySpec, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Expression:
-    """A scalar C expression in the names of a primitive's inputs and attributes.
-
-    unit: expressions that name the same unit are compiled together. types, scalars: the names and
-    dtypes of its scalar arguments and their values for a node, where they are not simply the
-    attributes it names.
-    """
-
-    text: str
-    unit: str = ""
-    types: tuple[tuple[str, DType], ...] | None = None
-    scalars: Callable[[KernelNode], Mapping[str, Any]] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ import numpy as np
 from .. import epoch
 from ..errors import DeclarationError, DuplicateError
 from . import declare
+from .expressions.table import table as expressions
 from .kernel import Body, Expression, KernelEntry, KernelNode, Launch, RawSource
 from .kernel import OpSpec as OpSpec
 from .rebinding import refuse_rebinding
@@ -56,7 +57,9 @@ def register_spec(spec: OpSpec, redefined: bool = False) -> None:
 def _drop_misfits(spec: OpSpec) -> None:
     for (name, _), entries in list(table.items()):
         if name == spec.name:
-            entries[:] = [e for e in entries if _fits_spec(e, spec)]
+            for entry in [e for e in entries if not _fits_spec(e, spec)]:
+                entries.remove(entry)
+                expressions.pop((name, str(entry.signature)), None)
 
 
 def _fits_spec(entry: KernelEntry, spec: OpSpec) -> bool:
@@ -143,14 +146,16 @@ def _registering(
 
 
 def elementwise_kernel(name: str, expression: str, *signatures: Spec) -> None:
-    """Register a scalar C expression as the CUDA kernel of an elementwise primitive.
+    """Register a scalar C expression for an elementwise primitive: it is its kernel on CUDA.
 
     The expression speaks of the primitive's inputs and numeric attributes by name, as in
     `elementwise_kernel("Snake", "x + sin(alpha * x) / alpha", "f->f", "d->d")`.
     Raises DeclarationError when it names something the primitive does not have.
     """
     declare.check_expression(name, expression)
-    kernel(name, "cuda", *signatures, provider=BUILTIN)(Expression(expression))
+    body = Expression(expression)
+    kernel(name, "cuda", *signatures, provider=BUILTIN)(body)
+    expressions.update({(name, str(parse(signature))): body for signature in signatures})
 
 
 def raw_kernel(

@@ -14,10 +14,8 @@ from typing import Literal, NamedTuple
 
 import threadpoolctl
 
-from ..backends.cuda.nvrtc import compiler
 from ..backends.cuda.sim.toolchain import CACHE
 from ..backends.device import cpu_threads
-from ..errors import DeviceError
 
 MARKS = {"on": "ok", "off": "--", "wrong": "!!"}
 
@@ -109,12 +107,12 @@ def compiled_files() -> Finding:
 
 def nvrtc() -> Finding:
     """NVIDIA's compiler, which the tests of CUDA sources ask where there is no GPU."""
-    try:
-        return Finding("NVRTC", "on", compiler().version)
-    except (DeviceError, OSError) as error:
-        advice = "to compile CUDA sources without a GPU, on Linux: pip install 'miniml[sim]'"
-        absent = isinstance(error, DeviceError)
-        return Finding("NVRTC", "off", "not installed" if absent else str(error), advice)
+    versions = filter(None, map(_version, ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12")))
+    version = next(versions, None)
+    if version:
+        return Finding("NVRTC", "on", version)
+    advice = "to compile CUDA sources without a GPU, on Linux: pip install 'miniml[sim]'"
+    return Finding("NVRTC", "off", "not installed", advice)
 
 
 def gpu() -> Iterator[Finding]:

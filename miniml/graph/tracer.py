@@ -13,8 +13,8 @@ from ..arguments import arguments
 from ..errors import DeclarationError, GraphError, TraceEndedError
 from ..infer import infer
 from ..location import point_at, user_location
+from ..ops.arithmetic import Add
 from ..ops.control import Assign
-from ..ops.elementwise import Add
 from ..primitive import Primitive
 from ..settings import context, current
 from ..tensor import Parameter, Tensor, two_devices

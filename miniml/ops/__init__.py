@@ -4,10 +4,11 @@ import typing
 
 from .. import public
 from .activation import *  # noqa: F403
+from .arithmetic import *  # noqa: F403
 from .compare import *  # noqa: F403
 from .control import *  # noqa: F403
 from .create import *  # noqa: F403
-from .elementwise import *  # noqa: F403
+from .exponential import *  # noqa: F403
 from .getitem import *  # noqa: F403
 from .index import *  # noqa: F403
 from .inference.bases import Binary as Binary
@@ -23,6 +24,7 @@ from .random import *  # noqa: F403
 from .reduce import *  # noqa: F403
 from .shape import *  # noqa: F403
 from .sort import *  # noqa: F403
+from .trigonometric import *  # noqa: F403
 from .window import *  # noqa: F403
 
 if not typing.TYPE_CHECKING:  # checkers read the imports; what `import *` leaves out is public too

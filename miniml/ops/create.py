@@ -12,7 +12,7 @@ from ..dtype import FLOATS, INTEGERS, DType, as_dtype, bool_, float32
 from ..errors import DTypeError, ShapeError
 from ..primitive import Primitive
 from ..settings import context, current
-from .elementwise import cast
+from .arithmetic import cast
 from .inference.bases import as_shape, dtype_of, shape_of
 from .shape import broadcast_to
 

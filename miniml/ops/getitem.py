@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..dtype import int64
-from .elementwise import cast
+from .arithmetic import cast
 from .index import Scatter, as_indices, index_by, values_like
 from .inference.bases import shape_of
 from .inference.subscript import analyse, sort_out

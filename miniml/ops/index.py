@@ -10,7 +10,7 @@ from ..abstract import Shape
 from ..dtype import INTEGERS, DType, int32, int64, promote, scalar_dtype
 from ..errors import DTypeError, ShapeError
 from ..primitive import Primitive
-from .elementwise import cast
+from .arithmetic import cast
 from .inference.bases import broadcast, dtype_of, needs_number, normal_axis
 from .inference.subscript import analyse
 from .shape import broadcasts_to

@@ -12,7 +12,7 @@ from ..dtype import FLOATS, DType, as_dtype, float32, float64, is_float, uint64
 from ..errors import AttributeRefusedError, DTypeError, ShapeError
 from ..primitive import Primitive
 from ..trace import current_trace
-from .elementwise import mul
+from .arithmetic import mul
 
 if TYPE_CHECKING:
     from ..tensor import Tensor

@@ -12,7 +12,7 @@ from ..attributes import freeze
 from ..dtype import SIGNED, UNSIGNED, DType, bfloat16, bool_, float16, float32, int64, uint64
 from ..errors import ShapeError
 from ..primitive import Primitive
-from . import elementwise
+from . import arithmetic, exponential
 from .inference.bases import Axes, dtype_of, normal_axes, normal_axis, reduced_shape, shape_of
 
 if TYPE_CHECKING:
@@ -226,7 +226,7 @@ def var(x: Value, axis: Axes = None, keepdims: bool = False, correction: float =
 
 def std(x: Value, axis: Axes = None, keepdims: bool = False, correction: float = 0) -> Tensor:
     """The square root of `var`; its gradient is NaN where all elements are equal."""
-    return _like(x, elementwise.sqrt(_var("std", _wide(x), axis, keepdims, correction)))
+    return _like(x, exponential.sqrt(_var("std", _wide(x), axis, keepdims, correction)))
 
 
 def _var(name: str, x: Value, axis: Axes, keepdims: bool, correction: float) -> Tensor:
@@ -234,18 +234,18 @@ def _var(name: str, x: Value, axis: Axes, keepdims: bool, correction: float) -> 
     shape = shape_of(x)
     axes = normal_axes(name, freeze(axis, name, "axis"), len(shape))
     count = product(shape[i] for i in axes)
-    centred = elementwise.sub(x, mean(x, axis, True))
-    squares = sum(elementwise.square(centred), axis, keepdims)
-    return elementwise.div(squares, float(builtins.max(count - correction, 0)))
+    centred = arithmetic.sub(x, mean(x, axis, True))
+    squares = sum(arithmetic.square(centred), axis, keepdims)
+    return arithmetic.div(squares, float(builtins.max(count - correction, 0)))
 
 
 def _wide(x: Value) -> Value:
-    return elementwise.cast(x, float32) if dtype_of(x) in (float16, bfloat16) else x
+    return arithmetic.cast(x, float32) if dtype_of(x) in (float16, bfloat16) else x
 
 
 def _like(x: Value, out: Tensor) -> Tensor:
     """What was computed from `_wide(x)`, in x's own dtype."""
-    return elementwise.cast(out, dtype_of(x)) if dtype_of(x) in (float16, bfloat16) else out
+    return arithmetic.cast(out, dtype_of(x)) if dtype_of(x) in (float16, bfloat16) else out
 
 
 def one_axis(name: str, axis: object) -> int | None:

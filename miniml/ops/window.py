@@ -10,7 +10,7 @@ from ..abstract import Shape
 from ..dtype import DType
 from ..errors import ShapeError
 from ..primitive import Primitive
-from .elementwise import add
+from .arithmetic import add
 from .inference.geometry import (
     NO_PADDING,
     UNIT,

@@ -8,8 +8,8 @@ import pytest
 import miniml as ml
 from miniml import ops
 from miniml.backends.cuda.kernels.convolve import FORWARD, INPUT, WEIGHT, tiled
-from miniml.backends.cuda.kernels.window import WINDOW
 from miniml.backends.cuda.sim.settings import SCHEDULES, using
+from miniml.backends.cuda.text.windows import WINDOW
 
 # images, channels, rows, columns; outputs, taps; stride, padding, dilation, groups
 CASES = {

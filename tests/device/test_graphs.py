@@ -274,7 +274,7 @@ class TestStepByStep:
         told = f.compiled(x, i).program.launched
         assert told == (
             "launched one by one: Gather could not be recorded (a CUDA graph only launches; "
-            "a copy to the host came while one was recorded)"
+            "got a copy to the host while one was recorded)"
         )
 
     def test_a_class_that_only_launches_may_say_so(self, on_sim, monkeypatch):
@@ -371,7 +371,7 @@ class TestFaults:
         assert g.compiled(ml.Tensor(X)).program._idle[0].player.recorded is not None
 
     def test_the_device_refuses_what_cuda_would_let_pass(self, on_sim):
-        with pytest.raises(CaptureError, match="an allocation came while one was recorded"):
+        with pytest.raises(CaptureError, match="got an allocation while one was recorded"):
             on_sim.capture(lambda: on_sim.empty((2,), np.dtype(np.float32)))
         array = on_sim.from_host(X)
         with pytest.raises(CaptureError, match="a copy from the host"):

@@ -33,10 +33,10 @@ class TestLaunches:
     @pytest.mark.parametrize(
         ("name", "source", "rule", "message"),
         [
-            ("Few", EMPTY, launch(), "f has 3 parameters; 2 arguments came"),
-            ("Many", EMPTY, launch(np.int64(1), 2), "f has 3 parameters; 4 arguments came"),
-            ("Short", EMPTY, launch(np.int32(1)), "argument 2 of f is .*; a value of int32 came"),
-            ("Real", EMPTY, launch(1.0), "argument 2 of f is .*; a value of float64 came"),
+            ("Few", EMPTY, launch(), "f has 3 parameters; got 2 arguments"),
+            ("Many", EMPTY, launch(np.int64(1), 2), "f has 3 parameters; got 4 arguments"),
+            ("Short", EMPTY, launch(np.int32(1)), "argument 2 of f is .*; got a value of int32"),
+            ("Real", EMPTY, launch(1.0), "argument 2 of f is .*; got a value of float64"),
             ("Text", EMPTY, launch("n"), "argument 2 of f cannot be a str"),
             (
                 "Host",
@@ -48,13 +48,13 @@ class TestLaunches:
                 "Pointer",
                 EMPTY.replace("const T* x", "const double* x"),
                 launch(1),
-                "argument 0 of f is .*; an array of float32 came",
+                "argument 0 of f is .*; got an array of float32",
             ),
             (
                 "Value",
                 EMPTY.replace("const T* x", "float x"),
                 launch(1),
-                "argument 0 of f is .*; an array of float32 came",
+                "argument 0 of f is .*; got an array of float32",
             ),
         ],
         ids=lambda v: v if isinstance(v, str) and v.isalpha() else "",

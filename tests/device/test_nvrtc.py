@@ -9,14 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from miniml.backends.cuda import nvrtc
+from miniml.backends import cuda
+from miniml.backends.cuda.limits import STATIC_SHARED
 from miniml.backends.cuda.text.compile import OPTIONS
 from miniml.errors import CompileError, DeviceError
+from tests.device import nvrtc
 from tests.device.gate import compiled, runs_on
 from tests.device.units import ROWS, all_units, units
 from tests.unit.test_readme import BLOCKS, ROOT, script
 
-SOURCES = Path(nvrtc.__file__).parent
+SOURCES = Path(cuda.__file__).parent
 ALWAYS = 90
 ARCHITECTURES = [
     pytest.param(a, marks=() if a == ALWAYS else pytest.mark.deep) for a in nvrtc.ARCHITECTURES
@@ -177,7 +179,7 @@ def test_shared_memory_is_counted_and_has_a_limit():
         "__syncthreads(); x[threadIdx.x] = s[{0} - 1]; }}"
     )
     fits = compiled(text.format(6144), ALWAYS)
-    assert fits.kernels[0].shared == nvrtc.SHARED_LIMIT
+    assert fits.kernels[0].shared == STATIC_SHARED
     assert fits.faults() == []
     with pytest.raises(CompileError, match="f has 49160 bytes of static shared memory"):
         compiled(text.format(6145), ALWAYS)

@@ -9,8 +9,8 @@ from miniml import ops
 from miniml.errors import AttributeRefusedError, DTypeError
 from miniml.testing import OpInfo, Refusal, Sample
 
+from .arithmetic import BOOLS, PAIRS, off_zero, unary, unary_off_zero
 from .draws import SHAPES, numbers
-from .elementwise import BOOLS, PAIRS, off_zero, unary, unary_off_zero
 
 erf = np.vectorize(math.erf, otypes=[float])
 erfc = np.vectorize(math.erfc, otypes=[float])

@@ -7,8 +7,8 @@ from miniml.dtype import ALL, is_float, letter
 from miniml.errors import DTypeError, ShapeError
 from miniml.testing import OpInfo, Refusal, Sample
 
+from .arithmetic import APART, PAIRS, UNCOMMON
 from .draws import SHAPES, numbers
-from .elementwise import APART, PAIRS, UNCOMMON
 
 TRIPLES = (
     ((), (), ()), ((4,), (), (4,)), ((0, 3), (3,), ()), ((3, 1), (2, 3, 5), (5,)), ((), (1,), (4,)),

@@ -15,8 +15,36 @@ from ...dtype import DType, bfloat16
 Shape = tuple[int, ...]
 
 
-class DeviceArray:
-    """Elements of `dtype` in a block of bytes: element (i, j, ...) stands at byte
+class Sized:
+    """What shape and dtype say of an array's size."""
+
+    __slots__ = ()
+    shape: Shape
+    dtype: DType
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return prod(self.shape)
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self.shape)
+
+    @property
+    def itemsize(self) -> int:
+        """The number of bytes of an element."""
+        return int(self.dtype.itemsize)
+
+    @property
+    def nbytes(self) -> int:
+        """The number of bytes of the elements."""
+        return self.size * self.itemsize
+
+
+class DeviceArray(Sized):
+    """Elements of `dtype` in a block of bytes: element (i, j, ...) is at byte
     offset + i * strides[0] + j * strides[1] + ...
 
     block: a flat uint8 array of cupy's or of the simulator's, shared by all views of it. The
@@ -41,21 +69,6 @@ class DeviceArray:
         self.strides = dense if strides is None else strides
         self.contiguous = strides is None or is_dense(shape, strides, dense)
         self._flat: Any = None
-
-    @property
-    def size(self) -> int:
-        """The number of elements."""
-        return prod(self.shape)
-
-    @property
-    def ndim(self) -> int:
-        """The number of axes."""
-        return len(self.shape)
-
-    @property
-    def nbytes(self) -> int:
-        """The number of bytes of the elements."""
-        return self.size * self.dtype.itemsize
 
     def bounds(self) -> tuple[int, int]:
         """The first byte of the block that an element occupies, and the one past the last."""

@@ -43,4 +43,4 @@ def refuse_recording(what: str) -> None:
     recorded, and found changed when the graph runs again.
     """
     if _recording.get():
-        raise CaptureError(f"a CUDA graph only launches; {what} came while one was recorded")
+        raise CaptureError(f"a CUDA graph only launches; got {what} while one was recorded")

@@ -18,7 +18,7 @@ from ..signature import ArraySpec
 from .array import DeviceArray
 from .capture import recorded, refuse_recording
 from .emulator.watched import Watched
-from .failures import no_memory, raise_as, said
+from .failures import explained, no_memory, raise_as
 from .features import FEATURES
 from .move import move
 from .text.compile import Compiler
@@ -125,7 +125,7 @@ class Cuda:
         return Watched(made, self) if self.checks else made
 
     def bare_kernel(self, entry: KernelEntry) -> Kernel:
-        """The same as it stands in the table."""
+        """The same without that check."""
         body = entry.body
         if isinstance(body, type) and issubclass(body, Kernel):
             return body()
@@ -173,12 +173,12 @@ class Cuda:
 
     @contextmanager
     def _outside_graphs(self, doing: str) -> Iterator[None]:
-        """What no CUDA graph can record; errors of CUDA in it are said in miniml's words."""
+        """What no CUDA graph can record; errors of CUDA become miniml's."""
         refuse_recording(doing)
         try:
             yield
         except Exception as error:
-            raise_as(said(error, self, doing), error)
+            raise_as(explained(error, self, doing), error)
 
     def _block(self, nbytes: int) -> Any:
         refuse_recording("an allocation")

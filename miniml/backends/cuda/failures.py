@@ -1,4 +1,4 @@
-"""What errors of cupy and of NVIDIA's driver mean, each said in one sentence."""
+"""What errors of cupy and of NVIDIA's driver mean, each in one sentence."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def kind_of(error: BaseException) -> str:
     return name.removeprefix("cudaError").removeprefix("CUDA_ERROR_").replace("_", "").lower()
 
 
-def said(error: Exception, device: Any, doing: str) -> Exception:
-    """The error to raise instead of what came while `doing` something; itself where it is not
+def explained(error: Exception, device: Any, doing: str) -> Exception:
+    """The error to raise for one that came of `doing` something; itself where it is not
     CUDA's."""
     kind = kind_of(error)
     if not kind or isinstance(error, MinimlError):
@@ -60,7 +60,7 @@ def said(error: Exception, device: Any, doing: str) -> Exception:
 def no_memory(error: Exception, device: Any, nbytes: int) -> Exception:
     """The error to raise when an allocation fails."""
     if kind_of(error) not in NO_MEMORY:
-        return said(error, device, f"an allocation of {nbytes} bytes")
+        return explained(error, device, f"an allocation of {nbytes} bytes")
     pool = device.module.get_default_memory_pool()
     size = pool.get_limit() or device.module.cuda.Device().mem_info[1]
     return DeviceMemoryError(
@@ -93,4 +93,4 @@ def not_loaded(error: Exception, device: Any, entry: str) -> Exception:
             f"{capability[:-1]}.{capability[-1]} ({error}); use a cupy of another version of CUDA: "
             "pip install 'miniml[cuda12]' for older GPUs, 'miniml[cuda13]' for newer ones"
         )
-    return said(error, device, f"the launch of kernel {entry}")
+    return explained(error, device, f"the launch of kernel {entry}")

@@ -10,18 +10,18 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from ...dtype import DType, bfloat16, float16
 from ...errors import CompileError
+from .text.source import unit
 
 # Compiles where the compiler finds mma.h and the architecture multiplies matrices of the type:
 # from sm_70 on of __half, from sm_80 on of __nv_bfloat16.
 PROBE = r"""
-#include <cuda_fp16.h>
-#include <cuda_bf16.h>
 #include <mma.h>
-extern "C" __global__ void probe(const @T@* x, float* out) {
+extern "C" __global__ void probe(const T* x, float* out) {
   using namespace nvcuda::wmma;
-  fragment<matrix_a, 16, 16, 16, @T@, row_major> a;
-  fragment<matrix_b, 16, 16, 16, @T@, row_major> b;
+  fragment<matrix_a, 16, 16, 16, T, row_major> a;
+  fragment<matrix_b, 16, 16, 16, T, row_major> b;
   fragment<accumulator, 16, 16, 16, float> sum;
   load_matrix_sync(a, x, 16);
   load_matrix_sync(b, x, 16);
@@ -32,10 +32,10 @@ extern "C" __global__ void probe(const @T@* x, float* out) {
 """
 
 
-def tensor_cores(device: Any, c_type: str) -> bool:
-    """True when a kernel with products of 16 x 16 matrices of the type compiles."""
+def tensor_cores(device: Any, dtype: DType) -> bool:
+    """True when a kernel with products of 16 x 16 matrices of the dtype compiles."""
     try:
-        device.compiler.function(PROBE.replace("@T@", c_type), "probe")
+        device.compiler.function(unit(PROBE, T=dtype), "probe")
     except CompileError:
         return False
     return True
@@ -51,6 +51,6 @@ def cublas(device: Any) -> bool:
 
 FEATURES: dict[str, Callable[[Any], bool]] = {
     "cublas": cublas,
-    "wmma": partial(tensor_cores, c_type="__half"),
-    "wmma_bfloat16": partial(tensor_cores, c_type="__nv_bfloat16"),
+    "wmma": partial(tensor_cores, dtype=float16),
+    "wmma_bfloat16": partial(tensor_cores, dtype=bfloat16),
 }

@@ -13,28 +13,26 @@ import numpy as np
 
 from ...dtype import DType
 from .array import DeviceArray
-from .text.layout import LAYOUT, Axis, collapsed, layout, packs, spread
-from .text.source import C_TYPES, prelude
+from .text.layout import Axis, collapsed, layout, packs, spread, starts_of
+from .text.source import unit
 
 TILE = 32
 TEXT = r"""
+using namespace miniml;
 extern "C" __global__ void move(
     const E* x, E* out, Layout<2> where, long long packs, long long n) {
-  const long long step = (long long)gridDim.x * blockDim.x;
-  const long long first = (long long)blockIdx.x * blockDim.x + threadIdx.x;
   long long at[2];
-  for (long long p = first; p < packs; p += step) {
-    locate(where, p * @WIDTH@, at);
-    *(Pack<E, @WIDTH@>*)(out + at[1]) = pack_of<@WIDTH@>(x + at[0], where, 0);
+  MINIML_FOR(p, packs) {
+    locate(where, p * WIDTH, at);
+    *(Pack<E, WIDTH>*)(out + at[1]) = pack_of<WIDTH>(x + at[0], where, 0);
   }
-  for (long long i = packs * @WIDTH@ + first; i < n; i += step) {
+  MINIML_FOR_FROM(i, packs * WIDTH, n) {
     locate(where, i, at);
     out[at[1]] = x[at[0]];
   }
 }
 // x has its neighbours along one axis (a), out along another (b): through tiles of shared memory,
 // so that both are read and written by rows of 32. Elements there have 4 bytes at least.
-struct Turn { long long a, b, x_step, out_step, tiles_a, tiles_b, batch; };
 extern "C" __global__ void turn(const E* x, E* out, Layout<2> where, Turn s) {
   __shared__ WORD tile[32][33];
   const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
@@ -52,12 +50,10 @@ extern "C" __global__ void turn(const E* x, E* out, Layout<2> where, Turn s) {
   }
 }
 extern "C" __global__ void fill(E* out, E value, long long packs, long long n) {
-  const long long step = (long long)gridDim.x * blockDim.x;
-  const long long first = (long long)blockIdx.x * blockDim.x + threadIdx.x;
-  Pack<E, @WIDTH@> all;
-  for (int v = 0; v < @WIDTH@; ++v) all.at[v] = value;
-  for (long long p = first; p < packs; p += step) *(Pack<E, @WIDTH@>*)(out + p * @WIDTH@) = all;
-  for (long long i = packs * @WIDTH@ + first; i < n; i += step) out[i] = value;
+  Pack<E, WIDTH> all;
+  for (int v = 0; v < WIDTH; ++v) all.at[v] = value;
+  MINIML_FOR(p, packs) *(Pack<E, WIDTH>*)(out + p * WIDTH) = all;
+  MINIML_FOR_FROM(i, packs * WIDTH, n) out[i] = value;
 }
 """
 TURN = np.dtype([(f, np.int64) for f in "a b x_step out_step tiles_a tiles_b batch".split()])
@@ -72,9 +68,8 @@ def carrier(nbytes: int) -> DType:
 @cache
 def text(nbytes: int) -> str:
     """The unit of elements of that size."""
-    names = {"E": C_TYPES[carrier(nbytes)], "WORD": C_TYPES[carrier(max(nbytes, 4))]}
-    types = "".join(f"typedef {c} {name};\n" for name, c in names.items())
-    return prelude(()) + LAYOUT + types + TEXT.replace("@WIDTH@", str(16 // nbytes))
+    word = carrier(max(nbytes, 4))
+    return unit(TEXT, E=carrier(nbytes), WORD=word, WIDTH=16 // nbytes, Turn=TURN)
 
 
 def move(source: DeviceArray, target: DeviceArray) -> None:
@@ -107,7 +102,7 @@ def plan(source: DeviceArray, target: DeviceArray) -> tuple[str, Any, Any, tuple
     width = 16 // target.dtype.itemsize
     count = packs(axes, both, target, width) if out_step == 1 else 0
     size = target.size
-    where = layout(axes, both)
+    where = layout(axes, starts_of(both))
     return "move", *spread(size, max(width, 4)), (where, np.int64(count), np.int64(size))
 
 
@@ -118,7 +113,7 @@ def turn(axes: list[Axis], turned: int, both: tuple[DeviceArray, ...]) -> tuple[
     tiles, batch = (-(-a // TILE), -(-b // TILE)), prod(n for n, _ in rest)
     sizes = np.array([(a, b, x_step, out_step, *tiles, batch)], TURN)
     blocks = min(prod(tiles) * batch, 1 << 20)
-    return (blocks,), (8 * TILE,), (layout(rest, both), sizes)
+    return (blocks,), (8 * TILE,), (layout(rest, starts_of(both)), sizes)
 
 
 def fill(target: DeviceArray, value: Any) -> None:

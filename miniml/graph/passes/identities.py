@@ -12,8 +12,9 @@ from typing import NamedTuple, Protocol
 
 from ...abstract import Shape
 from ...dtype import FLOATS, INTEGERS, holds, is_float
+from ...ops.arithmetic import Add, Cast, Div, Maximum, Minimum, Mul, Neg, Square, Sub
 from ...ops.compare import Select
-from ...ops.elementwise import Add, Cast, Div, Maximum, Minimum, Mul, Neg, Pow, Square, Sub
+from ...ops.exponential import Pow
 from ...ops.reduce import Max, Min, Prod
 from ...ops.shape import BroadcastTo, ExpandDims, Reshape, Squeeze, Transpose
 from ...primitive import Primitive

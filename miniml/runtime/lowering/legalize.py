@@ -10,7 +10,7 @@ from ...backends.selection import Selection, Target
 from ...dtype import DType
 from ...graph.ir import Graph, Node, Var
 from ...location import point_at
-from ...ops.elementwise import Cast
+from ...ops.arithmetic import Cast
 
 
 def legalize(graph: Graph, target: Target) -> Graph:

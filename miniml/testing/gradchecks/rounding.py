@@ -9,7 +9,7 @@ import numpy as np
 
 from ...dtype import DType, float32, is_float
 from ...graph.forwarding import ForwardingTrace
-from ...ops.elementwise import Add, Sub
+from ...ops.arithmetic import Add, Sub
 from ...ops.linalg import Einsum, MatMul
 from ...ops.reduce import CumSum, LogSumExp, Mean, Sum
 from ...ops.shape import SumTo

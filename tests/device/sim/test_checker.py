@@ -16,7 +16,7 @@ from miniml.backends.cuda.sim.settings import using
 from miniml.errors import KernelWarning
 
 TEXT = """
-extern "C" __global__ void many_meetings(int* y, int rounds) {
+extern "C" __global__ void many_barriers(int* y, int rounds) {
   __shared__ int s[2];
   int t = threadIdx.x;
   s[t] = 0;
@@ -42,20 +42,20 @@ def unit() -> Any:
     return cp.RawModule(code=TEXT)
 
 
-def count_meetings(rounds: int) -> None:
+def count_barriers(rounds: int) -> None:
     y = cp.empty(2, np.int32)
     with using(mode="check"):
-        unit().get_function("many_meetings")((1,), (2,), (y, np.int32(rounds)))
+        unit().get_function("many_barriers")((1,), (2,), (y, np.int32(rounds)))
     assert y.get().tolist() == [rounds, rounds]
 
 
-def test_meetings_of_a_warp_are_counted_beyond_16_bits():
-    count_meetings(33_000)
+def test_barriers_of_a_warp_are_counted_beyond_16_bits():
+    count_barriers(33_000)
 
 
 @pytest.mark.deep
-def test_meetings_of_a_warp_are_counted_beyond_22_bits():
-    count_meetings(2_200_000)
+def test_barriers_of_a_warp_are_counted_beyond_22_bits():
+    count_barriers(2_200_000)
 
 
 def test_a_structure_is_aligned_as_its_members_are():
@@ -120,7 +120,7 @@ def test_local_variables_that_nothing_has_written_are_warned_of(name, lines, var
 NO_MEMORY = """
 import resource
 import numpy as np
-from miniml.backends.cuda import emucupy as cp
+from miniml.backends.cuda.emulator import cupy as cp
 text = 'extern "C" __global__ void k(char* y, long long n) { while (n) y[--n] = 1; }'
 kernel = cp.RawModule(code=text).get_function("k")
 y = cp.empty(40_000_000, np.int8)

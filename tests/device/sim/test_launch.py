@@ -60,15 +60,15 @@ def arrays() -> tuple[Any, Any, Any]:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({3: 8}, "argument 3 of typed is int32; a value of int64 came"),
-        ({3: 8.0}, "a value of float64 came"),
-        ({3: f32(8)}, "a value of float32 came"),
+        ({3: 8}, "argument 3 of typed is int32; got a value of int64"),
+        ({3: 8.0}, "got a value of float64"),
+        ({3: f32(8)}, "got a value of float32"),
         ({0: "zeros"}, "argument 0 of typed cannot be a str"),
         ({0: np.zeros(8, "f")}, "a NumPy array of 8 elements; put it into device memory first"),
-        ({0: i32(0)}, "argument 0 of typed is pointer to const float32; a value of int32 came"),
+        ({0: i32(0)}, "argument 0 of typed is pointer to const float32; got a value of int32"),
         ({0: np.uint64(4096)}, "argument 0 of typed is pointer to const float32"),
-        ({0: "float64"}, "pointer to const float32; an array of float64 came"),
-        ({1: "int32"}, "pointer to const int64; an array of int32 came"),
+        ({0: "float64"}, "pointer to const float32; got an array of float64"),
+        ({1: "int32"}, "pointer to const int64; got an array of int32"),
     ],
 )
 def test_arguments_of_another_type_are_refused(change, said):
@@ -81,7 +81,7 @@ def test_arguments_of_another_type_are_refused(change, said):
 
 
 def test_the_number_of_arguments_is_checked():
-    with pytest.raises(LaunchError, match="typed has 4 parameters; 2 arguments came"):
+    with pytest.raises(LaunchError, match="typed has 4 parameters; got 2 arguments"):
         launch("typed", *arrays()[:2])
 
 
@@ -338,7 +338,7 @@ def python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
 
 SMALL = """
 import numpy as np
-from miniml.backends.cuda import emucupy as cp
+from miniml.backends.cuda.emulator import cupy as cp
 y = cp.empty(4)
 module = cp.RawModule(code='extern "C" __global__ void k(float* y) { y[threadIdx.x] = 3; }')
 module.get_function("k")((1,), (4,), (y,))

@@ -4,6 +4,7 @@ import pytest
 
 from miniml import epoch
 from miniml.backends import registry
+from miniml.backends.expressions.table import table as expressions
 from miniml.primitive import primitives
 
 
@@ -11,9 +12,10 @@ from miniml.primitive import primitives
 def tables_as_before():
     """The table is as before after each test; programs see that it changed."""
     table = {key: list(entries) for key, entries in registry.table.items()}
-    specs, known = dict(registry.specs), dict(primitives)
+    others = registry.specs, primitives, expressions
+    copies = [table, *map(dict, others)]
     yield
-    for now, before in ((registry.table, table), (registry.specs, specs), (primitives, known)):
+    for now, before in zip((registry.table, *others), copies, strict=True):
         now.clear()
         now.update(before)
     epoch.bump("kernels")

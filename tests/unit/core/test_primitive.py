@@ -265,7 +265,7 @@ class TestNames:
         assert CoreMany().input_names is None
 
     def test_a_taken_name_is_refused_with_file_and_line(self):
-        with pytest.raises(DuplicateError, match=r"'Add' is taken by miniml.*elementwise.py:\d+"):
+        with pytest.raises(DuplicateError, match=r"'Add' is taken by miniml.*arithmetic.py:\d+"):
 
             class Add(Primitive):
                 def infer_shape(self, x, y):

@@ -10,6 +10,7 @@ from weakref import ref
 
 import numpy as np
 
+from ..array import Sized
 from ..sim.arguments import Pointer
 from ..sim.memory import Allocation
 from .streams import CUDARuntimeError, current_stream
@@ -18,14 +19,14 @@ Shape = int | Sequence[int]
 
 
 class MemoryPointer:
-    """A place in the simulator's memory that an ndarray may be made of, as in cupy."""
+    """An address in the simulator's memory that an ndarray may be made at, as in cupy."""
 
     def __init__(self, allocation: Allocation):
         self._allocation = allocation
         self.ptr = allocation.address
 
 
-class ndarray:
+class ndarray(Sized):
     """A C-contiguous array in the simulator's device memory; memptr: in memory that is there."""
 
     __slots__ = ("_allocation", "_offset", "shape", "dtype", "__weakref__")
@@ -52,46 +53,26 @@ class ndarray:
         self._offset = _offset
 
     @property
-    def size(self) -> int:
-        """The number of elements."""
-        return prod(self.shape)
-
-    @property
-    def ndim(self) -> int:
-        """The number of axes."""
-        return len(self.shape)
-
-    @property
-    def itemsize(self) -> int:
-        """The bytes of an element."""
-        return int(self.dtype.itemsize)
-
-    @property
-    def nbytes(self) -> int:
-        """The bytes of all elements."""
-        return self.size * self.itemsize
-
-    @property
     def data(self) -> Any:
         """data.ptr is the address of the first element, 0 where there is none."""
         return SimpleNamespace(ptr=self._allocation.address + self._offset if self.size else 0)
 
     def reshape(self, *shape: Any) -> ndarray:
         """The same elements in another shape of as many; one extent may be -1."""
-        wanted = shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape
-        return self._as(np.empty(self.shape, np.bool_).reshape(wanted).shape, self.dtype, 0)
+        asked = shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape
+        return self._as(np.empty(self.shape, np.bool_).reshape(asked).shape, self.dtype, 0)
 
     def view(self, dtype: Any) -> ndarray:
         """The same bytes as elements of another dtype; the last axis changes with its size."""
-        wanted = np.dtype(dtype)
-        if wanted.itemsize == self.itemsize:
-            return self._as(self.shape, wanted, 0)
-        last, left = divmod((self.shape[-1] if self.shape else 1) * self.itemsize, wanted.itemsize)
+        target = np.dtype(dtype)
+        if target.itemsize == self.itemsize:
+            return self._as(self.shape, target, 0)
+        last, left = divmod((self.shape[-1] if self.shape else 1) * self.itemsize, target.itemsize)
         if left or not self.shape:
             raise ValueError(
-                f"{self.shape} elements of {self.dtype} are not whole ones of {wanted}"
+                f"{self.shape} elements of {self.dtype} are not whole ones of {target}"
             )
-        return self._as((*self.shape[:-1], last), wanted, 0)
+        return self._as((*self.shape[:-1], last), target, 0)
 
     def __getitem__(self, index: Any) -> ndarray:
         """Consecutive entries of the first axis: a slice without step, an integer, or `...`."""
@@ -212,7 +193,7 @@ def asarray(array: Any, dtype: Any = None) -> ndarray:
 
 
 class Address:
-    """Where an array stands, without keeping its memory: what a graph knows of it."""
+    """Where an array is, without keeping its memory: what a graph knows of it."""
 
     __slots__ = ("_memory", "_place")
 

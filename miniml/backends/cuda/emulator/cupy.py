@@ -7,8 +7,9 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+from ..limits import MAX_THREADS
 from ..sim import memory
-from ..sim.module import DYNAMIC_SHARED, MAX_THREADS, Kernel, Module
+from ..sim.module import DYNAMIC_SHARED, Kernel, Module
 from ..sim.settings import current
 from .array import Address as Address
 from .array import MemoryPointer as MemoryPointer
@@ -32,7 +33,7 @@ class RawModule:
         return RawKernel(self._module.kernel(name))
 
     def get_global(self, name: str) -> MemoryPointer:
-        """Where a variable or constant of the text stands; ndarray(shape, dtype, it) sets it."""
+        """The address of a variable or constant of the text; ndarray(shape, dtype, it) sets it."""
         mode = current().mode
         return MemoryPointer(memory.Borrowed(*self._module.loaded(mode).place_of(name)))
 

@@ -33,9 +33,9 @@ class Watched(Kernel):
         if current().deferred or stream.is_capturing():  # nothing has run when `launch` returns
             self.kernel.launch(inputs, workspace, outputs, stream)
             return
-        read = [_place(a) for a in inputs]
+        read = [_extent(a) for a in inputs]
         for array in (*outputs, *workspace):
-            if array.block in self._device.arenas and not _meets(_place(array), read):
+            if array.block in self._device.arenas and not _overlaps(_extent(array), read):
                 forget(array.flat)
         self.kernel.launch(inputs, workspace, outputs, stream)
         counts = [-(-unwritten(a.flat) // a.dtype.itemsize) for a in outputs]
@@ -53,14 +53,14 @@ class Watched(Kernel):
         self.kernel.release()
 
 
-def _place(array: Any) -> tuple[int, int]:
+def _extent(array: Any) -> tuple[int, int]:
     """The addresses where an array begins and ends; 0, 0 for one without elements."""
     start: int = array.flat.data.ptr
     return start, start + array.flat.nbytes
 
 
-def _meets(place: tuple[int, int], others: list[tuple[int, int]]) -> bool:
-    return any(place[0] < end and start < place[1] for start, end in others)
+def _overlaps(own: tuple[int, int], others: list[tuple[int, int]]) -> bool:
+    return any(own[0] < end and start < own[1] for start, end in others)
 
 
 def _half_written(name: str, i: int, count: int, array: Any) -> Fault:

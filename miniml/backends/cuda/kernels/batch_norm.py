@@ -7,27 +7,25 @@ from typing import Any
 
 import numpy as np
 
-from ....dtype import DType, float32, float64
+from ...expressions.types import accumulation
 from ...kernel import Kernel, KernelNode
 from ...registry import kernel
 from ...signature import ArraySpec
 from ...typecodes import FLOAT
 from ..text.groups import BLOCK, grid_for, parts
-from ..text.source import prelude, type_names
+from ..text.source import unit
 from .norm import ROWS
 
 # Element i of a channel is pixel i % plane of image i / plane. A group of threads takes a part.
 TEXT = (
     ROWS
     + r"""
-struct Batch { long long channels, plane, n, split, length; };
 template <int V, typename F> __device__ __forceinline__ void each(
     const Batch& s, long long g, int lanes, F visit) {
-  const long long channel = g / s.split, begin = g % s.split * s.length;
-  const long long end = begin + s.length < s.n ? begin + s.length : s.n;
-  for (long long i = begin + V * (threadIdx.x % lanes); i < end; i += V * lanes) {
+  const Part p = part_of(g, s.channels, s.n, s.split, s.length, lanes);
+  for (long long i = p.begin + V * (threadIdx.x % lanes); i < p.end; i += V * lanes) {
     const long long image = i / s.plane;
-    visit((image * s.channels + channel) * s.plane + i - image * s.plane);
+    visit((image * s.channels + p.row) * s.plane + i - image * s.plane);
   }
 }
 __device__ __forceinline__ C mean_of(const C* sums, const Batch& s, long long g, int lanes) {
@@ -93,16 +91,16 @@ class BatchNorm(Kernel):
     def prepare(self, node: KernelNode) -> None:
         super().prepare(node)
         (images, channels, *image), dtype = node.inputs[0]
-        plane, wide = max(prod(image), 1), dtype == float64
-        n = images * prod(image)
+        plane, n = max(prod(image), 1), images * prod(image)
         self.lanes = 32 if n <= 1024 else BLOCK
         split = parts(channels, n, self.lanes)
-        width = 2 if wide else 4
+        sums = accumulation(dtype)
+        width = 16 // sums.itemsize
         length = -(-n // (split * width)) * width
-        self.sums = ArraySpec((max(channels * split, 1),), float64 if wide else float32)
+        self.sums = ArraySpec((max(channels * split, 1),), sums)
         self.sizes = np.array([(channels, plane, n, split, length)], BATCH)
         self.shared = grid_for(channels * split, self.lanes)
-        code, get = text(dtype), node.device.compiler.function
+        code, get = unit(TEXT, T=dtype, Batch=BATCH), node.device.compiler.function
         self.sum_powers, self.batch_norm = get(code, "sum_powers"), get(code, "batch_norm")
 
     def workspace(self) -> tuple[ArraySpec, ...]:
@@ -117,11 +115,6 @@ class BatchNorm(Kernel):
         arrays = [a.flat for a in (*inputs, *outputs, *workspace)]
         rest = self.sizes, np.float64(self.node.attrs["eps"]), lanes
         self.batch_norm(*self.shared, (*arrays, *rest))
-
-
-def text(dtype: DType) -> str:
-    """The unit of one dtype."""
-    return prelude({dtype}) + type_names([dtype], []) + TEXT
 
 
 kernel("BatchNorm", "cuda", *[f"{c * 3}->{c * 3}" for c in FLOAT])(BatchNorm)

@@ -1,6 +1,6 @@
 """Convolution and its two transposes as products of matrices that are never stored.
 
-Of each group, a is the matrix that stands in memory (filters, or dout), b the one whose columns are
+Of each group, a is the matrix that is in memory (filters, or dout), b the one whose columns are
 gathered from images while tiles of both are loaded to shared memory.
 """
 
@@ -18,14 +18,13 @@ FORWARD, INPUT, WEIGHT = range(3)
 # plane at column.base + row.b where the two shifts meet; product [i, j] goes to
 # column.out + i * out_step.
 TILES = r"""
-struct Product { long long a_step, out_step, a_group, size; int m, n, k, groups, split, length; };
 struct Row { long long a, b; int y, x; };
 struct Column { long long base, out; int y, x; };
 __device__ __forceinline__ Row row_of(const Window& s, int k) {
   const long long inner = s.c / s.groups;
   const int pixels = (int)(s.oh * s.ow), taps = (int)(s.kh * s.kw);
   Row r;
-  if (KIND == @WEIGHT@) {
+  if (KIND == WEIGHT) {
     const int image = k / pixels, p = k % pixels;
     r.a = image * s.o * pixels + p, r.b = image * s.c * s.h * s.w;
     r.y = p / (int)s.ow * (int)s.sh, r.x = p % (int)s.ow * (int)s.sw;
@@ -33,7 +32,7 @@ __device__ __forceinline__ Row row_of(const Window& s, int k) {
   }
   const int channel = k / taps, tap = k % taps;
   const int dy = tap / (int)s.kw * (int)s.dh, dx = tap % (int)s.kw * (int)s.dw;
-  if (KIND == @FORWARD@) {
+  if (KIND == FORWARD) {
     r.a = k, r.b = channel * s.h * s.w, r.y = dy, r.x = dx;
   } else {
     r.a = channel * inner * taps + tap, r.b = channel * s.oh * s.ow;
@@ -44,17 +43,17 @@ __device__ __forceinline__ Row row_of(const Window& s, int k) {
 __device__ __forceinline__ Column column_of(const Window& s, int group, int j) {
   const long long outer = s.o / s.groups, inner = s.c / s.groups;
   Column c;
-  if (KIND == @WEIGHT@) {
+  if (KIND == WEIGHT) {
     const int taps = (int)(s.kh * s.kw), channel = j / taps, tap = j % taps;
     c.base = (group * inner + channel) * s.h * s.w, c.out = group * outer * inner * taps + j;
     c.y = tap / (int)s.kw * (int)s.dh - (int)s.top;
     c.x = tap % (int)s.kw * (int)s.dw - (int)s.left;
     return c;
   }
-  const int width = (int)(KIND == @FORWARD@ ? s.ow : s.w);
-  const int pixels = (int)(KIND == @FORWARD@ ? s.oh : s.h) * width;
+  const int width = (int)(KIND == FORWARD ? s.ow : s.w);
+  const int pixels = (int)(KIND == FORWARD ? s.oh : s.h) * width;
   const int image = j / pixels, p = j % pixels;
-  if (KIND == @FORWARD@) {
+  if (KIND == FORWARD) {
     c.base = (image * s.c + group * inner) * s.h * s.w;
     c.out = (image * s.o + group * outer) * pixels + p;
     c.y = p / width * (int)s.sh - (int)s.top, c.x = p % width * (int)s.sw - (int)s.left;
@@ -69,7 +68,7 @@ __device__ __forceinline__ C gathered(
     const T* images, const Window& s, const Row& r, const Column& c) {
   int y = r.y + c.y, x = r.x + c.x;
   if (y < 0 || x < 0) return C(0);
-  if (KIND == @INPUT@) {
+  if (KIND == INPUT) {
     const int sh = (int)s.sh, sw = (int)s.sw;
     if (y % sh || x % sw || y / sh >= s.oh || x / sw >= s.ow) return C(0);
     return load(images[c.base + r.b + (long long)(y / sh) * s.ow + x / sw]);
@@ -80,8 +79,8 @@ __device__ __forceinline__ C gathered(
 template <int M, int N> __device__ __forceinline__ void tile(
     const T* left, const T* images, T* out, C* parts, const Window& s, const Product& p,
     long long number) {
-  __shared__ Row rows[@STEP@];
-  __shared__ Pack<C, 4> as[@STEP@][M / 4 + 1], bs[@STEP@][N / 4];
+  __shared__ Row rows[STEP];
+  __shared__ Pack<C, 4> as[STEP][M / 4 + 1], bs[STEP][N / 4];
   const int t = threadIdx.x, tiles_m = (p.m + M - 1) / M, tiles_n = (p.n + N - 1) / N;
   const int m0 = (int)(number % tiles_m) * M, n0 = (int)(number / tiles_m % tiles_n) * N;
   const int group = (int)(number / tiles_m / tiles_n % p.groups);
@@ -91,19 +90,19 @@ template <int M, int N> __device__ __forceinline__ void tile(
   const Column own = column_of(s, group, column < p.n ? column : 0);
   const T* a = left + group * p.a_group;
   C sums[4][4] = {};
-  for (int k0 = begin; k0 < end; k0 += @STEP@) {
-    if (t < @STEP@) rows[t] = row_of(s, k0 + t < end ? k0 + t : begin);
+  for (int k0 = begin; k0 < end; k0 += STEP) {
+    if (t < STEP) rows[t] = row_of(s, k0 + t < end ? k0 + t : begin);
     __syncthreads();
-    const int ka = t % @STEP@;
-    for (int i = t / @STEP@; i < M; i += 256 / @STEP@)
+    const int ka = t % STEP;
+    for (int i = t / STEP; i < M; i += 256 / STEP)
       as[ka][i / 4].at[i % 4] =
           m0 + i < p.m && k0 + ka < end ? load(a[(m0 + i) * p.a_step + rows[ka].a]) : C(0);
-    for (int k = t / N; k < @STEP@; k += 256 / N)
+    for (int k = t / N; k < STEP; k += 256 / N)
       bs[k][t % N / 4].at[t % 4] =
           column < p.n && k0 + k < end ? gathered(images, s, rows[k], own) : C(0);
     __syncthreads();
 #pragma unroll
-    for (int k = 0; k < @STEP@; ++k) {
+    for (int k = 0; k < STEP; ++k) {
       const Pack<C, 4> x = as[k][i0 / 4], y = bs[k][j0 / 4];
 #pragma unroll
       for (int i = 0; i < 4; ++i)
@@ -135,19 +134,14 @@ extern "C" __global__ void __launch_bounds__(256, 2) tiles_32(
     tile<32, 128>(left, images, out, parts, s, p, g);
 }
 extern "C" __global__ void sum_parts(const C* parts, T* out, Product p) {
-  const long long step = (long long)gridDim.x * blockDim.x;
-  for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < p.size; i += step) {
+  MINIML_FOR(i, p.size) {
     C sum = C(0);
     for (int part = 0; part < p.split; ++part) sum += parts[part * p.size + i];
     out[i] = store<T>(sum);
   }
 }
 """
-for _name, _number in (
-    ("STEP", STEP), ("FORWARD", FORWARD), ("INPUT", INPUT), ("WEIGHT", WEIGHT)
-):  # fmt: skip
-    TILES = TILES.replace(f"@{_name}@", str(_number))
-
+NAMES = {"STEP": STEP, "FORWARD": FORWARD, "INPUT": INPUT, "WEIGHT": WEIGHT}
 _LONG, _SHORT = ("a_step", "out_step", "a_group", "size"), "m n k groups split length".split()
 PRODUCT = np.dtype([*((f, np.int64) for f in _LONG), *((f, np.int32) for f in _SHORT)])
 

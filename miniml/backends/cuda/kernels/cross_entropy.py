@@ -7,23 +7,21 @@ from typing import Any
 
 import numpy as np
 
-from ....dtype import DType, float32, float64
+from ...expressions.types import accumulation
 from ...kernel import Kernel, KernelNode
 from ...registry import kernel
 from ...signature import ArraySpec
 from ...typecodes import FLOAT, INT
 from ..text.groups import BLOCK
 from ..text.layout import spread
-from ..text.source import prelude, type_names
+from ..text.source import unit
 from .norm import EXPONENTIALS, ROWS, shared_rows
 
 # Labels come as bytes, so that those of every width share a unit; outside the classes they are -1.
 TEXT = (
-    "#define LOGARITHM 0\n"
-    + ROWS
+    ROWS
     + EXPONENTIALS
     + r"""
-struct Labels { long long classes, width, is_signed; };
 template <typename I> __device__ __forceinline__ long long inside(I label, long long classes) {
   const unsigned long long number = (unsigned long long)label;
   return number < (unsigned long long)classes ? (long long)number : -1;
@@ -50,11 +48,7 @@ extern "C" __global__ void cross_entropy(
   const bool packs = side_by_side(logits, n) && side_by_side(probs, n);
   for (long long g = group_index(lanes); g < rows; g += group_count(lanes)) {
     const T* row = logits + g * n;
-    T* to = probs + g * n;
-    Exponentials::A a;
-    if (!keeps) a = softmax_row<1, false>(row, to, kept, n, 1, lane, lanes);
-    else if (packs) a = softmax_row<WIDTH, true>(row, to, kept, n, 1, lane, lanes);
-    else a = softmax_row<1, true>(row, to, kept, n, 1, lane, lanes);
+    const Exponentials::A a = ROW(softmax_row, row, probs + g * n, kept, n, 1, lane, lanes);
     if (lane) continue;
     const long long label = label_of(labels, s, g);
     const C one = label < 0 ? C(NAN) : log(a.sum) - (load(row[label]) - a.top);
@@ -71,8 +65,7 @@ extern "C" __global__ void sum_losses(const C* losses, T* loss, long long rows, 
 extern "C" __global__ void cross_entropy_grad(
     const T* probs, const unsigned char* labels, const T* dloss, T* out, Labels s, long long rows,
     int reduction) {
-  const long long step = (long long)gridDim.x * blockDim.x, size = rows * s.classes;
-  for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < size; i += step) {
+  MINIML_FOR(i, rows * s.classes) {
     const long long row = i / s.classes;
     C share = load(dloss[reduction ? 0 : row]);
     if (reduction == 2) share /= C(rows);
@@ -97,7 +90,8 @@ class Labelled(Kernel):
 
     def function(self, entry: str) -> Any:
         """A kernel of the unit."""
-        return self.node.device.compiler.function(text(self.node.inputs[0].dtype), entry)
+        code = unit(TEXT, T=self.node.inputs[0].dtype, LOGARITHM=0, Labels=LABELS)
+        return self.node.device.compiler.function(code, entry)
 
 
 class CrossEntropy(Labelled):
@@ -112,8 +106,7 @@ class CrossEntropy(Labelled):
         self.sum = self.function("sum_losses") if self.reduction else None
 
     def workspace(self) -> tuple[ArraySpec, ...]:
-        wide = float64 if self.node.inputs[0].dtype == float64 else float32
-        return (ArraySpec((max(self.rows, 1),), wide),)
+        return (ArraySpec((max(self.rows, 1),), accumulation(self.node.inputs[0].dtype)),)
 
     def launch(self, inputs: Any, workspace: Any, outputs: Any, stream: object) -> None:
         (logits, labels), (loss, probs), (losses,) = inputs, outputs, workspace
@@ -138,11 +131,6 @@ class CrossEntropyGrad(Labelled):
         arrays = probs.flat, labels.flat.view(np.uint8), dloss.flat, outputs[0].flat
         args = (*arrays, self.labels, np.int64(self.rows), self.reduction)
         self.call(*spread(prod(probs.shape)), args)
-
-
-def text(dtype: DType) -> str:
-    """The unit of one dtype."""
-    return prelude({dtype}) + type_names([dtype], []) + TEXT
 
 
 _PAIRS = [(c, i) for c in FLOAT for i in INT]

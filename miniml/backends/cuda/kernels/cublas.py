@@ -11,7 +11,7 @@ from ....dtype import DType
 from ....errors import ShapeError
 from ...kernel import Kernel, KernelNode
 from ...typecodes import BF16
-from ..failures import raise_as, said
+from ..failures import explained, raise_as
 from .product import Product, product_of
 
 # Numbers of cublas_api.h and library_types.h: operations, the algorithm, types of numbers, of sums.
@@ -19,13 +19,13 @@ _AS_IT_LIES, _TRANSPOSED = 0, 1
 _ANY_ALGORITHM = -1
 _TYPES = {"f": 0, "d": 1, "e": 2, BF16: 14}
 _FLOAT32_SUMS, _FLOAT64_SUMS = 68, 70
-# No TensorFloat-32, and no sums in 16 bits where work is split: what is said to be float32 is.
+# No TensorFloat-32, and no sums in 16 bits where work is split: float32 means float32.
 _EXACT = 16
 LIMIT = 2**31 - 1
 
 
 class Operand(NamedTuple):
-    """What cuBLAS is told of a matrix: the operation, and the elements from one of its columns to
+    """How cuBLAS sees a matrix: the operation, and the elements from one of its columns to
     the next, which are our rows."""
 
     operation: int
@@ -132,7 +132,7 @@ class CuBLAS(Kernel):
                 at = (a.data.ptr + s * self.itemsize for a, s in zip((x, y, out), start))
                 self._call(handle, *at)
         except Exception as error:
-            raise_as(said(error, self.node.device, "a product by cuBLAS"), error)
+            raise_as(explained(error, self.node.device, "a product by cuBLAS"), error)
         finally:
             module.cuda.cublas.setMathMode(handle, mode)
 

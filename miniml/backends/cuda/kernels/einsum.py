@@ -8,35 +8,33 @@ from typing import Any
 import numpy as np
 
 from ....dtype import DType
-from ....errors import ShapeError
+from ...expressions.types import accumulation
 from ...kernel import Kernel, KernelNode
 from ...registry import kernel
 from ...signature import ArraySpec
 from ...typecodes import FLOAT, INT
-from ..array import dense_strides
-from ..text.groups import GROUPS, grid_for
-from ..text.layout import LAYOUT, MAX_RANK, layout_dtype
-from ..text.source import C_TYPES, prelude
-from .linalg import planned, sum_type
-from .product import product_of_labels
-
-Shape = tuple[int, ...]
+from ..array import Shape, dense_strides
+from ..text.groups import grid_for
+from ..text.layout import layout
+from ..text.source import unit
+from .linalg import planned
+from .product import axes_of, product_of_labels
 
 TEXT = r"""
 using namespace miniml;
 extern "C" __global__ void einsum(
-    @INPUTS@, E* out, Layout<@K@> kept, Layout<@K@> over, long long size, long long terms,
+    INPUTS, E* out, Layout<K> kept, Layout<K> over, long long size, long long terms,
     int lanes) {
   const int lane = threadIdx.x % lanes;
   for (long long i = group_index(lanes); i < size; i += group_count(lanes)) {
-    long long at[@K@], more[@K@];
+    long long at[K], more[K];
     locate(kept, i, at);
     S sum = S(0);
     for (long long r = lane; r < terms; r += lanes) {
       locate(over, r, more);
       S term = S(1);
-      for (int k = 0; k < @K@; ++k) more[k] += at[k];
-@TERM@
+      for (int k = 0; k < K; ++k) more[k] += at[k];
+      TERM
       sum += term;
     }
     sum = combined<Total<S> >(sum, lanes);
@@ -57,11 +55,6 @@ class Einsum(Kernel):
         dtype = node.outputs[0].dtype
         operands, output, extents = labelled(node.attrs["equation"], [i.shape for i in node.inputs])
         summed = [label for label in extents if label not in output]
-        if max(len(output), len(summed)) > MAX_RANK:
-            raise ShapeError(
-                f"Einsum takes {MAX_RANK} axes of each kind on CUDA; "
-                f"got {len(output)} kept and {len(summed)} summed"
-            )
         steps = [
             operand_steps(labels, spec.shape)
             for labels, spec in zip(operands, node.inputs, strict=True)
@@ -71,8 +64,8 @@ class Einsum(Kernel):
             return
         self.size = prod(extents[label] for label in output)
         self.terms = prod(extents[label] for label in summed)
-        self.kept = where(output, extents, steps)
-        self.over = where(summed, extents, steps)
+        self.kept = layout(axes_of(output, steps, extents))
+        self.over = layout(axes_of(summed, steps, extents))
         self.lanes = 32 if self.terms >= 256 else 1
         self.function = node.device.compiler.function(text(dtype, len(operands)), "einsum")
 
@@ -108,12 +101,9 @@ def product_for(
 
 def text(dtype: DType, count: int) -> str:
     """The unit for `count` operands."""
-    body = TEXT.replace("@K@", str(count))
-    body = body.replace("@INPUTS@", ", ".join(f"const E* x{k}" for k in range(count)))
-    lines = [f"      term *= S(load(x{k}[more[{k}]]));" for k in range(count)]
-    body = body.replace("@TERM@", "\n".join(lines))
-    types = f"typedef {C_TYPES[dtype]} E;\ntypedef {sum_type(dtype)} S;\n"
-    return prelude({dtype}) + LAYOUT + GROUPS + types + body
+    inputs = ", ".join(f"const E* x{k}" for k in range(count))
+    term = " ".join(f"term *= S(load(x{k}[more[{k}]]));" for k in range(count))
+    return unit(TEXT, E=dtype, S=accumulation(dtype), K=count, INPUTS=inputs, TERM=term)
 
 
 def labelled(
@@ -152,17 +142,6 @@ def operand_steps(labels: list[Any], shape: Shape) -> dict[Any, int]:
     for label, extent, step in zip(labels, shape, dense_strides(shape, 1), strict=True):
         steps[label] = steps.get(label, 0) + (step if extent != 1 else 0)
     return steps
-
-
-def where(labels: list[Any], extents: dict[Any, int], steps: list[dict[Any, int]]) -> Any:
-    """The Layout of all operands along these labels."""
-    record = np.zeros(1, layout_dtype(len(steps)))
-    record["rank"], record["extent"] = max(len(labels), 1), 1
-    for d, label in enumerate(labels):
-        record["extent"][0, d] = extents[label]
-        for k, own in enumerate(steps):
-            record["step"][0, k, d] = own.get(label, 0)
-    return record
 
 
 kernel("Einsum", "cuda", *[f"{c}*->{c}" for c in "?" + INT + FLOAT])(Einsum)

@@ -1,4 +1,4 @@
-"""Indexing, adding at indices and putting: who stands where, for each primitive."""
+"""Indexing, adding at indices and putting: what is read and written where, for each primitive."""
 
 from __future__ import annotations
 
@@ -7,25 +7,15 @@ from typing import Any
 import numpy as np
 
 from ....dtype import from_letter, uint64
+from ...expressions.types import accumulation
 from ...kernel import KernelNode
 from ...registry import kernel
 from ...signature import ArraySpec
 from ...typecodes import ANY, FLOAT, INT
-from ..array import DeviceArray, dense_strides
+from ..array import DeviceArray, Shape, dense_strides
 from ..move import fill, move
-from ..text.layout import spread
-from .indexed import (
-    ADD,
-    PUT,
-    TAKE,
-    Indexed,
-    Shape,
-    along_others,
-    axes_of,
-    broadcast_steps,
-    located,
-    sum_dtype,
-)
+from ..text.layout import broadcast_steps, spread
+from .indexed import ADD, PUT, TAKE, Indexed, Plan, along_others, around, axes_of
 
 NAMED = "il"
 
@@ -49,7 +39,7 @@ class AddAt(Indexed):
 
     def workspace(self) -> tuple[ArraySpec, ...]:
         out = self.node.outputs[0]
-        return (ArraySpec(out.shape, sum_dtype(out.dtype)),)
+        return (ArraySpec(out.shape, accumulation(out.dtype)),)
 
     def start(self, inputs: Any, sums: DeviceArray) -> None:
         """What the updates are added to: zeros."""
@@ -70,59 +60,45 @@ class AddAt(Indexed):
         self.get("round_sums")(*spread(out.size), (sums.flat, out.flat, np.int64(out.size)))
 
 
-class Gather(Take):
-    """The slices that indices name."""
-
-    def plan(self, node: KernelNode) -> tuple[Shape, Any, Any]:
-        x, indices = (i.shape for i in node.inputs)
-        axis = node.attrs["axis"] % len(x)
-        shape, steps, axes = along_others(x, (axis,), axis, [indices])
-        return shape, located(shape, *steps), axes
-
-
 class Index(Take):
-    """The elements that several indices name together."""
+    """The elements that several indices name together; the slices that one names, for Gather."""
 
-    def plan(self, node: KernelNode) -> tuple[Shape, Any, Any]:
+    def plan(self, node: KernelNode) -> Plan:
         x, *indices = (i.shape for i in node.inputs)
-        shape, steps, axes = along_others(x, node.attrs["axes"], node.attrs["at"], indices)
-        return shape, located(shape, *steps), axes
+        return along_others(node, x, indices)
 
 
 class IndexAdd(AddAt):
     """The transpose of Index."""
 
-    def plan(self, node: KernelNode) -> tuple[Shape, Any, Any]:
+    def plan(self, node: KernelNode) -> Plan:
         updates, *indices = (i.shape for i in node.inputs)
-        shape, steps, axes = along_others(
-            node.attrs["shape"], node.attrs["axes"], node.attrs["at"], indices
-        )
-        return shape, located(shape, *steps, dense_strides(updates, 1)), axes
+        plan = along_others(node, node.attrs["shape"], indices)
+        return *plan, dense_strides(updates, 1)
 
 
 class TakeAlong(Take):
     """One element for each index."""
 
-    def plan(self, node: KernelNode) -> tuple[Shape, Any, Any]:
+    def plan(self, node: KernelNode) -> Plan:
         (x, indices), out = (i.shape for i in node.inputs), node.outputs[0].shape
-        axis = node.attrs["axis"] % len(x)
-        own = list(broadcast_steps(x, out))
-        own[axis] = 0
-        axes = axes_of((x[axis],), (dense_strides(x, 1)[axis],))
-        return out, located(out, tuple(own), broadcast_steps(indices, out)), axes
+        return along_axis(node, x, indices, out)
 
 
 class PutAlongAdd(AddAt):
     """The transpose of TakeAlongAxis."""
 
-    def plan(self, node: KernelNode) -> tuple[Shape, Any, Any]:
+    def plan(self, node: KernelNode) -> Plan:
         (updates, indices), out = (i.shape for i in node.inputs), node.outputs[0].shape
-        axis = node.attrs["axis"] % len(out)
-        steps = dense_strides(out, 1)
-        own = tuple(0 if i == axis else s for i, s in enumerate(steps))
-        axes = axes_of((out[axis],), (steps[axis],))
-        where = located(updates, own, broadcast_steps(indices, updates), dense_strides(updates, 1))
-        return updates, where, axes
+        return *along_axis(node, out, indices, updates), dense_strides(updates, 1)
+
+
+def along_axis(node: KernelNode, x: Shape, indices: Shape, shape: Shape) -> Plan:
+    """The plan for one element of x for each index; `shape` is that of what is taken or put."""
+    axis = node.attrs["axis"] % len(x)
+    own = [0 if i == axis else s for i, s in enumerate(broadcast_steps(x, shape))]
+    named = axes_of((x[axis],), (dense_strides(x, 1)[axis],))
+    return shape, named, tuple(own), broadcast_steps(indices, shape)
 
 
 class ScatterAdd(AddAt):
@@ -139,15 +115,14 @@ class ScatterAdd(AddAt):
         size = sums.size
         self.get("widen")(*spread(size), (inputs[0].flat, sums.flat, np.int64(size)))
 
-    def plan(self, node: KernelNode) -> tuple[Shape, Any, Any]:
+    def plan(self, node: KernelNode) -> Plan:
         x, indices, updates = (i.shape for i in node.inputs)
-        axis = node.attrs["axis"] % len(x)
-        shape, steps, axes = along_others(x, (axis,), axis, [indices])
-        return shape, located(shape, *steps, broadcast_steps(updates, shape)), axes
+        shape, *rest = along_others(node, x, [indices])
+        return shape, *rest, broadcast_steps(updates, shape)
 
 
 class Scatter(Indexed):
-    """x with values put where an index says; of several for one place the last one stays."""
+    """x with values put where an index says; of several for one element the last one stays."""
 
     kernels = PUT
 
@@ -160,43 +135,35 @@ class Scatter(Indexed):
     def prepare(self, node: KernelNode) -> None:
         if any(item == "tensor" for item in node.attrs["index"]):
             super().prepare(node)
+            self.where["start"][0, 0] = self.start
         else:
             self.node, self.named = node, []
 
-    def plan(self, node: KernelNode) -> tuple[Shape, Any, Any]:
+    def plan(self, node: KernelNode) -> Plan:
         out, value = node.outputs[0].shape, node.inputs[1].shape
-        indices = [i.shape for i in node.inputs[2:]]
         items = spelt_out(node.attrs["index"], len(out))
         view = DeviceArray(None, None, 0, out, from_letter("b"))
         basic = view.seen(lambda a: a[tuple(slice(None) if i == "tensor" else i for i in items)])
+        self.start = basic.offset
         kept = [i for i in items if not is_int(i)]
         named = [d for d, i in enumerate(kept) if i == "tensor"]
         advanced = [p for p, i in enumerate(items) if i == "tensor" or is_int(i)]
         together = advanced == list(range(advanced[0], advanced[-1] + 1))
+        at = sum(not is_int(i) for i in items[: advanced[0]]) if together else 0
         rest = [d for d in range(len(kept)) if d not in named]
-        first = sum(not is_int(i) for i in items[: advanced[0]])
-        at = first if together else 0
-        block = np.broadcast_shapes(*indices)
-        shapes, steps = basic.shape, basic.strides
-        region = (
-            *(shapes[d] for d in rest[:at]), *block, *(shapes[d] for d in rest[at:])
-        )  # fmt: skip
-        pad = (0,) * len(block)
-        own = (*(steps[d] for d in rest[:at]), *pad, *(steps[d] for d in rest[at:]))
-        lead, tail = (0,) * at, (0,) * (len(rest) - at)
-        places = [(*lead, *broadcast_steps(i, block), *tail) for i in indices]
-        where = located(region, own, *places, broadcast_steps(value, region))
-        where["start"][0, 0] = basic.offset
-        extents = tuple(shapes[d] for d in named)
-        return region, where, axes_of(extents, tuple(steps[d] for d in named))
+        shape, steps = basic.shape, basic.strides
+        axes = axes_of([shape[d] for d in named], [steps[d] for d in named])
+        indices = [i.shape for i in node.inputs[2:]]
+        region, *plan = around(rest[:at], rest[at:], shape, steps, indices, axes)
+        return region, *plan, broadcast_steps(value, region)
 
     def launch(self, inputs: Any, workspace: Any, outputs: Any, stream: object) -> None:
         x, value, *_ = inputs
         (owner,), (out,) = workspace, outputs
         move(x, out)
         if not self.named:
-            place = self.node.attrs["index"]
-            move(value, out.seen(lambda a: a[(*place, ...)] if ... not in place else a[place]))
+            index = self.node.attrs["index"]
+            move(value, out.seen(lambda a: a[(*index, ...)] if ... not in index else a[index]))
         elif self.count:
             fill(owner, 0)
             indices = self.indices(inputs)
@@ -221,7 +188,7 @@ def spelt_out(index: tuple[Any, ...], ndim: int) -> list[Any]:
     return items[:at] + [slice(None)] * (ndim - used) + items[at + 1 :]
 
 
-kernel("Gather", "cuda", *[f"{c}{i}->{c}" for c in ANY for i in NAMED])(Gather)
+kernel("Gather", "cuda", *[f"{c}{i}->{c}" for c in ANY for i in NAMED])(Index)
 kernel("Index", "cuda", *[f"{c}{i}*->{c}" for c in ANY for i in NAMED])(Index)
 kernel("TakeAlongAxis", "cuda", *[f"{c}{i}->{c}" for c in ANY for i in NAMED])(TakeAlong)
 _NUMBERS = INT + FLOAT

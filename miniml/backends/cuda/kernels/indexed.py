@@ -1,4 +1,4 @@
-"""What indexing kernels share: one text for all, told by a Layout where everything stands.
+"""What indexing kernels share: one text for all, to which a Layout says where everything is.
 
 Output (or update) number i belongs to element at[0] + sum over k of index_k[at[k + 1]] * step_k.
 An index outside its axis raises OutOfRangeError in the simulator's check mode, where launches are
@@ -7,137 +7,99 @@ synchronous; elsewhere it reads 0 and adds nothing, so that memory is never over
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from ....dtype import DType, float32, float64, int32, uint64
+from ....dtype import DType, int32
 from ....errors import OutOfRangeError
+from ...expressions.types import accumulation
 from ...kernel import Kernel, KernelNode
-from ..array import DeviceArray, dense_strides
+from ..array import DeviceArray, Shape, dense_strides
 from ..move import carrier
-from ..text.layout import LAYOUT, MAX_RANK, layout_dtype
-from ..text.source import C_TYPES, computed_in, prelude
-
-Shape = tuple[int, ...]
+from ..text.layout import broadcast_steps, layout, merged
+from ..text.source import unit
 
 HEAD = r"""
 using namespace miniml;
-struct Axes { long long extent[8], step[8]; };
-__device__ __forceinline__ bool place(
-    @INDICES@, const long long* at, const Axes& axes, long long* found) {
+__device__ __forceinline__ bool address(
+    INDICES, const long long* at, const Axes& axes, long long* found) {
   long long total = at[0];
   bool inside = true;
-@PLACE@
+  ADD_STEPS
   *found = total;
   return inside;
 }
 """
 TAKE = r"""
 extern "C" __global__ void take(
-    const E* x, @INDICES@, E* out, Layout<@K@ + 1> where, Axes axes, long long n) {
-  const long long step = (long long)gridDim.x * blockDim.x;
-  for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step) {
-    long long at[@K@ + 1], found;
+    const E* x, INDICES, E* out, Layout<K + 1> where, Axes axes, long long n) {
+  MINIML_FOR(i, n) {
+    long long at[K + 1], found;
     locate(where, i, at);
-    out[i] = place(@NAMES@, at, axes, &found) ? x[found] : E(0);
+    out[i] = address(NAMES, at, axes, &found) ? x[found] : E(0);
   }
 }
 """
 ADD = r"""
 extern "C" __global__ void add(
-    const E* updates, @INDICES@, S* sums, Layout<@K@ + 2> where, Axes axes, long long n) {
-  const long long step = (long long)gridDim.x * blockDim.x;
-  for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step) {
-    long long at[@K@ + 2], found;
+    const E* updates, INDICES, S* sums, Layout<K + 2> where, Axes axes, long long n) {
+  MINIML_FOR(i, n) {
+    long long at[K + 2], found;
     locate(where, i, at);
-    if (place(@NAMES@, at, axes, &found)) atomicAdd(&sums[found], S(load(updates[at[@K@ + 1]])));
+    if (address(NAMES, at, axes, &found)) atomicAdd(&sums[found], S(load(updates[at[K + 1]])));
   }
 }
 extern "C" __global__ void widen(const E* x, S* sums, long long n) {
-  const long long step = (long long)gridDim.x * blockDim.x;
-  for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step)
-    sums[i] = S(load(x[i]));
+  MINIML_FOR(i, n) sums[i] = S(load(x[i]));
 }
 extern "C" __global__ void round_sums(const S* sums, E* out, long long n) {
-  const long long step = (long long)gridDim.x * blockDim.x;
-  for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step)
-    out[i] = store<E>(sums[i]);
+  MINIML_FOR(i, n) out[i] = store<E>(sums[i]);
 }
 """
 PUT = r"""
 extern "C" __global__ void claim(
-    @INDICES@, unsigned long long* owner, Layout<@K@ + 2> where, Axes axes, long long n) {
-  const long long step = (long long)gridDim.x * blockDim.x;
-  for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step) {
-    long long at[@K@ + 2], found;
+    INDICES, unsigned long long* owner, Layout<K + 2> where, Axes axes, long long n) {
+  MINIML_FOR(i, n) {
+    long long at[K + 2], found;
     locate(where, i, at);
-    if (place(@NAMES@, at, axes, &found)) atomicMax(&owner[found], (unsigned long long)i + 1);
+    if (address(NAMES, at, axes, &found)) atomicMax(&owner[found], (unsigned long long)i + 1);
   }
 }
 extern "C" __global__ void put(
-    const E* values, @INDICES@, const unsigned long long* owner, E* out, Layout<@K@ + 2> where,
+    const E* values, INDICES, const unsigned long long* owner, E* out, Layout<K + 2> where,
     Axes axes, long long n) {
-  const long long step = (long long)gridDim.x * blockDim.x;
-  for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step) {
-    long long at[@K@ + 2], found;
+  MINIML_FOR(i, n) {
+    long long at[K + 2], found;
     locate(where, i, at);
-    if (place(@NAMES@, at, axes, &found) && owner[found] == (unsigned long long)i + 1)
-      out[found] = values[at[@K@ + 1]];
+    if (address(NAMES, at, axes, &found) && owner[found] == (unsigned long long)i + 1)
+      out[found] = values[at[K + 1]];
   }
 }
 """
 AXES = np.dtype([("extent", np.int64, 8), ("step", np.int64, 8)])
+# The shape of what is taken or put; the Axes that indices run along; the steps along that shape in
+# the array that is indexed, in each index, and in what is put.
+Plan = tuple[Any, ...]
 
 
 def text(kernels: str, dtype: DType, index: DType, count: int) -> str:
     """The unit of TAKE, ADD or PUT for elements of `dtype` and `count` indices."""
-    named = C_TYPES[index]
     line = (
-        "  {{ long long j = (long long)j{0}[at[{0} + 1]]; if (j < 0) j += axes.extent[{0}];\n"
-        "    inside = inside && j >= 0 && j < axes.extent[{0}]; total += j * axes.step[{0}]; }}"
+        "{{ long long j = (long long)j{0}[at[{0} + 1]]; if (j < 0) j += axes.extent[{0}]; "
+        "inside = inside && j >= 0 && j < axes.extent[{0}]; total += j * axes.step[{0}]; }}"
     )
-    body = (HEAD + kernels).replace("@K@", str(count))
-    body = body.replace("@PLACE@", "\n".join(line.format(k) for k in range(count)))
-    body = body.replace("@INDICES@", ", ".join(f"const {named}* j{k}" for k in range(count)))
-    body = body.replace("@NAMES@", ", ".join(f"j{k}" for k in range(count)))
-    types = f"typedef {C_TYPES[dtype]} E;\ntypedef {sum_type(dtype)} S;\n"
-    return prelude({dtype}) + LAYOUT + types + body
+    all_of = range(count)
+    return unit(
+        HEAD + kernels, E=dtype, S=accumulation(dtype), I=index, K=count, Axes=AXES,
+        INDICES=", ".join(f"const I* j{k}" for k in all_of),
+        NAMES=", ".join(f"j{k}" for k in all_of), ADD_STEPS=" ".join(map(line.format, all_of)),
+    )  # fmt: skip
 
 
-def sum_type(dtype: DType) -> str:
-    """The C type of sums, one that atomicAdd takes."""
-    if dtype.kind in "iub":
-        return "unsigned long long"
-    return computed_in(dtype)
-
-
-def sum_dtype(dtype: DType) -> DType:
-    """The dtype of sums."""
-    if dtype.kind in "iub":
-        return uint64
-    return float64 if dtype == float64 else float32
-
-
-def located(shape: Shape, *steps: Shape) -> Any:
-    """The Layout of an array's elements in several others: their steps along each of its axes."""
-    record = np.zeros(1, layout_dtype(len(steps)))
-    record["rank"], record["extent"] = max(len(shape), 1), 1
-    record["extent"][0, : len(shape)] = shape
-    for k, own in enumerate(steps):
-        record["step"][0, k, : len(own)] = own
-    return record
-
-
-def broadcast_steps(shape: Shape, target: Shape) -> Shape:
-    """Elements from one to the next of a contiguous array along the axes it broadcasts to."""
-    own = [0 if n == 1 else s for n, s in zip(shape, dense_strides(shape, 1), strict=True)]
-    return (*(0,) * (len(target) - len(shape)), *own)
-
-
-def axes_of(extents: Shape, steps: Shape) -> Any:
+def axes_of(extents: Sequence[int], steps: Sequence[int]) -> Any:
     """The struct Axes."""
     record = np.zeros(1, AXES)
     record["extent"][0, : len(extents)] = extents
@@ -146,7 +108,7 @@ def axes_of(extents: Shape, steps: Shape) -> Any:
 
 
 class Indexed(Kernel):
-    """Base of kernels whose indices name places: `plan` says where everything stands.
+    """Base of kernels that read or write at indices: `plan` says where everything is.
 
     kernels: the text. moves: elements are only moved, so that their size is all that matters.
     """
@@ -163,17 +125,15 @@ class Indexed(Kernel):
         code = text(self.kernels, self.element, index, len(self.named))
         compiler = node.device.compiler
         self.get: Callable[[str], Any] = lambda entry: compiler.function(code, entry)
-        self.shape, self.where, self.axes = self.plan(node)
-        if len(self.shape) > MAX_RANK:
-            raise OutOfRangeError(f"{node.name} takes {MAX_RANK} axes on CUDA; got {self.shape}")
-        self.count = prod(self.shape)
+        shape, self.axes, *steps = self.plan(node)
+        self.where, self.count = layout(merged(shape, steps, node.name)), prod(shape)
 
     def is_index(self, i: int) -> bool:
         """True for the inputs that are indices: all but the first."""
         return i > 0
 
-    def plan(self, node: KernelNode) -> tuple[Shape, Any, Any]:
-        """The shape of what is taken or put, its Layout and the Axes that indices run along."""
+    def plan(self, node: KernelNode) -> Plan:
+        """What is taken or put."""
         raise NotImplementedError(f"{type(self).__name__} defines no plan")
 
     def indices(self, inputs: Any) -> list[Any]:
@@ -199,18 +159,25 @@ class Indexed(Kernel):
             )
 
 
-def along_others(
-    shape: Shape, axes: Shape, at: int, indices: list[Shape]
-) -> tuple[Shape, list[Shape], Any]:
-    """For Index(axes, at) of `shape`: the shape of the result, its steps in x and in each of the
-    indices, and the Axes."""
+def along_others(node: KernelNode, shape: Shape, indices: list[Shape]) -> Plan:
+    """The plan of Index, or of Gather: what the indices name in an array of this shape."""
+    if "axes" in node.attrs:
+        axes, at = node.attrs["axes"], node.attrs["at"]
+    else:
+        at = node.attrs["axis"] % len(shape)
+        axes = (at,)
     steps = dense_strides(shape, 1)
     rest = [a for a in range(len(shape)) if a not in axes]
+    named = axes_of([shape[a] for a in axes], [steps[a] for a in axes])
+    return around(rest[:at], rest[at:], shape, steps, indices, named)
+
+
+def around(
+    before: list[int], after: list[int], shape: Shape, steps: Shape, indices: list[Shape], axes: Any
+) -> Plan:
+    """The plan where the axes of the indices, broadcast, come between those before and after."""
     block = np.broadcast_shapes(*indices)
-    before, after = rest[:at], rest[at:]
     result = (*(shape[a] for a in before), *block, *(shape[a] for a in after))
-    none = (0,) * len(block)
-    own = (*(steps[a] for a in before), *none, *(steps[a] for a in after))
-    named = [(*(0,) * len(before), *broadcast_steps(i, block), *(0,) * len(after)) for i in indices]
-    where = axes_of(tuple(shape[a] for a in axes), tuple(steps[a] for a in axes))
-    return result, [own, *named], where
+    own = (*(steps[a] for a in before), *(0,) * len(block), *(steps[a] for a in after))
+    lead, tail = (0,) * len(before), (0,) * len(after)
+    return result, axes, own, *[(*lead, *broadcast_steps(i, block), *tail) for i in indices]

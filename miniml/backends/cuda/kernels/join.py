@@ -27,8 +27,8 @@ def split(x: DeviceArray, *, axis: int, sections: Any, out: Any) -> None:
 
 def part(x: DeviceArray, axis: int, start: int, extent: int) -> DeviceArray:
     """The `extent` elements along an axis that begin at `start`."""
-    place = (*(slice(None),) * axis, slice(start, start + extent))
-    return x.seen(lambda a: a[place])
+    index = (*(slice(None),) * axis, slice(start, start + extent))
+    return x.seen(lambda a: a[index])
 
 
 def slice_grad(
@@ -41,14 +41,14 @@ def slice_grad(
     out: DeviceArray,
 ) -> None:
     fill(out, 0)
-    place = (..., *map(selected, begin, end, strides))
-    move(x, out.seen(lambda a: a[place]))
+    index = (..., *map(selected, begin, end, strides))
+    move(x, out.seen(lambda a: a[index]))
 
 
 def pad(x: DeviceArray, *, padding: Any, value: Any, out: DeviceArray) -> None:
     fill(out, value)
-    place = tuple(slice(a, a + n) for n, (a, _) in zip(x.shape, padding, strict=True))
-    move(x, out.seen(lambda a: a[place]) if place else out)
+    index = tuple(slice(a, a + n) for n, (a, _) in zip(x.shape, padding, strict=True))
+    move(x, out.seen(lambda a: a[index]) if index else out)
 
 
 kernel("Concat", "cuda", *[f"{c}*->{c}" for c in ANY], strided=True)(concat)

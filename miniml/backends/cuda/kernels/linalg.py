@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from ....dtype import DType
+from ...expressions.types import accumulation
 from ...kernel import Kernel, KernelNode
 from ...registry import kernel
 from ...signature import ArraySpec
 from ...typecodes import BF16, FLOAT, INT, same
-from ..text.groups import accumulator
-from ..text.layout import LAYOUT
-from ..text.source import C_TYPES, prelude
+from ..text.source import unit
 from .cublas import CuBLAS
 from .product import PRODUCT, Product, product_of, stored
 from .tiles import REGISTERS, TENSOR_CORES
@@ -36,7 +35,8 @@ class Tiles(Kernel):
         tiles = {s: product.batches * -(-product.m // s) * -(-product.n // s) for s in self.threads}
         side = 64 if min(product.m, product.n) > 32 and tiles[64] >= BUSY else 16
         self.grid, self.block = (min(max(tiles[side], 1), 1 << 20),), (self.threads[side],)
-        self.function = device.compiler.function(unit(self.source, dtype), f"matmul_{side}")
+        code = unit(self.source, T=dtype, S=accumulation(dtype), Product=PRODUCT)
+        self.function = device.compiler.function(code, f"matmul_{side}")
         return True
 
     def launch(self, inputs: Any, workspace: Any, outputs: Any, stream: object) -> None:
@@ -56,17 +56,6 @@ class TensorCoreTiles(Tiles):
 
     source = TENSOR_CORES
     threads: ClassVar = {64: 128, 16: 32}
-
-
-def unit(source: str, dtype: DType) -> str:
-    """The text of a unit of tiles for one dtype."""
-    types = f"typedef {C_TYPES[dtype]} T;\ntypedef {sum_type(dtype)} SUM;\n"
-    return prelude({dtype}) + LAYOUT + PRODUCT + types + source
-
-
-def sum_type(dtype: DType) -> str:
-    """The C type of sums; bools are counted as numbers, of which any but 0 is true."""
-    return "float" if dtype.kind == "b" else accumulator(dtype)
 
 
 class Foreign(Kernel):

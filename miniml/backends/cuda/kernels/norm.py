@@ -1,7 +1,7 @@
 """Softmax, its logarithm and layer normalisation: a group of threads for each row.
 
 A group of a warp or a block reads its row once and keeps it in shared memory, where it fits; longer
-rows, and rows whose elements stand apart, are read again.
+rows, and rows whose elements are apart, are read again.
 """
 
 from __future__ import annotations
@@ -11,20 +11,17 @@ from math import prod
 import numpy as np
 
 from ...kernel import KernelNode, Launch
+from ...registry import raw_kernel
 from ...typecodes import FLOAT
-from ..text.groups import BLOCK, GROUPS, along, grid_for
-from ..text.layout import PACKS
-from ..text.registering import raw
+from ..text.groups import BLOCK, along, grid_for
 
 SHARED = 40 * 1024  # bytes that a block keeps of rows; with what it exchanges less than 48 KiB
 
 # V elements at a time: packs where a row has whole ones (side_by_side), else V is 1. A lane keeps
 # what it alone reads again, so that nobody waits.
-ROWS = (
-    "using namespace miniml;\ntypedef Compute<T>::type C;\n"
-    + PACKS
-    + GROUPS
-    + r"""
+ROWS = r"""
+using namespace miniml;
+typedef Compute<T>::type C;
 #define WIDTH (16 / (int)sizeof(C))
 __device__ __forceinline__ bool side_by_side(const void* x, long long n) {
   return n % WIDTH == 0 && (unsigned long long)x % (WIDTH * sizeof(T)) == 0;
@@ -54,8 +51,12 @@ template <int V, bool KEPT> __device__ __forceinline__ Pack<C, V> again(
     const T* x, const C* kept, long long i, long long step) {
   return KEPT ? *(const Pack<C, V>*)(kept + i) : fetched<V>(x, i, step);
 }
+// f of a row: kept in packs, kept, or read again.
+#define ROW(f, ...)                                     \
+  (!keeps  ? f<1, false>(__VA_ARGS__)                   \
+   : packs ? f<WIDTH, true>(__VA_ARGS__)                \
+           : f<1, true>(__VA_ARGS__))
 """
-)
 
 # sum: that of exp(x - top). What is kept in the end: exp(x - top), or x - top for the logarithm.
 EXPONENTIALS = r"""
@@ -142,9 +143,7 @@ extern "C" __global__ void softmax(
   const bool packs = side_by_side(x, n) && side_by_side(out, n);
   for (long long g = group_index(lanes); g < rows; g += group_count(lanes)) {
     const long long at = g / inner * n * inner + g % inner;
-    if (!keeps) softmax_row<1, false>(x + at, out + at, kept, n, inner, lane, lanes);
-    else if (packs) softmax_row<WIDTH, true>(x + at, out + at, kept, n, 1, lane, lanes);
-    else softmax_row<1, true>(x + at, out + at, kept, n, 1, lane, lanes);
+    ROW(softmax_row, x + at, out + at, kept, n, inner, lane, lanes);
   }
 }
 """
@@ -188,12 +187,8 @@ extern "C" __global__ void layer_norm(
   const bool packs = side_by_side(x, n) && side_by_side(out, n) && side_by_side(gamma, n) &&
                      side_by_side(beta, n);
   for (long long g = group_index(lanes); g < rows; g += group_count(lanes)) {
-    const T* row = x + g * n;
-    T* to = out + g * n;
-    Moments m;
-    if (!keeps) m = normal_row<1, false>(row, gamma, beta, to, kept, n, C(eps), lane, lanes);
-    else if (packs) m = normal_row<WIDTH, true>(row, gamma, beta, to, kept, n, C(eps), lane, lanes);
-    else m = normal_row<1, true>(row, gamma, beta, to, kept, n, C(eps), lane, lanes);
+    const Moments m = ROW(
+        normal_row, x + g * n, gamma, beta, out + g * n, kept, n, C(eps), lane, lanes);
     if (lane == 0) {
       means[g] = store<T>(m.mean);
       rstds[g] = store<T>(m.rstd);
@@ -204,24 +199,18 @@ extern "C" __global__ void layer_norm(
 )
 
 
-def sharing(node: KernelNode, n: int, inner: int = 1) -> tuple[int, int]:
-    """How many threads share a row of n elements of the first input, `inner` apart, and how many
-    bytes of it they keep: 0 where they read it again."""
-    nbytes = max(node.inputs[0].dtype.itemsize, 4) * n
-    if n <= 8 or (inner >= 32 and n <= 1024):
-        return 1, 0
-    lanes = 32 if nbytes * (BLOCK // 32) <= SHARED else BLOCK
-    return lanes, nbytes if inner == 1 and nbytes <= SHARED else 0
-
-
 def shared_rows(
     node: KernelNode, rows: int, n: int, inner: int = 1
 ) -> tuple[tuple[int], tuple[int], int, int, np.int32]:
-    """Grid, block, threads of a row, bytes of shared memory of a block, and whether rows are kept
-    there."""
-    lanes, nbytes = sharing(node, n, inner)
+    """Grid, block, threads of a row of n elements of the first input that are `inner` apart, bytes
+    of shared memory of a block, and whether rows are kept there rather than read again."""
+    nbytes = max(node.inputs[0].dtype.itemsize, 4) * n
+    lanes = 32 if nbytes * (BLOCK // 32) <= SHARED else BLOCK
+    if n <= 8 or (inner >= 32 and n <= 1024):
+        lanes = 1
+    keeps = lanes > 1 and inner == 1 and nbytes <= SHARED
     grid, block = grid_for(rows, lanes)
-    return grid, block, lanes, block[0] // lanes * nbytes, np.int32(nbytes > 0)
+    return grid, block, lanes, block[0] // lanes * nbytes * keeps, np.int32(keeps)
 
 
 def softmax(node: KernelNode) -> Launch:
@@ -240,11 +229,11 @@ def layer_norm(node: KernelNode) -> Launch:
 
 
 for _name, _logarithm in (("Softmax", 0), ("LogSoftmax", 1)):
-    raw(
+    raw_kernel(
         _name, *[f"{c}->{c}" for c in FLOAT], entry="softmax", source=SOFTMAX, launch=softmax,
         defines={"LOGARITHM": _logarithm},
     )  # fmt: skip
-raw(
+raw_kernel(
     "LayerNorm", *[f"{c * 3}->{c * 3}" for c in FLOAT], entry="layer_norm", source=LAYER_NORM,
     launch=layer_norm,
 )  # fmt: skip

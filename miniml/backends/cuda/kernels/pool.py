@@ -6,42 +6,26 @@ from math import prod
 
 import numpy as np
 
-from ....dtype import float32, float64
+from ...expressions.types import accumulation
 from ...kernel import KernelNode, Launch
+from ...registry import raw_kernel
 from ...signature import ArraySpec
 from ...typecodes import FLOAT
 from ..text.layout import spread
-from ..text.registering import raw
-
-HEAD = r"""
-using namespace miniml;
-typedef Compute<T>::type C;
-struct Window { long long planes, h, w, oh, ow, kh, kw, sh, sw, top, left, padded; };
-"""
+from ..text.windows import WINDOWS, Shape, window
 
 MAX = (
-    HEAD
+    WINDOWS
     + r"""
 extern "C" __global__ void max_pool2d(const T* x, T* out, long long* indices, Window s) {
-  const long long step = (long long)gridDim.x * blockDim.x, size = s.planes * s.oh * s.ow;
-  for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < size; i += step) {
-    const long long q = i % s.ow, r = i / s.ow % s.oh;
+  MINIML_FOR(i, s.n * s.c * s.oh * s.ow) {
     const T* plane = x + i / (s.ow * s.oh) * s.h * s.w;
     long long best = -1;
     C top = C(0);
-    for (long long a = 0; a < s.kh; ++a) {
-      const long long y = r * s.sh + a - s.top;
-      if (y < 0 || y >= s.h) continue;
-      for (long long b = 0; b < s.kw; ++b) {
-        const long long z = q * s.sw + b - s.left;
-        if (z < 0 || z >= s.w) continue;
-        const C pixel = load(plane[y * s.w + z]);
-        if (best < 0 || pixel > top || (is_nan(pixel) && !is_nan(top))) {
-          best = y * s.w + z;
-          top = pixel;
-        }
-      }
-    }
+    pixels_of(s, i / s.ow % s.oh, i % s.ow, [&](long long at, long long) {
+      const C pixel = load(plane[at]);
+      if (best < 0 || pixel > top || (is_nan(pixel) && !is_nan(top))) best = at, top = pixel;
+    });
     out[i] = store<T>(top);
     indices[i] = best;
   }
@@ -52,15 +36,16 @@ extern "C" __global__ void max_pool2d(const T* x, T* out, long long* indices, Wi
 # A block owns a plane: it clears the sums, adds to them and rounds them.
 MAX_GRAD = r"""
 using namespace miniml;
+typedef Compute<T>::type C;
 extern "C" __global__ void max_pool2d_grad(
-    const T* dout, const long long* indices, T* out, SUM* sums, long long planes, long long pixels,
+    const T* dout, const long long* indices, T* out, C* sums, long long planes, long long pixels,
     long long windows) {
   for (long long p = blockIdx.x; p < planes; p += gridDim.x) {
-    SUM* sum = sums + p * pixels;
-    for (long long i = threadIdx.x; i < pixels; i += blockDim.x) sum[i] = SUM(0);
+    C* sum = sums + p * pixels;
+    for (long long i = threadIdx.x; i < pixels; i += blockDim.x) sum[i] = C(0);
     __syncthreads();
     for (long long i = threadIdx.x; i < windows; i += blockDim.x)
-      atomicAdd(&sum[indices[p * windows + i]], SUM(load(dout[p * windows + i])));
+      atomicAdd(&sum[indices[p * windows + i]], load(dout[p * windows + i]));
     __syncthreads();
     for (long long i = threadIdx.x; i < pixels; i += blockDim.x)
       out[p * pixels + i] = store<T>(sum[i]);
@@ -73,17 +58,15 @@ GATHER = r"""
 extern "C" __global__ void max_pool2d_gather(
     const T* x, const long long* indices, T* out, long long size, long long pixels,
     long long windows) {
-  const long long step = (long long)gridDim.x * blockDim.x;
-  for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < size; i += step)
-    out[i] = x[i / windows * pixels + indices[i]];
+  MINIML_FOR(i, size) out[i] = x[i / windows * pixels + indices[i]];
 }
 """
 
 MEAN = (
-    HEAD
+    WINDOWS
     + r"""
-__device__ __forceinline__ C pixels_in(const Window& s, long long r, long long q) {
-  if (s.padded) return C(s.kh * s.kw);
+__device__ __forceinline__ C pixels_in(const Window& s, long long r, long long q, int padded) {
+  if (padded) return C(s.kh * s.kw);
   const long long y = r * s.sh - s.top, z = q * s.sw - s.left;
   const long long y1 = y + s.kh < s.h ? y + s.kh : s.h, z1 = z + s.kw < s.w ? z + s.kw : s.w;
   return C((y1 - (y < 0 ? 0 : y)) * (z1 - (z < 0 ? 0 : z)));
@@ -94,21 +77,13 @@ __device__ __forceinline__ C pixels_in(const Window& s, long long r, long long q
 AVG = (
     MEAN
     + r"""
-extern "C" __global__ void avg_pool2d(const T* x, T* out, Window s) {
-  const long long step = (long long)gridDim.x * blockDim.x, size = s.planes * s.oh * s.ow;
-  for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < size; i += step) {
+extern "C" __global__ void avg_pool2d(const T* x, T* out, Window s, int padded) {
+  MINIML_FOR(i, s.n * s.c * s.oh * s.ow) {
     const long long q = i % s.ow, r = i / s.ow % s.oh;
     const T* plane = x + i / (s.ow * s.oh) * s.h * s.w;
     C sum = C(0);
-    for (long long a = 0; a < s.kh; ++a) {
-      const long long y = r * s.sh + a - s.top;
-      if (y < 0 || y >= s.h) continue;
-      for (long long b = 0; b < s.kw; ++b) {
-        const long long z = q * s.sw + b - s.left;
-        if (z >= 0 && z < s.w) sum += load(plane[y * s.w + z]);
-      }
-    }
-    out[i] = store<T>(sum / pixels_in(s, r, q));
+    pixels_of(s, r, q, [&](long long at, long long) { sum += load(plane[at]); });
+    out[i] = store<T>(sum / pixels_in(s, r, q, padded));
   }
 }
 """
@@ -117,56 +92,50 @@ extern "C" __global__ void avg_pool2d(const T* x, T* out, Window s) {
 AVG_GRAD = (
     MEAN
     + r"""
-extern "C" __global__ void avg_pool2d_grad(const T* dout, T* out, Window s) {
-  const long long step = (long long)gridDim.x * blockDim.x, size = s.planes * s.h * s.w;
-  for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < size; i += step) {
-    const long long z = i % s.w, y = i / s.w % s.h;
+extern "C" __global__ void avg_pool2d_grad(const T* dout, T* out, Window s, int padded) {
+  MINIML_FOR(i, s.n * s.c * s.h * s.w) {
     const T* plane = dout + i / (s.w * s.h) * s.oh * s.ow;
     C sum = C(0);
-    for (long long a = 0; a < s.kh; ++a) {
-      const long long r = y + s.top - a;
-      if (r < 0 || r % s.sh || r / s.sh >= s.oh) continue;
-      for (long long b = 0; b < s.kw; ++b) {
-        const long long q = z + s.left - b;
-        if (q < 0 || q % s.sw || q / s.sw >= s.ow) continue;
-        sum += load(plane[r / s.sh * s.ow + q / s.sw]) / pixels_in(s, r / s.sh, q / s.sw);
-      }
-    }
+    windows_of(s, i / s.w % s.h, i % s.w, [&](long long r, long long q, long long) {
+      sum += load(plane[r * s.ow + q]) / pixels_in(s, r, q, padded);
+    });
     out[i] = store<T>(sum);
   }
 }
 """
 )
 
-WINDOW = np.dtype([(n, np.int64) for n in "planes h w oh ow kh kw sh sw top left padded".split()])
-Shape = tuple[int, ...]
 
-
-def window(node: KernelNode, image: Shape, out: Shape) -> np.ndarray[tuple[int], np.dtype]:
+def pooling(node: KernelNode, image: Shape, out: Shape) -> np.ndarray[tuple[int], np.dtype]:
     """The struct Window of a pooling of `image` to `out`, both (N, C, rows, columns)."""
-    attrs = node.attrs
-    (top, _), (left, _) = attrs["padding"]
-    values = (
-        image[0] * image[1], *image[2:], *out[2:], *attrs["kernel_size"], *attrs["stride"], top,
-        left, int(attrs.get("count_include_pad", True)),
-    )  # fmt: skip
-    return np.array([values], WINDOW)
+    return window(node.attrs, image, (image[1], 1, *node.attrs["kernel_size"]), out)
 
 
-def forward(node: KernelNode) -> Launch:
+def max_pool(node: KernelNode) -> Launch:
     out = node.outputs[0].shape
-    return Launch(*spread(prod(out)), (window(node, node.inputs[0].shape, out),))
+    return Launch(*spread(prod(out)), (pooling(node, node.inputs[0].shape, out),))
+
+
+def avg_pool(node: KernelNode) -> Launch:
+    launch = max_pool(node)
+    return launch._replace(args=(*launch.args, padded(node)))
 
 
 def avg_grad(node: KernelNode) -> Launch:
     out = node.outputs[0].shape
-    return Launch(*spread(prod(out)), (window(node, out, node.inputs[0].shape),))
+    args = pooling(node, out, node.inputs[0].shape), padded(node)
+    return Launch(*spread(prod(out)), args)
+
+
+def padded(node: KernelNode) -> np.int32:
+    """Whether means count the padding."""
+    return np.int32(node.attrs["count_include_pad"])
 
 
 def max_grad(node: KernelNode) -> Launch:
     dout, out = node.inputs[0].shape, node.outputs[0].shape
     planes, pixels, windows = out[0] * out[1], prod(out[2:]), prod(dout[2:])
-    sums = ArraySpec(out, float64 if node.outputs[0].dtype == float64 else float32)
+    sums = ArraySpec(out, accumulation(node.outputs[0].dtype))
     block = min(256, -(-max(pixels, windows) // 32) * 32)
     args = tuple(map(np.int64, (planes, pixels, windows)))
     return Launch((min(max(planes, 1), 1 << 20),), (block,), args, 0, (sums,))
@@ -178,17 +147,12 @@ def gather(node: KernelNode) -> Launch:
     return Launch(*spread(prod(out)), tuple(map(np.int64, sizes)))
 
 
-for _c in FLOAT:
-    _sum = {"SUM": "double" if _c == "d" else "float"}
-    raw(
-        "MaxPool2DGrad", f"{_c}l->{_c}", entry="max_pool2d_grad", source=MAX_GRAD,
-        launch=max_grad, defines=_sum,
-    )  # fmt: skip
-raw("MaxPool2D", *[f"{c}->{c}l" for c in FLOAT], entry="max_pool2d", source=MAX, launch=forward)
-raw(
-    "MaxPool2DGather", *[f"{c}l->{c}" for c in FLOAT], entry="max_pool2d_gather", source=GATHER,
-    launch=gather,
-)  # fmt: skip
-_SAME = [f"{c}->{c}" for c in FLOAT]
-raw("AvgPool2D", *_SAME, entry="avg_pool2d", source=AVG, launch=forward)
-raw("AvgPool2DGrad", *_SAME, entry="avg_pool2d_grad", source=AVG_GRAD, launch=avg_grad)
+for _name, _signature, _entry, _source, _launch in (
+    ("MaxPool2D", "{0}->{0}l", "max_pool2d", MAX, max_pool),
+    ("MaxPool2DGrad", "{0}l->{0}", "max_pool2d_grad", MAX_GRAD, max_grad),
+    ("MaxPool2DGather", "{0}l->{0}", "max_pool2d_gather", GATHER, gather),
+    ("AvgPool2D", "{0}->{0}", "avg_pool2d", AVG, avg_pool),
+    ("AvgPool2DGrad", "{0}->{0}", "avg_pool2d_grad", AVG_GRAD, avg_grad),
+):
+    _signatures = [_signature.format(c) for c in FLOAT]
+    raw_kernel(_name, *_signatures, entry=_entry, source=_source, launch=_launch)

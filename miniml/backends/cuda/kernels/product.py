@@ -9,17 +9,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...kernel import KernelNode
-from ..array import DeviceArray, dense_strides
-from ..text.layout import Axis, collapsed, layout
+from ..array import Shape, dense_strides
+from ..text.layout import Axis, broadcast_steps, layout, merged
 
 _FIELDS = (
     "batches", "m", "n", "k", "x_row", "x_column", "y_row", "y_column", "out_row", "out_column"
 )  # fmt: skip
-_RECORD = np.dtype([(name, np.int64) for name in _FIELDS])
-PRODUCT = f"struct Product {{ long long {', '.join(_FIELDS)}; }};\n"
+PRODUCT = np.dtype([(name, np.int64) for name in _FIELDS])
 
 Steps = tuple[int, int]
-Shape = tuple[int, ...]
 
 
 class Product(NamedTuple):
@@ -47,9 +45,7 @@ class Product(NamedTuple):
     def args(self) -> tuple[Any, Any]:
         """The Layout<3> of the batch and the struct Product, as kernels take them."""
         sizes = (self.batches, self.m, self.n, self.k, *self.x, *self.y, *self.out)
-        shape = tuple(extent for extent, _ in self.axes)
-        views = places(shape, [tuple(steps[o] for _, steps in self.axes) for o in range(3)])
-        return layout(self.axes, views), np.array([sizes], _RECORD)
+        return layout(self.axes), np.array([sizes], PRODUCT)
 
     @property
     def transposed(self) -> Product:
@@ -68,8 +64,9 @@ def product_of(node: KernelNode) -> Product:
     x_steps = (1, m) if node.attrs["transpose_x"] else (k, 1)
     y_steps = (1, k) if node.attrs["transpose_y"] else (n, 1)
     shape = np.broadcast_shapes(x[:-2], y[:-2])
-    steps = [matrix_steps(s, shape) for s in (x, y, (*shape, m, n))]
-    axes = collapsed(places(shape, steps), shape, node.name)
+    dense = [dense_strides(s, 1)[:-2] for s in (x, y, (*shape, m, n))]
+    operands = zip((x[:-2], y[:-2], shape), dense, strict=True)
+    axes = merged(shape, [broadcast_steps(s, shape, own) for s, own in operands], node.name)
     return Product(m, n, k, x_steps, y_steps, (n, 1), axes)
 
 
@@ -96,17 +93,6 @@ def stored(product: Product, operand: int) -> Stored | None:
         shape = (extent if steps[operand] else 1, *shape)
         step *= shape[0]
     return Stored(shape, turned)
-
-
-def matrix_steps(operand: Shape, batch: Shape) -> Shape:
-    """Elements from one matrix of a contiguous operand to the next, along each axis of a batch."""
-    own = zip(operand[:-2], dense_strides(operand, 1), strict=False)
-    return (0,) * (len(batch) + 2 - len(operand)) + tuple(0 if n == 1 else s for n, s in own)
-
-
-def places(shape: Shape, steps: Sequence[Shape]) -> tuple[DeviceArray, ...]:
-    """Views of no memory with these steps in elements, for the arithmetic of axes."""
-    return tuple(DeviceArray(None, None, 0, shape, np.dtype(np.uint8), s) for s in steps)
 
 
 def product_of_labels(
@@ -142,7 +128,6 @@ def product_of_labels(
 def axes_of(
     labels: Sequence[Any], steps: Sequence[Mapping[Any, int]], extents: Mapping[Any, int]
 ) -> list[Axis]:
-    """The axes along these labels, neighbours merged where all operands run through both."""
+    """The axes along these labels, merged; an operand does not move along those that it lacks."""
     shape = tuple(extents[label] for label in labels)
-    views = places(shape, [tuple(own[label] for label in labels) for own in steps])
-    return collapsed(views, shape, "Einsum")
+    return merged(shape, [tuple(own.get(label, 0) for label in labels) for own in steps], "Einsum")

@@ -12,14 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from ....dtype import float64
+from ...expressions.types import computed
 from ...kernel import KernelNode, Launch
+from ...registry import raw_kernel
 from ...typecodes import ANY, FLOAT
 from ..text.layout import spread
-from ..text.registering import raw
 
 PHILOX = r"""
 using namespace miniml;
+typedef Compute<T_OUT0>::type REAL;
+#define PER (16 / (int)sizeof(REAL))  // elements that the four words of a block make
 struct Words { unsigned int w[4]; };
 __device__ __forceinline__ Words philox(unsigned long long key, unsigned long long counter) {
   unsigned int c0 = (unsigned int)counter, c1 = (unsigned int)(counter >> 32), c2 = 0, c3 = 0;
@@ -35,6 +37,10 @@ __device__ __forceinline__ Words philox(unsigned long long key, unsigned long lo
   }
   Words r = {{c0, c1, c2, c3}};
   return r;
+}
+__device__ __forceinline__ Words block_of(
+    const unsigned long long* state, unsigned long long skip, long long i) {
+  return philox(state[0], state[1] + skip + (unsigned long long)i);
 }
 // The upper bits of words as numbers in [0, 1).
 __device__ __forceinline__ float unit(const Words& w, int i, float) {
@@ -66,23 +72,16 @@ __device__ __forceinline__ void pair(const Words& w, int, double* z) {
 }
 """
 
-LOOP = r"""
-  const long long step = (long long)gridDim.x * blockDim.x, blocks = (n + PER - 1) / PER;
-  for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < blocks; i += step) {
-    const Words words = philox(state[0], state[1] + skip + (unsigned long long)i);
-"""
-
 UNIFORM = (
     PHILOX
     + r"""
 extern "C" __global__ void uniform(
     const unsigned long long* state, T_OUT0* out, unsigned long long skip, REAL low, REAL span,
-    REAL ceiling, long long n) {"""
-    + LOOP
-    + r"""
+    REAL ceiling, long long n) {
+  MINIML_FOR(i, (n + PER - 1) / PER) {
+    const Words words = block_of(state, skip, i);
     for (int e = 0; e < PER && i * PER + e < n; ++e) {
-      const REAL draw = spread(unit(words, e, REAL(0)), span, low);
-      const T_OUT0 rounded = store<T_OUT0>(draw);
+      const T_OUT0 rounded = store<T_OUT0>(spread(unit(words, e, REAL(0)), span, low));
       out[i * PER + e] = load(rounded) < ceiling ? rounded : store<T_OUT0>(ceiling);
     }
   }
@@ -95,9 +94,9 @@ NORMAL = (
     + r"""
 extern "C" __global__ void normal(
     const unsigned long long* state, T_OUT0* out, unsigned long long skip, REAL mean, REAL std,
-    long long n) {"""
-    + LOOP
-    + r"""
+    long long n) {
+  MINIML_FOR(i, (n + PER - 1) / PER) {
+    const Words words = block_of(state, skip, i);
     REAL z[PER];
     for (int j = 0; j < PER / 2; ++j) pair(words, j, z + 2 * j);
     for (int e = 0; e < PER && i * PER + e < n; ++e)
@@ -112,52 +111,43 @@ BERNOULLI = (
     + r"""
 extern "C" __global__ void bernoulli(
     const unsigned long long* state, T_OUT0* out, unsigned long long skip, unsigned int threshold,
-    long long n) {"""
-    + LOOP
-    + r"""
-    for (int e = 0; e < PER && i * PER + e < n; ++e)
-      out[i * PER + e] = store<T_OUT0>(int((words.w[e] >> 8) < threshold));
+    long long n) {
+  MINIML_FOR(i, (n + 3) / 4) {
+    const Words words = block_of(state, skip, i);
+    for (int e = 0; e < 4 && i * 4 + e < n; ++e)
+      out[i * 4 + e] = store<T_OUT0>(int((words.w[e] >> 8) < threshold));
   }
 }
 """
 )
 
 
-def draws(node: KernelNode, per: int, numbers: tuple[Any, ...]) -> Launch:
-    """A thread for a few blocks of words, each of which gives `per` elements."""
+def draws(node: KernelNode, words: int, *numbers: Any) -> Launch:
+    """A thread for a few blocks of four words, of which an element takes `words`."""
     n = math.prod(node.outputs[0].shape)
     args = (np.uint64(node.attrs["skip"]), *numbers, np.int64(n))
-    return Launch(*spread(-(-n // per)), args)
-
-
-def real(node: KernelNode) -> type[Any]:
-    """The type in which draws are computed."""
-    return np.float64 if node.outputs[0].dtype == float64 else np.float32
+    return Launch(*spread(-(-n * words // 4)), args)
 
 
 def uniform(node: KernelNode) -> Launch:
-    of, dtype = real(node), node.outputs[0].dtype
+    dtype = node.outputs[0].dtype
+    of = computed(dtype)
     low, high = float(node.attrs["low"]), float(node.attrs["high"])
     ceiling = np.nextafter(np.asarray(high, dtype), np.asarray(low, dtype))
-    numbers = of(low), of(high - low), of(ceiling)
-    return draws(node, 2 if of is np.float64 else 4, numbers)
+    return draws(node, of.itemsize // 4, *map(of.type, (low, high - low, ceiling)))
 
 
 def normal(node: KernelNode) -> Launch:
-    of = real(node)
-    numbers = of(node.attrs["mean"]), of(node.attrs["std"])
-    return draws(node, 2 if of is np.float64 else 4, numbers)
+    of = computed(node.outputs[0].dtype)
+    return draws(node, of.itemsize // 4, of.type(node.attrs["mean"]), of.type(node.attrs["std"]))
 
 
 def bernoulli(node: KernelNode) -> Launch:
-    return draws(node, 4, (np.uint32(math.ceil(float(node.attrs["p"]) * 2.0**24)),))
+    return draws(node, 1, np.uint32(math.ceil(float(node.attrs["p"]) * 2.0**24)))
 
 
-for _c in FLOAT:
-    _real = {"REAL": "double" if _c == "d" else "float", "PER": 2 if _c == "d" else 4}
-    raw("Uniform", f"L->{_c}", entry="uniform", source=UNIFORM, launch=uniform, defines=_real)
-    raw("Normal", f"L->{_c}", entry="normal", source=NORMAL, launch=normal, defines=_real)
-raw(
-    "Bernoulli", *[f"L->{c}" for c in ANY], entry="bernoulli", source=BERNOULLI,
-    launch=bernoulli, defines={"PER": 4},
-)  # fmt: skip
+_FLOATS = [f"L->{c}" for c in FLOAT]
+raw_kernel("Uniform", *_FLOATS, entry="uniform", source=UNIFORM, launch=uniform)
+raw_kernel("Normal", *_FLOATS, entry="normal", source=NORMAL, launch=normal)
+_ANY = [f"L->{c}" for c in ANY]
+raw_kernel("Bernoulli", *_ANY, entry="bernoulli", source=BERNOULLI, launch=bernoulli)

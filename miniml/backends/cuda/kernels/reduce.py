@@ -1,111 +1,53 @@
-"""Reductions from rows: what is accumulated, where it begins, how two are combined and finished."""
+"""Reductions of rows of elements, each by its row of `expressions.reduce`."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 from typing import Any, ClassVar
 
 import numpy as np
 
-from ....dtype import DType, uint8
+from ....dtype import DType, uint8, uint64
+from ...expressions.reduce import ROWS, Row
+from ...expressions.types import accumulation, computed, ends
 from ...kernel import Kernel, KernelNode
 from ...registry import kernel
 from ...signature import ArraySpec
 from ...typecodes import ANY, FLOAT, INT, same
-from ..text.groups import GROUPS, accumulator, grid_for, lanes_for, parts, places
-from ..text.layout import LAYOUT
-from ..text.source import C_TYPES, computed_in, prelude
+from ..array import dense_strides
+from ..text.groups import grid_for, lanes_for, parts
+from ..text.layout import Axis, layout, merged
+from ..text.source import unit
 
 Shape = tuple[int, ...]
 PACK = 16  # bytes that a thread loads at once
 
 
-@dataclass(frozen=True)
-class Row:
-    """One reduction in C. x is an element, i its place among those that are reduced, n their
-    number; a and b are accumulators of type A: `value`, and `other` where a reduction keeps two.
-
-    value, other: the types ("C" is that of an element, "S" that of sums). identity, element,
-    combine: value and other of an accumulator; finish: the result from a.
-    """
-
-    identity: tuple[str, ...]
-    element: tuple[str, ...]
-    combine: tuple[str, ...]
-    finish: str
-    value: str = "C"
-    other: str = "int"
-
-
-_ARG = "0x7fffffffffffffffLL"
-_SUM = Row(("S(0)",), ("S(x)",), ("a.value + b.value",), "a.value", "S")
-_MAX = Row(("LOWEST",), ("x",), ("nan_max(a.value, b.value)",), "a.value")
-_MIN = Row(("HIGHEST",), ("x",), ("nan_min(a.value, b.value)",), "a.value")
-_BETTER = (
-    "(b.value {0} a.value || (is_nan(b.value) && !is_nan(a.value)) || (!(a.value {0} b.value) && "
-    "(is_nan(a.value) == is_nan(b.value)) && b.other < a.other))"
-)
-
-
-def _arg(row: Row, relation: str) -> Row:
-    wins = _BETTER.format(relation)
-    combine = (f"{wins} ? b.value : a.value", f"{wins} ? b.other : a.other")
-    return Row((*row.identity, _ARG), ("x", "i"), combine, "a.other", "C", "long long")
-
-
-ROWS: dict[str, Row] = {
-    "Sum": _SUM,
-    "SumTo": _SUM,
-    "Mean": Row(_SUM.identity, _SUM.element, _SUM.combine, "a.value / S(n)", "S"),
-    "Prod": Row(("S(1)",), ("S(x)",), ("a.value * b.value",), "a.value", "S"),
-    "Max": _MAX,
-    "Min": _MIN,
-    "Any": Row(("0",), ("x != C(0)",), ("a.value | b.value",), "a.value != 0", "int"),
-    "All": Row(("1",), ("x != C(0)",), ("a.value & b.value",), "a.value != 0", "int"),
-    "ArgMax": _arg(_MAX, ">"),
-    "ArgMin": _arg(_MIN, "<"),
-    # value: the largest x; other: the sum of exp(x - value)
-    "LogSumExp": Row(
-        ("-INFINITY", "C(0)"),
-        ("x", "C(1)"),
-        ("nan_max(a.value, b.value)", "scaled_sum(a.value, a.other, b.value, b.other)"),
-        "is_inf(a.value) ? a.value : a.value + log(a.other)",
-        "C",
-        "C",
-    ),
-}  # fmt: skip
-
 _TEXT = r"""
-template <typename C> __device__ __forceinline__ C scaled_sum(C m, C s, C k, C t) {
-  const C top = nan_max(m, k);
-  return (m == top || s == C(0) ? s : s * exp(m - top)) +
-         (k == top || t == C(0) ? t : t * exp(k - top));
-}
+using namespace miniml;
 struct Op {
   struct A { VALUE value; OTHER other; };
-  static __device__ __forceinline__ A identity() { A r = {@IDENTITY@}; return r; }
+  static __device__ __forceinline__ A identity() { A r = {IDENTITY}; return r; }
   static __device__ __forceinline__ A element(C x, long long i) {
-    (void)i; A r = {@ELEMENT@}; return r;
+    (void)i; A r = {ELEMENT}; return r;
   }
-  static __device__ __forceinline__ A combine(A a, A b) { A r = {@COMBINE@}; return r; }
+  static __device__ __forceinline__ A combine(A a, A b) { A r = {COMBINE}; return r; }
   static __device__ __forceinline__ A crossed(A a, int o) {
-    A r = {VALUE(__shfl_xor_sync(0xffffffffu, a.value, o)),
-           OTHER(__shfl_xor_sync(0xffffffffu, a.other, o))};
+    A r = {(VALUE)__shfl_xor_sync(0xffffffffu, a.value, o),
+           (OTHER)__shfl_xor_sync(0xffffffffu, a.other, o)};
     return r;
   }
 };
 __device__ __forceinline__ OUT finished(Op::A a, long long n) {
-  (void)n; return store<OUT>(RESULT(@FINISH@));
+  (void)n; return store<OUT>(RESULT(FINISH));
 }
-struct Shape { long long outer, n, split, length; };
-// Where element i of a row stands; without a loop where one step says it, so that loads overlap.
-template <bool ONE_STEP> __device__ __forceinline__ long long placed(
+// Where element i of a row is; without a loop where one step says it, so that loads overlap.
+template <bool ONE_STEP> __device__ __forceinline__ long long address_of(
     const Layout<1>& over, long long i) {
-  long long place;
+  long long address;
   if (ONE_STEP) return over.start[0] + i * over.step[0][0];
-  locate(over, i, &place);
-  return place;
+  locate(over, i, &address);
+  return address;
 }
 // Elements [begin, end) of a row: packs of neighbours if they come in such, then single ones.
 template <bool ONE_STEP> __device__ __forceinline__ Op::A taken(
@@ -113,19 +55,19 @@ template <bool ONE_STEP> __device__ __forceinline__ Op::A taken(
     bool packed) {
   Op::A a = Op::identity();
   if (packed && begin < end) {
-    const long long rest = end - (end - begin) % @WIDTH@;
+    const long long rest = end - (end - begin) % WIDTH;
 #pragma unroll (ONE_STEP ? 2 : 1)
-    for (long long i = begin + @WIDTH@ * lane; i < rest; i += @WIDTH@ * lanes) {
-      typedef Pack<IN, @WIDTH@> Taken;
-      const Taken pack = *(const Taken*)(x + (ONE_STEP ? i : placed<false>(over, i)));
+    for (long long i = begin + WIDTH * lane; i < rest; i += WIDTH * lanes) {
+      typedef Pack<IN, WIDTH> Taken;
+      const Taken pack = *(const Taken*)(x + (ONE_STEP ? i : address_of<false>(over, i)));
 #pragma unroll
-      for (int v = 0; v < @WIDTH@; ++v) a = Op::combine(a, Op::element(load(pack.at[v]), i + v));
+      for (int v = 0; v < WIDTH; ++v) a = Op::combine(a, Op::element(load(pack.at[v]), i + v));
     }
     begin = rest;
   }
 #pragma unroll (ONE_STEP ? 4 : 1)
   for (long long i = begin + lane; i < end; i += lanes)
-    a = Op::combine(a, Op::element(load(x[placed<ONE_STEP>(over, i)]), i));
+    a = Op::combine(a, Op::element(load(x[address_of<ONE_STEP>(over, i)]), i));
   return a;
 }
 extern "C" __global__ void reduce_elements(
@@ -133,19 +75,15 @@ extern "C" __global__ void reduce_elements(
     int lanes, int packed) {
   const int lane = threadIdx.x % lanes;
   for (long long g = group_index(lanes); g < s.outer * s.split; g += group_count(lanes)) {
-    // Lone threads that are neighbours have rows that are, so that they read along with each other.
-    const long long row = lanes == 1 ? g % s.outer : g / s.split;
-    const long long part = lanes == 1 ? g / s.outer : g % s.split;
-    const long long begin = part * s.length;
-    const long long end = begin + s.length < s.n ? begin + s.length : s.n;
+    const Part p = part_of(g, s.outer, s.n, s.split, s.length, lanes);
     long long base;
-    locate(kept, row, &base);
-    Op::A a = over.rank == 1 ? taken<true>(x + base, over, begin, end, lane, lanes, packed)
-                             : taken<false>(x + base, over, begin, end, lane, lanes, packed);
+    locate(kept, p.row, &base);
+    Op::A a = over.rank == 1 ? taken<true>(x + base, over, p.begin, p.end, lane, lanes, packed)
+                             : taken<false>(x + base, over, p.begin, p.end, lane, lanes, packed);
     a = combined<Op>(a, lanes);
     if (lane == 0) {
-      if (s.split > 1) ((Op::A*)scratch)[row * s.split + part] = a;
-      else out[row] = finished(a, s.n);
+      if (s.split > 1) ((Op::A*)scratch)[p.row * s.split + p.number] = a;
+      else out[p.row] = finished(a, s.n);
     }
   }
 }
@@ -175,8 +113,13 @@ class Reduce(Kernel):
         axes = reduced_axes(node)
         kept = tuple(i for i in range(len(shape)) if i not in axes)
         outer, n = prod(shape[i] for i in kept), prod(shape[i] for i in axes)
-        self.where = places(shape, kept), places(shape, axes)
-        self.width = packable(*self.where, n, outer, PACK // dtype.itemsize)
+        steps = dense_strides(shape, 1)
+        kept_axes, over = (
+            merged(tuple(shape[i] for i in of), [tuple(steps[i] for i in of)], node.name)
+            for of in (kept, axes)
+        )
+        self.where = layout(kept_axes), layout(over)
+        self.width = packable(kept_axes, over, n, PACK // dtype.itemsize)
         neighbours = prod(shape[max(axes, default=-1) + 1 :])
         self.lanes = 1 if neighbours >= 8 else lanes_for(n, neighbours)
         self.split = parts(outer, n, self.lanes)
@@ -201,14 +144,12 @@ class Reduce(Kernel):
             second(*grid_for(self.outer, 32), (scratch.flat, out.flat, self.sizes))
 
 
-def packable(kept: Any, over: Any, n: int, outer: int, width: int) -> int:
+def packable(kept: list[Axis], over: list[Axis], n: int, width: int) -> int:
     """`width` where packs of so many neighbours make up the rows that are reduced, else 1."""
-    rank = int(over["rank"][0])
-    last = rank - 1
-    whole = over["extent"][0, last] % width == 0 or (rank == 1 and outer == 1)
-    apart = [*kept["step"][0, 0], *over["step"][0, 0, :last]]
-    side_by_side = over["step"][0, 0, last] == 1 and not any(s % width for s in apart)
-    return width if whole and side_by_side and n >= width else 1
+    (extent, (step,)), rest = over[-1], [*kept, *over[:-1]]
+    whole = extent % width == 0 or (len(over) == 1 and kept[0][0] == 1)
+    apart = any(step % width for _, (step,) in rest)
+    return width if whole and step == 1 and not apart and n >= width else 1
 
 
 def reduced_axes(node: KernelNode) -> tuple[int, ...]:
@@ -229,42 +170,15 @@ def reduced_axes(node: KernelNode) -> tuple[int, ...]:
 def reduction_text(row: Row, dtype: DType, out: DType) -> str:
     """The unit of a reduction of one dtype."""
     low, high = ends(dtype)
-    names = {
-        "IN": C_TYPES[dtype], "OUT": C_TYPES[out], "C": computed_in(dtype), "VALUE": row.value,
-        "OTHER": row.other, "LOWEST": low, "HIGHEST": high, "S": accumulator(dtype),
-        "RESULT": result_type(row, out),
-    }  # fmt: skip
-    types = "".join(
-        f"typedef {names[n]} {n};\n" for n in ("IN", "OUT", "C", "S", "VALUE", "OTHER", "RESULT")
-    )
-    macros = f"#define LOWEST {low}\n#define HIGHEST {high}\n"
-    pad = ("0",) if len(row.identity) == 1 else ()
-    text = _TEXT.replace("@WIDTH@", str(PACK // dtype.itemsize))
-    for slot, texts in (
-        ("@IDENTITY@", row.identity), ("@ELEMENT@", row.element), ("@COMBINE@", row.combine)
-    ):  # fmt: skip
-        text = text.replace(slot, ", ".join((*texts, *pad)))
-    text = text.replace("@FINISH@", row.finish)
-    head = prelude({dtype, out}) + LAYOUT + "using namespace miniml;\n" + GROUPS
-    return head + types + macros + text
-
-
-def result_type(row: Row, out: DType) -> str:
-    """The type of what `finish` gives."""
-    return "unsigned long long" if row.value == "S" and out.kind in "iu" else computed_in(out)
-
-
-def ends(dtype: DType) -> tuple[str, str]:
-    """The least and the greatest number of a dtype, in C."""
-    if dtype.kind == "b":
-        return "false", "true"
-    if dtype.kind not in "iu":
-        return "-INFINITY", "INFINITY"
-    c, bits = C_TYPES[dtype], 8 * dtype.itemsize
-    if dtype.kind == "u":
-        return f"({c})0", f"({c})~({c})0"
-    top = f"({c})0x{2 ** (bits - 1) - 1:x}LL"
-    return f"({c})(-{top} - 1)", top
+    whole = row.value == "S" and out.kind in "iu"
+    names = {"IDENTITY": row.identity, "ELEMENT": row.element, "COMBINE": row.combine}
+    pad = ("0",) * (len(row.identity) == 1)
+    return unit(
+        _TEXT, IN=dtype, OUT=out, C=computed(dtype), S=accumulation(dtype), LOWEST=low,
+        HIGHEST=high, VALUE=row.value, OTHER=row.other, FINISH=row.finish,
+        RESULT=uint64 if whole else computed(out), WIDTH=PACK // dtype.itemsize, Shape=SHAPE,
+        **{name: ", ".join((*texts, *pad)) for name, texts in names.items()},
+    )  # fmt: skip
 
 
 def register_reduction(name: str, *signatures: str) -> None:

@@ -1,7 +1,7 @@
 """Running sums: threads, warps or blocks scan a row, or its parts after the sums of those before.
 
 A row that is cut has its parts summed first, then the sums of the parts scanned; the last launch
-begins each part with what stands before it.
+begins each part with the sum before it.
 """
 
 from __future__ import annotations
@@ -10,39 +10,40 @@ from typing import Any
 
 import numpy as np
 
-from ....dtype import DType, float32, float64, uint64
+from ...expressions.types import accumulation
 from ...kernel import Kernel, KernelNode
 from ...registry import kernel
 from ...signature import ArraySpec
 from ...typecodes import FLOAT, INT
-from ..text.groups import BLOCK, GROUPS, accumulator, along, grid_for, parts
-from ..text.source import C_TYPES, prelude
+from ..text.groups import BLOCK, along, grid_for, parts
+from ..text.source import unit
 
 CHUNKS = 4  # of 32 elements, which a warp loads before it scans the first
 
-# Every warp of a group scans 4 * 32 neighbours at a time, then adds what stands in the warps before
-# it; `carry` is what stands before all of them.
+# Every warp of a group scans 4 * 32 neighbours at a time, then adds the sums of the warps before
+# it; `carry` is the sum before all of them.
 TEXT = r"""
-__device__ __forceinline__ SUM scanned(SUM sum, int lane) {
+using namespace miniml;
+__device__ __forceinline__ S scanned(S sum, int lane) {
   for (int o = 1; o < 32; o <<= 1) {
-    const SUM before = __shfl_up_sync(0xffffffffu, sum, o);
+    const S before = __shfl_up_sync(0xffffffffu, sum, o);
     if (lane >= o) sum += before;
   }
   return sum;
 }
-// What stands in the warps before this one; *carry grows by the sum of all.
-__device__ __forceinline__ SUM before_warp(SUM own, int lanes, SUM* carry) {
-  SUM before = *carry;
+// The sum of the warps before this one; *carry grows by the sum of all.
+__device__ __forceinline__ S before_warp(S own, int lanes, S* carry) {
+  S before = *carry;
   if (lanes == 32) {
     *carry += own;
     return before;
   }
-  __shared__ SUM warps[32];
+  __shared__ S warps[32];
   const int warp = threadIdx.x >> 5, count = blockDim.x >> 5;
   __syncthreads();
   if ((threadIdx.x & 31) == 0) warps[warp] = own;
   __syncthreads();
-  SUM all = before;
+  S all = before;
   for (int w = 0; w < count; ++w) {
     if (w == warp) before = all;
     all += warps[w];
@@ -51,74 +52,67 @@ __device__ __forceinline__ SUM before_warp(SUM own, int lanes, SUM* carry) {
   return before;
 }
 template <typename A, typename B> __device__ __forceinline__ void scan_part(
-    const A* x, B* out, long long begin, long long end, long long n, long long inner, SUM carry,
+    const A* x, B* out, long long begin, long long end, long long n, long long inner, S carry,
     int lanes, bool reverse, bool exclusive) {
   const int lane = threadIdx.x & 31, warp = lanes == 32 ? 0 : threadIdx.x >> 5;
-  for (long long tile = begin; tile < end; tile += @CHUNKS@ * lanes) {
-    const long long first = tile + @CHUNKS@ * 32 * warp + lane;
-    SUM own[@CHUNKS@], total = SUM(0);
+  for (long long tile = begin; tile < end; tile += CHUNKS * lanes) {
+    const long long first = tile + CHUNKS * 32 * warp + lane;
+    S own[CHUNKS], total = S(0);
 #pragma unroll
-    for (int c = 0; c < @CHUNKS@; ++c) {
+    for (int c = 0; c < CHUNKS; ++c) {
       const long long i = first + 32 * c;
-      own[c] = i < end ? SUM(load(x[(reverse ? n - 1 - i : i) * inner])) : SUM(0);
+      own[c] = i < end ? S(load(x[(reverse ? n - 1 - i : i) * inner])) : S(0);
     }
 #pragma unroll
-    for (int c = 0; c < @CHUNKS@; ++c) {
-      const SUM sum = scanned(own[c], lane), left = __shfl_up_sync(0xffffffffu, sum, 1);
-      own[c] = total + (!exclusive ? sum : lane ? left : SUM(0));
+    for (int c = 0; c < CHUNKS; ++c) {
+      const S sum = scanned(own[c], lane), left = __shfl_up_sync(0xffffffffu, sum, 1);
+      own[c] = total + (!exclusive ? sum : lane ? left : S(0));
       total += __shfl_sync(0xffffffffu, sum, 31);
     }
-    const SUM before = before_warp(total, lanes, &carry);
+    const S before = before_warp(total, lanes, &carry);
 #pragma unroll
-    for (int c = 0; c < @CHUNKS@; ++c) {
+    for (int c = 0; c < CHUNKS; ++c) {
       const long long i = first + 32 * c;
       if (i < end) out[(reverse ? n - 1 - i : i) * inner] = store<B>(before + own[c]);
     }
   }
 }
-struct Rows { long long rows, n, inner, split, length; };
 extern "C" __global__ void scan(
-    const T* x, OUT* out, const SUM* carries, Rows s, int lanes, int reverse, int exclusive) {
+    const T* x, OUT* out, const S* carries, Rows s, int lanes, int reverse, int exclusive) {
   for (long long g = group_index(lanes); g < s.rows * s.split; g += group_count(lanes)) {
-    // Neighbouring groups have neighbouring rows, so that lone threads read along with each other.
-    const long long row = lanes == 1 ? g % s.rows : g / s.split;
-    const long long part = lanes == 1 ? g / s.rows : g % s.split;
-    const long long base = row / s.inner * s.n * s.inner + row % s.inner;
-    const long long begin = part * s.length;
-    const long long end = begin + s.length < s.n ? begin + s.length : s.n;
-    SUM carry = s.split > 1 ? carries[row * s.split + part] : SUM(0);
+    const Part p = part_of(g, s.rows, s.n, s.split, s.length, lanes);
+    const long long base = p.row / s.inner * s.n * s.inner + p.row % s.inner;
+    S carry = s.split > 1 ? carries[p.row * s.split + p.number] : S(0);
     if (lanes > 1) {
-      scan_part(x + base, out + base, begin, end, s.n, s.inner, carry, lanes, reverse, exclusive);
+      scan_part(
+          x + base, out + base, p.begin, p.end, s.n, s.inner, carry, lanes, reverse, exclusive);
       continue;
     }
-    for (long long i = begin; i < end; ++i) {
+    for (long long i = p.begin; i < p.end; ++i) {
       const long long at = base + (reverse ? s.n - 1 - i : i) * s.inner;
-      const SUM sum = carry + SUM(load(x[at]));
+      const S sum = carry + S(load(x[at]));
       out[at] = store<OUT>(exclusive ? carry : sum);
       carry = sum;
     }
   }
 }
 extern "C" __global__ void sum_parts(
-    const T* x, SUM* sums, Rows s, int lanes, int reverse) {
+    const T* x, S* sums, Rows s, int lanes, int reverse) {
   for (long long g = group_index(lanes); g < s.rows * s.split; g += group_count(lanes)) {
-    const long long row = lanes == 1 ? g % s.rows : g / s.split;
-    const long long part = lanes == 1 ? g / s.rows : g % s.split;
-    const T* from = x + row / s.inner * s.n * s.inner + row % s.inner;
-    const long long begin = part * s.length;
-    const long long end = begin + s.length < s.n ? begin + s.length : s.n;
-    SUM sum = SUM(0);
+    const Part p = part_of(g, s.rows, s.n, s.split, s.length, lanes);
+    const T* from = x + p.row / s.inner * s.n * s.inner + p.row % s.inner;
+    S sum = S(0);
 #pragma unroll 4
-    for (long long i = begin + threadIdx.x % lanes; i < end; i += lanes)
-      sum += SUM(load(from[(reverse ? s.n - 1 - i : i) * s.inner]));
-    sum = combined<Total<SUM> >(sum, lanes);
-    if (threadIdx.x % lanes == 0) sums[row * s.split + part] = sum;
+    for (long long i = p.begin + threadIdx.x % lanes; i < p.end; i += lanes)
+      sum += S(load(from[(reverse ? s.n - 1 - i : i) * s.inner]));
+    sum = combined<Total<S> >(sum, lanes);
+    if (threadIdx.x % lanes == 0) sums[p.row * s.split + p.number] = sum;
   }
 }
-extern "C" __global__ void scan_sums(SUM* sums, long long rows, long long split) {
+extern "C" __global__ void scan_sums(S* sums, long long rows, long long split) {
   for (long long row = blockIdx.x; row < rows; row += gridDim.x) {
-    SUM* own = sums + row * split;
-    scan_part(own, own, 0, split, split, 1, SUM(0), blockDim.x, false, true);
+    S* own = sums + row * split;
+    scan_part(own, own, 0, split, split, 1, S(0), blockDim.x, false, true);
     __syncthreads();
   }
 }
@@ -138,8 +132,11 @@ class CumSum(Kernel):
         self.split = parts(rows, n, self.lanes)
         length = -(-n // self.split)
         self.sizes = np.array([(rows, n, inner, self.split, length)], ROWS)
-        self.sum_dtype = uint64 if dtype.kind in "biu" else float64 if dtype == float64 else float32
-        get, code = node.device.compiler.function, text(dtype, node.outputs[0].dtype)
+        self.sum_dtype = accumulation(dtype)
+        code = unit(
+            TEXT, T=dtype, OUT=node.outputs[0].dtype, S=self.sum_dtype, CHUNKS=CHUNKS, Rows=ROWS
+        )
+        get = node.device.compiler.function
         names = ("scan", "sum_parts", "scan_sums") if self.split > 1 else ("scan",)
         self.scan, *self.more = [get(code, name) for name in names]
 
@@ -157,14 +154,6 @@ class CumSum(Kernel):
             scan_sums(*grid_for(int(rows), BLOCK), (sums, rows, np.int64(self.split)))
         flags = np.int32(reverse), np.int32(attrs["exclusive"])
         self.scan(grid, block, (x, outputs[0].flat, sums, self.sizes, lanes, *flags))
-
-
-def text(dtype: DType, out: DType) -> str:
-    """The unit of running sums of a dtype."""
-    names = {"T": C_TYPES[dtype], "OUT": C_TYPES[out], "SUM": accumulator(dtype)}
-    types = "".join(f"typedef {c} {name};\n" for name, c in names.items())
-    body = TEXT.replace("@CHUNKS@", str(CHUNKS))
-    return prelude({dtype, out}) + "using namespace miniml;\n" + GROUPS + types + body
 
 
 for _c in "?" + INT + FLOAT:

@@ -38,8 +38,8 @@ def flip(x: DeviceArray, *, axis: Any) -> DeviceArray:
 
 
 def slice_(x: DeviceArray, *, begin: Indices, end: Indices, strides: Indices) -> DeviceArray:
-    place = (..., *map(selected, begin, end, strides))
-    return x.seen(lambda a: a[place])
+    index = (..., *map(selected, begin, end, strides))
+    return x.seen(lambda a: a[index])
 
 
 def selected(begin: int, end: int, stride: int) -> slice:

@@ -10,28 +10,26 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ....dtype import DType, uint32, uint64
+from ....dtype import int32, uint32, uint64
+from ...expressions.types import computed
 from ...kernel import Kernel, KernelNode
 from ...registry import kernel
 from ...signature import ArraySpec
 from ...typecodes import ANY
 from ..text.groups import along
-from ..text.source import C_TYPES, computed_in, prelude
+from ..text.source import unit
 
 RUN = 1024  # elements that a block sorts, two for each thread
 PART = 2048  # elements of a block's part of a merge
 PER_THREAD = 8  # of them; a block has at least two warps, which find the part's ends
 MANY = 1 << 20  # blocks of a grid; more work than that is taken in turns
-FIELDS = "n inner rows keep length runs slot pitch merged_slot merged_pitch".split()
-SHAPE = np.dtype([*((f, np.int64) for f in FIELDS), ("descending", np.int64)])
+FIELDS = "n inner rows keep length runs slot pitch merged_slot merged_pitch descending".split()
+SHAPE = np.dtype([(field, np.int64) for field in FIELDS])
 
 # A KEY is what elements are compared as, of 4 bytes at least: narrower ones share banks of shared
-# memory. A PLACE is an element's number in its row.
+# memory. A NUMBER is an element's number in its row.
 COMMON = r"""
 using namespace miniml;
-struct Shape {
-  long long n, inner, rows, keep, length, runs, slot, pitch, merged_slot, merged_pitch, descending;
-};
 // NaN counts as the largest.
 __device__ __forceinline__ bool smaller(KEY a, KEY b) { return a < b || (is_nan(b) && !is_nan(a)); }
 __device__ __forceinline__ bool before(KEY a, KEY b, bool descending) {
@@ -51,12 +49,12 @@ __device__ __forceinline__ long long goes(
 }
 """
 
-# Threads exchange pairs `apart` places apart; up to 32, a warp's pairs are its own 64 places.
+# Threads exchange pairs that are `apart` slots apart; up to 32, they are a warp's own 64 slots.
 SORT_RUNS = r"""
 template <typename I> __device__ __forceinline__ void sorted_runs(
     const T* x, T* values, I* indices, const Shape& s, int width, int count, bool last) {
-  __shared__ KEY keys[@RUN@];
-  __shared__ int own[@RUN@];
+  __shared__ KEY keys[RUN];
+  __shared__ int own[RUN];
   const bool descending = s.descending != 0, side_by_side = s.inner > 1;
   const int size = width * count, t = threadIdx.x;
   const long long total = s.rows * s.runs, groups = (total + count - 1) / count;
@@ -106,7 +104,7 @@ template <typename I> __device__ __forceinline__ void sorted_runs(
   }
 }
 extern "C" __global__ void sort_runs(
-    const T* x, T* values, PLACE* indices, Shape s, int width, int count) {
+    const T* x, T* values, NUMBER* indices, Shape s, int width, int count) {
   sorted_runs(x, values, indices, s, width, count, false);
 }
 extern "C" __global__ void sort_rows(
@@ -128,22 +126,22 @@ template <typename A> __device__ __forceinline__ long long taken(
   return low;
 }
 template <typename I> __device__ __forceinline__ void merged_runs(
-    const T* x, const PLACE* places, T* values, I* indices, const Shape& s, bool last) {
-  __shared__ KEY keys[@PART@];
-  __shared__ int from[@PART@];
+    const T* x, const NUMBER* numbers, T* values, I* indices, const Shape& s, bool last) {
+  __shared__ KEY keys[PART];
+  __shared__ int from[PART];
   __shared__ long long ends[2];
   const bool descending = s.descending != 0;
-  const long long pairs = (s.runs + 1) / 2, parts = (s.merged_slot + @PART@ - 1) / @PART@;
+  const long long pairs = (s.runs + 1) / 2, parts = (s.merged_slot + PART - 1) / PART;
   const int t = threadIdx.x;
   for (long long g = blockIdx.x; g < s.rows * pairs * parts; g += gridDim.x) {
     const long long row = g / (pairs * parts), pair = g / parts % pairs;
     const long long a_size = kept(s, 2 * pair), b_size = kept(s, 2 * pair + 1);
     const long long total = least(s.keep, a_size + b_size);
-    const long long begin = least(g % parts * @PART@, total), end = least(begin + @PART@, total);
+    const long long begin = least(g % parts * PART, total), end = least(begin + PART, total);
     const T* a = x + row * s.pitch + 2 * pair * s.slot;
     const T* b = b_size ? a + s.slot : a;
-    const PLACE* a_places = places + (a - x);
-    const PLACE* b_places = places + (b - x);
+    const NUMBER* a_numbers = numbers + (a - x);
+    const NUMBER* b_numbers = numbers + (b - x);
     if (t % 32 == 0 && t < 64)
       ends[t / 32] = taken(a, a_size, b, b_size, t ? end : begin, descending);
     __syncthreads();
@@ -152,11 +150,11 @@ template <typename I> __device__ __forceinline__ void merged_runs(
     for (int i = t; i < size; i += blockDim.x)
       keys[i] = KEY(load(i < split ? a[a_begin + i] : b[b_begin + i - split]));
     __syncthreads();
-    const int first = t * @PER_THREAD@;
+    const int first = t * PER_THREAD;
     if (first < size) {
       int i = (int)taken(keys, split, keys + split, size - split, first, descending);
       int j = split + first - i;
-      for (int e = first; e < first + @PER_THREAD@ && e < size; ++e) {
+      for (int e = first; e < first + PER_THREAD && e < size; ++e) {
         const bool second = i >= split || (j < size && before(keys[j], keys[i], descending));
         from[e] = second ? j++ : i++;
       }
@@ -166,24 +164,24 @@ template <typename I> __device__ __forceinline__ void merged_runs(
       const int i = from[e];
       const long long to = goes(s, last, row, pair, begin + e, s.merged_slot, s.merged_pitch);
       values[to] = store<T>(keys[i]);
-      indices[to] = I(i < split ? a_places[a_begin + i] : b_places[b_begin + i - split]);
+      indices[to] = I(i < split ? a_numbers[a_begin + i] : b_numbers[b_begin + i - split]);
     }
     __syncthreads();
   }
 }
 extern "C" __global__ void merge_runs(
-    const T* x, const PLACE* places, T* values, PLACE* indices, Shape s) {
-  merged_runs(x, places, values, indices, s, false);
+    const T* x, const NUMBER* numbers, T* values, NUMBER* indices, Shape s) {
+  merged_runs(x, numbers, values, indices, s, false);
 }
 extern "C" __global__ void merge_last(
-    const T* x, const PLACE* places, T* values, long long* indices, Shape s) {
-  merged_runs(x, places, values, indices, s, true);
+    const T* x, const NUMBER* numbers, T* values, long long* indices, Shape s) {
+  merged_runs(x, numbers, values, indices, s, true);
 }
 """
 
 
 class Runs(NamedTuple):
-    """The sorted runs of each row: run r of row i stands at i * pitch + r * slot."""
+    """The sorted runs of each row: run r of row i begins at i * pitch + r * slot."""
 
     length: int
     number: int
@@ -192,7 +190,7 @@ class Runs(NamedTuple):
 
 
 def runs_of(n: int, keep: int, length: int) -> Runs:
-    """Rows of n elements in runs of `length`, of each of which `keep` elements are wanted."""
+    """Rows of n elements in runs of `length`, each of which keeps `keep` elements."""
     number, slot = -(-n // length), min(length, keep)
     return Runs(length, number, slot, min(n, number * slot))
 
@@ -207,23 +205,26 @@ class Pass(NamedTuple):
 
 
 class Sorting(Kernel):
-    """Base of what sorts rows: which way, and how many elements of each are wanted."""
+    """Base of what sorts rows: which way, and how many elements of each are kept."""
 
-    def wanted(self, node: KernelNode) -> tuple[int, bool]:
+    def ordering(self, node: KernelNode) -> tuple[int, bool]:
         """How many elements of a row, and whether the largest come first."""
-        raise NotImplementedError(f"{type(self).__name__} defines no wanted")
+        raise NotImplementedError(f"{type(self).__name__} defines no ordering")
 
     def prepare(self, node: KernelNode) -> None:
         super().prepare(node)
         shape, dtype = node.inputs[0]
-        keep, descending = self.wanted(node)
+        keep, descending = self.ordering(node)
         outer, n, inner = along(shape, node.attrs["axis"])
-        self.dtype, self.place = dtype, uint32 if n <= 1 << 32 else uint64
+        self.dtype, self.number = dtype, uint32 if n <= 1 << 32 else uint64
         self.scratch = [0, 0]  # elements of the two workspaces that merges go between
         self.passes = self.plan(n, inner, outer * inner, keep, descending) if n * keep else []
-        compiler = node.device.compiler
-        code = text(dtype, self.place)
-        self.functions = [compiler.function(code, p.entry) for p in self.passes]
+        narrow = dtype.kind in "biu" and dtype.itemsize < 4
+        code = unit(
+            COMMON + SORT_RUNS + MERGE_RUNS, T=dtype, KEY=int32 if narrow else computed(dtype),
+            NUMBER=self.number, RUN=RUN, PART=PART, PER_THREAD=PER_THREAD, Shape=SHAPE,
+        )  # fmt: skip
+        self.functions = [node.device.compiler.function(code, p.entry) for p in self.passes]
 
     def plan(self, n: int, inner: int, rows: int, keep: int, descending: bool) -> list[Pass]:
         """The launches, of which the last one fills the outputs."""
@@ -252,7 +253,7 @@ class Sorting(Kernel):
 
     def workspace(self) -> tuple[ArraySpec, ...]:
         sizes = [size for size in self.scratch if size]
-        return tuple(ArraySpec((size,), d) for size in sizes for d in (self.dtype, self.place))
+        return tuple(ArraySpec((size,), d) for size in sizes for d in (self.dtype, self.number))
 
     def launch(self, inputs: Any, workspace: Any, outputs: Any, stream: object) -> None:
         buffers = [[a.flat for a in workspace[i : i + 2]] for i in (0, 2)]
@@ -267,27 +268,15 @@ class Sorting(Kernel):
 class Sort(Sorting):
     """Whole rows."""
 
-    def wanted(self, node: KernelNode) -> tuple[int, bool]:
+    def ordering(self, node: KernelNode) -> tuple[int, bool]:
         return along(node.inputs[0].shape, node.attrs["axis"])[1], node.attrs["descending"]
 
 
 class TopK(Sorting):
     """The first k of each row."""
 
-    def wanted(self, node: KernelNode) -> tuple[int, bool]:
+    def ordering(self, node: KernelNode) -> tuple[int, bool]:
         return node.attrs["k"], node.attrs["largest"]
-
-
-def text(dtype: DType, place: DType) -> str:
-    """The unit that sorts elements of a dtype."""
-    narrow = dtype.kind in "biu" and dtype.itemsize < 4
-    key = "int" if narrow else computed_in(dtype)
-    names = {"T": C_TYPES[dtype], "KEY": key, "PLACE": C_TYPES[place]}
-    types = "".join(f"typedef {c} {name};\n" for name, c in names.items())
-    body = COMMON + SORT_RUNS + MERGE_RUNS
-    for slot, number in (("@RUN@", RUN), ("@PART@", PART), ("@PER_THREAD@", PER_THREAD)):
-        body = body.replace(slot, str(number))
-    return prelude({dtype}) + types + body
 
 
 for _class in (Sort, TopK):

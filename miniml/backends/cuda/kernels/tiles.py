@@ -58,11 +58,11 @@ REGISTERS = (
 template <int SIDE, int PER> __device__ __forceinline__ void product(
     const T* x, const T* y, T* out, const Layout<3>& batch, const Product& p) {
   const int DEPTH = 16, ACROSS = SIDE / PER, THREADS = ACROSS * ACROSS;
-  __shared__ SUM a[DEPTH][SIDE + 1], b[DEPTH][SIDE + 1];
+  __shared__ S a[DEPTH][SIDE + 1], b[DEPTH][SIDE + 1];
   const int r = threadIdx.x / ACROSS, c = threadIdx.x % ACROSS;
   for (long long t = blockIdx.x; t < tile_count<SIDE>(p); t += gridDim.x) {
     const Tile at = tile_at<SIDE>(t, batch, p);
-    SUM sum[PER][PER] = {};
+    S sum[PER][PER] = {};
     for (long long l = 0; l < p.k; l += DEPTH) {
       fetch<SIDE, DEPTH, SIDE + 1, THREADS>(
           a, x + at.x + l * p.x_column, at.rows, p.k - l, p.x_row, p.x_column);
@@ -71,7 +71,7 @@ template <int SIDE, int PER> __device__ __forceinline__ void product(
       __syncthreads();
 #pragma unroll
       for (int d = 0; d < DEPTH; ++d) {
-        SUM u[PER], v[PER];
+        S u[PER], v[PER];
 #pragma unroll
         for (int i = 0; i < PER; ++i) u[i] = a[d][r + i * ACROSS], v[i] = b[d][c + i * ACROSS];
 #pragma unroll

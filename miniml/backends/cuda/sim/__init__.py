@@ -5,7 +5,7 @@
     notes.py       what the compiler warns of: local variables that are read too early
     dialect.py     what of CUDA C is not there, in sentences
     toolchain.py   the compiler, what it made
-    symbols.py     where shared arrays and variables stand in that library
+    symbols.py     the addresses of shared arrays and variables in that library
     arguments.py   what is passed, against the kernel's parameters
     ranges.py      which memory a launch may touch
     memory.py      device memory: poison, guard zones, a record of what has been written
@@ -16,7 +16,7 @@
 
 Not modelled: the weak order of a GPU's memory beyond barriers and fences, shared memory used by
 blocks of one cluster, inline PTX, textures, bank conflicts, registers, time.
-Numbers differ from a GPU's in the last places: no fused multiply-add unless written, denormals
+Numbers differ from a GPU's in the last digits: no fused multiply-add unless written, denormals
 kept, libm's functions. Blocks run one after the other, so a block that waits for a later one waits
 for ever: a fault when its time is over. `static` variables in device functions
 are taken for __shared__ ones, and unsigned integers wrap unseen.

@@ -27,7 +27,7 @@ class Pointer:
 
     @property
     def address(self) -> int:
-        """Where it stands in this process."""
+        """Its address in this process."""
         return self.allocation.address + self.offset
 
 
@@ -67,7 +67,7 @@ class Packed:
     def __init__(self, kernel: str, args: Sequence[Any], parameters: Sequence[Parameter]):
         if len(args) != len(parameters):
             raise LaunchError(
-                f"{kernel} has {len(parameters)} parameters; {len(args)} arguments came"
+                f"{kernel} has {len(parameters)} parameters; got {len(args)} arguments"
             )
         self.slots = (ctypes.c_void_p * max(len(args), 1))()
         self.pointers: list[tuple[int, Pointer, Parameter]] = []
@@ -76,8 +76,7 @@ class Packed:
             if isinstance(argument, Pointer):
                 if not _points(argument.dtype, parameter):
                     raise LaunchError(
-                        f"argument {i} of {kernel} is {parameter}; "
-                        f"an array of {argument.dtype} came"
+                        f"argument {i} of {kernel} is {parameter}; got an array of {argument.dtype}"
                     )
                 if argument.nbytes:
                     self.pointers.append((i, argument, parameter))
@@ -122,7 +121,7 @@ def _scalar(kernel: str, i: int, argument: Any, parameter: Parameter) -> Any:
     else:
         raise LaunchError(f"argument {i} of {kernel} cannot be a {type(argument).__name__}")
     if not _takes(value.dtype, parameter, parameter.kind == "p" and value.view(np.uint8).any()):
-        raise LaunchError(f"argument {i} of {kernel} is {parameter}; a value of {value.dtype} came")
+        raise LaunchError(f"argument {i} of {kernel} is {parameter}; got a value of {value.dtype}")
     return value
 
 

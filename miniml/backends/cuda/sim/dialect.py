@@ -1,4 +1,4 @@
-"""What CUDA C has and the simulator has not, each said in a sentence before the compiler's log."""
+"""What CUDA C has and the simulator lacks, each in a sentence before the compiler's log."""
 
 from __future__ import annotations
 

@@ -57,15 +57,15 @@ class Fault:
     other: str = ""
 
     def __str__(self) -> str:
-        told = f"{self.kind} in kernel {self.kernel}"
+        message = f"{self.kind} in kernel {self.kernel}"
         if self.block is not None:
-            told += f", block {self.block} thread {self.thread}"
+            message += f", block {self.block} thread {self.thread}"
         if self.line:
-            told += f", {self.file}:{self.line}"
-        told += f": {self.text}"
+            message += f", {self.file}:{self.line}"
+        message += f": {self.text}"
         if self.other:
-            told += f" at {self.other}"
-        return told + (f"\n    {self.source.strip()}" if self.source else "")
+            message += f" at {self.other}"
+        return message + (f"\n    {self.source.strip()}" if self.source else "")
 
 
 def error(faults: Iterable[Fault]) -> KernelFaultError:
@@ -121,12 +121,12 @@ def _places(
     """Files and lines of addresses in a library: the innermost frames in the user's text."""
     command = ["addr2line", "-a", "-f", "-i", "-e", library, *map(hex, addresses)]
     try:
-        said = subprocess.run(command, capture_output=True, text=True).stdout
+        answer = subprocess.run(command, capture_output=True, text=True).stdout
     except FileNotFoundError:  # binutils comes with g++, but not with every clang
         return {}
     places: dict[int, tuple[str, int]] = {}
     names = {Path(name).name: name for name in known}
-    for block in re.split(r"^(?=0x)", said, flags=re.MULTILINE)[1:]:
+    for block in re.split(r"^(?=0x)", answer, flags=re.MULTILINE)[1:]:
         first, *frames = block.splitlines()  # then, innermost first, a function and its place
         for function, place in zip(frames[::2], frames[1::2], strict=False):
             path, _, line = place.partition(" (")[0].rpartition(":")

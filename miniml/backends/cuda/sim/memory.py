@@ -113,7 +113,7 @@ class Allocation:
 
 
 class Borrowed(Allocation):
-    """Memory that stands elsewhere in this process and is never freed: a variable of a unit."""
+    """Memory that is elsewhere in this process and is never freed: a variable of a unit."""
 
     __slots__ = ()
 

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from ....errors import LaunchError
+from ..limits import MAX_BLOCK, MAX_GRID, MAX_THREADS, STATIC_SHARED
 from . import faults, notes, symbols, unit
 from .arguments import Packed, Parameter
 from .forks import lock_of_process
@@ -21,10 +22,6 @@ from .ranges import Range, merged, separate
 from .settings import SCHEDULES, Settings, current
 from .toolchain import load, runtime_library
 
-MAX_THREADS = 1024
-MAX_BLOCK = (1024, 1024, 64)
-MAX_GRID = (2**31 - 1, 65535, 65535)
-STATIC_SHARED = 48 * 1024
 DYNAMIC_SHARED = 227 * 1024  # of an H100, where the kernel asks for it
 _MAX_FAULTS = 8
 _INTERRUPTED = -2  # what sim_launch returns then

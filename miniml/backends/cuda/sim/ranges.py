@@ -1,4 +1,4 @@
-"""The device memory that a launch may touch: ranges that neither overlap nor stand side by side."""
+"""The device memory that a launch may touch: ranges that neither overlap nor touch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from .arguments import Parameter, Pointer
 from .memory import Allocation
 
-# An overrun by less than this is seen; what stands closer to its neighbour is moved for the launch.
+# An overrun by less than this is seen; what is closer to its neighbour is moved for the launch.
 APART = 64
 
 
@@ -79,7 +79,7 @@ def merged(pointers: Sequence[tuple[int, Pointer, Parameter]]) -> list[Range]:
 
 
 def separate(ranges: list[Range], slots: Any) -> list[Range]:
-    """Moves ranges that stand close behind another, so that none can be reached by running over."""
+    """Moves ranges that are close behind another, so that none can be reached by running over."""
     before: tuple[Allocation, int] | None = None
     for part in ranges:
         near = (

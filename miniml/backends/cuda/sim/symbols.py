@@ -1,4 +1,4 @@
-"""The symbols of a compiled unit: where its kernels, shared arrays and variables stand."""
+"""The symbols of a compiled unit: the addresses of its kernels, shared arrays and variables."""
 
 from __future__ import annotations
 

@@ -160,7 +160,7 @@ def _failed(what: str, advice: str = _OTHER) -> DeviceError:
 
 
 def build(name: str, arguments: Sequence[str], text: str = "") -> Path:
-    """Compiles to a file of the cache; behind the library stands the log, see `log_of`."""
+    """Compiles to a file of the cache; the log is appended to the library, see `log_of`."""
 
     def compiled(scratch: Path) -> bytes:
         output = scratch / "unit.so"

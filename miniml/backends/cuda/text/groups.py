@@ -3,12 +3,6 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any
-
-import numpy as np
-
-from ....dtype import from_letter
-from .layout import Axis, layout_dtype
 
 BLOCK = 256
 THREADS = 1 << 18  # about as many as a large GPU holds at a time
@@ -38,6 +32,15 @@ __device__ __forceinline__ long long group_index(int lanes) {
 __device__ __forceinline__ long long group_count(int lanes) {
   return (long long)gridDim.x * blockDim.x / lanes;
 }
+// Group g of those that share rows of n elements, each row cut in `split` parts of `length`. Lone
+// threads that are neighbours have rows that are, so that they read along with each other.
+struct Part { long long row, number, begin, end; };
+__device__ __forceinline__ Part part_of(
+    long long g, long long rows, long long n, long long split, long long length, int lanes) {
+  const long long number = lanes == 1 ? g / rows : g % split, begin = number * length;
+  return {lanes == 1 ? g % rows : g / split, number, begin,
+          begin + length < n ? begin + length : n};
+}
 template <typename S> struct Total {
   typedef S A;
   static __device__ __forceinline__ A combine(A a, A b) { return a + b; }
@@ -47,7 +50,7 @@ template <typename S> struct Total {
 };
 template <typename S> struct Largest {
   typedef S A;
-  static __device__ __forceinline__ A combine(A a, A b) { return miniml::nan_max(a, b); }
+  static __device__ __forceinline__ A combine(A a, A b) { return nan_max(a, b); }
   static __device__ __forceinline__ A crossed(A a, int o) {
     return __shfl_xor_sync(0xffffffffu, a, o);
   }
@@ -56,7 +59,7 @@ template <typename S> struct Largest {
 
 
 def lanes_for(length: int, neighbours: int) -> int:
-    """How many threads share a row: one where rows are short or stand side by side in memory, so
+    """How many threads share a row: one where rows are short or neighbours in memory, so
     that neighbouring threads read neighbouring elements; else a warp or a block."""
     if length <= 8 or (neighbours >= 32 and length <= 1024):
         return 1
@@ -73,36 +76,10 @@ def grid_for(groups: int, lanes: int) -> tuple[tuple[int], tuple[int]]:
 def parts(rows: int, n: int, lanes: int) -> int:
     """Into how many parts rows are cut, so that a GPU has enough to do: THREADS threads, of which
     each has 64 elements at least."""
-    wanted = THREADS // max(rows * lanes, 1)
-    return max(1, min(wanted, n // (lanes * 64)))
+    return max(1, min(THREADS // max(rows * lanes, 1), n // (lanes * 64)))
 
 
 def along(shape: tuple[int, ...], axis: int) -> tuple[int, int, int]:
-    """(outer, n, inner): element i of row (o, j) stands at (o * n + i) * inner + j."""
+    """(outer, n, inner): element i of row (o, j) is number (o * n + i) * inner + j."""
     axis %= len(shape)
     return prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])
-
-
-def places(shape: tuple[int, ...], axes: tuple[int, ...]) -> Any:
-    """The Layout<1> of the elements along `axes` of a contiguous array, neighbours merged."""
-    steps = [prod(shape[i + 1 :]) for i in range(len(shape))]
-    found: list[Axis] = []
-    for i in axes:
-        if shape[i] == 1:
-            continue
-        if found and found[-1][1][0] == steps[i] * shape[i]:
-            found[-1] = (found[-1][0] * shape[i], (steps[i],))
-        else:
-            found.append((shape[i], (steps[i],)))
-    record = np.zeros(1, layout_dtype(1))
-    record["rank"], record["extent"] = max(len(found), 1), 1
-    for d, (extent, (step,)) in enumerate(found):
-        record["extent"][0, d], record["step"][0, 0, d] = extent, step
-    return record
-
-
-def accumulator(dtype: np.dtype[Any]) -> str:
-    """The C type in which sums and products of a dtype are taken; unsigned integers wrap."""
-    if dtype.kind in "biu":
-        return "miniml::uint64"
-    return "double" if dtype == from_letter("d") else "float"

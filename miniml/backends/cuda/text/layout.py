@@ -1,14 +1,15 @@
-"""Where the elements of strided arrays stand: axes merged, and passed to kernels as a Layout."""
+"""Where the elements of strided arrays are: axes merged, and passed to kernels as a Layout."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
 import numpy as np
 
 from ....errors import ShapeError
-from ..array import DeviceArray
+from ..array import DeviceArray, Shape, dense_strides
 
 MAX_RANK = 8
 BLOCK = 256
@@ -22,41 +23,56 @@ def spread(size: int, per_thread: int = PER_THREAD) -> tuple[tuple[int], tuple[i
     return (min(-(-max(size, 1) // (threads * per_thread)), 1 << 20),), (threads,)
 
 
-def collapsed(inputs: tuple[DeviceArray, ...], shape: tuple[int, ...], name: str) -> list[Axis]:
-    """The output's axes (extent, elements from one to the next of each input), neighbours merged
-    where all inputs run through both as through one. ShapeError for more than 8 that remain."""
+def merged(shape: Shape, steps: Sequence[Shape], name: str) -> list[Axis]:
+    """The axes of `shape` with the elements from one to the next in each of several arrays;
+    neighbours are one where all arrays run through both as through one. ShapeError, which names
+    the primitive, for more than 8 that remain."""
     axes: list[Axis] = []
-    lead = [len(shape) - a.ndim for a in inputs]
-    for d, extent in enumerate(shape):
+    for extent, *own in zip(shape, *steps, strict=True):
         if extent == 1:
             continue
-        steps = tuple(
-            0 if d < gap or a.shape[d - gap] == 1 else a.strides[d - gap] // a.dtype.itemsize
-            for a, gap in zip(inputs, lead, strict=True)
-        )
-        if axes and all(p == s * extent for p, s in zip(axes[-1][1], steps, strict=True)):
-            axes[-1] = (axes[-1][0] * extent, steps)
+        if axes and all(p == s * extent for p, s in zip(axes[-1][1], own, strict=True)):
+            axes[-1] = (axes[-1][0] * extent, tuple(own))
         else:
-            axes.append((extent, steps))
+            axes.append((extent, tuple(own)))
     if len(axes) > MAX_RANK:
         raise ShapeError(
             f"{name} needs {len(axes)} axes that do not merge; kernels of CUDA take {MAX_RANK}: "
             "reshape the inputs, or make them contiguous"
         )
-    return axes or [(1, (0,) * len(inputs))]
+    return axes or [(1, (0,) * len(steps))]
 
 
-def layout(axes: list[Axis], inputs: tuple[DeviceArray, ...]) -> Any:
-    """The struct Layout<K> that says where each element of the inputs stands."""
-    record = np.zeros(1, layout_dtype(len(inputs)))
-    record["rank"] = len(axes)
-    record["extent"] = 1
+def collapsed(inputs: Sequence[DeviceArray], shape: Shape, name: str) -> list[Axis]:
+    """The output's axes, merged, with the steps of each input, which broadcasts to it."""
+    steps = [
+        broadcast_steps(a.shape, shape, tuple(s // a.dtype.itemsize for s in a.strides))
+        for a in inputs
+    ]
+    return merged(shape, steps, name)
+
+
+def broadcast_steps(shape: Shape, target: Shape, steps: Shape | None = None) -> Shape:
+    """The steps of an array, contiguous unless they are given, along the axes it broadcasts to."""
+    steps = dense_strides(shape, 1) if steps is None else steps
+    own = (0 if n == 1 else step for n, step in zip(shape, steps, strict=True))
+    return (*(0,) * (len(target) - len(shape)), *own)
+
+
+def layout(axes: Sequence[Axis], starts: Sequence[int] = ()) -> Any:
+    """The struct Layout<K> of K arrays: their steps along some axes, and where each begins."""
+    record = np.zeros(1, layout_dtype(len(axes[0][1])))
+    record["rank"], record["extent"] = len(axes), 1
     for d, (extent, steps) in enumerate(axes):
         record["extent"][0, d] = extent
         record["step"][0, :, d] = steps
-    for k, a in enumerate(inputs):
-        record["start"][0, k] = (a.offset - a.bounds()[0]) // a.dtype.itemsize
+    record["start"][0, : len(starts)] = starts
     return record
+
+
+def starts_of(inputs: Sequence[DeviceArray]) -> list[int]:
+    """Where the first element of each is in the memory that `flat` points to."""
+    return [(a.offset - a.bounds()[0]) // a.dtype.itemsize for a in inputs]
 
 
 @cache
@@ -70,23 +86,21 @@ def layout_dtype(count: int) -> np.dtype[Any]:
     )  # fmt: skip
 
 
-PACKS = r"""
+LAYOUT = f"""
 // V neighbours, moved by one instruction.
-template <typename A, int V> struct alignas(sizeof(A) * V) Pack { A at[V]; };
-"""
-LAYOUT = f"""{PACKS}
+template <typename A, int V> struct alignas(sizeof(A) * V) Pack {{ A at[V]; }};
 template <int K> struct Layout {{
   long long rank, extent[{MAX_RANK}], step[K][{MAX_RANK}], start[K];
 }};
 template <int K> __device__ __forceinline__ void locate(
-    const Layout<K>& at, long long i, long long* place) {{
-  for (int k = 0; k < K; ++k) place[k] = at.start[k];
+    const Layout<K>& at, long long i, long long* found) {{
+  for (int k = 0; k < K; ++k) found[k] = at.start[k];
   for (int d = (int)at.rank - 1; d > 0; --d) {{
     long long above = i / at.extent[d], here = i - above * at.extent[d];
-    for (int k = 0; k < K; ++k) place[k] += here * at.step[k][d];
+    for (int k = 0; k < K; ++k) found[k] += here * at.step[k][d];
     i = above;
   }}
-  for (int k = 0; k < K; ++k) place[k] += i * at.step[k][0];
+  for (int k = 0; k < K; ++k) found[k] += i * at.step[k][0];
 }}
 // The V elements of input k along the last axis from x on: neighbours, or one element V times.
 template <int V, typename A, int K> __device__ __forceinline__ Pack<A, V> pack_of(
@@ -100,7 +114,7 @@ template <int V, typename A, int K> __device__ __forceinline__ Pack<A, V> pack_o
 
 
 def packs(axes: list[Axis], inputs: tuple[DeviceArray, ...], out: DeviceArray, width: int) -> int:
-    """How many packs of `width` elements the output has whose elements stand side by side, aligned,
+    """How many packs of `width` elements the output has whose elements are neighbours, aligned,
     in each input that does not repeat one; 0 where any pack is otherwise."""
     extent, steps = axes[-1]
     whole = len(axes) == 1 or extent % width == 0

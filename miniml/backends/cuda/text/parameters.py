@@ -44,7 +44,7 @@ def parameters(code: str, entry: str) -> tuple[Parameter, ...] | None:
 
 
 def _parts(text: str, at: int) -> Iterator[str]:
-    """What stands between the commas until the parenthesis that closes."""
+    """What is between the commas up to the parenthesis that closes."""
     depth, begin = 0, at
     for i in range(at, len(text)):
         c = text[i]
@@ -64,19 +64,17 @@ def _parameter(text: str) -> Parameter:
     return Parameter(text, pointer, known)
 
 
-def check(entry: str, wanted: Sequence[Parameter], args: Sequence[Any]) -> None:
+def check(entry: str, expected: Sequence[Parameter], args: Sequence[Any]) -> None:
     """LaunchError when arguments do not fit the parameters in number or type."""
-    if len(args) != len(wanted):
-        raise LaunchError(f"{entry} has {len(wanted)} parameters; {len(args)} arguments came")
-    for i, (argument, parameter) in enumerate(zip(args, wanted, strict=True)):
+    if len(args) != len(expected):
+        raise LaunchError(f"{entry} has {len(expected)} parameters; got {len(args)} arguments")
+    for i, (argument, parameter) in enumerate(zip(args, expected, strict=True)):
         is_array = _on_device(argument)
         dtype = argument.dtype if is_array else _scalar(entry, i, argument)
         fits = parameter.type is None or is_array != parameter.pointer or dtype.kind == "V"
         if is_array != parameter.pointer or not (fits or _fit(dtype, parameter.type)):
-            came = "an array" if is_array else "a value"
-            raise LaunchError(
-                f"argument {i} of {entry} is {parameter.text}; {came} of {dtype} came"
-            )
+            got = "an array" if is_array else "a value"
+            raise LaunchError(f"argument {i} of {entry} is {parameter.text}; got {got} of {dtype}")
 
 
 def _on_device(argument: Any) -> bool:

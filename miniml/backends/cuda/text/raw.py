@@ -9,12 +9,8 @@ from typing import Any
 from ....errors import DeclarationError
 from ...kernel import Kernel, KernelEntry, KernelNode, Launch, RawSource
 from ...signature import ArraySpec
-from .source import prelude, type_names
-
-MAX_THREADS = 1024
-ASSURED_SHARED = 48 * 1024  # bytes; more must be asked for
-MAX_BLOCK = (1024, 1024, 64)
-MAX_GRID = (2**31 - 1, 65535, 65535)
+from ..limits import MAX_BLOCK, MAX_GRID, MAX_THREADS, STATIC_SHARED
+from .source import unit
 
 
 class Raw(Kernel):
@@ -33,7 +29,7 @@ class Raw(Kernel):
         self.rule = checked(node.name, body.launch(node))
         code = text(body, node)
         self.function = node.device.compiler.function(code, body.entry)
-        if self.rule.shared > ASSURED_SHARED:
+        if self.rule.shared > STATIC_SHARED:
             limit = node.device.shared_limit
             if self.rule.shared > limit:
                 raise DeclarationError(
@@ -52,13 +48,12 @@ class Raw(Kernel):
 
 
 def text(body: RawSource, node: KernelNode) -> str:
-    """The source below the prelude and the names of types; its own lines are counted from 1."""
-    ins, outs = [i.dtype for i in node.inputs], [o.dtype for o in node.outputs]
-    macros = "".join(f"#define {key} {value}\n" for key, value in body.defines)
-    dtypes = {*ins, *outs}
-    return (
-        f'{prelude(dtypes)}{type_names(ins, outs)}{macros}#line 1 "{body.entry}.cu"\n{body.source}'
-    )
+    """The source as a unit, its own lines counted from 1. T_IN0, T_OUT0 and so on are the types of
+    inputs and outputs, T that of the first."""
+    names: dict[str, Any] = {f"T_IN{i}": spec.dtype for i, spec in enumerate(node.inputs)}
+    names |= {f"T_OUT{i}": spec.dtype for i, spec in enumerate(node.outputs)}
+    names = {"T": next(iter(names.values())), **names, **dict(body.defines)}
+    return unit(f'#line 1 "{body.entry}.cu"\n{body.source}', **names)
 
 
 def checked(name: str, rule: Any) -> Launch:

@@ -1,8 +1,8 @@
-// Barriers, and the functions in which the lanes of a warp meet: votes, shuffles, reductions.
+// Barriers, and the functions that synchronise the lanes of a warp: votes, shuffles, reductions.
 #pragma once
 
-// In the order of the runtime's names for them (meetings.cpp).
-enum sim_meeting {
+// In the order of the runtime's names for them (barriers.cpp).
+enum sim_sync_point {
   SIM_SYNCTHREADS, SIM_SYNCTHREADS_COUNT, SIM_SYNCTHREADS_AND, SIM_SYNCTHREADS_OR,
   SIM_SYNCWARP, SIM_BALLOT, SIM_ANY, SIM_ALL, SIM_SHFL, SIM_SHFL_UP, SIM_SHFL_DOWN, SIM_SHFL_XOR,
   SIM_REDUCE, SIM_MATCH, SIM_ACTIVEMASK, SIM_MMA, SIM_LOAD_MATRIX, SIM_STORE_MATRIX

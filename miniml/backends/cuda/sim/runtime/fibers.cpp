@@ -249,7 +249,7 @@ bool run_block() {
     if (checking) memset(f.seen, 0, sizeof f.seen);
   }
   live_threads = thread_count;
-  start_meetings();
+  start_barriers();
   do {  // the order begins anew, and is shuffled if need be
     position = thread_count, progress = true;
     switch_from(&launcher, next_fiber());

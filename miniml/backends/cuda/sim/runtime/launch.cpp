@@ -25,23 +25,15 @@ pthread_t launching_thread;
 constexpr size_t signal_stack_bytes = 64 << 10;
 char* signal_stack;
 
-const void* interrupted_at(void* context) {
-  const ucontext_t* c = (const ucontext_t*)context;
-#if defined(__x86_64__)
-  return (const void*)(c->uc_mcontext.gregs[REG_RIP] + 1);  // as if a return address
-#else
-  return (const void*)(c->uc_mcontext.pc + 1);
-#endif
-}
-
 void on_signal(int number, siginfo_t* info, void* context) {
   if (!current || !pthread_equal(pthread_self(), launching_thread)) {
-    // Not a kernel's: what stood here before takes it, as soon as the instruction is repeated.
+    // Not ours: restore the previous handlers and let the instruction fault again.
     for (int i = 0; i < 4; ++i)
       if (caught[i] == number) sigaction(number, &before[i], nullptr);
     return;
   }
-  const void* pc = interrupted_at(context);
+  const Registers at = registers_of(context);
+  const void* pc = (const char*)at.pc + 1;  // as if a return address
   if (number == SIGFPE)
     fault(division, pc, nullptr, "integer division by zero, or its overflow");
   else if (number == SIGILL)
@@ -52,7 +44,7 @@ void on_signal(int number, siginfo_t* info, void* context) {
   else
     fault(illegal_access, pc, nullptr,
           "access of the address %p, which is no memory of the kernel's", info->si_addr);
-  called_from(caller_in_code(context));
+  note_callers(at);
   leave_by_jump();
 }
 

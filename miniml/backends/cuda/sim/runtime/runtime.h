@@ -1,4 +1,4 @@
-// The runtime of the simulator: fibers, the meetings of threads, the checker, launches.
+// The runtime of the simulator: fibers, barriers, the checker, launches.
 //
 // One launch at a time runs in a process (the Python side holds a lock), so the state is global.
 #pragma once
@@ -41,7 +41,7 @@ struct Options {
 constexpr unsigned max_threads = 1024, max_warps = 32;
 enum class State : uint8_t { fresh, ready, waiting, done };
 
-// What a lane brought to a meeting of its warp; the pointers are into its own stack.
+// What a lane passes to a function that synchronises its warp; the pointers are into its own stack.
 struct WarpCall {
   unsigned mask;
   int kind, line, source, predicate;
@@ -84,8 +84,8 @@ uint32_t random_bits();
 void seed_random(uint64_t seed);
 extern int schedule;
 
-// ---- meetings.cpp
-void start_meetings();
+// ---- barriers.cpp
+void start_barriers();
 void thread_ended(const Fiber& fiber);
 bool release_active();  // lanes that ask who is active; false when none does
 void report_deadlock();
@@ -105,8 +105,12 @@ void start_watching(const Options& options);
 void stop_watching();
 [[noreturn]] void stop_here(const void* pc);  // for must_stop, from inside a kernel
 [[noreturn]] void stop_at(const char* file, int line);
-const void* caller_in_code(const void* context);  // null where there is none
-void called_from(const void* caller);             // notes it with the last fault
+struct Registers {  // where a signal came
+  const void *pc, *link;  // link: the return address of a function without a frame, or null
+  const char *frame, *stack;
+};
+Registers registers_of(const void* context);
+void note_callers(const Registers& at);  // with the last fault
 [[noreturn]] void leave_by_jump();  // the same from a signal handler (launch.cpp)
 
 // ---- checker.cpp

@@ -47,10 +47,8 @@ const void* word(const char* at) {  // of the stack, or null
   return readable_on_stack(*current, at) ? *(const void* const*)at : nullptr;
 }
 
-void report_hang(const void* pc, const void* caller) {
-  if (must_stop != hung) return;
-  fault(hang, pc, nullptr, "the launch has not ended in %g seconds", limit);
-  called_from(caller);
+void report_hang(const void* pc) {
+  if (must_stop == hung) fault(hang, pc, nullptr, "the launch has not ended in %g seconds", limit);
 }
 
 void on_tick(int, siginfo_t*, void* context) {
@@ -58,22 +56,10 @@ void on_tick(int, siginfo_t*, void* context) {
   if (thread_seconds() - started >= limit) must_stop = hung;
   else if (asked_to_stop) must_stop = interrupted;
   if (!must_stop) return;
-  if (!current) return ring_every(soon);
-  const ucontext_t* c = (const ucontext_t*)context;
-#if defined(__x86_64__)
-  const void* pc = (const void*)c->uc_mcontext.gregs[REG_RIP];
-#else
-  const void* pc = (const void*)c->uc_mcontext.pc;
-#endif
-  if (!in_code(pc)) return ring_every(soon);
-  report_hang((const char*)pc + 1, caller_in_code(context));
-#if defined(__x86_64__)
-  // A function of a header that has just been entered has no frame yet: its caller is on top.
-  const char* stack = (const char*)c->uc_mcontext.gregs[REG_RSP];
-  for (int i = 1; i >= 0 && must_stop == hung && fault_count; --i)
-    if (in_code(word(stack + 8 * i)))
-      fault_list[fault_count - 1].callers[1] = (uint64_t)word(stack + 8 * i);
-#endif
+  const Registers at = registers_of(context);
+  if (!current || !in_code(at.pc)) return ring_every(soon);
+  report_hang((const char*)at.pc + 1);
+  if (must_stop == hung) note_callers(at);
   leave_by_jump();
 }
 
@@ -98,25 +84,33 @@ void catch_interrupts() {
 
 }  // namespace
 
-// The nearest call in the unit's code that led to where a signal came. A function of the
-// simulator's own has no line of the user's: its caller has.
-const void* caller_in_code(const void* context) {
-  const ucontext_t* c = (const ucontext_t*)context;
+Registers registers_of(const void* context) {
+  const mcontext_t& c = ((const ucontext_t*)context)->uc_mcontext;
 #if defined(__x86_64__)
-  // On top of the stack while a function has not set its frame pointer yet.
-  const void* top = word((const char*)c->uc_mcontext.gregs[REG_RSP]);
-  const char* frame = (const char*)c->uc_mcontext.gregs[REG_RBP];
+  return {(const void*)c.gregs[REG_RIP], nullptr, (const char*)c.gregs[REG_RBP],
+          (const char*)c.gregs[REG_RSP]};
 #else
-  const void* top = (const void*)c->uc_mcontext.regs[30];
-  const char* frame = (const char*)c->uc_mcontext.regs[29];
+  return {(const void*)c.pc, (const void*)c.regs[30], (const char*)c.regs[29], nullptr};
 #endif
-  for (int i = 0; i < 4 && frame; ++i, frame = (const char*)word(frame))
-    if (in_code(word(frame + 8))) return word(frame + 8);
-  return in_code(top) ? top : nullptr;
 }
 
-void called_from(const void* caller) {
-  if (caller && fault_count) fault_list[fault_count - 1].callers[0] = (uint64_t)caller;
+// The nearest call in the unit's code that led there: a function of the simulator's own has no line
+// of the user's, its caller has. And a caller that is still on top of the stack: a function that
+// has just been entered has not set its frame pointer yet.
+void note_callers(const Registers& at) {
+  if (!fault_count) return;
+  uint64_t* callers = fault_list[fault_count - 1].callers;
+  const void* top = at.stack ? word(at.stack) : at.link;
+  if (in_code(top)) callers[0] = (uint64_t)top;
+  const char* frame = at.frame;
+  for (int i = 0; i < 4 && frame; ++i, frame = (const char*)word(frame)) {
+    if (!in_code(word(frame + 8))) continue;
+    callers[0] = (uint64_t)word(frame + 8);
+    break;
+  }
+  if (!at.stack || !in_code(at.pc)) return;
+  for (int i = 1; i >= 0; --i)
+    if (in_code(word(at.stack + 8 * i))) callers[1] = (uint64_t)word(at.stack + 8 * i);
 }
 
 void start_watching(const Options& options) {
@@ -149,7 +143,7 @@ void stop_watching() {
 }
 
 void stop_here(const void* pc) {
-  report_hang(pc, nullptr);
+  report_hang(pc);
   abandon();
 }
 

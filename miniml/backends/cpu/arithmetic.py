@@ -1,31 +1,22 @@
-"""NumPy kernels of the elementwise primitives: where NumPy has a ufunc, it is the kernel."""
+"""NumPy kernels of arithmetic, rounding, bounds and casts; where it has a ufunc, that is it."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from ...dtype import float32, float64, from_letter
-from ...errors import DTypeError
 from ..kernel import Array
-from ..typecodes import ANY, FLOAT, INT, LOW, NUMBER, WIDE, same
+from ..typecodes import ANY, FLOAT, INT, NUMBER, same
 from .registering import in_float32, register, register_ufuncs
 
 # ml_dtypes gives NumPy's ufuncs loops for bfloat16 that compute in float32 and round once, as
 # NumPy's own loops for float16 do; so the ufunc serves every float.
-_OF_FLOATS = {
-    "Sqrt": np.sqrt, "Reciprocal": np.reciprocal, "Exp": np.exp, "Expm1": np.expm1,
-    "Exp2": np.exp2, "Log": np.log, "Log1p": np.log1p, "Log2": np.log2, "Sin": np.sin,
-    "Cos": np.cos, "Tan": np.tan, "Asin": np.arcsin, "Acos": np.arccos, "Atan": np.arctan,
-    "Sinh": np.sinh, "Cosh": np.cosh, "Tanh": np.tanh, "Asinh": np.arcsinh, "Acosh": np.arccosh,
-    "Atanh": np.arctanh,
-}  # fmt: skip
 _OF_NUMBERS = {"Neg": np.negative, "Square": np.square}
 _ROUNDING = {"Floor": np.floor, "Ceil": np.ceil, "Round": np.rint, "Trunc": np.trunc}
 _OF_ANY_TWO = {"Add": np.add, "Mul": np.multiply, "Maximum": np.maximum, "Minimum": np.minimum}
 _OF_TWO_NUMBERS = {"Sub": np.subtract, "FloorDiv": np.floor_divide, "Mod": np.remainder}
-_OF_TWO_FLOATS = {"Div": np.true_divide, "Atan2": np.arctan2, "Pow": np.power}
 
-register_ufuncs(_OF_FLOATS, *same(1, FLOAT), inplace=(0,))
+register_ufuncs({"Reciprocal": np.reciprocal}, *same(1, FLOAT), inplace=(0,))
 register_ufuncs(_OF_NUMBERS, *same(1, NUMBER), inplace=(0,))
 register_ufuncs({"Sign": np.sign}, *same(1, INT + "efd"), inplace=(0,))
 register("Sign", in_float32(np.sign), *same(1, "E"), inplace=(0,))  # ml_dtypes' keeps -0
@@ -33,22 +24,7 @@ register_ufuncs(_ROUNDING, *same(1, FLOAT), inplace=(0,))
 register_ufuncs({"Abs": np.absolute}, *same(1, ANY), inplace=(0,))
 register_ufuncs(_OF_ANY_TWO, *same(2, ANY), inplace=(0, 1))
 register_ufuncs(_OF_TWO_NUMBERS, *same(2, NUMBER), inplace=(0, 1))
-register_ufuncs(_OF_TWO_FLOATS, *same(2, FLOAT), inplace=(0, 1))
-
-
-def int_power(x: Array, y: Array, *, out: Array) -> None:
-    try:
-        np.power(x, y, out=out)
-    except ValueError:
-        raise DTypeError(
-            f"Pow got a negative exponent for {x.dtype.name}, which has no fractions; cast x to a "
-            "float first"
-        ) from None
-
-
-def rsqrt(x: Array, *, out: Array) -> None:
-    np.sqrt(x, out=out)
-    np.reciprocal(out, out=out)
+register_ufuncs({"Div": np.true_divide}, *same(2, FLOAT), inplace=(0, 1))
 
 
 def copy(x: Array, *, out: Array) -> None:
@@ -92,9 +68,6 @@ def clip(x: Array, *, min: float | None, max: float | None, out: Array) -> None:
         np.copyto(out, x)
 
 
-register("Pow", int_power, *same(2, INT), inplace=(0, 1))
-register("Rsqrt", rsqrt, *same(1, WIDE), inplace=(0,))
-register("Rsqrt", in_float32(rsqrt), *same(1, LOW))
 for _name in _ROUNDING:  # whole numbers already
     register(_name, copy, *same(1, "?" + INT), inplace=(0,))
 register("Cast", whole, *[f"{a}->{b}" for a in FLOAT for b in INT])

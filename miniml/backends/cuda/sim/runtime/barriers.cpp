@@ -10,7 +10,7 @@ unsigned barrier_number;
 namespace {
 
 // As in sim_warp.h.
-enum Meeting {
+enum SyncPoint {
   syncthreads, syncthreads_count, syncthreads_and, syncthreads_or, syncwarp, ballot, any, all,
   shfl, shfl_up, shfl_down, shfl_xor, reduce, match, activemask, mma, load_matrix, store_matrix
 };
@@ -78,7 +78,7 @@ void join_steps(Fiber* first, unsigned lanes) {
   if (last == max_step) begin_steps_anew();
 }
 
-// A fault that is found when a meeting ends, of a lane that took part in it.
+// A fault that is found when a synchronisation ends, of a lane that took part in it.
 void fault_of(Fiber& lane, const char* format, unsigned number) {
   Fiber* held = current;
   current = &lane;
@@ -156,7 +156,7 @@ bool release_active_of(unsigned number) {
   return lanes;
 }
 
-void meet(const WarpCall& call) {
+void sync_warp(const WarpCall& call) {
   if (must_stop) stop_at(call.file, call.line);
   Fiber& me = *current;
   Warp& warp = warps[me.warp];
@@ -195,7 +195,7 @@ bool release_active() {
   return released;
 }
 
-void start_meetings() {
+void start_barriers() {
   waiting_count = 0, votes = 0, barrier_number = 0;
   for (unsigned w = 0; w * 32 < thread_count; ++w) {
     unsigned lanes = thread_count - w * 32;
@@ -266,28 +266,28 @@ SIM_API unsigned sim_activemask(const char* file, int line) {
 }
 
 SIM_API void sim_syncwarp(unsigned mask, const char* file, int line) {
-  meet({mask, syncwarp, line, 0, 0, file, nullptr, nullptr, 0});
+  sync_warp({mask, syncwarp, line, 0, 0, file, nullptr, nullptr, 0});
 }
 
 SIM_API unsigned sim_vote(unsigned mask, int predicate, int kind, const char* file, int line) {
   unsigned lanes = 0;
-  meet({mask, kind, line, 0, predicate, file, nullptr, &lanes, 0});
+  sync_warp({mask, kind, line, 0, predicate, file, nullptr, &lanes, 0});
   return lanes;
 }
 
 SIM_API void sim_exchange(unsigned mask, const void* in, void* out, size_t size, int source,
                           int kind, const char* file, int line) {
-  meet({mask, kind, line, source, 0, file, in, out, size});
+  sync_warp({mask, kind, line, source, 0, file, in, out, size});
 }
 
 SIM_API void sim_gather(unsigned mask, const void* in, void* out, size_t size, int kind,
                         const char* file, int line) {
-  meet({mask, kind, line, 0, 0, file, in, out, size});
+  sync_warp({mask, kind, line, 0, 0, file, in, out, size});
 }
 
 SIM_API void sim_matrix(const void* p, size_t row_bytes, int kind, const char* file, int line) {
   if ((size_t)p % 32 == 0 && row_bytes % 16 == 0)
-    return meet({~0u, kind, line, 0, 0, file, nullptr, nullptr, 0});
+    return sync_warp({~0u, kind, line, 0, 0, file, nullptr, nullptr, 0});
   fault_at(misaligned, file, line,
            "%s takes a multiple of 32 as its address and rows of a multiple of 16 bytes; these are "
            "%p and %zu",

@@ -1,4 +1,4 @@
-"""Functions of numbers, element by element: arithmetic, powers, exponentials, rounding, casts."""
+"""Arithmetic, rounding, bounds and casts, element by element."""
 
 from __future__ import annotations
 
@@ -24,14 +24,10 @@ if TYPE_CHECKING:
     from ..tensor import Tensor
 
 __all__ = [
-    "Cast", "Add", "Sub", "Mul", "Div", "FloorDiv", "Mod", "Pow", "Atan2", "Maximum", "Minimum",
+    "Cast", "Add", "Sub", "Mul", "Div", "FloorDiv", "Mod", "Reciprocal", "Maximum", "Minimum",
     "Neg", "Abs", "Sign", "Square", "Floor", "Ceil", "Round", "Trunc", "Clip",
-    "Sqrt", "Rsqrt", "Reciprocal", "Exp", "Expm1", "Exp2", "Log", "Log1p", "Log2",
-    "Sin", "Cos", "Tan", "Asin", "Acos", "Atan", "Sinh", "Cosh", "Tanh", "Asinh", "Acosh", "Atanh",
-    "cast", "add", "sub", "mul", "div", "floor_div", "mod", "pow", "atan2", "maximum", "minimum",
+    "cast", "add", "sub", "mul", "div", "floor_div", "mod", "reciprocal", "maximum", "minimum",
     "neg", "abs", "sign", "square", "floor", "ceil", "round", "trunc", "clip",
-    "sqrt", "rsqrt", "reciprocal", "exp", "expm1", "exp2", "log", "log1p", "log2",
-    "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh",
 ]  # fmt: skip
 
 
@@ -90,19 +86,6 @@ class Mod(NumberBinary):
 
     An integer modulo 0 is 0 on the CPU, a float modulo 0 is NaN.
     """
-
-
-class Pow(NumberBinary):
-    """x to the power y, in the common dtype: integers give integers.
-
-    A negative x to a y that is no whole number is NaN. Integers to negative integer powers are
-    refused when it runs: cast x to a float first. The gradient with respect to y is 0 where
-    x <= 0, where the logarithm does not exist.
-    """
-
-
-class Atan2(FloatBinary):
-    """The angle of the point (y, x) in (-pi, pi]: the arctangent of x / y in its quadrant."""
 
 
 class Maximum(Binary):
@@ -196,109 +179,13 @@ def clip(x: Any, min: Any = None, max: Any = None) -> Tensor:
     return low if max is None else minimum(low, max)
 
 
-class Sqrt(FloatUnary):
-    """The square root; NaN below 0."""
-
-
-class Rsqrt(FloatUnary):
-    """1 / sqrt(x)."""
-
-
 class Reciprocal(FloatUnary):
     """1 / x."""
 
 
-class Exp(FloatUnary):
-    """e to the x."""
-
-
-class Expm1(FloatUnary):
-    """exp(x) - 1, accurate near 0."""
-
-
-class Exp2(FloatUnary):
-    """2 to the x."""
-
-
-class Log(FloatUnary):
-    """The natural logarithm; -inf at 0, NaN below."""
-
-
-class Log1p(FloatUnary):
-    """log(1 + x), accurate near 0."""
-
-
-class Log2(FloatUnary):
-    """The logarithm to base 2."""
-
-
-class Sin(FloatUnary):
-    """sin x, x in radians."""
-
-
-class Cos(FloatUnary):
-    """cos x, x in radians."""
-
-
-class Tan(FloatUnary):
-    """tan x, x in radians."""
-
-
-class Asin(FloatUnary):
-    """The angle in [-pi/2, pi/2] whose sine is x; NaN outside [-1, 1]."""
-
-
-class Acos(FloatUnary):
-    """The angle in [0, pi] whose cosine is x; NaN outside [-1, 1]."""
-
-
-class Atan(FloatUnary):
-    """The angle in [-pi/2, pi/2] whose tangent is x."""
-
-
-class Sinh(FloatUnary):
-    """(exp(x) - exp(-x)) / 2."""
-
-
-class Cosh(FloatUnary):
-    """(exp(x) + exp(-x)) / 2."""
-
-
-class Tanh(FloatUnary):
-    """sinh(x) / cosh(x), in [-1, 1]."""
-
-
-class Asinh(FloatUnary):
-    """The inverse of sinh."""
-
-
-class Acosh(FloatUnary):
-    """The inverse of cosh, >= 0; NaN below 1."""
-
-
-class Atanh(FloatUnary):
-    """The inverse of tanh; NaN outside [-1, 1]."""
-
-
-_pow, square = Pow(), Square()
-
-
-def pow(x: Any, y: Any) -> Tensor:
-    """x to the power y, in the common dtype; the Python exponent 2 makes it `square(x)`.
-
-    (-2.0)^y is a number for whole y only, NaN for others. Integers give integers and refuse
-    negative powers. The gradient with respect to y is 0 where x <= 0.
-    """
-    return square(x) if type(y) is int and y == 2 else _pow(x, y)
-
-
 # fmt: off
 add, sub, mul, div, floor_div, mod = Add(), Sub(), Mul(), Div(), FloorDiv(), Mod()
-atan2, maximum, minimum = Atan2(), Maximum(), Minimum()
-neg, abs, sign = Neg(), Abs(), Sign()
+reciprocal, maximum, minimum = Reciprocal(), Maximum(), Minimum()
+neg, abs, sign, square = Neg(), Abs(), Sign(), Square()
 floor, ceil, round, trunc = Floor(), Ceil(), Round(), Trunc()
-sqrt, rsqrt, reciprocal = Sqrt(), Rsqrt(), Reciprocal()
-exp, expm1, exp2, log, log1p, log2 = Exp(), Expm1(), Exp2(), Log(), Log1p(), Log2()
-sin, cos, tan, asin, acos, atan = Sin(), Cos(), Tan(), Asin(), Acos(), Atan()
-sinh, cosh, tanh, asinh, acosh, atanh = Sinh(), Cosh(), Tanh(), Asinh(), Acosh(), Atanh()
 # fmt: on

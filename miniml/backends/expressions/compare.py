@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ...typecodes import ANY, same
-from ..text.registering import express
+from ..typecodes import ANY, same
+from .table import express
 
 _COMPARISONS = {
     "Equal": "x == y", "NotEqual": "x != y", "Less": "x < y", "LessEqual": "x <= y",
@@ -15,8 +15,9 @@ _KINDS = {"IsNan": "is_nan(x)", "IsInf": "is_inf(x)", "IsFinite": "!is_nan(x) &&
 for _name, _text in _COMPARISONS.items():
     express(_name, _text, *same(2, ANY, "?"), unit="compare")
 for _name, _text in _LOGIC.items():
-    express(_name, _text, "??->?", unit="logic", inplace=(0, 1))
-express("LogicalNot", "!x", "?->?", unit="logic", inplace=(0,))
+    express(_name, _text, "??->?", unit="logic")
+express("LogicalNot", "!x", "?->?", unit="logic")
 for _name, _text in _KINDS.items():
     express(_name, _text, *same(1, ANY, "?"), unit="compare")
-express("Select", "cond ? x : y", *[f"?{c}{c}->{c}" for c in ANY], unit="select", inplace=(1, 2))
+for _c in ANY:
+    express("Select", "cond ? x : y", f"?{_c}{_c}->{_c}", unit="select")

@@ -1,4 +1,4 @@
-"""Rows of arithmetic, powers, exponentials, rounding and casts."""
+"""Rows of arithmetic, rounding, bounds and casts."""
 
 import numpy as np
 
@@ -93,13 +93,6 @@ def divisions(rng, dtype):
         yield Sample((np.asarray(quotient * divisor).astype(dtype), divisor))
 
 
-def powers(rng, dtype):
-    """Positive bases with any exponent for floats; exponents from 0 for integers."""
-    low = (0.3, 2.0) if is_float(dtype) else (-2.0, 2.0)
-    exponents = (-2.0, 2.0) if is_float(dtype) else (0.0, 3.0)
-    yield from binary(*low, exponents)(rng, dtype)
-
-
 def clips(rng, dtype):
     """Bounds of ints, of floats for floats, of one side or none; no float is near a bound."""
     low = 1 if dtype.kind == "u" else -1
@@ -145,13 +138,6 @@ ROWS = (
            nan="handled", domain="y != 0, x / y not whole"),
     OpInfo(ops.Mod, divisions, reference=np.remainder, refused=no_bool(BOOLS, BOOLS),
            nan="handled", domain="y != 0, x / y not whole"),
-    OpInfo(ops.Pow, powers, reference=np.power, domain="x > 0; y >= 0 for integers",
-           refused=(
-               *no_bool(BOOLS, BOOLS),
-               Refusal((np.arange(3), np.array(-1)), "negative exponent for int64",
-                       error=DTypeError),
-           )),
-    OpInfo(ops.Atan2, binary_off_zero, reference=np.arctan2, domain="(x, y) != (0, 0)"),
     OpInfo(ops.Maximum, without_ties, reference=np.maximum, domain="x != y", refused=(APART,)),
     OpInfo(ops.Minimum, without_ties, reference=np.minimum, domain="x != y", refused=(APART,)),
     OpInfo(ops.Neg, unary(), reference=np.negative, refused=no_bool(BOOLS)),
@@ -169,25 +155,5 @@ ROWS = (
                Refusal((np.ones(3, np.uint8),), "min=-1 for uint8", {"min": -1}, DTypeError),
                Refusal((np.ones(3),), "give a number", {"min": (0, 1)}, ShapeError),
            )),
-    OpInfo(ops.Sqrt, unary(0.1, 4.0), reference=np.sqrt, domain=(0.0, np.inf)),
-    OpInfo(ops.Rsqrt, unary(0.2, 4.0), reference=lambda x: 1 / np.sqrt(x), domain=(0.0, np.inf)),
     OpInfo(ops.Reciprocal, unary_off_zero, reference=lambda x: 1 / x, domain="x != 0"),
-    OpInfo(ops.Exp, unary(), reference=np.exp),
-    OpInfo(ops.Expm1, unary(), reference=np.expm1),
-    OpInfo(ops.Exp2, unary(), reference=np.exp2),
-    OpInfo(ops.Log, unary(0.1, 4.0), reference=np.log, domain=(0.0, np.inf)),
-    OpInfo(ops.Log1p, unary(-0.8, 4.0), reference=np.log1p, domain=(-1.0, np.inf)),
-    OpInfo(ops.Log2, unary(0.1, 4.0), reference=np.log2, domain=(0.0, np.inf)),
-    OpInfo(ops.Sin, unary(), reference=np.sin),
-    OpInfo(ops.Cos, unary(), reference=np.cos),
-    OpInfo(ops.Tan, unary(-1.2, 1.2), reference=np.tan, domain=(-np.pi / 2, np.pi / 2)),
-    OpInfo(ops.Asin, unary(-0.9, 0.9), reference=np.arcsin, domain=(-1.0, 1.0)),
-    OpInfo(ops.Acos, unary(-0.9, 0.9), reference=np.arccos, domain=(-1.0, 1.0)),
-    OpInfo(ops.Atan, unary(), reference=np.arctan),
-    OpInfo(ops.Sinh, unary(), reference=np.sinh),
-    OpInfo(ops.Cosh, unary(), reference=np.cosh),
-    OpInfo(ops.Tanh, unary(), reference=np.tanh),
-    OpInfo(ops.Asinh, unary(), reference=np.arcsinh),
-    OpInfo(ops.Acosh, unary(1.2, 4.0), reference=np.arccosh, domain=(1.0, np.inf)),
-    OpInfo(ops.Atanh, unary(-0.9, 0.9), reference=np.arctanh, domain=(-1.0, 1.0)),
 )  # fmt: skip

@@ -5,8 +5,6 @@ It comes as a wheel (pip install 'miniml[sim]'). Programs are compiled as cupy c
 kernel takes of it.
 """
 
-from __future__ import annotations
-
 import ctypes
 import importlib.util
 import re
@@ -14,11 +12,11 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ...errors import CompileError, DeviceError
-from .text.compile import OPTIONS
+from miniml.backends.cuda.limits import STATIC_SHARED
+from miniml.backends.cuda.text.compile import OPTIONS
+from miniml.errors import CompileError, DeviceError
 
 ARCHITECTURES = (75, 80, 90, 100, 120)
-SHARED_LIMIT = 48 * 1024  # bytes of static shared memory that a block may have
 
 _ENTRY = re.compile(r"Compiling entry function '(\w+)'")
 _FRAME = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
@@ -54,10 +52,10 @@ class Compiled(NamedTuple):
                 found.append(
                     f"{k.kernel} spills registers: {k.stores} bytes of stores, {k.loads} of loads"
                 )
-            if k.shared > SHARED_LIMIT:
+            if k.shared > STATIC_SHARED:
                 found.append(
                     f"{k.kernel} has {k.shared} bytes of static shared memory; a block may have "
-                    f"{SHARED_LIMIT}"
+                    f"{STATIC_SHARED}"
                 )
         return found
 

@@ -1,0 +1,14 @@
+"""The library's scalar expressions as CUDA kernels."""
+
+from __future__ import annotations
+
+from ...expressions.table import table
+from ...registry import kernel
+from ...signature import parse
+
+for (_name, _signature), _body in tuple(table.items()):
+    if _body.unit:  # users' are registered by themselves
+        _inputs, (_out,) = parse(_signature).inputs, parse(_signature).outputs
+        # Every element is read before it is written, so `out` may be any input of its dtype.
+        _inplace = tuple(i for i, dtype in enumerate(_inputs) if dtype == _out)
+        kernel(_name, "cuda", _signature, inplace=_inplace, total=True)(_body)

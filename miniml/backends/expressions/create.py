@@ -1,0 +1,65 @@
+"""Tensors made from nothing but numbers, as expressions of the element's index."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import isinf
+from typing import Any
+
+import numpy as np
+
+from ...dtype import ALL, FLOATS, INTEGERS, float64, int64, letter, uint64
+from .table import Node, express
+from .types import computed
+
+
+def given(node: Node) -> Mapping[str, Any]:
+    return node.attrs
+
+
+def filled(node: Node) -> dict[str, Any]:
+    """The value as the output's dtype rounds it."""
+    return {"value": np.asarray(node.attrs["value"]).astype(node.outputs[0].dtype)[()]}
+
+
+def spaced(node: Node) -> dict[str, Any]:
+    """Linspace by its step. By halves where the way from end to end leaves float64's range."""
+    start, stop, num = (node.attrs[name] for name in ("start", "stop", "num"))
+    scale = 2.0 if isinf(float(stop) - float(start)) else 1.0
+    step = (stop / scale - start / scale) / max(num - 1, 1)
+    end = num - 1 if num > 1 else -1  # the index of what is `stop` itself
+    return {"start": start / scale, "stop": stop, "step": step, "scale": scale, "end": end}
+
+
+def whole_steps(node: Node) -> dict[str, Any]:
+    """Linspace of integers by its step."""
+    start, stop, num = (int(node.attrs[name]) for name in ("start", "stop", "num"))
+    return modular(start, (stop - start) // max(num - 1, 1))
+
+
+def counted(node: Node) -> dict[str, Any]:
+    """Arange of integers."""
+    return modular(int(node.attrs["start"]), int(node.attrs["step"]))
+
+
+def modular(start: int, step: int) -> dict[str, Any]:
+    return {"start": start % 2**64, "step": step % 2**64}
+
+
+_SPACED = (*((n, float64) for n in ("start", "stop", "step", "scale")), ("end", int64))
+_COUNT, _COUNTED = (
+    "T(start + (unsigned long long)index * step)",
+    (("start", uint64), ("step", uint64)),
+)
+_STEPS, _STEPPED = "T(start + double(index) * step)", (("start", float64), ("step", float64))
+_LINE = "T(index == end ? stop : (start + double(index) * step) * scale)"
+_ROWS = (
+    *(("Full", "value", d, (("value", computed(d)),), filled) for d in ALL),
+    *(("Eye", "T(index / m == index % m)", d, (("m", int64),), given) for d in ALL),
+    *(("Arange", _COUNT, d, _COUNTED, counted) for d in INTEGERS),
+    *(("Arange", _STEPS, d, _STEPPED, given) for d in FLOATS),
+    *(("Linspace", _COUNT, d, _COUNTED, whole_steps) for d in INTEGERS),
+    *(("Linspace", _LINE, d, _SPACED, spaced) for d in FLOATS),
+)
+for _name, _text, _dtype, _types, _scalars in _ROWS:
+    express(_name, _text, f"->{letter(_dtype)}", unit="create", types=_types, scalars=_scalars)

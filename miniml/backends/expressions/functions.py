@@ -1,0 +1,86 @@
+"""What expressions may call: C's mathematics, and these functions of numbers of a type A.
+
+A compiler of C++ makes templates of them, one of C a function for each type.
+"""
+
+from __future__ import annotations
+
+import re
+
+FUNCTIONS = r"""
+bool is_nan(A x) { return !(x == x); }
+
+bool is_inf(A x) { return x == x && x - x != x - x; }
+
+A nan_max(A x, A y) { return (x > y || is_nan(x)) ? x : y; }
+
+A nan_min(A x, A y) { return (x < y || is_nan(x)) ? x : y; }
+
+A sign(A x) { return is_nan(x) ? x : A(A(0) < x) - A(x < A(0)); }
+
+A wrapped_quotient(A x, A y) {
+  return A(-1) < A(1) && y == A(-1) ? A(0ULL - (unsigned long long)x) : A(x / y);
+}
+
+// Integers towards minus infinity; by 0 they give 0.
+A int_floor_div(A x, A y) {
+  if (y == A(0)) return A(0);
+  A q = wrapped_quotient(x, y);
+  bool inexact = !(A(-1) < A(1) && y == A(-1)) && x % y != A(0);
+  return inexact && ((x < A(1)) != (y < A(1))) ? A(q - A(1)) : q;
+}
+
+A int_mod(A x, A y) {
+  if (y == A(0) || (A(-1) < A(1) && y == A(-1))) return A(0);
+  A r = A(x % y);
+  return r != A(0) && ((r < A(1)) != (y < A(1))) ? A(r + y) : r;
+}
+
+A float_mod(A x, A y) {
+  A r = fmod(x, y);
+  if (r == A(0)) return copysign(A(0), y);
+  return (r < A(0)) != (y < A(0)) ? r + y : r;
+}
+
+A float_floor_div(A x, A y) {
+  if (y == A(0)) return x / y;
+  A r = fmod(x, y), q = (x - r) / y;
+  if (r != A(0) && (r < A(0)) != (y < A(0))) q -= A(1);
+  if (q == A(0)) return copysign(A(0), x / y);
+  A whole = floor(q);
+  return q - whole > A(0.5) ? whole + A(1) : whole;
+}
+
+// Integers to integer powers, modulo 2^bits; 0 where the power is negative, but for 1 and -1.
+A int_pow(A x, A y) {
+  if (y < A(1) && y != A(0))
+    return x == A(1) ? A(1) : x == A(-1) ? (y % A(2) ? A(-1) : A(1)) : A(0);
+  unsigned long long base = (unsigned long long)x, result = 1ULL;
+  for (unsigned long long n = (unsigned long long)y; n; n >>= 1) {
+    if (n & 1ULL) result *= base;
+    base *= base;
+  }
+  return A(result);
+}
+
+// The sum of two sums of exponentials, s of exp(x - m) and t of exp(x - k), from the larger top.
+A scaled_sum(A m, A s, A k, A t) {
+  const A top = nan_max(m, k);
+  return (m == top || s == A(0) ? s : s * exp(m - top)) +
+         (k == top || t == A(0) ? t : t * exp(k - top));
+}
+"""
+OWN = tuple(re.findall(r"^\w+ (\w+)\(A", FUNCTIONS, re.MULTILINE))
+# What an expression may name besides these and what its primitive has.
+C_WORDS = frozenset(
+    """sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh exp exp2 expm1 log log2
+    log10 log1p sqrt rsqrt cbrt pow hypot fabs abs fmod floor ceil rint round trunc fmin fmax min
+    max erf erfc erfinv lgamma tgamma copysign isnan isinf isfinite signbit fma ldexp nextafter
+    T U float double int bool char short long unsigned signed true false NAN INFINITY M_PI
+    """.split()
+) | {*OWN}
+
+
+def definitions(before: str) -> str:
+    """The functions, each with `before` (as "template ...") in front of it."""
+    return re.sub(r"^(?=\w+ \w+\(A)", before, FUNCTIONS, flags=re.MULTILINE)

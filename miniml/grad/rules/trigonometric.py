@@ -1,0 +1,97 @@
+"""Gradients of circular and hyperbolic functions and their inverses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ... import ops
+from ...bprop import Bprop, bprop_getters
+
+
+@bprop_getters.register(ops.Atan2)
+def get_bprop_atan2(self: ops.Atan2) -> Bprop:
+    def bprop(x: Any, y: Any, out: Any, dout: Any) -> tuple[Any, Any]:
+        # By the ratio of the smaller to the larger: the squares of x and y may leave the range.
+        steep = ops.abs(x) > ops.abs(y)
+        larger = ops.select(steep, x, y)
+        ratio = ops.select(steep, y, x) / larger
+        whole = dout / (ops.square(ratio) + 1)
+        part = whole * ratio
+        dx, dy = ops.select(steep, part, whole), ops.select(steep, whole, part)
+        return dx / larger, -(dy / larger)
+
+    return bprop
+
+
+@bprop_getters.register(ops.Sin)
+def get_bprop_sin(self: ops.Sin) -> Bprop:
+    return lambda x, out, dout: (dout * ops.cos(x),)
+
+
+@bprop_getters.register(ops.Cos)
+def get_bprop_cos(self: ops.Cos) -> Bprop:
+    return lambda x, out, dout: (-dout * ops.sin(x),)
+
+
+@bprop_getters.register(ops.Tan)
+def get_bprop_tan(self: ops.Tan) -> Bprop:
+    return lambda x, out, dout: (dout * out * out + dout,)
+
+
+@bprop_getters.register(ops.Asin)
+def get_bprop_asin(self: ops.Asin) -> Bprop:
+    return lambda x, out, dout: (dout * ops.rsqrt((1 - x) * (1 + x)),)
+
+
+@bprop_getters.register(ops.Acos)
+def get_bprop_acos(self: ops.Acos) -> Bprop:
+    return lambda x, out, dout: (-dout * ops.rsqrt((1 - x) * (1 + x)),)
+
+
+@bprop_getters.register(ops.Atan)
+def get_bprop_atan(self: ops.Atan) -> Bprop:
+    def bprop(x: Any, out: Any, dout: Any) -> tuple[Any]:
+        near, far = _near_and_far(x)
+        return (dout * far / (ops.square(near) + ops.square(far)) * far,)
+
+    return bprop
+
+
+def _near_and_far(x: Any) -> tuple[Any, Any]:
+    """(|x|, 1) up to 1 and (1, 1 / |x|) above: 1 / (1 + x^2) is far^2 / (near^2 + far^2)."""
+    size = ops.abs(x)
+    return ops.minimum(size, 1), 1 / ops.maximum(size, 1)
+
+
+@bprop_getters.register(ops.Sinh)
+def get_bprop_sinh(self: ops.Sinh) -> Bprop:
+    return lambda x, out, dout: (dout * ops.cosh(x),)
+
+
+@bprop_getters.register(ops.Cosh)
+def get_bprop_cosh(self: ops.Cosh) -> Bprop:
+    return lambda x, out, dout: (dout * ops.sinh(x),)
+
+
+@bprop_getters.register(ops.Tanh)
+def get_bprop_tanh(self: ops.Tanh) -> Bprop:
+    return lambda x, out, dout: (dout * (1 - ops.square(out)),)
+
+
+@bprop_getters.register(ops.Asinh)
+def get_bprop_asinh(self: ops.Asinh) -> Bprop:
+    def bprop(x: Any, out: Any, dout: Any) -> tuple[Any]:
+        near, far = _near_and_far(x)
+        return (dout * (far * ops.rsqrt(ops.square(near) + ops.square(far))),)
+
+    return bprop
+
+
+@bprop_getters.register(ops.Acosh)
+def get_bprop_acosh(self: ops.Acosh) -> Bprop:
+    return lambda x, out, dout: (dout * ops.rsqrt(x + 1) * ops.rsqrt(x - 1),)
+
+
+@bprop_getters.register(ops.Atanh)
+def get_bprop_atanh(self: ops.Atanh) -> Bprop:
+    return lambda x, out, dout: (dout / ((1 - x) * (1 + x)),)

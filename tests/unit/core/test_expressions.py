@@ -1,0 +1,80 @@
+"""The table of scalar expressions: complete, in known words, and open to users."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from miniml import Primitive, elementwise_kernel
+from miniml.backends import registry
+from miniml.backends.expressions import functions
+from miniml.backends.expressions.table import table
+from miniml.backends.expressions.types import accumulation, computed, unsigned
+from miniml.dtype import ALL, bfloat16
+from miniml.errors import DeclarationError
+
+LIBRARY = [key for key, expression in table.items() if expression.unit]
+
+
+def test_expressions_name_what_is_known():
+    for name, signature in LIBRARY:
+        expression, spec = table[name, signature], registry.specs[name]
+        scalars = dict(expression.types) if expression.types is not None else spec.attributes
+        known = {*spec.inputs, *scalars, "index", *functions.C_WORDS}
+        assert expression.words <= known, (name, signature)
+
+
+def test_functions_are_defined_for_a_compiler():
+    text = functions.definitions("template <typename A> inline ")
+    for name in functions.OWN:
+        assert text.count(f" {name}(A") == 1
+    assert text.count("template <typename A> inline ") == len(functions.OWN)
+
+
+def test_the_table_knows_no_device():
+    code = (
+        "import sys, miniml.backends.expressions.table as t; assert t.table; "
+        "print([m for m in sys.modules if 'backends.cuda' in m or 'cupy' in m])"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert run.stdout == "[]\n", run.stderr
+
+
+@pytest.mark.parametrize(
+    ("dtype", "element", "sum_", "wraps"),
+    [
+        ("bool", "bool", "uint64", "uint32"), ("int8", "int8", "uint64", "uint32"),
+        ("uint16", "uint16", "uint64", "uint32"), ("int64", "int64", "uint64", "uint64"),
+        ("float16", "float32", "float32", "float32"), (bfloat16, "float32", "float32", "float32"),
+        ("float32", "float32", "float32", "float32"), ("float64", "float64", "float64", "float64"),
+    ],
+)  # fmt: skip
+def test_what_elements_and_sums_are_computed_in(dtype, element, sum_, wraps):
+    dtype = np.dtype(dtype)
+    assert dtype in ALL
+    found = [of(dtype).name for of in (computed, accumulation, unsigned)]
+    assert found == [element, sum_, wraps]
+
+
+@pytest.mark.usefixtures("tables_as_before")
+class TestUsers:
+    def test_an_expression_is_in_the_table(self):
+        elementwise_kernel("ExprOne", "x + 1", "f->f", "d->d")
+        assert table["ExprOne", "f->f"].text == table["ExprOne", "d->d"].text == "x + 1"
+
+    def test_one_that_is_refused_is_not(self):
+        with pytest.raises(DeclarationError):
+            elementwise_kernel("ExprTwo", "x + 1;", "f->f")
+        assert ("ExprTwo", "f->f") not in table
+
+    def test_one_that_a_new_definition_does_not_fit_goes(self):
+        def define(attribute):
+            fields = {"__annotations__": {attribute: float}, attribute: 1.0}
+            rules = {"infer_shape": lambda self, x: x, "infer_dtype": lambda self, x: x}
+            return type("ExprThree", (Primitive,), {**fields, **rules, "__module__": __name__})
+
+        define("alpha")
+        elementwise_kernel("ExprThree", "alpha * x", "f->f")
+        define("beta")
+        assert ("ExprThree", "f->f") not in table

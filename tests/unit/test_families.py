@@ -1,0 +1,51 @@
+"""The families stand under the same names on all floors, and each primitive is in its own."""
+
+from pathlib import Path
+
+import pytest
+
+import miniml
+from miniml.bprop import bprop_getters
+from miniml.families import FAMILIES
+from miniml.primitive import primitives
+
+ROOT = Path(__file__).parents[2]
+SCALAR = {"activation", "arithmetic", "compare", "create", "exponential", "trigonometric"}
+# What stands beside the families on a floor, and the families that have nothing there.
+FLOORS = {
+    "miniml/ops": ({"getitem", "custom"}, set()),
+    "miniml/grad/rules": ({"call"}, {"create", "random"}),
+    "miniml/backends/cpu": (None, set()),
+    "miniml/backends/expressions": (
+        {"functions", "table", "types"}, {*FAMILIES} - SCALAR - {"reduce"}
+    ),
+    "miniml/backends/cuda/kernels": (None, SCALAR - {"create"} | {"control"}),
+    "tests/opinfo": ({"draws"}, set()),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("floor", FLOORS)
+def test_every_family_has_a_module_where_it_has_something_to_say(floor):
+    others, absent = FLOORS[floor]
+    modules = {p.stem for p in (ROOT / floor).glob("*.py")} - {"__init__"}
+    assert {*FAMILIES} - modules == absent
+    if others is not None:
+        assert modules - {*FAMILIES} <= others
+
+
+def test_the_families_are_in_order():
+    assert list(FAMILIES) == sorted(set(FAMILIES))
+
+
+def library():
+    """The primitives that `ops` has, by family."""
+    for primitive in primitives.values():
+        package, _, family = primitive.__module__.rpartition(".")
+        if package == "miniml.ops" and hasattr(miniml.ops, primitive.__name__):
+            yield primitive, family
+
+
+def test_the_gradient_of_a_primitive_stands_in_its_family():
+    for primitive, family in library():
+        getter = bprop_getters.find(primitive) if primitive.differentiable else None
+        assert getter is None or getter.__module__ == f"miniml.grad.rules.{family}", primitive
