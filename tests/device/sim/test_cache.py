@@ -20,7 +20,7 @@ from miniml.errors import CompileError, DeviceError
 TEXT = 'extern "C" __global__ void k(float* y) { y[threadIdx.x] = 3; }'
 SMALL = f"""
 import numpy as np
-from miniml.backends.cuda import emucupy as cp
+from miniml.backends.cuda.emulator import cupy as cp
 y = cp.empty(4)
 module = cp.RawModule(code='{TEXT}')
 module.get_function("k")((1,), (4,), (y,))

@@ -120,7 +120,7 @@ def test_local_variables_that_nothing_has_written_are_warned_of(name, lines, var
 NO_MEMORY = """
 import resource
 import numpy as np
-from miniml.backends.cuda import emucupy as cp
+from miniml.backends.cuda.emulator import cupy as cp
 text = 'extern "C" __global__ void k(char* y, long long n) { while (n) y[--n] = 1; }'
 kernel = cp.RawModule(code=text).get_function("k")
 y = cp.empty(40_000_000, np.int8)

@@ -338,7 +338,7 @@ def python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
 
 SMALL = """
 import numpy as np
-from miniml.backends.cuda import emucupy as cp
+from miniml.backends.cuda.emulator import cupy as cp
 y = cp.empty(4)
 module = cp.RawModule(code='extern "C" __global__ void k(float* y) { y[threadIdx.x] = 3; }')
 module.get_function("k")((1,), (4,), (y,))
