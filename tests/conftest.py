@@ -86,8 +86,13 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[_LIMITS] = threadpoolctl.threadpool_limits(1)
 
 
+@pytest.hookimpl(tryfirst=True)  # before `-m` chooses
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deep tests and rates leave the list unless asked for, tests on a GPU where there is none."""
+    """Deep tests and rates leave the list unless asked for, tests on a GPU where there is none;
+    those that do more in a deep run, as Hypothesis does, are marked."""
+    for item in items:
+        if item.get_closest_marker("hypothesis") or hasattr(getattr(item, "module", None), "DEEP"):
+            item.add_marker("larger")
     asked_for = {"deep": DEEP, "rates": RATES, "gpu": GPUS > 0}
     unwanted = [marker for marker, wanted in asked_for.items() if not wanted]
     left_out = {item for item in items if any(map(item.get_closest_marker, unwanted))}
