@@ -75,7 +75,7 @@ demo: $(STAMP) ## Train a small network on handwritten digits (options: make dem
 	@echo "==> Running the demo: python -m miniml demo $(ARGS)"
 	@$(PY) -m miniml demo $(ARGS)
 
-test: lint unit ## Lint, types, import floors, doctests, README code and tests: 10 minutes the first time, then 7
+test: lint unit ## Lint, types, import floors, doctests, README code and tests
 	@echo "==> All of make test passed"
 
 lint: $(STAMP) ## Style, types and import floors
