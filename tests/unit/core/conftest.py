@@ -2,6 +2,7 @@
 
 import pytest
 
+import miniml as ml
 from miniml.backends import registry
 from miniml.primitive import primitives
 
@@ -16,3 +17,11 @@ def tables_as_before():
         now.clear()
         now.update(before)
     registry.version += 1
+
+
+@pytest.fixture(params=["eager", "graph mode", "jit"])
+def run(request):
+    """Calls a function in one of the modes."""
+    mode = ml.GRAPH_MODE if request.param == "graph mode" else ml.PYNATIVE_MODE
+    with ml.context(mode=mode):
+        yield ml.jit if request.param == "jit" else lambda f: f
