@@ -23,7 +23,7 @@ from .planted import CORRECT
 from .shaped import SHAPED
 from .smooth import KINKS, SMOOTH
 
-SECONDS = 10.0 if DEEP else 0.5  # for a primitive in which there is nothing to find
+SECONDS = 10.0 if DEEP else 2.0  # for a primitive in which there is nothing to find
 HIDDEN = BENDS + DIGITS + CONDUCT
 PRIMITIVES = KERNELS + DEFINITIONS + HIDDEN
 needs_a_compiler = pytest.mark.skipif(bool(available()), reason=f"no C++ compiler: {available()}")
