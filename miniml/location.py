@@ -7,6 +7,7 @@ import os
 import sys
 from itertools import islice
 from types import CodeType, FrameType
+from typing import NamedTuple
 
 from .scope import Block, Scoped
 
@@ -15,12 +16,19 @@ _LIBRARIES = ("importlib._bootstrap", "optree", "contextlib", "functools")
 
 
 class Location:
-    """One call in the user's source: cheap to take, rendered only when somebody asks."""
+    """One call in the user's source: cheap to take, rendered only when somebody asks.
 
-    __slots__ = ("code", "lasti", "line")
+    layer: the part of a network whose code made the call, such as "0.dense (Dense)", where a graph
+    is traced; "" elsewhere. gradient: True for what the gradient of that call computes.
+    """
 
-    def __init__(self, code: CodeType, lasti: int, line: int):
+    __slots__ = ("code", "gradient", "lasti", "layer", "line")
+
+    def __init__(
+        self, code: CodeType, lasti: int, line: int, layer: str = "", gradient: bool = False
+    ):
         self.code, self.lasti, self.line = code, lasti, line
+        self.layer, self.gradient = layer, gradient
 
     def __str__(self) -> str:
         return f"{self.code.co_filename}:{self.line}"
@@ -68,17 +76,29 @@ def pinned(where: Location | None) -> Block[Location | None]:
     return _pinned.use(lambda: where or _pinned.get())
 
 
+class Layer(NamedTuple):
+    """What a traced call belongs to: a name for readers, and the network that the name is of."""
+
+    name: str
+    network: object = None
+
+
+layers: Scoped[Layer] = Scoped("miniml_layer")
+_inside = layers.variable.get
+
+
 def user_location() -> Location | None:
     """The innermost frame that is not miniml's own, or the pinned place; None if there is none."""
     where = _pinned.get() if _block() is not None else None
     if where is not None:
-        return where
+        return Location(where.code, where.lasti, where.line, where.layer, gradient=True)
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and is_own(frame):
         frame = frame.f_back
     if frame is None:
         return None
-    return Location(frame.f_code, frame.f_lasti, frame.f_lineno)
+    layer = layers.get() if _inside() is not None else None
+    return Location(frame.f_code, frame.f_lasti, frame.f_lineno, layer.name if layer else "")
 
 
 def point_at(error: BaseException, where: Location | None, doing: str = "") -> None:

@@ -86,17 +86,19 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[_LIMITS] = threadpoolctl.threadpool_limits(1)
 
 
+@pytest.hookimpl(tryfirst=True)  # before `-m` chooses
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deep tests and rates leave the list unless asked for; GPU tests are skipped without a GPU."""
-    for marker, wanted in (("deep", DEEP), ("rates", RATES)):
-        others = [item for item in items if item.get_closest_marker(marker) and not wanted]
-        if others:
-            config.hook.pytest_deselected(items=others)
-            items[:] = [item for item in items if item not in set(others)]
-    if GPUS == 0:
-        for item in items:
-            if item.get_closest_marker("gpu"):
-                item.add_marker(pytest.mark.skip(reason="no GPU on this machine"))
+    """Deep tests and rates leave the list unless asked for, tests on a GPU where there is none;
+    those that do more in a deep run, as Hypothesis does, are marked."""
+    for item in items:
+        if item.get_closest_marker("hypothesis") or hasattr(getattr(item, "module", None), "DEEP"):
+            item.add_marker("larger")
+    asked_for = {"deep": DEEP, "rates": RATES, "gpu": GPUS > 0}
+    unwanted = [marker for marker, wanted in asked_for.items() if not wanted]
+    left_out = {item for item in items if any(map(item.get_closest_marker, unwanted))}
+    if left_out:
+        config.hook.pytest_deselected(items=list(left_out))
+        items[:] = [item for item in items if item not in left_out]
 
 
 def _refuse_skip(report: pytest.TestReport | pytest.CollectReport) -> None:

@@ -13,11 +13,20 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
-# Where it can matter: kernels, gradients and the checkers, not the simulator.
+# Where it can matter: kernels, gradients, and whether the checkers call right numbers wrong.
 TESTS = (
-    *(f"tests/unit/{folder}" for folder in ("ops", "core", "backends", "nn", "optim", "testing")),
+    *(f"tests/unit/{folder}" for folder in ("ops", "backends", "nn", "optim")),
+    *(
+        f"tests/unit/core/test_{name}.py"
+        for name in ("gradients", "transforms", "stateful_programs")
+    ),
+    *(
+        f"tests/unit/testing/test_{name}.py"
+        for name in ("derivative", "gradcheck", "gradcheck_honesty")
+    ),
     "tests/unit/test_ops.py",
-    "tests/faults",
+    "tests/faults/test_natural.py",
+    "tests/faults/test_rights_opcheck.py",
 )
 
 NOTHING_SELECTED = 5  # how pytest ends where ARGS choose other tests

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 BEGIN, END = "<!-- what tools/gpu_check.py found -->", "<!-- end -->"
-NOTHING = "No GPU has been had yet, so nothing is measured."
+NOTHING = "Not yet measured: no GPU was available."
 PEERS = ("cupy", "torch", "jax")
 
 

@@ -1,4 +1,4 @@
-"""The command line: python -m miniml demo | doctor | show NAME | summary | bench."""
+"""The command line: python -m miniml demo | doctor | show NAME | summary [NET] | bench."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import runpy
 import sys
 from collections.abc import Sequence
 
+import miniml
+
 from ..errors import MinimlError, NonFiniteError
 from . import demo, doctor, show, summary
 
@@ -15,8 +17,6 @@ from . import demo, doctor, show, summary
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit code: 0, or 2 for what cannot be done here, told on stderr."""
     given = list(sys.argv[1:] if argv is None else argv)
-    if given[:1] == ["bench"]:  # its options are its own
-        return _bench(given[1:])
     parser = _parser()
     if not given:
         parser.print_help(sys.stderr)
@@ -37,19 +37,46 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m miniml",
         description="miniml: define a primitive with a gradient, check it, train with it.",
     )
+    parser.add_argument("--version", action="version", version=f"miniml {miniml.__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_demo(commands.add_parser("demo", help="train a small network on handwritten digits"))
     commands.add_parser(
         "doctor", help="versions, BLAS, compiler, GPU: what is on, what is missing, how to get it"
     ).set_defaults(run=lambda o: doctor.run())
     one = commands.add_parser("show", help="one primitive: definition, gradient, kernels, tests")
-    one.add_argument("name", help="such as Add, leaky_relu or conv2d")
-    one.set_defaults(run=lambda o: show.run(o.name))
-    commands.add_parser("summary", help="the demo's network and its parameters").set_defaults(
-        run=lambda o: summary.run(demo.network())
+    one.add_argument(
+        "name",
+        help="such as Add, leaky_relu or conv2d; one of your own as module:Snake or "
+        "path/to/file.py:Snake",
     )
-    commands.add_parser("bench", help="the benchmarks of a checkout (as python -m benchmarks)")
+    one.set_defaults(run=lambda o: show.run(o.name))
+    _add_summary(commands.add_parser("summary", help="a network, its layers and its parameters"))
+    commands.add_parser(
+        "bench",
+        help="speed and memory, measured (in a checkout)",
+        description="Run the benchmarks of a checkout, as `make bench` does: training steps beside "
+        "NumPy written by hand, memory beside its lower bound, compile and import times, and the "
+        "checkers beside other systems that are installed. Best on an idle machine; some minutes.",
+    ).set_defaults(run=lambda o: _bench())
     return parser
+
+
+def _add_summary(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "net",
+        nargs="?",
+        help="a network, or what makes one without arguments, as module:net or "
+        "path/to/file.py:net (default: the demo's)",
+    )
+    command.add_argument(
+        "--input",
+        action="append",
+        default=[],
+        metavar="TYPE",
+        help="the type of an input, such as 32,784 or int64[32,10]: shows what each layer gives; "
+        "once for each input",
+    )
+    command.set_defaults(run=lambda o: summary.run(o.net, o.input))
 
 
 def _add_demo(train: argparse.ArgumentParser) -> None:
@@ -108,7 +135,7 @@ def _whole(text: str, what: str, least: int) -> int:
     return value
 
 
-def _bench(arguments: list[str]) -> int:
+def _bench() -> int:
     if importlib.util.find_spec("benchmarks") is None:
         print(
             "miniml: the benchmarks are not installed with miniml; run this, or `make bench`, in "
@@ -116,6 +143,5 @@ def _bench(arguments: list[str]) -> int:
             file=sys.stderr,
         )
         return 2
-    sys.argv = ["benchmarks", *arguments]
     runpy.run_module("benchmarks", run_name="__main__", alter_sys=True)
     return 0

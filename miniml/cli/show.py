@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import difflib
 import inspect
 import textwrap
 from collections.abc import Callable, Iterator
@@ -17,19 +16,38 @@ from ..backends import registry
 from ..backends.kernel import Expression, KernelEntry, RawSource
 from ..bprop import bprop_getters
 from ..errors import MinimlError
+from ..nn import Cell
 from ..primitive import Primitive, primitives
+from .named import load, near
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def run(name: str) -> int:
-    """Print what makes up the primitive of that name; returns the exit code.
+    """Print what makes up the primitive of that name, or at `module:name`; returns the exit code.
 
     The name may be the class's or the function's, in any case. MinimlError for an unknown one
     suggests names that are near.
     """
-    print(describe(find(name)))
+    print(describe(users(name) if ":" in name else find(name)))
     return 0
+
+
+def users(address: str) -> type[Primitive]:
+    """The primitive class at `module:name`, or of the instance there."""
+    found = load(address)
+    kind = found if isinstance(found, type) else type(found)
+    if not issubclass(kind, Primitive):
+        what = f"a {kind.__name__}" if kind is not found else "a class"
+        raise MinimlError(f"{address} is {what}, not a primitive; {_hint(kind)}")
+    return kind
+
+
+def _hint(kind: type) -> str:
+    """What shows a thing that is not a primitive."""
+    if issubclass(kind, Cell):
+        return "python -m miniml summary shows a network"
+    return "give a class derived from Primitive, or an instance of one"
 
 
 def find(name: str) -> type[Primitive]:
@@ -38,10 +56,8 @@ def find(name: str) -> type[Primitive]:
     found = folded.get(_fold(name))
     if found is not None:
         return primitives[found]
-    near = difflib.get_close_matches(_fold(name), folded, n=5, cutoff=0.5)
-    near += [f for f in folded if _fold(name) and _fold(name) in f and f not in near][:5]
-    hint = f"near it: {', '.join(folded[n] for n in near)}" if near else f"there are {len(folded)}"
-    raise MinimlError(f"no primitive is called {name!r}; {hint}")
+    hint = near(name, primitives)
+    raise MinimlError(f"no primitive is called {name!r}; {hint}; one of yours is module:name")
 
 
 def describe(primitive: type[Primitive]) -> str:
@@ -163,8 +179,8 @@ def _source(thing: type | Callable[..., Any]) -> str:
 
 
 def _near(where: str) -> str:
-    """A place as seen from the checkout, where it is inside."""
-    return where.removeprefix(f"{ROOT}/")
+    """A file and line as seen from the checkout, or from the current folder, where it is inside."""
+    return where.removeprefix(f"{ROOT}/").removeprefix(f"{Path.cwd()}/")
 
 
 def _fold(name: str) -> str:

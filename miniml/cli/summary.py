@@ -1,26 +1,117 @@
-"""`summary`: a network as a tree and its parameters as a table."""
+"""`summary`: a network as a tree, its parameters, and what its layers give for an input."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import optree
+
+from ..dtype import as_dtype, float32
+from ..errors import MinimlError
+from ..graph.forwarding import ForwardingTrace
+from ..graph.function import trace
+from ..graph.trees import is_result
 from ..nn import Cell
+from ..tensor import Array
+from ..trace import current_trace, use_trace
+from . import demo
+from .named import load
+
+Row = tuple[str, str, str, str]
 
 
-def run(net: Cell) -> int:
-    """Print the network and its parameters; returns the exit code."""
-    print(net)
-    print()
-    print(table(net))
+def run(address: str | None, inputs: Sequence[str]) -> int:
+    """Print the network at `module:net`, the demo's for None, and, for inputs given as types such
+    as "float32[32,784]", the type that each layer gives; returns the exit code."""
+    net = demo.network() if address is None else network(address)
+    parts = [str(net), parameters(net)]
+    if inputs:
+        parts.append(layers(net, [zeros(text) for text in inputs]))
+    print("\n\n".join(parts))
     return 0
 
 
-def table(net: Cell) -> str:
+def network(address: str) -> Cell:
+    """The Cell at `module:name`, or the one that a class or a function there makes."""
+    found = load(address)
+    net = found if isinstance(found, Cell) or not callable(found) else _made(address, found)
+    if not isinstance(net, Cell):
+        raise MinimlError(
+            f"{address} is {net!r} of type {type(net).__name__}; summary takes a Cell, or what "
+            "makes one without arguments"
+        )
+    return net
+
+
+def _made(address: str, make: Any) -> object:
+    try:
+        return make()
+    except Exception as error:
+        raise MinimlError(
+            f"{address}() raised {type(error).__name__}: {error}; give a network, or what makes "
+            "one without arguments"
+        ) from error
+
+
+def zeros(text: str) -> Array:
+    """An array of the type written as "float32[32,784]", "32,784" or "32x784"."""
+    found = re.fullmatch(r"(?:(\w+)\[(.*)\])?|(.*)", text)
+    sizes = re.split(r"[,x]", found[2] or found[3] or "") if found else []
+    if found is None or not all(size.strip().isdigit() for size in sizes):
+        raise MinimlError(f"{text!r} is not a type; write float32[32,784], int64[32] or 32,784")
+    return np.zeros([int(size) for size in sizes], as_dtype(found[1] or float32))
+
+
+def parameters(net: Cell) -> str:
     """One line for each parameter: name, shape, dtype, numbers; and their sum."""
-    rows = [("parameter", "shape", "dtype", "numbers")]
-    parameters = net.parameters_dict()
-    for name, p in parameters.items():
-        note = "" if p.requires_grad else " (not trained)"
-        rows.append((name + note, str(p.shape), p.dtype.name, f"{p.size:,}"))
-    rows.append(("together", "", "", f"{sum(p.size for p in parameters.values()):,}"))
+    found = net.parameters_dict()
+    rows = [
+        (n if p.requires_grad else f"{n} (not trained)", str(p.shape), p.dtype.name, f"{p.size:,}")
+        for n, p in found.items()
+    ]
+    total = ("together", "", "", f"{sum(p.size for p in found.values()):,}")
+    return _table([("parameter", "shape", "dtype", "numbers"), *rows, total])
+
+
+def layers(net: Cell, inputs: Sequence[Array]) -> str:
+    """One line for each call of a layer: path, class, what it gives and its numbers; nothing is
+    computed."""
+    calls: list[tuple[Cell, Any]] = []
+
+    def watched(*args: Any) -> Any:
+        with use_trace(_Watching(current_trace(), calls)):
+            return net(*args)
+
+    graph = trace(watched, *inputs)
+    paths = {id(cell): prefix[:-1] for prefix, cell in net._walk("", set())}
+    rows = [
+        (paths.get(id(cell), "") or "all of it", type(cell).__name__, gives, f"{size:,}")
+        for cell, gives in calls
+        for size in [sum(p.size for p in cell.get_parameters())]
+    ]
+    last = ("operations", "", "", f"{len(graph.nodes):,}")
+    return _table([("layer", "class", "gives", "numbers"), *rows, last])
+
+
+class _Watching(ForwardingTrace):
+    """Notes each cell that is called, and the types of what it gives."""
+
+    def __init__(self, parent: Any, calls: list[tuple[Cell, Any]]):
+        super().__init__(parent)
+        self.calls = calls
+
+    def call(self, fn: Any, args: Any, named: Any) -> Any:
+        result = super().call(fn, args, named)
+        leaves: Iterable[Any] = filter(is_result, optree.tree_leaves(result))
+        self.calls.append((fn.cell, ", ".join(f"{t.dtype.name}{list(t.shape)}" for t in leaves)))
+        return result
+
+
+def _table(rows: Sequence[Row]) -> str:
+    """Columns, the last to the right, with a rule below the head and above the last row."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join((*map(str.ljust, row[:3], widths), row[3].rjust(widths[3]))) for row in rows]
     rule = "-" * len(lines[0])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from types import MethodType
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
@@ -11,7 +11,7 @@ import numpy as np
 from .. import epoch
 from ..errors import ArityError, AttributeRefusedError, MinimlError, ShapeError
 from ..graph.calls import by_position
-from ..location import point_at, user_location
+from ..location import Layer, layers, point_at, user_location
 from ..settings import device_name
 from ..tensor import Parameter, Tensor
 from ..trace import Guarded, computes_at_once, current_trace
@@ -216,16 +216,31 @@ class _Entry:
         self.cell = cell
 
     def __call__(self, *args: Any, **named: Any) -> Any:
-        trace, cell = current_trace(), self.cell
-        if not computes_at_once():
-            for prefix, inner in cell._walk("", set()):  # any that construct may read
-                trace.guard(inner, inner.signature)
-                inner._name_parameters(prefix)
+        if computes_at_once():
+            return self._run(args, named)
+        trace = current_trace()
+        for prefix, inner in self.cell._walk("", set()):  # any that construct may read
+            trace.guard(inner, inner.signature)
+            inner._name_parameters(prefix)
+        with layers.use(self._layer):
+            return self._run(args, named)
+
+    def _run(self, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
+        cell = self.cell
         bprop = getattr(type(cell), "bprop", None)
         if bprop is None:
             return cell.construct(*args, **named)
-        given = by_position(self.__name__, cell.construct, args, named)
-        return trace.call_with_bprop(self.__name__, cell.construct, MethodType(bprop, cell), given)
+        given, call = by_position(self.__name__, cell.construct, args, named), current_trace()
+        return call.call_with_bprop(self.__name__, cell.construct, MethodType(bprop, cell), given)
+
+    def _layer(self) -> Layer:
+        """The cell by its path from the outermost one that is being traced, if it is in that."""
+        outer = layers.get()
+        if outer is not None and isinstance(outer.network, Cell):
+            for prefix, inner in outer.network._walk("", set()):
+                if inner is self.cell and prefix:
+                    return Layer(f"{prefix[:-1]} ({self.__name__})", outer.network)
+        return Layer(self.__name__, self.cell)
 
     @property
     def __name__(self) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 
 from .. import ops
 from ..errors import GradientArgumentError
+from ..location import Layer, layers
 from ..tensor import Tensor
 from .optimizer import in_dtype, wide
 
@@ -27,9 +28,10 @@ def clip_by_global_norm(grads: Sequence[Tensor], clip: float) -> tuple[Tensor, .
     limit = checked_clip("clip_by_global_norm", clip)
     if not grads:
         return ()
-    norm = ops.sqrt(reduce(ops.add, map(_sum_of_squares, grads)))
-    factor = ops.div(limit, ops.maximum(norm, limit))
-    return tuple(_scaled(g, factor) for g in grads)
+    with layers.use(lambda: Layer("clip_by_global_norm")):
+        norm = ops.sqrt(reduce(ops.add, map(_sum_of_squares, grads)))
+        factor = ops.div(limit, ops.maximum(norm, limit))
+        return tuple(_scaled(g, factor) for g in grads)
 
 
 def _sum_of_squares(grad: Tensor) -> Tensor:

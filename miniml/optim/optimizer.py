@@ -12,6 +12,7 @@ from .. import epoch, ops
 from ..access import Access
 from ..dtype import DType, bfloat16, float16, float32
 from ..errors import ArityError, DTypeError, GradientArgumentError, MinimlError, ShapeError
+from ..location import Layer, layers
 from ..runtime.staged import together
 from ..tensor import Parameter, Tensor
 from ..trace import Guarded, current_trace, is_tracing
@@ -46,7 +47,8 @@ class Optimizer(Guarded):
         self._check(grads)
         current_trace().guard(self, self.signature)
         if is_tracing():
-            self._update(grads)
+            with layers.use(lambda: Layer(type(self).__name__)):
+                self._update(grads)
         else:
             Access(type(self).__name__, self.written()).run(self._update, grads)
 

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from inspect import signature
+from typing import Any, Literal
 
 from ..attributes import show
+from ..errors import MinimlError
+from ..graph.function import function_name, trace
 from ..graph.ir import Graph, Node, Var
 from ..graph.printer import Names, is_inline, user_line
 
-Kind = Literal["input", "state", "constant", "call", "effect", "output"]
+Kind = Literal["input", "state", "constant", "call", "effect", "output", "part", "outside"]
 
 
 @dataclass(frozen=True, slots=True)
 class Box:
     """One box: `title` and `types` are written in it, `details` on demand.
 
-    inner: the drawings of the graphs its attributes hold, by label.
+    inner: the drawings of the graphs its attributes hold, by label. part: what of the user's code
+    the call belongs to, a layer or a line; "" for what is no call.
     """
 
     key: str
@@ -26,6 +30,7 @@ class Box:
     types: str
     details: tuple[str, ...]
     inner: tuple[tuple[str, Drawing], ...] = ()
+    part: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +49,34 @@ class Drawing:
     name: str
     boxes: tuple[Box, ...]
     arrows: tuple[Arrow, ...]
+
+
+def graph_of(who: str, what: Any, args: tuple[Any, ...], named: Mapping[str, Any]) -> Graph:
+    """The graph, or that of a function for arguments like these; MinimlError for anything else."""
+    if isinstance(what, Graph):
+        if args or named:
+            raise MinimlError(f"{who} got a graph and example arguments; leave the arguments out")
+        return what
+    if not callable(what):
+        got = f"{what!r} of type {type(what).__name__}"
+        raise MinimlError(f"{who} got {got}; give a graph, a network or a function")
+    if not args and not named and _takes_something(what):
+        raise MinimlError(
+            f"{who} got {function_name(what)} without example arguments; give what it is to be "
+            "called with, after the rest"
+        )
+    return trace(what, *args, **named)
+
+
+def _takes_something(fn: Callable[..., Any]) -> bool:
+    """True where a call needs arguments, as far as the signature tells."""
+    try:
+        signature(getattr(fn, "construct", fn)).bind()
+    except TypeError:
+        return True
+    except ValueError:
+        return False
+    return False
 
 
 def draw(graph: Graph, prefix: str = "") -> Drawing:
@@ -84,12 +117,19 @@ def _call(node: Node, names: Names, key: str) -> Box:
     title = " ".join([primitive.name, *scalars])
     types = ", ".join(str(v.abstract) for v in node.outputs)
     attributes = tuple(f"{k} = {show(v)}" for k, v in node.attrs.items())
-    details = (names.node(node), *attributes, *filter(None, [user_line(node)]))
+    part, line = _part(node), user_line(node)
+    details = (names.node(node), *attributes, *dict.fromkeys(filter(None, [part, line])))
     inner = tuple(
         (label, draw(graph, f"{key}_{i}_")) for i, (label, graph) in enumerate(node.subgraphs())
     )
     kind: Kind = "effect" if primitive.effect == "state" else "call"
-    return Box(key, kind, title, types, details, inner)
+    return Box(key, kind, title, types, details, inner, part)
+
+
+def _part(node: Node) -> str:
+    """`0.dense (Dense)` in a network, else the user's line; gradients are parts of their own."""
+    name = (node.where.layer if node.where else "") or user_line(node)
+    return f"gradient of {name}" if name and node.where and node.where.gradient else name
 
 
 def _arrows(inputs: tuple[Var, ...], target: str, maker: dict[Var, str]) -> Iterator[Arrow]:

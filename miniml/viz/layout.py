@@ -12,7 +12,7 @@ from itertools import pairwise
 
 from .drawing import Box, Drawing
 
-LETTER, BOX_HEIGHT, LAYER_HEIGHT, GAP = 7.3, 42, 84, 22
+LETTER, BOX_HEIGHT, LAYER_HEIGHT, GAP = 7.3, 42, 70, 22
 _SWEEPS = 8
 _BEND = 40  # arrows over so many layers bend around boxes; longer ones go straight
 

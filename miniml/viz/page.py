@@ -3,57 +3,119 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from string import Template
+from typing import Any
 
 from ..graph.ir import Graph
-from .drawing import Box, Drawing, draw
+from .drawing import Box, Drawing, draw, graph_of
+from .folding import fold
 from .layout import BOX_HEIGHT, Placed, Point, box_width, place
 
+FOLDED_ABOVE = 40  # calls; more than that do not fit into a window side by side with their text
+_PAGE = Template(Path(__file__).with_name("page.html").read_text("utf-8"))
 
-def to_html(graph: Graph, path: str | os.PathLike[str]) -> Path:
-    """Write the page to `path`. Pointing at a box shows its types, attributes and the user's line.
 
-    The graphs inside attributes follow below, each drawn on its own.
+def to_html(
+    what: Graph | Callable[..., Any],
+    path: str | os.PathLike[str],
+    *example_args: Any,
+    **named: Any,
+) -> Path:
+    """Write the page to `path`: of a graph, or of a network, a training step or another function,
+    traced for arguments like the examples, as `trace` does.
+
+    Pointing at a box shows its types, attributes and the user's line; the wheel zooms, dragging
+    moves. The calls of a layer, or of a line, are one box that opens, where there are more than 40
+    in all; the graphs inside attributes open likewise.
     """
     target = Path(path)
-    sections = "\n".join(_sections(draw(graph), graph.name))
-    page = _PAGE.substitute(title=escape(graph.name), text=escape(str(graph)), sections=sections)
+    graph = graph_of("to_html", what, example_args, named)
+    drawing = draw(graph)
+    calls = "1 call" if len(graph.nodes) == 1 else f"{len(graph.nodes)} calls"
+    tops = [_Sheet("all", f"All {calls}", drawing)]
+    if len(graph.nodes) > FOLDED_ABOVE:
+        tops.insert(0, _Sheet("parts", "Layers", fold(drawing)))
+    tabs = "".join(f'<a href="#{s.key}">{escape(s.title)}</a>' for s in tops)
+    page = _PAGE.substitute(
+        title=escape(f"{graph.name}: {calls}"),
+        tabs=f'{tabs}<a href="#as-text">Text</a>',
+        sheets="\n".join(_section(s) for one in tops for s in _sheets(one)),
+        text=escape(str(graph)),
+    )
     target.write_text(page, encoding="utf-8")
     return target
 
 
-def _sections(drawing: Drawing, title: str) -> Iterator[str]:
-    yield f"<h2>{escape(title)}</h2>\n{_svg(drawing, place(drawing))}"
-    for box in drawing.boxes:
-        for label, inner in box.inner:
-            yield from _sections(inner, f"{title} / {box.title} {label}: {inner.name}")
+@dataclass(frozen=True, slots=True)
+class _Sheet:
+    """One drawing of the page: its address, its title, the sheet around it, and what to say of it
+    in HTML."""
+
+    key: str
+    title: str
+    drawing: Drawing
+    outer: str = ""
+    heading: str = ""
 
 
-def _svg(drawing: Drawing, placed: Placed) -> str:
-    size = f"{placed.width:.0f} {placed.height:.0f}"
-    width, height = size.split()
+def _sheets(sheet: _Sheet) -> Iterator[_Sheet]:
+    """A sheet and those that its boxes open."""
+    yield sheet
+    for box in sheet.drawing.boxes:
+        keys = [_opens(sheet, box, i) for i in range(len(box.inner))]
+        labels = [f"{label}: {inner.name}" if label else "" for label, inner in box.inner]
+        for key, label, (_, inner) in zip(keys, labels, box.inner, strict=True):
+            title = f"{sheet.title} / {box.title} {label}".rstrip()
+            around = f'<a href="#{sheet.key}">{escape(sheet.title)}</a> / {escape(box.title)}'
+            beside = [
+                escape(other) if other == label else f'<a href="#{to}">{escape(other)}</a>'
+                for to, other in zip(keys, labels, strict=True)
+            ]
+            heading = f"{around} {', '.join(beside)}".rstrip()
+            yield from _sheets(_Sheet(key, title, inner, sheet.key, heading))
+
+
+def _opens(sheet: _Sheet, box: Box, i: int = 0) -> str:
+    return f"{sheet.key}.{box.key}.{i}"
+
+
+def _section(sheet: _Sheet) -> str:
+    outer = f' data-outer="{sheet.outer}"' if sheet.outer else ""
+    heading = sheet.heading or escape(sheet.title)
+    drawn = _svg(sheet, place(sheet.drawing))
+    return f'<section id="{sheet.key}"{outer}><h2>{heading}</h2>\n{drawn}</section>'
+
+
+def _svg(sheet: _Sheet, placed: Placed) -> str:
+    width, height = f"{placed.width:.0f}", f"{placed.height:.0f}"
     arrows = "\n".join(
-        f'<path class="arrow" data-from="{a.source}" data-to="{a.target}" d="{_curve(points)}">'
-        f"<title>{escape(a.type)}</title></path>"
-        for a, points in zip(drawing.arrows, placed.paths, strict=True)
+        f'<path class="arrow" data-from="{_id(sheet, a.source)}" data-to="{_id(sheet, a.target)}" '
+        f'd="{_curve(points)}"><title>{escape(a.type)}</title></path>'
+        for a, points in zip(sheet.drawing.arrows, placed.paths, strict=True)
     )
-    boxes = "\n".join(_box(box, placed.centres[box.key]) for box in drawing.boxes)
+    boxes = "\n".join(_box(sheet, box, placed.centres[box.key]) for box in sheet.drawing.boxes)
     return (
-        f'<div class="scroll"><svg viewBox="0 0 {size}" width="{width}" height="{height}">\n'
-        f"{arrows}\n{boxes}\n</svg></div>"
+        f'<svg viewBox="0 0 {width} {height}" data-width="{width}" data-height="{height}"><g>\n'
+        f"{arrows}\n{boxes}\n</g></svg>"
     )
 
 
-def _box(box: Box, centre: Point) -> str:
+def _id(sheet: _Sheet, key: str) -> str:
+    return f"{sheet.key}.{key}"
+
+
+def _box(sheet: _Sheet, box: Box, centre: Point) -> str:
     x, y = centre
     width = box_width(box)
     details = escape("\n".join(box.details))
+    opens = f' data-opens="{_opens(sheet, box)}"' if box.inner else ""
     return (
-        f'<g class="box {box.kind}" id="{box.key}" tabindex="0" data-details="{details}">'
-        f"<title>{details}</title>"
+        f'<g class="box {box.kind}" id="{_id(sheet, box.key)}" tabindex="0"{opens} '
+        f'data-details="{details}"><title>{details}</title>'
         f'<rect x="{x - width / 2:.1f}" y="{y - BOX_HEIGHT / 2:.1f}" width="{width:.1f}" '
         f'height="{BOX_HEIGHT}" rx="7"/>'
         f'<text x="{x:.1f}" y="{y - 3:.1f}">{escape(box.title)}</text>'
@@ -73,54 +135,3 @@ def _curve(points: tuple[Point, ...]) -> str:
         path.append(f"C{x:.1f} {middle:.1f} {nx:.1f} {middle:.1f} {nx:.1f} {ny:.1f}")
         x, y = nx, ny
     return "".join(path)
-
-
-_PAGE = Template("""<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>$title</title>
-<style>
-:root { color-scheme: light dark; --ink: #1d2430; --line: #8a94a6; --paper: #fff; --hit: #d9480f;
-  --input: #e3f2e8; --state: #fdf0d5; --constant: #eeeef2; --call: #e6eefb; --effect: #fbe3e0; }
-@media (prefers-color-scheme: dark) { :root { --ink: #e6e9ef; --line: #77819a; --paper: #14181f;
-  --hit: #ff9d5c; --input: #1d3b2a; --state: #453714; --constant: #2b2f39; --call: #1f3254;
-  --effect: #4b231f; } }
-body { margin: 0 24px 160px; color: var(--ink); background: var(--paper);
-  font: 15px system-ui, sans-serif; }
-h2 { font-size: 15px; font-weight: 600; margin: 22px 0 6px; }
-pre { font: 12px/1.5 ui-monospace, monospace; overflow-x: auto; }
-.scroll { overflow-x: auto; }
-svg text { font: 12px ui-monospace, monospace; text-anchor: middle; fill: var(--ink); }
-svg .type { font-size: 11px; opacity: .7; }
-.box rect { stroke: var(--line); fill: var(--call); }
-.input rect, .output rect { fill: var(--input); }
-.state rect { fill: var(--state); }
-.constant rect { fill: var(--constant); }
-.effect rect { fill: var(--effect); stroke-width: 2; }
-.arrow { fill: none; stroke: var(--line); marker-end: url(#head); }
-.box:hover rect, .box:focus rect { stroke: var(--hit); stroke-width: 2; outline: none; }
-.box:focus { outline: none; }
-.arrow.near { stroke: var(--hit); stroke-width: 2; }
-#details { position: fixed; left: 0; right: 0; bottom: 0; margin: 0; padding: 10px 24px;
-  min-height: 3em; max-height: 30vh; overflow: auto; white-space: pre-wrap;
-  background: var(--paper); border-top: 1px solid var(--line); }
-</style></head><body>
-<svg width="0" height="0"><defs>
-<marker id="head" viewBox="0 0 8 8" refX="7" refY="4"
- markerWidth="7" markerHeight="7" orient="auto">
-<path d="M0 0L8 4L0 8z" fill="context-stroke"/></marker></defs></svg>
-$sections
-<details><summary>Text</summary><pre>$text</pre></details>
-<pre id="details">Point at a box.</pre>
-<script>
-const panel = document.getElementById("details");
-function show(box) {
-  panel.textContent = box.dataset.details;
-  for (const arrow of document.querySelectorAll(".arrow"))
-    arrow.classList.toggle("near", arrow.dataset.from === box.id || arrow.dataset.to === box.id);
-}
-for (const box of document.querySelectorAll(".box")) {
-  box.addEventListener("mouseenter", () => show(box));
-  box.addEventListener("focus", () => show(box));
-}
-</script>
-</body></html>
-""")

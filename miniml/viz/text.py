@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from ..graph.ir import Graph
-from .drawing import Box, Drawing, draw
+from .drawing import Box, Drawing, draw, graph_of
 
 _MERMAID_SHAPES = {
     "input": ("([", "])"),
@@ -25,13 +26,16 @@ _DOT_STYLES = {
 }
 
 
-def to_mermaid(graph: Graph) -> str:
-    """The graph as a Mermaid flowchart, which GitHub and notebooks show as a picture."""
+def to_mermaid(what: Graph | Callable[..., Any], *example_args: Any, **named: Any) -> str:
+    """A Mermaid flowchart, which GitHub and notebooks show as a picture, of a graph, or of a
+    network or function traced for arguments like the examples."""
+    graph = graph_of("to_mermaid", what, example_args, named)
     return "\n".join(["flowchart TD", *_mermaid(draw(graph), "  ")])
 
 
-def to_dot(graph: Graph) -> str:
-    """The graph in DOT, for Graphviz: `dot -Tsvg graph.dot -o graph.svg`."""
+def to_dot(what: Graph | Callable[..., Any], *example_args: Any, **named: Any) -> str:
+    """The same in DOT, for Graphviz: `dot -Tsvg graph.dot -o graph.svg`."""
+    graph = graph_of("to_dot", what, example_args, named)
     head = [
         f"digraph {_quoted(graph.name)} {{",
         "  compound=true;",

@@ -32,7 +32,11 @@ def test_a_right_primitive_is_not_called_wrong_at_other_points(row):
             assert not report.wrong, f"seed {seed}:\n{report}"
 
 
-@pytest.mark.parametrize("row", WRONGS, ids=named)
+@pytest.mark.parametrize(
+    "row",
+    [pytest.param(r, marks=pytest.mark.deep if i % 2 else ()) for i, r in enumerate(WRONGS)],
+    ids=named,
+)
 def test_a_wrong_gradient_of_a_primitive_is_found_and_named(row):
     judgement = judging.judge_natural(row)
     assert judgement.found, judgement.text

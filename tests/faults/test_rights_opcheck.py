@@ -18,7 +18,7 @@ FEW = (
 
 @pytest.mark.parametrize("row", [r for r in RIGHTS if r.name in FEW], ids=lambda row: row.name)
 def test_a_right_primitive_is_not_called_faulty(row):
-    report = judging.check_planted(row, budget=2.0)
+    report = judging.check_planted(row, budget=1.0)
     assert report.ok, str(report)
 
 

@@ -204,10 +204,119 @@ def test_show_of_an_unknown_name_suggests_near_ones(capsys):
 
 
 def test_summary_counts_the_weights(capsys):
-    assert cli.main(["summary"]) == 0
+    assert cli.main(["summary", "--input", "2,1,8,8"]) == 0
     said = capsys.readouterr().out
     assert re.search(r"7\.weight +\(512, 10\) +float32 +5,120", said)
     assert re.search(r"together +9,930", said)
+    assert re.search(r"\n4 +MaxPool2d +float32\[2, 32, 4, 4\] +0\n", said)
+    assert re.search(r"\nall of it +Sequential +float32\[2, 10\] +9,930\n", said)
+
+
+MINE = """
+from miniml import Primitive, kernel, nn
+
+class OwnCube(Primitive):
+    def infer_shape(self, x): return x
+    def infer_dtype(self, x): return x
+
+@kernel("OwnCube", "cpu", "f->f")
+def own_cube_cpu(x, *, out):
+    out[...] = x**3
+
+class OwnNet(nn.Cell):
+    def __init__(self, features=3):
+        self.dense = nn.Dense(features, 2)
+    def construct(self, x):
+        return OwnCube()(self.dense(x))
+
+own_net = OwnNet()
+
+def no_net():
+    raise ValueError("not today")
+"""
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory):
+    """A folder with a user's module, imported once: its primitive may be defined only once."""
+    folder = tmp_path_factory.mktemp("own")
+    (folder / "own_module.py").write_text(MINE)
+    (folder / "own_fault.py").write_text("x = 1\nimport nothing_such\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.syspath_prepend(str(folder))
+        yield folder
+    for name in ("own_module", "own_fault"):
+        sys.modules.pop(name, None)
+
+
+def said(capsys, *command):
+    """What a command prints, without a failure."""
+    assert cli.main(list(command)) == 0
+    return capsys.readouterr().out
+
+
+def refusal(capsys, *command):
+    """The one sentence with which a command is refused."""
+    assert cli.main(list(command)) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.count("\n") == 1
+    return shown.err
+
+
+def test_show_and_summary_take_what_is_in_a_module_of_mine(own, capsys):
+    text = said(capsys, "show", "own_module:OwnCube")
+    assert text.startswith("OwnCube: x -> out; attributes: none\n")
+    assert "own_module.py:8\n        @kernel" in text
+    for made in ("own_module:own_net", "own_module:OwnNet"):
+        text = said(capsys, "summary", made, "--input", "float32[5,3]")
+        assert re.search(r"dense\.weight +\(3, 2\)", text)
+        assert re.search(r"\ndense +Dense +float32\[5, 2\] +8\n", text)
+
+
+def test_a_file_is_named_by_its_path(own, capsys, monkeypatch):
+    (own / "elsewhere").mkdir(exist_ok=True)
+    monkeypatch.chdir(own / "elsewhere")
+    (own / "neighbour.py").write_text("from miniml import nn\nwidth = 7\n")
+    (own / "by_path.py").write_text("from neighbour import nn, width\nnet = nn.Dense(2, width)\n")
+    assert "(2, 7)" in said(capsys, "summary", "../by_path.py:net")
+
+
+@pytest.mark.parametrize(
+    ("command", "sentence"),
+    [
+        (["show", "own_module:OwnCub"], "own_module has no 'OwnCub'; near it: OwnCube"),
+        (["show", "own_modul:OwnCube"], "there is no module 'own_modul' here; near it: own_module"),
+        (["show", "own_modul.py:OwnCube"], "no file 'own_modul.py'; near it: own_module.py"),
+        (["show", "own_fault:x"], r"raised ModuleNotFoundError: .*nothing_such.*own_fault.py:2\)"),
+        (
+            ["show", "own_module:own_net"],
+            "is a OwnNet, not a primitive; .* summary shows a network",
+        ),
+        (["summary", "own_module:OwnCube"], "of type OwnCube; summary takes a Cell"),
+        (["summary", "own_module:no_net"], r"no_net\(\) raised ValueError: not today"),
+        (["summary", "own_module:own_net", "--input", "5,4"], "Dense"),
+        (
+            ["summary", "own_module:own_net", "--input", "five"],
+            "'five' is not a type; write float32",
+        ),
+        (["summary", ":net"], "':net' names nothing; give module:name or path/to/file.py:name"),
+    ],
+)
+def test_what_cannot_be_found_or_shown_is_one_sentence(own, capsys, command, sentence):
+    assert re.search(sentence, refusal(capsys, *command))
+
+
+@pytest.mark.parametrize(
+    ("command", "shown"),
+    [("--version", r"^miniml \d+\.\d+"), ("bench --help", "Run the benchmarks")],
+)
+def test_what_only_tells_ends_well(capsys, command, shown):
+    with pytest.raises(SystemExit) as end:
+        cli.main(command.split())
+    assert end.value.code == 0
+    assert re.search(shown, capsys.readouterr().out)
 
 
 def test_bench_outside_a_checkout_is_one_sentence(folder, monkeypatch, capsys):

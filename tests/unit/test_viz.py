@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 
 import miniml as ml
-from miniml import Primitive, ops, viz
+from miniml import Primitive, nn, ops, optim, viz
+from miniml.errors import MinimlError
 from miniml.graph.ir import Graph
 from miniml.viz.drawing import draw
+from miniml.viz.folding import fold
 from miniml.viz.layout import BOX_HEIGHT, box_width, place
 
 X = np.ones((2, 3), np.float32)
@@ -130,14 +132,23 @@ class Page(HTMLParser):
     def __init__(self, source):
         super().__init__()
         self.open, self.boxes, self.headings, self.addresses = [], {}, [], []
+        self.links, self.sections = [], []
         self.feed(source)
         assert self.open == []
+        assert set(self.links) <= set(self.sections)
 
     def handle_starttag(self, tag, attrs):
         values = dict(attrs)
-        self.addresses += [v for k, v in attrs if k in ("src", "href", "data", "action")]
+        addresses = [v for k, v in attrs if k in ("src", "href", "data", "action")]
+        self.addresses += [a for a in addresses if not a.startswith("#")]
+        self.links += [a[1:] for a in addresses if a.startswith("#")]
+        self.links += [values["data-opens"]] if "data-opens" in values else []
+        self.links += [values["data-outer"]] if "data-outer" in values else []
+        self.sections += [values["id"]] if tag == "section" else []
         if "data-details" in values:
             self.boxes[values["id"]] = values["data-details"]
+        if tag == "h2":
+            self.headings.append("")
         if tag != "meta":
             self.open.append(tag)
 
@@ -148,8 +159,12 @@ class Page(HTMLParser):
         assert self.open.pop() == tag
 
     def handle_data(self, data):
-        if self.open and self.open[-1] == "h2":
-            self.headings.append(data)
+        if "h2" in self.open:
+            self.headings[-1] += data
+
+
+def page_of(path):
+    return Page(path.read_text(encoding="utf-8"))
 
 
 def test_the_page_shows_types_attributes_and_the_users_line(tmp_path):
@@ -158,17 +173,88 @@ def test_the_page_shows_types_attributes_and_the_users_line(tmp_path):
     page = Page(source)
     assert page.addresses == []
     assert "http" not in source
-    assert page.headings == ["step"]
-    relu = page.boxes["n0"].splitlines()
+    assert page.headings == ["All 5 calls", "Text"]
+    assert "<title>step: 5 calls</title>" in source
+    relu = page.boxes["all.n0"].splitlines()
     assert relu[:2] == ["%1: float32[2,3] = LeakyReLU(slope=0.5) %0", "slope = 0.5"]
     assert relu[2].startswith("test_viz.py:")
     assert relu[2].endswith("y = ops.leaky_relu(x, 0.5) * w + np.arange(3, dtype=np.float32)")
 
 
-def test_the_page_draws_inner_graphs_below(tmp_path):
-    page = Page(viz.to_html(loop_graph(), tmp_path / "loop.html").read_text(encoding="utf-8"))
-    assert page.headings == ["graph", "graph / Loop body: Exp"]
-    assert "n0_0_n0" in page.boxes
+def test_a_box_opens_the_graphs_inside_it(tmp_path):
+    page = page_of(viz.to_html(loop_graph(), tmp_path / "loop.html"))
+    assert page.headings == ["All 2 calls", "All 2 calls / Loop body: Exp", "Text"]
+    assert "all.n0.0.n0_0_n0" in page.boxes
+
+
+def two_layers():
+    """A training step of some fifty calls, and arguments for it."""
+    net = nn.Sequential(nn.Dense(3, 4), nn.Tanh(), nn.Dense(4, 2))
+    adam = optim.Adam(net.trainable_params())
+    step = ml.train_step(net, nn.CrossEntropyLoss(), adam, clip=1.0)
+    return step, X, np.zeros(2, np.int64)
+
+
+def test_a_long_step_is_drawn_layer_by_layer(tmp_path):
+    step, *args = two_layers()
+    page = page_of(viz.to_html(step, tmp_path / "step.html", *args))
+    layers = [d.splitlines()[0] for b, d in page.boxes.items() if re.fullmatch(r"parts\.p\d+", b)]
+    assert {"0 (Dense)", "2 (Dense)", "gradient of 2 (Dense)", "Adam"} <= set(layers)
+    assert page.headings[0] == "Layers"
+    assert "Layers / 0 (Dense)" in page.headings
+
+
+def test_folding_keeps_every_call_and_every_arrow_leads_on():
+    step, *args = two_layers()
+    whole = draw(ml.trace(step, *args))
+    folded = fold(whole)
+    inner = [box.inner[0][1] for box in folded.boxes if box.kind == "part"]
+    boxes = [b for d in (folded, *inner) for b in d.boxes if b.kind not in ("part", "outside")]
+    assert sorted(b.key for b in boxes) == sorted(b.key for b in whole.boxes)
+    position = {box.key: i for i, box in enumerate(folded.boxes)}
+    assert all(position[a.source] < position[a.target] for a in folded.arrows)
+    assert len(folded.boxes) < len(whole.boxes) / 3
+
+
+def test_a_line_that_others_run_through_is_folded_in_pieces():
+    def back_and_forth(x):
+        steps = [ops.sin, ops.cos]
+        for i in range(4):
+            x = steps[i % 2](x) if i != 2 else ops.tanh(x)
+        return x
+
+    folded = fold(draw(ml.trace(back_and_forth, X)))
+    assert [b.kind for b in folded.boxes] == ["input", "part", "output"]
+    net = nn.Sequential(nn.Tanh(), nn.Dense(3, 3))
+    twice = fold(draw(ml.trace(lambda x: net(net(x)), X)))
+    assert [b.title for b in twice.boxes if b.kind == "part"] == ["1 (Dense)", "1 (Dense)"]
+
+
+def test_networks_functions_and_steps_are_traced_for_example_arguments(tmp_path):
+    net, (step, *given) = nn.Dense(3, 2), two_layers()
+    for what, args, title in (
+        (net, (X,), "Dense: 2 calls"),
+        (ml.jit(lambda a, b: a * b), (X, X), "graph: 1 call"),
+        (step, given, "train_step: "),
+        (ml.trace(net, X), (), "Dense: 2 calls"),
+    ):
+        page = viz.to_html(what, tmp_path / "x.html", *args)
+        assert f"<title>{title}" in page.read_text("utf-8")
+    assert viz.to_mermaid(net, X) == viz.to_mermaid(ml.trace(net, X))
+    assert viz.to_dot(net, X) == viz.to_dot(ml.trace(net, X))
+
+
+@pytest.mark.parametrize(
+    ("args", "sentence"),
+    [
+        ((nn.Dense(3, 2),), "to_mermaid got Dense without example arguments; give what"),
+        ((3,), "to_mermaid got 3 of type int; give a graph, a network or a function"),
+        ((ml.trace(ops.exp, X), X), "to_mermaid got a graph and example arguments; leave"),
+    ],
+)
+def test_what_cannot_be_drawn_is_one_sentence(args, sentence):
+    with pytest.raises(MinimlError, match=sentence):
+        viz.to_mermaid(*args)
 
 
 @pytest.mark.parametrize("make", [step_graph, loop_graph, lambda: ml.trace(lambda: 1)])
@@ -200,4 +286,5 @@ def test_a_long_graph_is_drawn_without_recursion(tmp_path):
 
     graph = ml.trace(fn, X)
     assert viz.to_mermaid(graph).count("Sin") == 2500
-    assert len(Page(viz.to_html(graph, tmp_path / "long.html").read_text()).boxes) == 2502
+    page = page_of(viz.to_html(graph, tmp_path / "long.html"))
+    assert len([b for b in page.boxes if b.startswith("all.")]) == 2502

@@ -2,6 +2,7 @@
 
 import pytest
 
+import miniml as ml
 from miniml import epoch
 from miniml.backends import registry
 from miniml.backends.expressions.table import table as expressions
@@ -19,3 +20,11 @@ def tables_as_before():
         now.clear()
         now.update(before)
     epoch.bump("kernels")
+
+
+@pytest.fixture(params=["eager", "graph mode", "jit"])
+def run(request):
+    """Calls a function in one of the modes."""
+    mode = ml.GRAPH_MODE if request.param == "graph mode" else ml.PYNATIVE_MODE
+    with ml.context(mode=mode):
+        yield ml.jit if request.param == "jit" else lambda f: f

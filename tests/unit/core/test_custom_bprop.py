@@ -13,15 +13,6 @@ from miniml.grad import GradOperation, custom_bprop, grad, hvp, jvp, value_and_g
 from miniml.testing import gradcheck
 
 X = np.array([0.5, -1.5, 2.0])
-MODES = ["eager", "graph mode", "jit"]
-
-
-@pytest.fixture(params=MODES)
-def run(request):
-    """Calls a function in one of the modes."""
-    mode = ml.GRAPH_MODE if request.param == "graph mode" else ml.PYNATIVE_MODE
-    with ml.context(mode=mode):
-        yield ml.jit if request.param == "jit" else lambda f: f
 
 
 @custom_bprop(lambda x, out, dout: (dout * 3.0 * x * x * x,))

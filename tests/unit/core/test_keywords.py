@@ -10,15 +10,6 @@ from miniml.grad import GradOperation, custom_bprop, grad, hessian, jacobian, va
 
 X = np.array([1.0, -2.0, 3.0])
 V = np.array([2.0, 5.0, -1.0])
-MODES = ["eager", "graph mode", "jit"]
-
-
-@pytest.fixture(params=MODES)
-def run(request):
-    """Calls a function in one of the modes."""
-    mode = ml.GRAPH_MODE if request.param == "graph mode" else ml.PYNATIVE_MODE
-    with ml.context(mode=mode):
-        yield ml.jit if request.param == "jit" else lambda f: f
 
 
 def scaled(x, *, by, power=2):

@@ -1,5 +1,7 @@
 """Dtypes: what numbers become, where they meet, and what is refused."""
 
+from itertools import combinations_with_replacement, permutations
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -56,36 +58,34 @@ def dtype(short):
     return as_dtype(SHORT[short])
 
 
-@pytest.mark.parametrize(("a", "b", "meet"), MEETINGS)
-def test_promotion_lattice(a, b, meet):
-    if meet == "-":
-        with pytest.raises(DTypeError, match="have no common integer dtype; cast one"):
-            promote(dtype(a), dtype(b))
-    else:
-        assert promote(dtype(a), dtype(b)) == dtype(meet)
+def test_promotion_lattice():
+    for a, b, meet in MEETINGS:
+        if meet == "-":
+            with pytest.raises(DTypeError, match="have no common integer dtype; cast one"):
+                promote(dtype(a), dtype(b))
+        else:
+            assert promote(dtype(a), dtype(b)) == dtype(meet), (a, b)
 
 
-@pytest.mark.parametrize(("a", "b", "meet"), [m for m in MEETINGS if m[0] < m[1]])
-def test_operations_promote_as_the_lattice_says(a, b, meet):
-    x, y = ml.Tensor(np.ones(2, dtype(a))), ml.Tensor(np.ones(2, dtype(b)))
-    if meet == "-":
-        with pytest.raises(DTypeError, match=r"Maximum: .*have no common integer dtype"):
-            ops.maximum(x, y)
-    else:
-        assert ops.maximum(x, y).dtype == dtype(meet)
+def test_operations_promote_as_the_lattice_says():
+    for a, b, meet in MEETINGS:
+        x, y = ml.Tensor(np.ones(2, dtype(a))), ml.Tensor(np.ones(2, dtype(b)))
+        if meet == "-":
+            with pytest.raises(DTypeError, match=r"Maximum: .*have no common integer dtype"):
+                ops.maximum(x, y)
+        else:
+            assert ops.maximum(x, y).dtype == dtype(meet), (a, b)
 
 
-@pytest.mark.parametrize("a", ALL)
-@pytest.mark.parametrize("b", ALL)
-@pytest.mark.parametrize("c", [ml.bool_, ml.int16, ml.uint8, ml.float16, ml.bfloat16])
-def test_promotion_does_not_depend_on_order(a, b, c):
+def test_promotion_does_not_depend_on_order():
     def of(*dtypes):
         try:
             return promote(*dtypes)
         except DTypeError:
             return None
 
-    assert of(a, b, c) == of(c, a, b) == of(b, c, a)
+    for a, b, c in combinations_with_replacement(ALL, 3):
+        assert len({of(*order) for order in permutations((a, b, c))}) == 1, (a, b, c)
 
 
 class TestPythonNumbers:

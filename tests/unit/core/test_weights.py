@@ -9,17 +9,6 @@ from miniml.errors import GradientArgumentError
 from miniml.grad import GradOperation, grad, hvp, jacobian, jvp, value_and_grad, vjp
 
 X = np.array([1.0, -2.0, 3.0])
-MODES = ["eager", "graph mode", "jit"]
-
-
-@pytest.fixture(params=MODES)
-def run(request):
-    """Calls a function in one of the modes."""
-    mode = ml.GRAPH_MODE if request.param == "graph mode" else ml.PYNATIVE_MODE
-    with ml.context(mode=mode):
-        yield ml.jit if request.param == "jit" else lambda f: f
-
-
 TWICE = ml.Parameter(X, name="w")
 
 

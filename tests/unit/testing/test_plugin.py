@@ -5,20 +5,22 @@ import subprocess
 import sys
 from pathlib import Path
 
+PLUGINS = ("-p", "_miniml_pytest", "-p", "pytest_timeout")
 SNAKES = Path(__file__).parents[2] / "faults" / "snakes.py"
 
 
 def pytest_on(*args, cwd):
     return subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "_miniml_pytest", "-q", "-rA", *args],
+        [sys.executable, "-m", "pytest", *PLUGINS, "-q", "-rA", *args],
         cwd=cwd, capture_output=True, text=True,
-        env=os.environ | {"COLUMNS": "300"},  # else the summary is cut, by the checkout's path
+        # Else the summary is cut, by the checkout's path, and other plugins load for half a second.
+        env=os.environ | {"COLUMNS": "300", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
     )  # fmt: skip
 
 
 def test_a_file_has_one_test_per_primitive(tmp_path):
     (tmp_path / "test_other.py").write_text("def test_other(): pass\n")
-    ran = pytest_on("--miniml-opcheck", str(SNAKES), cwd=tmp_path)
+    ran = pytest_on("--miniml-opcheck", str(SNAKES), "--miniml-opcheck-budget", "1", cwd=tmp_path)
     assert ran.returncode == 1, ran.stdout + ran.stderr
     assert "1 failed, 1 passed" in ran.stdout
     assert "snakes.py::adder - opcheck Test" in ran.stdout
