@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from . import public
 from .backends.device import get_device
 from .dtype import DType, as_dtype, canonical, float32, int64
 from .errors import DeviceError, DTypeError, GraphError, ImmutableError, ShapeError
@@ -320,3 +321,6 @@ def _restore(array: Array, device: str) -> Tensor:
 
 def _restore_parameter(cls: type[Parameter], state: tuple[Any, ...]) -> Parameter:
     return cls(*state)
+
+
+public.refuse_calls(__name__, "is a module; the class in it is ml.Tensor(data)")

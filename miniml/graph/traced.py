@@ -73,7 +73,7 @@ class TracedTensor(Tensor):
 def _instead(wanted: str) -> str:
     """What would do in place of a value."""
     name = wanted.removeprefix("np.")
-    if name != wanted and hasattr(ops, name):
+    if name != wanted and name in dir(ops):
         return f"use ops.{name}"
     return _INSTEAD.get(wanted, "return it from the traced function, or use ops functions")
 

@@ -10,27 +10,13 @@ import numpy as np
 
 from ..errors import ArityError, AttributeRefusedError, MinimlError, ShapeError
 from ..graph.calls import by_position
+from ..hints import unknown
 from ..location import point_at, user_location
 from ..settings import device_name
 from ..tensor import Parameter, Tensor
 from ..trace import Guarded, computes_at_once, current_trace
 from .constructor import Constructor, refuse_arguments, shown
 from .contents import changes_silently, contents, holds
-
-# What PyTorch's users look for, and what it is called here.
-_HERE = {
-    "parameters": "get_parameters(), or trainable_params() for an optimizer",
-    "named_parameters": "parameters_dict()",
-    "state_dict": "parameters_dict(), or ml.save_checkpoint(net, path)",
-    "load_state_dict": "ml.load_checkpoint(path, net)",
-    "forward": "define construct, and call the cell itself",
-    "train": "set_train()",
-    "eval": "set_train(False)",
-    "zero_grad": "gradients are results of a call, so there is nothing to clear",
-    "modules": "cells()",
-    "cuda": "to('cuda')",
-    "cpu": "to('cpu')",
-}
 
 
 class Cell(Guarded):
@@ -92,9 +78,7 @@ class Cell(Guarded):
     if not TYPE_CHECKING:  # it would hide misspelt names from the checker
 
         def __getattr__(self, name: str) -> Any:
-            told = f"; in miniml: {_HERE[name]}" if name in _HERE else ""
-            text = f"{type(self).__name__} has no attribute {name!r}{told}"
-            raise AttributeError(text, name=name, obj=self)
+            raise unknown(type(self).__name__, name, self)
 
     def __delattr__(self, name: str) -> None:
         super().__delattr__(name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from .. import ops
 from ..access import Access
 from ..dtype import DType, bfloat16, float16, float32
 from ..errors import ArityError, DTypeError, GradientArgumentError, MinimlError, ShapeError
+from ..hints import unknown
 from ..runtime.staged import together
 from ..tensor import Parameter, Tensor
 from ..trace import Guarded, current_trace, is_tracing
@@ -96,6 +97,11 @@ class Optimizer(Guarded):
         if name in self.__dict__:  # lr is not: it is state, which programs read anew
             self.__dict__["_changes"] = self._changes + 1
             self.note_change()
+
+    if not TYPE_CHECKING:  # it would hide misspelt names from the checker
+
+        def __getattr__(self, name: str) -> Any:
+            raise unknown(type(self).__name__, name, self)
 
     @property
     def signature(self) -> tuple[str, int]:

@@ -61,23 +61,6 @@ def test_the_message_says_what_would_do(mistake, error, told):
         mistake()
 
 
-@pytest.mark.parametrize(
-    ("owner", "name", "told"),
-    [
-        (nn.Dense(2, 3), "parameters", r"trainable_params\(\)"),
-        (nn.Dense(2, 3), "forward", "construct"),
-        (ml.Tensor(X), "numpy", r"asnumpy\(\)"),
-        (ml.Tensor(X), "backward", r"grad\(f\)\(x\)"),
-        (ml.Tensor(X), "softmax", r"ops\.softmax\(t\)"),
-        (ml.Tensor(X), "nonsense", "no attribute 'nonsense'$"),
-        (nn.Dense(2, 3), "nonsense", "no attribute 'nonsense'$"),
-    ],
-)
-def test_names_from_elsewhere_lead_to_those_here(owner, name, told):
-    with pytest.raises(AttributeError, match=told):
-        getattr(owner, name)
-
-
 @pytest.mark.parametrize("leave", [float, lambda t: t.item(), lambda t: 2 * int(t)])
 def test_a_number_taken_out_of_a_gradient_is_not_its_result(leave):
     with pytest.raises(GradientArgumentError, match="leaves the gradient behind"):
