@@ -5,8 +5,10 @@ from __future__ import annotations
 import linecache
 import os
 import sys
+from collections.abc import Callable
 from itertools import islice
 from types import CodeType, FrameType
+from typing import Any
 
 from .scope import Block, Scoped
 
@@ -15,12 +17,15 @@ _LIBRARIES = ("importlib._bootstrap", "optree", "contextlib", "functools")
 
 
 class Location:
-    """One call in the user's source: cheap to take, rendered only when somebody asks."""
+    """One call in the user's source: cheap to take, rendered only when somebody asks.
 
-    __slots__ = ("code", "lasti", "line")
+    layer: while a network is traced, the layer that made the call, such as "layer 2 (Dense)".
+    """
 
-    def __init__(self, code: CodeType, lasti: int, line: int):
-        self.code, self.lasti, self.line = code, lasti, line
+    __slots__ = ("code", "lasti", "line", "layer")
+
+    def __init__(self, code: CodeType, lasti: int, line: int, layer: str = ""):
+        self.code, self.lasti, self.line, self.layer = code, lasti, line, layer
 
     def __str__(self) -> str:
         return f"{self.code.co_filename}:{self.line}"
@@ -54,18 +59,31 @@ def is_own(frame: FrameType) -> bool:
     """True for frames of miniml itself and of the libraries that call back into it."""
     name = frame.f_code.co_filename
     return (
-        name.startswith((_PACKAGE, "<frozen"))
+        name.startswith((_PACKAGE, "<frozen", "<miniml "))
         or frame.f_globals.get("__name__", "").partition(".")[0] in _LIBRARIES
     )
 
 
 _pinned: Scoped[Location | None] = Scoped("miniml_location")
 _block = _pinned.variable.get  # quick where nothing is pinned
+_network: Scoped[tuple[Any, str]] = Scoped("miniml_network")
+_traced = _network.variable.get
 
 
 def pinned(where: Location | None) -> Block[Location | None]:
     """Inside the block, every call counts as made at `where`: a gradient's at its forward call."""
     return _pinned.use(lambda: where or _pinned.get())
+
+
+def inside(layer: Any, name: Callable[[Any, Any], str]) -> Block[tuple[Any, str]]:
+    """Inside the block, calls count as made by a layer, called `name(layer, network)`: the network
+    is the layer of the outermost such block."""
+
+    def entered() -> tuple[Any, str]:
+        network = (_network.get() or (layer, ""))[0]
+        return network, name(layer, network)
+
+    return _network.use(entered)
 
 
 def user_location() -> Location | None:
@@ -78,7 +96,8 @@ def user_location() -> Location | None:
         frame = frame.f_back
     if frame is None:
         return None
-    return Location(frame.f_code, frame.f_lasti, frame.f_lineno)
+    layer = (_network.get() or (None, ""))[1] if _traced() is not None else ""
+    return Location(frame.f_code, frame.f_lasti, frame.f_lineno, layer)
 
 
 def point_at(error: BaseException, where: Location | None, doing: str = "") -> None:
@@ -95,3 +114,14 @@ def point_at(error: BaseException, where: Location | None, doing: str = "") -> N
     note = f"{doing or 'refused'} at\n{where.render()}"
     error._miniml_note = "" if doing else note  # type: ignore[attr-defined]
     error.add_note(note)
+    if where.layer:
+        name_layer(error, where.layer)
+
+
+def name_layer(error: BaseException, layer: str) -> None:
+    """Add to `error` a first note with the layer that it came from, in place of such a note."""
+    if layer in str(error):
+        return
+    notes, old = getattr(error, "__notes__", []), getattr(error, "_miniml_layer", "")
+    error.__notes__ = [f"in {layer}", *(n for n in notes if n != f"in {old}")]
+    error._miniml_layer = layer  # type: ignore[attr-defined]

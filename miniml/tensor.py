@@ -18,6 +18,7 @@ from .trace import computes_at_once, current_trace, is_tracing
 from .undo import write_all
 
 Array = np.ndarray[Any, Any]
+NONE = "a function, or a cell's construct, that ends without return gives None"
 
 
 class Tensor(Operators):
@@ -276,6 +277,8 @@ def host_array(data: Any, dtype: DType | None) -> Array:
 
 
 def _from_python(data: Any) -> Array:
+    if data is None:
+        raise DTypeError(f"Tensor got None where it takes numbers; {NONE}")
     try:
         array = np.array(data)
     except ValueError as error:

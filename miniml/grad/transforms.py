@@ -14,6 +14,7 @@ from ..dtype import is_float
 from ..errors import GradientArgumentError
 from ..tensor import Tensor
 from ..trace import current_trace
+from ..tracebacks import hide_frames, hides_frames
 from .cotangents import cotangents, flattened, tensor_like
 from .linearize import Linearized, checked_function, linearize, name_of
 from .weights import Given, Weights
@@ -96,7 +97,11 @@ def _called(gradient: Function) -> Function:
     """The function that asks the current trace to call `gradient`."""
 
     def derived(*args: Any, **named: Any) -> Any:
-        return current_trace().call(gradient, args, named)
+        try:
+            return current_trace().call(gradient, args, named)
+        except Exception as error:
+            hide_frames(error)
+            raise
 
     derived.__name__ = derived.__qualname__ = gradient.__name__  # errors name it
     return derived
@@ -117,13 +122,18 @@ def grad(
     both = _value_and_grad("grad", fn, argnums, has_aux, weights)
 
     def derived(*args: Any, **named: Any) -> Any:
-        value, gradients = both(*args, **named)
+        try:
+            value, gradients = both(*args, **named)
+        except Exception as error:
+            hide_frames(error)
+            raise
         return (gradients, value[1]) if has_aux else gradients
 
     derived.__name__ = derived.__qualname__ = both.__name__
     return derived
 
 
+@hides_frames
 def vjp(
     fn: Function, *xs: Any, has_aux: bool = False, weights: Given | None = None, **named: Any
 ) -> tuple[Any, ...]:
@@ -144,12 +154,17 @@ def vjp(
     found = linearize(fn, xs, range(len(xs)), parameters, has_aux, named)
 
     def pull(dout: Any) -> tuple[Any, ...]:
-        by_argument, by_weight = found.pull(cotangents(found.out_spec, found.out, dout))
+        try:
+            by_argument, by_weight = found.pull(cotangents(found.out_spec, found.out, dout))
+        except Exception as error:
+            hide_frames(error)
+            raise
         return by_argument if chosen is None else (by_argument, chosen.arranged(by_weight))
 
     return (found.out, pull, found.aux) if has_aux else (found.out, pull)
 
 
+@hides_frames
 def jvp(fn: Function, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
     """(out, tangent): the value of fn and its derivative in the direction of `tangents`.
 
@@ -234,6 +249,7 @@ def hessian(fn: Function, argnums: int = 0) -> Function:
     return jacobian(grad(checked_function("hessian", fn), argnums), argnums)
 
 
+@hides_frames
 def hvp(fn: Function, xs: Any, vs: Any) -> Any:
     """The Hessian of a scalar fn at xs times vs, without forming the Hessian.
 

@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import numpy as np
 
-from ..errors import ArityError, AttributeRefusedError, MinimlError, ShapeError
+from ..errors import ArityError, AttributeRefusedError, DTypeError, MinimlError, ShapeError
 from ..graph.calls import by_position
 from ..hints import unknown
-from ..location import point_at, user_location
+from ..location import inside, point_at, user_location
 from ..settings import device_name
-from ..tensor import Parameter, Tensor
+from ..tensor import NONE, Parameter, Tensor
 from ..trace import Guarded, computes_at_once, current_trace
+from ..tracebacks import hide_frames
 from .constructor import Constructor, refuse_arguments, shown
 from .contents import changes_silently, contents, holds
+from .paths import layer_of, note_layer
 
 
 class Cell(Guarded):
@@ -66,7 +68,12 @@ class Cell(Guarded):
         )
 
     def __call__(self, *args: Any, **named: Any) -> Tensor:
-        return current_trace().call(self._entry, args, named)  # type: ignore[no-any-return]
+        try:
+            return current_trace().call(self._entry, args, named)  # type: ignore[no-any-return]
+        except Exception as error:
+            note_layer(error, self)
+            hide_frames(error)
+            raise
 
     def __setattr__(self, name: str, value: Any) -> None:
         _refuse_hidden(self, name, value)
@@ -199,29 +206,37 @@ class _Entry:
         self.cell = cell
 
     def __call__(self, *args: Any, **named: Any) -> Any:
-        trace, cell = current_trace(), self.cell
-        if not computes_at_once():
-            for prefix, inner in cell._walk("", set()):  # any that construct may read
-                trace.guard(inner, inner.signature)
-                inner._name_parameters(prefix)
+        if computes_at_once():
+            return self._construct(args, named)
+        for prefix, inner in self.cell._walk("", set()):  # any that construct may read
+            current_trace().guard(inner, inner.signature)
+            inner._name_parameters(prefix)
+        with inside(self.cell, layer_of):
+            return self._construct(args, named)
+
+    def _construct(self, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        cell = self.cell
         bprop = getattr(type(cell), "bprop", None)
         if bprop is None:
             return cell.construct(*args, **named)
         given = by_position(self.__name__, cell.construct, args, named)
-        return trace.call_with_bprop(self.__name__, cell.construct, MethodType(bprop, cell), given)
+        bound = MethodType(bprop, cell)
+        return current_trace().call_with_bprop(self.__name__, cell.construct, bound, given)
 
     @property
     def __name__(self) -> str:
         return type(self.cell).__name__
 
 
-def shape_of(x: Any) -> tuple[int, ...]:
+def shape_of(cell: Cell, x: Any) -> tuple[int, ...]:
     """The shape of what a layer was given: a tensor, an array or nested lists."""
+    if x is None:
+        raise DTypeError(f"{cell.describe()} got None where it takes a tensor; {NONE}")
     if isinstance(x, (list, tuple)) and any(isinstance(part, Tensor) for part in x):
         raise ArityError(
-            f"a layer got a {type(x).__name__} of {len(x)} where it takes one tensor; pass them "
-            "one by one, as in net(a, b) or step((a, b), labels), or put them together with "
-            "ops.stack"
+            f"{cell.describe()} got a {type(x).__name__} of {len(x)} where it takes one tensor; "
+            "pass them one by one, as in net(a, b) or step((a, b), labels), or put them together "
+            "with ops.stack"
         )
     return x.shape if isinstance(x, Tensor) else np.shape(x)
 

@@ -16,6 +16,7 @@ from ..hints import unknown
 from ..runtime.staged import together
 from ..tensor import Parameter, Tensor
 from ..trace import Guarded, current_trace, is_tracing
+from ..tracebacks import hides_frames
 
 
 class Optimizer(Guarded):
@@ -38,6 +39,7 @@ class Optimizer(Guarded):
         """The rule: new values of the params, in order, and of the state, by name."""
         raise MinimlError(f"{type(self).__name__} defines no new_values; say how it updates")
 
+    @hides_frames
     def update(self, grads: Sequence[Tensor]) -> None:
         """Update every parameter with its gradient: all new values first, then all assignments,
         which happen wholly or not at all.

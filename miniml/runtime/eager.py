@@ -26,6 +26,7 @@ from ..primitive import Primitive
 from ..reading import Reading, read
 from ..settings import GRAPH_MODE, Settings, current
 from ..tensor import Parameter, Tensor, common_device
+from ..tracebacks import hide_frames
 from .jit import compiled
 from .launch import Launcher, Prepared, launcher, prepare
 
@@ -68,6 +69,7 @@ class EagerTrace:
             return self._bind(primitive, args, key)
         except Exception as error:
             point_at(error, user_location(), f"{primitive.name} was called")
+            hide_frames(error)
             raise
 
     def _now(self) -> _Known:

@@ -20,6 +20,7 @@ from ..graph.passes import pipeline, run_passes
 from ..settings import Settings, current
 from ..tensor import Tensor, common_device
 from ..trace import Guarded, is_tracing
+from ..tracebacks import hide_frames
 from .program import Options, Program
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -119,11 +120,18 @@ class Jit:
         self.__wrapped__ = fn
 
     def __call__(self, *args: Any, **named: Any) -> Any:
-        latest = self._latest
-        if latest is not None and not named and not is_tracing():
-            arrays = latest.arrays(args)
-            if arrays is not None:
-                return latest.compiled.run(arrays)
+        try:
+            latest = self._latest
+            if latest is not None and not named and not is_tracing():
+                arrays = latest.arrays(args)
+                if arrays is not None:
+                    return latest.compiled.run(arrays)
+            return self._call(args, named)
+        except Exception as error:
+            hide_frames(error)
+            raise
+
+    def _call(self, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
         settings = current()
         if not settings.jit or is_tracing():
             return self.fn(*args, **named)

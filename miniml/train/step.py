@@ -20,6 +20,7 @@ from ..runtime.jit import jit
 from ..runtime.staged import together
 from ..settings import context, current
 from ..tensor import Parameter, Tensor
+from ..tracebacks import hide_frames
 from ..undo import logged
 
 Loss = Callable[..., Any]
@@ -79,10 +80,14 @@ class TrainStep:
         return self._clip
 
     def __call__(self, x: Any, *labels: Any, **named: Any) -> Any:
-        if current().jit:
-            return self._program(x, *labels, **named)
-        access = Access("train_step", self._written())
-        return access.run(together, partial(self.train_step, x, *labels, **named))
+        try:
+            if current().jit:
+                return self._program(x, *labels, **named)
+            access = Access("train_step", self._written())
+            return access.run(together, partial(self.train_step, x, *labels, **named))
+        except Exception as error:
+            hide_frames(error)
+            raise
 
     def _written(self) -> Iterator[Parameter]:
         """What a step may write, as far as that is known before it runs."""
