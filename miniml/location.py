@@ -55,11 +55,15 @@ def _unpickled(text: str) -> None:
     return
 
 
+def is_own_file(name: str) -> bool:
+    """True for miniml's own code, that of compiled programs too."""
+    return name.startswith((_PACKAGE, "<frozen", "<miniml "))
+
+
 def is_own(frame: FrameType) -> bool:
     """True for frames of miniml itself and of the libraries that call back into it."""
-    name = frame.f_code.co_filename
     return (
-        name.startswith((_PACKAGE, "<frozen", "<miniml "))
+        is_own_file(frame.f_code.co_filename)
         or frame.f_globals.get("__name__", "").partition(".")[0] in _LIBRARIES
     )
 

@@ -37,7 +37,7 @@ class Tensor(Operators):
     _device: str
 
     def __init__(self, data: Any, dtype: object = None, device: str | None = None):
-        array = host_array(data, None if dtype is None else as_dtype(dtype))
+        array = host_array(data, None if dtype is None else as_dtype(dtype), type(self).__name__)
         self._device = device_name(device) if device else current().device_target
         self._data = get_device(self._device).from_host(array)
         self._seal()
@@ -257,10 +257,13 @@ class Parameter(Tensor):
         return self._show("Parameter", f", name={self.name!r}")
 
 
-def host_array(data: Any, dtype: DType | None) -> Array:
-    """A NumPy array of what a user calls data, by the rules of Tensor; DTypeError if it is none."""
+def host_array(data: Any, dtype: DType | None, wanted: str = "Tensor") -> Array:
+    """A NumPy array of what a user calls data, by the rules of Tensor; DTypeError if it is none.
+
+    wanted: what for, should a traced tensor refuse.
+    """
     if isinstance(data, Tensor):
-        array = data._host("Tensor")
+        array = data._host(wanted)
     elif isinstance(data, (np.ndarray, np.generic)):
         if isinstance(data, np.ma.MaskedArray):
             raise DTypeError(

@@ -16,6 +16,7 @@ from .device import machine_features as machine_features
 from .fitting import best, features_of, format_fits, reason, widenings
 from .fitting import supported as supported
 from .kernel import Body, Expression, KernelEntry, KernelNode, Launch, RawSource
+from .misnamed import misnamed
 from .rebinding import refuse_rebinding
 from .signature import KernelAttr, Signature, parse
 
@@ -285,7 +286,9 @@ def _not_found(name: str, device: str, home: str, dtypes: tuple[DType, ...]) -> 
     if not here:
         devices = sorted({d for (n, d) in list(table) if n == name})
         others = f"it has kernels on {', '.join(devices)}" if devices else "it has none anywhere"
-        return f"{name} has no kernel on {device}; {others}; file one with @kernel({name!r}, ...)"
+        like = misnamed(name, {n for n, _ in list(table)}, specs)
+        instead = f"file one with @kernel({name!r}, ...)"
+        return f"{name} has no kernel on {device}; {others}{like}; {instead}"
     has = ", ".join(e.describe() for e in here if supported(e, device))
     absent = ", ".join(e.describe() for e in here if not supported(e, device))
     tail = f"; not on this machine: {absent}" if absent else ""

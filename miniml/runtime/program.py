@@ -13,7 +13,7 @@ from ..undo import keep_readings
 from .captured import Capture, CapturedInstance, obstacle
 from .codegen import Instance
 from .device_steps import DeviceInstance
-from .launch import Prepared, prepare
+from .launch import Prepared, note_kernel, prepare
 from .legalize import legalize
 from .planner import Plan
 from .schedule import Schedule, schedule
@@ -137,6 +137,7 @@ class Program:
     def _locate(self, instance: Instance | DeviceInstance, error: Exception) -> None:
         """Point at the user's line of the node whose kernel raised."""
         for node in instance.nodes_of(error):
+            note_kernel(error, self.layout.prepared[node])
             point_at(error, node.where, f"{node.primitive.name} was called")
 
 
