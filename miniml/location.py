@@ -90,6 +90,11 @@ def inside(layer: Any, name: Callable[[Any, Any], str]) -> Block[tuple[Any, str]
     return _network.use(entered)
 
 
+def inside_layer() -> bool:
+    """True while a layer of a network that is traced around this one runs."""
+    return _network.get() is not None
+
+
 def user_location() -> Location | None:
     """The innermost frame that is not miniml's own, or the pinned place; None if there is none."""
     where = _pinned.get() if _block() is not None else None

@@ -10,7 +10,7 @@ import numpy as np
 
 from . import public
 from .backends.device import get_device
-from .dtype import DType, as_dtype, canonical, float32, int64
+from .dtype import DType, as_dtype, bfloat16, canonical, float32, int64
 from .errors import DeviceError, DTypeError, GraphError, ImmutableError, ShapeError
 from .operators import Operators
 from .settings import current, device_name
@@ -164,7 +164,9 @@ class Tensor(Operators):
         return self._show("Tensor")
 
     def _show(self, kind: str, extra: str = "") -> str:
-        body = np.array2string(self._host("repr"), separator=", ", prefix=kind + "(", threshold=100)
+        array = self._host("repr")
+        array = array.astype(float32) if array.dtype == bfloat16 else array  # NumPy prints 1.0 as 1
+        body = np.array2string(array, separator=", ", prefix=kind + "(", threshold=100)
         where = "" if self._device == "cpu" else f", device={self._device}"
         return f"{kind}({body}, shape={self.shape}, dtype={self.dtype.name}{extra}{where})"
 

@@ -36,7 +36,8 @@ class _Gradient:
         numbers = _numbers(self.argnums)
         parameters = () if self.weights is None else self.weights.parameters
         found = linearize(self.fn, args, numbers, parameters, self.has_aux, named)
-        trees, by_weight = found.pull([ops.ones_like(_scalar(self.fn, found.out))])
+        dout = ops.ones_like(_scalar(self.fn, found.out))
+        trees, by_weight = found.pull([dout], name_of(self.fn) if self.argnums is None else "")
         by_argument = trees[0] if isinstance(self.argnums, int) else trees
         return ((found.out, found.aux) if self.has_aux else found.out), self._arranged(
             by_argument, by_weight
@@ -78,6 +79,8 @@ def value_and_grad(
     weights: Parameters to differentiate too: the gradient is then (by argument, by weight), or
     only by weight with argnums=None. By weight it is one tensor for a Parameter, a dict for a
     dict, a tuple for a list, and for a Cell one for each of its present `trainable_params()`.
+    It is zero where fn does not use the weight; with argnums=None an fn that uses none of them is
+    refused.
 
     >>> value_and_grad(lambda x: x * x)(3.0)
     (Tensor(9., shape=(), dtype=float32), Tensor(6., shape=(), dtype=float32))

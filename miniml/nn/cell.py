@@ -11,7 +11,7 @@ import numpy as np
 from ..errors import ArityError, AttributeRefusedError, DTypeError, MinimlError, ShapeError
 from ..graph.calls import by_position
 from ..hints import unknown
-from ..location import inside, point_at, user_location
+from ..location import inside, inside_layer, point_at, user_location
 from ..settings import device_name
 from ..tensor import NONE, Parameter, Tensor
 from ..trace import Guarded, computes_at_once, current_trace
@@ -19,6 +19,7 @@ from ..tracebacks import hide_frames
 from .constructor import Constructor, refuse_arguments, shown
 from .contents import changes_silently, contents, holds
 from .paths import layer_of, note_layer
+from .widening import warn_widened
 
 
 class Cell(Guarded):
@@ -182,8 +183,15 @@ class Cell(Guarded):
         return self
 
     def describe(self) -> str:
-        """This layer in one line, its children left out; errors and `repr` use it."""
-        return f"{type(self).__name__}()"
+        """This layer in one line, its children left out; errors and `repr` use it.
+
+        By default with the plain values among its attributes, as in Scaled(factor=2.0).
+        """
+        own = {k: v for k, v in vars(self).items() if k != "training" and not k.startswith("_")}
+        plain = [
+            f"{k}={shown(v)}" for k, v in own.items() if isinstance(v, (bool, int, float, str))
+        ]
+        return f"{type(self).__name__}({', '.join(plain)})"
 
     def __repr__(self) -> str:
         children = [(n, v) for n, v in self.__dict__.items() if isinstance(v, Cell)]
@@ -200,19 +208,32 @@ class Cell(Guarded):
 
 
 class _Entry:
-    """What a trace calls for a cell: one per cell, so that each has one cache of programs."""
+    """What a trace calls for a cell: one per cell, so that each has one cache of programs.
+
+    called: the cell, or one around it, has been called op by op, so that dtypes were looked at.
+    """
 
     def __init__(self, cell: Cell):
         self.cell = cell
+        self.called = self.warned = False
 
     def __call__(self, *args: Any, **named: Any) -> Any:
-        if computes_at_once():
+        at_once = computes_at_once()
+        if at_once and self.called:
             return self._construct(args, named)
+        alone = at_once or not inside_layer()
         for prefix, inner in self.cell._walk("", set()):  # any that construct may read
+            inner._entry.called = True
             current_trace().guard(inner, inner.signature)
             inner._name_parameters(prefix)
-        with inside(self.cell, layer_of):
-            return self._construct(args, named)
+        if at_once:
+            out = self._construct(args, named)
+        else:
+            with inside(self.cell, layer_of):
+                out = self._construct(args, named)
+        if alone and not self.warned:
+            self.warned = warn_widened(self.cell, args, out)
+        return out
 
     def _construct(self, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
         cell = self.cell

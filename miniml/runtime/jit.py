@@ -13,7 +13,7 @@ import numpy as np
 
 from ..backends import registry
 from ..bprop import bprop_getters
-from ..errors import GraphError
+from ..errors import GraphError, PerformanceWarning, warn_user
 from ..graph.function import flatten_arguments, function_name, trace_call
 from ..graph.ir import Graph
 from ..graph.passes import pipeline, run_passes
@@ -28,6 +28,7 @@ Guard = tuple[ref[Any], object]
 Arguments = tuple[Sequence[Any], Mapping[str, Any]]  # by position, and by keyword
 _LIMIT = 64  # versions of one function; each has an arena
 _RUN_LATER = isgeneratorfunction, iscoroutinefunction, isasyncgenfunction
+_MANY = 5  # compilations of one function, at which the user is warned
 _SENTENCES = 100  # of a function's recompilations
 _CELL = "a cell changed: its mode, an attribute, or what a list, dict or set among these holds"
 
@@ -180,6 +181,13 @@ class Jit:
         self, given: Arguments, device: str, key: tuple[Any, ...], settings: Settings
     ) -> Compiled:
         self.recompilations.append(self._why(key))
+        if len(self.recompilations) == _MANY:
+            warn_user(
+                PerformanceWarning(
+                    f"{self.__name__} is compiled for the fifth time; the last reason: "
+                    f"{self.recompilations[-1]}; all of them are in its .recompilations"
+                )
+            )
         del self.recompilations[:-_SENTENCES]
         graph, rebuild, trace = trace_call(self.fn, *given, device)
         passed = run_passes(graph, settings.disabled_passes, settings.verify_passes)
