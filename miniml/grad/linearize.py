@@ -132,9 +132,10 @@ def _float_leaves(
         if not isinstance(leaf, (Tensor, np.ndarray, np.generic, float)):
             who = f"argument {argnum} of {name_of(fn)} holds"
             refuse_dataclass(who, leaf, GradientArgumentError)
+            listed = ", as np.array([...], float)" if isinstance(args[argnum], list) else ""
             raise GradientArgumentError(
                 f"{who} {type(leaf).__name__} {leaf!r}, which has no gradient; pass a float "
-                "tensor, or leave it out of argnums"
+                f"tensor{listed}, or leave it out of argnums"
             )
         tensor = leaf if isinstance(leaf, Tensor) else Tensor(leaf)
         if not is_float(tensor.dtype):
