@@ -48,7 +48,7 @@ def sgd(net):
         (lambda: jvp(ops.exp, X, X), GradientArgumentError, r"got ndarray .* as in jvp\(f, \(x,\)"),
         (lambda: grad(ops.exp, argnums="x")(X), GradientArgumentError, "argnums is 'x'; it is an"),
         (grad(ops.exp), GradientArgumentError, "Exp was called with 0 of them"),
-        (lambda: grad(ops.sum)([1, 2]), GradientArgumentError, r"as np\.array\(\[\.\.\.\], float\)"),
+        (lambda: grad(ops.sum)([1, 2]), GradientArgumentError, r"as np\.array\(\["),
         (lambda: grad(ops.sum(X))(X), GradientArgumentError, r"as in grad\(f\)\(x\)"),
         (lambda: optim.Adam([ml.Parameter(X)], betas=(0.9,)), MinimlError, r"got betas=\(0.9,\)"),
         (lambda: ops.LeakyReLU(a=1), AttributeRefusedError, "declared by an annotation in the cl"),
