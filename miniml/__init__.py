@@ -1,7 +1,6 @@
 """miniml: define a primitive with a gradient, check it, and train small networks with it."""
 
 import importlib
-import sys
 import typing
 
 from . import errors as errors
@@ -66,13 +65,11 @@ if typing.TYPE_CHECKING:  # checkers read the imports
     from . import viz as viz
 else:
     _LATER = ("data", "testing", "viz")  # imported where they are first used
-    __all__, __dir__ = public.names(
+    __all__, __dir__, _missing = public.names(
         globals(), "errors", "grad", "nn", "ops", "optim", "train", *_LATER
     )
 
     def __getattr__(name: str) -> object:
         if name in _LATER:
             return importlib.import_module(f"{__name__}.{name}")
-        told = f"; in miniml: miniml.grad.{name}" if name in grad.__all__ else ""
-        text = f"module 'miniml' has no attribute {name!r}{told}"
-        raise AttributeError(text, name=name, obj=sys.modules[__name__])
+        return _missing(name)

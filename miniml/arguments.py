@@ -12,7 +12,7 @@ from .dtype import DType, as_dtype, is_float, promote, scalar_dtype
 from .errors import ArityError, ConstInputError, DTypeError, ShapeError, TracedValueError
 from .ops.arithmetic import Cast
 from .primitive import Primitive
-from .tensor import Tensor, host_array
+from .tensor import NONE, Tensor, host_array
 
 Weak = (bool, int, float)
 
@@ -101,7 +101,9 @@ def _weak_tensor(primitive: Primitive, value: Any, dtype: DType, device: str | N
 
 
 def _to_tensor(primitive: Primitive, value: Any, device: str | None) -> Tensor:
-    if value is None or isinstance(value, (str, bytes, dict, set)) or callable(value):
+    if value is None:
+        raise DTypeError(f"{primitive.name} got None where it takes a tensor; {NONE}")
+    if isinstance(value, (str, bytes, dict, set)) or callable(value):
         raise DTypeError(
             f"{primitive.name} got {value!r} of type {type(value).__name__} for a tensor; give a "
             "Tensor, an array or a number"

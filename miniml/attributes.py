@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import builtins
 import inspect
 import math
-from typing import Any, ClassVar, get_origin
+import reprlib
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from types import NoneType, UnionType
+from typing import Any, ClassVar, Literal, Union, get_args, get_origin
 
 import numpy as np
 
@@ -12,6 +17,8 @@ from .dtype import ALL, canonical
 from .errors import ArityError, AttributeRefusedError
 
 EMPTY = inspect.Parameter.empty
+_SCALARS = (float, int, bool, str, bytes, "float", "int", "bool", "str", "bytes")
+_SEQUENCES = (tuple, list, Sequence, Iterable, np.ndarray)
 RESERVED = frozenset(
     {"outputs", "const_inputs", "effect", "promote", "name", "dynamic_outputs", "differentiable"}
 )
@@ -41,8 +48,8 @@ def freeze(value: Any, owner: str, name: str) -> Any:
             return value
     raise AttributeRefusedError(
         f"{owner} refuses attribute {name}={value!r} of type {type(value).__name__}; attributes "
-        "are numbers, strings, dtypes, None, Graphs and tuples of these, and tensors are inputs; "
-        "give a Python value"
+        "are numbers, strings, dtypes, None, Graphs and tuples of these, and tensors are inputs, "
+        f"as in {owner}()(x); give a Python value"
     )
 
 
@@ -83,20 +90,76 @@ def show(value: Any) -> str:
 
 
 class Field:
-    """One annotated attribute of a primitive class."""
+    """One annotated attribute of a primitive class.
 
-    __slots__ = ("name", "annotation", "default", "is_float")
+    names: those of the class's module, which an annotation written as a string may use.
+    """
 
-    def __init__(self, name: str, annotation: object, default: Any):
+    __slots__ = ("name", "annotation", "default", "names", "is_float", "checked")
+
+    def __init__(self, name: str, annotation: object, default: Any, names: Mapping[str, Any]):
         self.name, self.annotation, self.default = name, annotation, default
+        self.names = names
         self.is_float = annotation in (float, "float")
+        # Axes, shapes and the like the library's own rules refuse in words of their own.
+        own = str(names.get("__name__")).startswith("miniml.")
+        self.checked = not own or annotation in _SCALARS
 
     def convert(self, value: Any, owner: str) -> Any:
-        """The frozen value; a field annotated `float` turns an int into a float."""
+        """The frozen value, of the annotated type; an int for a float becomes one."""
         frozen = freeze(value, owner, self.name)
+        if self.checked and type(frozen) is not self.annotation and value is not self.default:
+            self._check(frozen, value, owner)
         if self.is_float and isinstance(frozen, int) and not isinstance(frozen, bool):
             return float(frozen)
         return frozen
+
+    def _check(self, frozen: Any, given: Any, owner: str) -> None:
+        """AttributeRefusedError for a value of another type than the annotation says."""
+        if isinstance(self.annotation, str):
+            self.annotation = _resolved(self.annotation, self.names)
+        if not fits(frozen, self.annotation):
+            raise AttributeRefusedError(
+                f"{owner} got attribute {self.name}={reprlib.repr(given)}; it is declared "
+                f"{self.name}: {inspect.formatannotation(self.annotation)}"
+                + _as_input(owner, given)
+            )
+
+
+def _resolved(annotation: str, names: Mapping[str, Any]) -> Any:
+    """What a string annotation stands for; Any where that is not known when it is needed."""
+    try:
+        return eval(annotation, dict(names))
+    except Exception:  # whatever the user wrote there
+        return Any
+
+
+def fits(value: Any, kind: Any) -> bool:
+    """False where a frozen value is not of an annotated type; types that are not told apart here
+    (classes, protocols, Any) take everything."""
+    origin, inner = get_origin(kind), get_args(kind)
+    if kind in _SCALARS:
+        number = (int, float) if kind is float else kind
+        return isinstance(value, number) and (kind is bool or not isinstance(value, bool))
+    if origin in (Union, UnionType):
+        return any(fits(value, k) for k in inner)
+    if origin is Literal:
+        return value in inner
+    if kind in (None, NoneType):
+        return value is None
+    if np.dtype in (kind, origin):
+        return isinstance(value, np.dtype)
+    sequence = any(s in (kind, origin) for s in _SEQUENCES)
+    return _fits_sequence(value, origin, inner) if sequence else True
+
+
+def _fits_sequence(value: Any, origin: Any, inner: tuple[Any, ...]) -> bool:
+    """Frozen sequences are tuples; of a tuple's annotation the length may count as well."""
+    if not isinstance(value, tuple) or not inner or origin is np.ndarray:
+        return isinstance(value, tuple)
+    if origin is tuple and inner[-1] is not ...:
+        return len(value) == len(inner) and all(map(fits, value, inner))
+    return all(fits(v, inner[0]) for v in value)
 
 
 def fields_of(cls: type) -> tuple[Field, ...]:
@@ -105,12 +168,13 @@ def fields_of(cls: type) -> tuple[Field, ...]:
     for base in reversed(cls.__mro__[1:]):  # their defaults moved into their fields
         found.update((f.name, f) for f in base.__dict__.get("_fields", ()))
     declared = inspect.get_annotations(cls)
+    names = vars(sys.modules.get(cls.__module__, builtins))
     for name, annotation in declared.items():
         if name not in RESERVED and not name.startswith("_") and not _is_classvar(annotation):
-            found[name] = Field(name, annotation, cls.__dict__.get(name, EMPTY))
+            found[name] = Field(name, annotation, cls.__dict__.get(name, EMPTY), names)
     for name, field in found.items():
         if name in cls.__dict__ and name not in declared:  # a new default for a base's attribute
-            found[name] = Field(name, field.annotation, cls.__dict__[name])
+            found[name] = Field(name, field.annotation, cls.__dict__[name], field.names)
     return tuple(found.values())
 
 
@@ -121,12 +185,16 @@ def _is_classvar(annotation: object) -> bool:
 
 
 def bind_fields(
-    owner: str, fields: tuple[Field, ...], args: tuple[Any, ...], kwargs: dict[str, Any]
+    cls: Any, fields: tuple[Field, ...], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> dict[str, Any]:
     """Match a constructor call with the declared fields; ArityError or AttributeRefusedError."""
+    owner: str = cls.__name__
     known = ", ".join(f.name for f in fields) or "none"
     if len(args) > len(fields):
-        raise ArityError(f"{owner} takes {len(fields)} attributes ({known}); got {len(args)}")
+        instead = _as_input(owner, *args) or _annotated(cls)
+        raise ArityError(
+            f"{owner} takes {len(fields)} attributes ({known}); got {len(args)}{instead}"
+        )
     given = dict(zip((f.name for f in fields), args, strict=False))
     for name, value in kwargs.items():
         if name in given:
@@ -135,8 +203,8 @@ def bind_fields(
     unknown = sorted(set(given) - {f.name for f in fields})
     if unknown:
         raise AttributeRefusedError(
-            f"{owner} has no attribute {', '.join(unknown)}; its attributes are {known}; "
-            "one is declared by an annotation in the class, as in alpha: float = 1.0"
+            f"{owner} has no attribute {', '.join(unknown)}; its attributes are {known}"
+            + (_annotated(cls) or "; one is declared by an annotation, as in alpha: float = 1.0")
         )
     missing = [f.name for f in fields if f.name not in given and f.default is EMPTY]
     if missing:
@@ -144,3 +212,23 @@ def bind_fields(
             f"{owner} needs attribute {', '.join(missing)}; got {len(given)} of {known}"
         )
     return {f.name: f.convert(given.get(f.name, f.default), owner) for f in fields}
+
+
+def _as_input(owner: str, *given: Any) -> str:
+    """What to say where an array came for an attribute: the class was taken for the primitive."""
+    if not any(hasattr(value, "__dlpack__") for value in given):
+        return ""
+    return f"; inputs go to the primitive that it makes, as in {owner}()(x)"
+
+
+def _annotated(cls: type) -> str:
+    """What to say of a plain value in the class, which without annotation is no attribute."""
+    annotated = {name for base in cls.__mro__ for name in inspect.get_annotations(base)}
+    for name, value in vars(cls).items():
+        plain = isinstance(value, (bool, int, float, str, bytes, tuple))
+        if plain and not name.startswith("_") and name not in annotated | RESERVED:
+            return (
+                f"; {name} = {value!r} has no annotation; write "
+                f"{name}: {type(value).__name__} = {value!r}"
+            )
+    return ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from difflib import get_close_matches
 from typing import Any, TypeVar
 
 from . import epoch
@@ -97,10 +98,15 @@ class BpropGetters:
         """The bprop of a primitive; BpropNotFoundError says how to give it one."""
         getter = self.find(type(primitive))
         if getter is None:
+            free = [name for name in self._by_name if name not in primitives]
+            near = "".join(
+                f"there is one for {name!r}, which is no primitive; "
+                for name in get_close_matches(primitive.name, free, 1)
+            )
             raise BpropNotFoundError(
                 f"{primitive.name} has no bprop, so no gradient passes through {primitive!r}; "
-                f"register one with @bprop_getters.register({type(primitive).__name__}), or put "
-                "stop_gradient around its inputs"
+                f"{near}register one with @bprop_getters.register({type(primitive).__name__}), or "
+                "put stop_gradient around its inputs"
             )
         return getter(primitive)
 

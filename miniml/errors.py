@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 from .location import point_at, user_location
 
 
@@ -119,5 +121,20 @@ class KernelFaultError(MinimlError, RuntimeError):
     faults: tuple[object, ...] = ()
 
 
-class KernelWarning(UserWarning):
+class MinimlWarning(UserWarning):
+    """Base of every warning that miniml gives."""
+
+
+class PerformanceWarning(MinimlWarning):
+    """What runs is right, but slower than it need be: compiled again and again, or in float64."""
+
+
+class KernelWarning(MinimlWarning):
     """Something in a CUDA kernel that is most likely wrong, though no launch has gone wrong."""
+
+
+def warn_user(warning: MinimlWarning) -> None:
+    """Give a warning at the user's own line."""
+    where = user_location()
+    file, line = ("miniml", 0) if where is None else (where.code.co_filename, where.line)
+    warnings.warn_explicit(warning, None, file, line)

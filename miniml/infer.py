@@ -10,7 +10,7 @@ import numpy as np
 
 from .abstract import Abstract, Shape
 from .dtype import DType, as_dtype
-from .errors import DeclarationError, ShapeError
+from .errors import DeclarationError, MinimlError, ShapeError
 from .primitive import Primitive, PrimitiveWithCheck
 
 Rule = Callable[..., Any]
@@ -34,14 +34,14 @@ def infer(primitive: Primitive, inputs: tuple[Any, ...]) -> tuple[Abstract, ...]
     """The outputs of a call, as Abstracts.
 
     inputs: one Abstract per tensor input and the value itself per const input, in order.
-    Whatever the primitive's own rules raise passes through.
+    Whatever the primitive's own rules raise passes through; a note names the rule and what it got.
     """
     shapes = tuple(i.shape if isinstance(i, Abstract) else i for i in inputs)
     dtypes = tuple(i.dtype if isinstance(i, Abstract) else i for i in inputs)
     if isinstance(primitive, PrimitiveWithCheck):
         return _checked(primitive, inputs, shapes, dtypes)
-    out_shapes = _outputs(primitive, "infer_shape", primitive.infer_shape(*shapes))
-    out_dtypes = _outputs(primitive, "infer_dtype", primitive.infer_dtype(*dtypes))
+    out_shapes = _outputs(primitive, "infer_shape", _ruled(primitive, "infer_shape", shapes))
+    out_dtypes = _outputs(primitive, "infer_dtype", _ruled(primitive, "infer_dtype", dtypes))
     if len(out_shapes) != len(out_dtypes):
         raise DeclarationError(
             f"{primitive.name} infer_shape gives {len(out_shapes)} outputs and infer_dtype "
@@ -53,6 +53,16 @@ def infer(primitive: Primitive, inputs: tuple[Any, ...]) -> tuple[Abstract, ...]
     )
 
 
+def _ruled(primitive: Primitive, rule: str, given: tuple[Any, ...]) -> Any:
+    """What a rule of the primitive gives for these shapes or dtypes."""
+    try:
+        return getattr(primitive, rule)(*given)
+    except Exception as error:
+        if not isinstance(error, MinimlError):
+            error.add_note(f"{rule} of {primitive!r} got {', '.join(map(str, given))}")
+        raise
+
+
 def _checked(
     primitive: PrimitiveWithCheck,
     inputs: tuple[Any, ...],
@@ -60,9 +70,8 @@ def _checked(
     dtypes: tuple[Any, ...],
 ) -> tuple[Abstract, ...]:
     for name, values in (("check_shape", shapes), ("check_dtype", dtypes)):
-        check = getattr(primitive, name, None)
-        if check is not None:
-            check(*values)
+        if hasattr(primitive, name):
+            _ruled(primitive, name, values)
     rule = _rules.get(primitive.name)
     result = rule(*inputs) if rule else Abstract(inputs[0].shape, inputs[0].dtype)
     outs = result if isinstance(result, tuple) else (result,)

@@ -7,7 +7,7 @@ import os
 import sys
 from itertools import islice
 from types import CodeType, FrameType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from .scope import Block, Scoped
 
@@ -18,8 +18,8 @@ _LIBRARIES = ("importlib._bootstrap", "optree", "contextlib", "functools")
 class Location:
     """One call in the user's source: cheap to take, rendered only when somebody asks.
 
-    layer: the part of a network whose code made the call, such as "0.dense (Dense)", where a graph
-    is traced; "" elsewhere. gradient: True for what the gradient of that call computes.
+    layer: while a network is traced, what made the call, such as "layer 0.dense (Dense)"; "" else.
+    gradient: True for what the gradient of that call computes.
     """
 
     __slots__ = ("code", "gradient", "lasti", "layer", "line")
@@ -58,11 +58,15 @@ def _unpickled(text: str) -> None:
     return
 
 
+def is_own_file(name: str) -> bool:
+    """True for miniml's own code, that of compiled programs too."""
+    return name.startswith((_PACKAGE, "<frozen", "<miniml "))
+
+
 def is_own(frame: FrameType) -> bool:
     """True for frames of miniml itself and of the libraries that call back into it."""
-    name = frame.f_code.co_filename
     return (
-        name.startswith((_PACKAGE, "<frozen"))
+        is_own_file(frame.f_code.co_filename)
         or frame.f_globals.get("__name__", "").partition(".")[0] in _LIBRARIES
     )
 
@@ -80,7 +84,7 @@ class Layer(NamedTuple):
     """What a traced call belongs to: a name for readers, and the network that the name is of."""
 
     name: str
-    network: object = None
+    network: Any = None
 
 
 layers: Scoped[Layer] = Scoped("miniml_layer")
@@ -115,3 +119,14 @@ def point_at(error: BaseException, where: Location | None, doing: str = "") -> N
     note = f"{doing or 'refused'} at\n{where.render()}"
     error._miniml_note = "" if doing else note  # type: ignore[attr-defined]
     error.add_note(note)
+    if where.layer:
+        name_layer(error, where.layer)
+
+
+def name_layer(error: BaseException, layer: str) -> None:
+    """Add to `error` a first note with the layer that it came from, in place of such a note."""
+    if layer in str(error):
+        return
+    notes, old = getattr(error, "__notes__", []), getattr(error, "_miniml_layer", "")
+    error.__notes__ = [f"in {layer}", *(n for n in notes if n != f"in {old}")]
+    error._miniml_layer = layer  # type: ignore[attr-defined]

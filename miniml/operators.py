@@ -9,6 +9,7 @@ import numpy as np
 
 from . import ops
 from .errors import DTypeError
+from .hints import unknown
 
 if TYPE_CHECKING:
     from .tensor import Tensor
@@ -30,27 +31,6 @@ _UFUNCS = {
     np.logical_or: "logical_or", np.logical_not: "logical_not", np.logical_xor: "logical_xor",
     np.isnan: "isnan", np.isinf: "isinf", np.isfinite: "isfinite", np.matmul: "matmul",
 }  # fmt: skip
-
-# What PyTorch's users look for, and what it is called here.
-_HERE = {
-    "numpy": "t.asnumpy()",
-    "backward": "miniml.grad.grad(f)(x)",
-    "grad": "miniml.grad.grad(f)(x)",
-    "requires_grad": "miniml.grad.grad(f)(x), which says by argnums what to differentiate",
-    "detach": "ops.stop_gradient(t)",
-    "view": "t.reshape(...)",
-    "permute": "t.transpose(...)",
-    "unsqueeze": "ops.expand_dims(t, axis)",
-    "dim": "t.ndim",
-    "numel": "t.size",
-    "clone": "not needed: tensors never change",
-    "float": "t.astype(ml.float32)",
-    "double": "t.astype(ml.float64)",
-    "int": "t.astype(ml.int32)",
-    "long": "t.astype(ml.int64)",
-    "cuda": "t.to('cuda')",
-    "cpu": "t.to('cpu')",
-}
 
 
 class Operators:
@@ -92,10 +72,7 @@ class Operators:
     if not TYPE_CHECKING:  # it would hide misspelt names from the checker
 
         def __getattr__(self, name: str) -> Any:
-            here = _HERE.get(name) or (f"ops.{name}(t)" if name in ops.__dict__ else "")
-            told = f"; in miniml: {here}" if here and not name.startswith("_") else ""
-            text = f"{type(self).__name__} has no attribute {name!r}{told}"
-            raise AttributeError(text, name=name, obj=self)
+            raise unknown(type(self).__name__, name, self)
 
     # fmt: off
     def __add__(self, other: Any) -> Tensor: return ops.add(self, other)

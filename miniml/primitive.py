@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, dataclass_transform
 
 from . import attributes
-from .attributes import Field
+from .attributes import EMPTY, Field
 from .backends.registry import OpSpec, register_spec
 from .errors import (
     AttributeRefusedError,
@@ -27,6 +27,11 @@ primitives: dict[str, type[Primitive]] = {}
 definition_checks: list[Callable[[type[Primitive]], None]] = []
 Promote = bool | Literal["float"] | tuple[str, ...]
 F = TypeVar("F", bound=Callable[..., None])
+_SEVERAL = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+_UNRECORDED = (
+    "{}.__init__ must call super().__init__(...) or carry @prim_attr_register, so that the "
+    "attributes are recorded"
+)
 
 
 class _Constructor:
@@ -102,6 +107,7 @@ class Primitive:
         cls._promoted = _promoted_positions(cls)
         cls._single = isinstance(cls.outputs, tuple) and len(cls.outputs) == 1
         cls._classic = getattr(cls.__init__, "_miniml_classic", False)
+        _check_init(cls)
         cls._infers_value = hasattr(cls, "infer_value")
         _claim_name(cls)
         for check in definition_checks:
@@ -110,7 +116,7 @@ class Primitive:
         primitives[cls.name] = cls
 
     def __init__(self, *args: Any, **kwargs: Any):
-        values = attributes.bind_fields(type(self).__name__, self._fields, args, kwargs)
+        values = attributes.bind_fields(type(self), self._fields, args, kwargs)
         self._finish(values)
 
     def _finish(self, values: dict[str, Any]) -> None:
@@ -170,10 +176,7 @@ class Primitive:
 
     def __getattr__(self, name: str) -> Any:
         if name in ("_key", "_hash", "attributes"):
-            raise AttributeRefusedError(
-                f"{type(self).__name__}.__init__ must call super().__init__(...) or carry "
-                "@prim_attr_register, so that the attributes are recorded"
-            )
+            raise AttributeRefusedError(_UNRECORDED.format(type(self).__name__))
         raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
 
     def __eq__(self, other: object) -> bool:
@@ -211,6 +214,11 @@ def prim_attr_register(init: F) -> F:
     primitive is frozen when it ends.
     """
     signature = inspect.signature(init)
+    scope = getattr(init, "__globals__", {})
+    fields = {
+        p.name: Field(p.name, EMPTY if p.kind in _SEVERAL else p.annotation, p.default, scope)
+        for p in signature.parameters.values()
+    }
 
     def register(self: Primitive, *args: Any, **kwargs: Any) -> None:
         bound = signature.bind(self, *args, **kwargs)
@@ -218,8 +226,7 @@ def prim_attr_register(init: F) -> F:
         values = dict(list(bound.arguments.items())[1:])
         self.__dict__["_extra"] = extra = {}
         for name, value in values.items():
-            self.__setattr__(name, value)
-            extra[name] = self.__dict__[name]
+            extra[name] = self.__dict__[name] = fields[name].convert(value, type(self).__name__)
         init(self, *args, **kwargs)
         self._finish(self.__dict__.pop("_extra"))
         register_spec(_spec(type(self), tuple(extra)))
@@ -234,6 +241,18 @@ def rebuild(cls: type[Primitive], values: dict[str, Any]) -> Primitive:
     made = cls.__new__(cls)
     made._finish(dict(values))
     return made
+
+
+def _check_init(cls: type[Primitive]) -> None:
+    """DeclarationError for an `__init__` that calls no other one, so that nothing is recorded."""
+    code = getattr(cls.__dict__.get("__init__"), "__code__", None)
+    if cls._classic or code is None or code.co_freevars not in ((), ("__class__",)):
+        return
+    if "__init__" not in code.co_names:
+        raise DeclarationError(
+            f"{_UNRECORDED.format(cls.__name__)}; annotated fields, as alpha: float = 1.0, "
+            "need no __init__"
+        )
 
 
 def _checked_inputs(cls: type[Primitive]) -> list[inspect.Parameter]:

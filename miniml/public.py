@@ -1,16 +1,21 @@
-"""The public names of a package: what `dir` shows of it, and what `import *` takes."""
+"""The public names of a package: what `dir` shows of it, what `import *` takes, what it lacks."""
 
 from __future__ import annotations
 
 import builtins
+import sys
 from collections.abc import Callable, Mapping
 from types import ModuleType
+from typing import NoReturn
+
+from .hints import unknown
 
 
 def names(
     namespace: Mapping[str, object], *modules: str
-) -> tuple[list[str], Callable[[], list[str]]]:
-    """`__all__` and `__dir__` of a package: what it imports by name, and these of its modules.
+) -> tuple[list[str], Callable[[], list[str]], Callable[[str], NoReturn]]:
+    """`__all__`, `__dir__` and `__getattr__` of a package: what it imports by name, and these of
+    its modules; a name that it lacks is refused with a hint.
 
     What Python itself has, as `sum`, is left to `__dir__`, so that `import *` shadows nothing.
     """
@@ -20,4 +25,24 @@ def names(
         if not name.startswith("_") and not isinstance(value, ModuleType)
     }
     shown = sorted(imported.union(modules))
-    return [name for name in shown if not hasattr(builtins, name)], lambda: list(shown)
+    package = str(namespace["__name__"])
+
+    def missing(name: str) -> NoReturn:
+        raise unknown(package, name, sys.modules[package])
+
+    return [name for name in shown if not hasattr(builtins, name)], lambda: list(shown), missing
+
+
+class Uncallable(ModuleType):
+    """A module whose name people take for that of something in it."""
+
+    _instead: str
+
+    def __call__(self, *args: object, **options: object) -> NoReturn:
+        raise TypeError(f"{self.__name__} {self._instead}")
+
+
+def refuse_calls(module: str, instead: str) -> None:
+    """Make a call of the module a TypeError that says what is meant instead."""
+    sys.modules[module].__class__ = Uncallable
+    sys.modules[module]._instead = instead  # type: ignore[attr-defined]

@@ -52,5 +52,8 @@ random_state = default_generator.state  # a Parameter: what an exact resume save
 
 
 def manual_seed(seed: int) -> Generator:
-    """Seed the default generator, from which `ops.uniform`, dropout and initializers draw."""
+    """Seed the default generator, from which `ops.uniform`, dropout and initializers draw.
+
+    It starts with seed 0 in every process: unseeded runs are equal, unlike NumPy's and PyTorch's.
+    """
     return default_generator.manual_seed(seed)

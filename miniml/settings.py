@@ -28,6 +28,7 @@ class Settings:
     disabled_passes: tuple[str, ...] = ()
     sim: str = "check"
     cuda_graphs: str = "auto"
+    full_tracebacks: bool = False
 
 
 _values = attrgetter(*(f.name for f in fields(Settings)))
@@ -53,6 +54,7 @@ def set_context(
     disabled_passes: tuple[str, ...] | None = None,
     sim: str | None = None,
     cuda_graphs: str | None = None,
+    full_tracebacks: bool | None = None,
 ) -> None:
     """Change the process default; what is not named stays as it is.
 
@@ -66,6 +68,7 @@ def set_context(
     sim: "check" or "fast", how cuda-sim runs kernels.
     cuda_graphs: "auto", "on" or "off": whether the launches of a compiled program are recorded
     and repeated as one CUDA graph. "auto" does so on a GPU, not in the simulator.
+    full_tracebacks: True shows miniml's own frames in the tracebacks of errors, too.
     """
     global _default
     given = {key: value for key, value in locals().items() if value is not None}
@@ -83,6 +86,7 @@ def context(
     disabled_passes: tuple[str, ...] | None = None,
     sim: str | None = None,
     cuda_graphs: str | None = None,
+    full_tracebacks: bool | None = None,
 ) -> Block[Settings]:
     """The same settings as `set_context`, for one `with` block of this thread or task only.
 

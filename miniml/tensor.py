@@ -8,8 +8,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from . import public
 from .backends.devices import get_device
-from .dtype import DType, as_dtype, canonical, float32, int64
+from .dtype import DType, as_dtype, bfloat16, canonical, float32, int64
 from .errors import DeviceError, DTypeError, GraphError, ImmutableError, ShapeError
 from .operators import Operators
 from .settings import current, device_name
@@ -17,6 +18,7 @@ from .trace import computes_at_once, current_trace, is_tracing
 from .undo import write_all
 
 Array = np.ndarray[Any, Any]
+NONE = "a function, or a cell's construct, that ends without return gives None"
 
 
 class Tensor(Operators):
@@ -35,7 +37,7 @@ class Tensor(Operators):
     _device: str
 
     def __init__(self, data: Any, dtype: object = None, device: str | None = None):
-        array = host_array(data, None if dtype is None else as_dtype(dtype))
+        array = host_array(data, None if dtype is None else as_dtype(dtype), type(self).__name__)
         self._device = device_name(device) if device else current().device_target
         self._data = get_device(self._device).from_host(array)
         self._seal()
@@ -162,7 +164,9 @@ class Tensor(Operators):
         return self._show("Tensor")
 
     def _show(self, kind: str, extra: str = "") -> str:
-        body = np.array2string(self._host("repr"), separator=", ", prefix=kind + "(", threshold=100)
+        array = self._host("repr")
+        array = array.astype(float32) if array.dtype == bfloat16 else array  # NumPy prints 1.0 as 1
+        body = np.array2string(array, separator=", ", prefix=kind + "(", threshold=100)
         where = "" if self._device == "cpu" else f", device={self._device}"
         return f"{kind}({body}, shape={self.shape}, dtype={self.dtype.name}{extra}{where})"
 
@@ -255,10 +259,13 @@ class Parameter(Tensor):
         return self._show("Parameter", f", name={self.name!r}")
 
 
-def host_array(data: Any, dtype: DType | None) -> Array:
-    """A NumPy array of what a user calls data, by the rules of Tensor; DTypeError if it is none."""
+def host_array(data: Any, dtype: DType | None, wanted: str = "Tensor") -> Array:
+    """A NumPy array of what a user calls data, by the rules of Tensor; DTypeError if it is none.
+
+    wanted: what for, should a traced tensor refuse.
+    """
     if isinstance(data, Tensor):
-        array = data._host("Tensor")
+        array = data._host(wanted)
     elif isinstance(data, (np.ndarray, np.generic)):
         if isinstance(data, np.ma.MaskedArray):
             raise DTypeError(
@@ -275,6 +282,8 @@ def host_array(data: Any, dtype: DType | None) -> Array:
 
 
 def _from_python(data: Any) -> Array:
+    if data is None:
+        raise DTypeError(f"Tensor got None where it takes numbers; {NONE}")
     try:
         array = np.array(data)
     except ValueError as error:
@@ -320,3 +329,6 @@ def _restore(array: Array, device: str) -> Tensor:
 
 def _restore_parameter(cls: type[Parameter], state: tuple[Any, ...]) -> Parameter:
     return cls(*state)
+
+
+public.refuse_calls(__name__, "is a module; the class in it is ml.Tensor(data)")

@@ -14,6 +14,7 @@ from ..errors import DeclarationError, KernelNotFoundError
 from . import registry
 from .device import Device
 from .kernel import KernelEntry
+from .misnamed import misnamed
 
 DTypes = tuple[DType, ...]
 Formats = tuple[str | None, ...]
@@ -200,9 +201,9 @@ def _not_found(target: Target, name: str, takes: DTypes) -> str:
     if not entries:
         devices = sorted({d for (n, d) in list(registry.table) if n == name})
         others = f"it has kernels on {', '.join(devices)}" if devices else "it has none anywhere"
-        return (
-            f"{name} has no kernel on {device}; {others}; register one with @kernel({name!r}, ...)"
-        )
+        like = misnamed(name, {n for n, _ in list(registry.table)}, registry.specs)
+        instead = f"register one with @kernel({name!r}, ...)"
+        return f"{name} has no kernel on {device}; {others}{like}; {instead}"
     has = ", ".join(e.describe() for e in entries if target.supports(e))
     absent = ", ".join(e.describe() for e in entries if not target.supports(e))
     tail = f"; not on this machine: {absent}" if absent else ""

@@ -1,9 +1,8 @@
 """How gradients pass: reverse mode over recorded graphs, the rules, and the transforms."""
 
-import sys
-from types import ModuleType
-from typing import NoReturn
+import typing
 
+from .. import public
 from ..bprop import bprop_getters as bprop_getters
 from ..ops.control import stop_gradient as stop_gradient
 from . import rules as rules
@@ -17,22 +16,10 @@ from .transforms import jvp as jvp
 from .transforms import value_and_grad as value_and_grad
 from .transforms import vjp as vjp
 
-__all__ = [
-    "GradOperation", "bprop_getters", "custom_bprop", "grad", "hessian", "hvp", "jacobian", "jvp",
-    "stop_gradient", "value_and_grad", "vjp",
-]  # fmt: skip
+if not typing.TYPE_CHECKING:  # checkers read the imports
+    __all__, __dir__, __getattr__ = public.names(globals())
 
-
-def __dir__() -> list[str]:
-    return list(__all__)
-
-
-class _Package(ModuleType):
-    def __call__(self, *args: object, **options: object) -> NoReturn:
-        raise TypeError(
-            "miniml.grad is the package; the function is in it: miniml.grad.grad(f), or "
-            "from miniml.grad import grad"
-        )
-
-
-sys.modules[__name__].__class__ = _Package
+public.refuse_calls(
+    __name__,
+    "is the package; the function is in it: miniml.grad.grad(f), or from miniml.grad import grad",
+)

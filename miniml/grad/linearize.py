@@ -40,13 +40,24 @@ class Linearized:
     wrt: tuple[tuple[tuple[Var, ...], Any], ...]
     weights: tuple[Var, ...]
 
-    def pull(self, douts: Sequence[Any]) -> tuple[tuple[Tree, ...], tuple[Any, ...]]:
-        """Gradients per argument (in its own structure) and per weight; zeros where none passes."""
+    def pull(
+        self, douts: Sequence[Any], reaching: str = ""
+    ) -> tuple[tuple[Tree, ...], tuple[Any, ...]]:
+        """Gradients per argument (in its own structure) and per weight; zeros where none passes.
+
+        reaching: the name of what must reach a weight, else GradientArgumentError.
+        """
         seeds: dict[Var, Any] = {}
         for target, dout in zip(self.targets, douts, strict=True):
             if isinstance(target, Var) and dout is not None:
                 seeds[target] = ops.add(seeds[target], dout) if target in seeds else dout
         found = backward(self.trace.nodes, self.trace.values, seeds)
+        if reaching and self.weights and found.keys().isdisjoint(self.weights):
+            raise GradientArgumentError(
+                f"{reaching} reaches none of its {len(self.weights)} parameters, so nothing would "
+                "be learnt; take out the stop_gradient, float() or asnumpy() on the way, or give "
+                "the parameters that it uses"
+            )
 
         def gradient(var: Var) -> Any:
             abstract = var.abstract
@@ -121,9 +132,10 @@ def _float_leaves(
         if not isinstance(leaf, (Tensor, np.ndarray, np.generic, float)):
             who = f"argument {argnum} of {name_of(fn)} holds"
             refuse_dataclass(who, leaf, GradientArgumentError)
+            listed = ", as np.array([...], float)" if isinstance(args[argnum], list) else ""
             raise GradientArgumentError(
                 f"{who} {type(leaf).__name__} {leaf!r}, which has no gradient; pass a float "
-                "tensor, or leave it out of argnums"
+                f"tensor{listed}, or leave it out of argnums"
             )
         tensor = leaf if isinstance(leaf, Tensor) else Tensor(leaf)
         if not is_float(tensor.dtype):

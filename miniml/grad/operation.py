@@ -13,6 +13,7 @@ from ..dtype import is_float
 from ..errors import GradientArgumentError, ShapeError
 from ..tensor import Parameter, Tensor
 from ..trace import current_trace
+from ..tracebacks import hides_frames
 from .linearize import checked_function, linearize, name_of
 from .weights import Given, Weights
 
@@ -53,6 +54,7 @@ class GradOperation:
         def derive(*args: Any, **named: Any) -> Any:
             return self._derive(fn, parameters, args, named)
 
+        @hides_frames
         def derived(*args: Any, **named: Any) -> Any:
             return current_trace().call(derive, args, named)
 

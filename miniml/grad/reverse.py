@@ -16,6 +16,7 @@ from ..location import pinned, point_at
 from ..primitive import Primitive
 from ..tensor import Tensor
 from ..trace import current_trace
+from .blame import note_bprop
 
 
 def backward(
@@ -35,6 +36,7 @@ def backward(
                 gradients = _pull(node, values, cotangents)
             except Exception as error:
                 point_at(error, node.where, f"{node.primitive.name} was called")
+                note_bprop(error, node.primitive)
                 raise
             for var, gradient in zip(node.inputs, gradients, strict=True):
                 if gradient is not None:

@@ -14,6 +14,7 @@ from ..dtype import is_float
 from ..errors import GradientArgumentError
 from ..tensor import Tensor
 from ..trace import current_trace
+from ..tracebacks import hide_frames, hides_frames
 from .cotangents import cotangents, flattened, tensor_like
 from .linearize import Linearized, checked_function, linearize, name_of
 from .weights import Given, Weights
@@ -35,7 +36,8 @@ class _Gradient:
         numbers = _numbers(self.argnums)
         parameters = () if self.weights is None else self.weights.parameters
         found = linearize(self.fn, args, numbers, parameters, self.has_aux, named)
-        trees, by_weight = found.pull([ops.ones_like(_scalar(self.fn, found.out))])
+        dout = ops.ones_like(_scalar(self.fn, found.out))
+        trees, by_weight = found.pull([dout], name_of(self.fn) if self.argnums is None else "")
         by_argument = trees[0] if isinstance(self.argnums, int) else trees
         return ((found.out, found.aux) if self.has_aux else found.out), self._arranged(
             by_argument, by_weight
@@ -77,6 +79,8 @@ def value_and_grad(
     weights: Parameters to differentiate too: the gradient is then (by argument, by weight), or
     only by weight with argnums=None. By weight it is one tensor for a Parameter, a dict for a
     dict, a tuple for a list, and for a Cell one for each of its present `trainable_params()`.
+    It is zero where fn does not use the weight; with argnums=None an fn that uses none of them is
+    refused.
 
     >>> value_and_grad(lambda x: x * x)(3.0)
     (Tensor(9., shape=(), dtype=float32), Tensor(6., shape=(), dtype=float32))
@@ -96,7 +100,11 @@ def _called(gradient: Function) -> Function:
     """The function that asks the current trace to call `gradient`."""
 
     def derived(*args: Any, **named: Any) -> Any:
-        return current_trace().call(gradient, args, named)
+        try:
+            return current_trace().call(gradient, args, named)
+        except Exception as error:
+            hide_frames(error)
+            raise
 
     derived.__name__ = derived.__qualname__ = gradient.__name__  # errors name it
     return derived
@@ -117,13 +125,18 @@ def grad(
     both = _value_and_grad("grad", fn, argnums, has_aux, weights)
 
     def derived(*args: Any, **named: Any) -> Any:
-        value, gradients = both(*args, **named)
+        try:
+            value, gradients = both(*args, **named)
+        except Exception as error:
+            hide_frames(error)
+            raise
         return (gradients, value[1]) if has_aux else gradients
 
     derived.__name__ = derived.__qualname__ = both.__name__
     return derived
 
 
+@hides_frames
 def vjp(
     fn: Function, *xs: Any, has_aux: bool = False, weights: Given | None = None, **named: Any
 ) -> tuple[Any, ...]:
@@ -144,12 +157,17 @@ def vjp(
     found = linearize(fn, xs, range(len(xs)), parameters, has_aux, named)
 
     def pull(dout: Any) -> tuple[Any, ...]:
-        by_argument, by_weight = found.pull(cotangents(found.out_spec, found.out, dout))
+        try:
+            by_argument, by_weight = found.pull(cotangents(found.out_spec, found.out, dout))
+        except Exception as error:
+            hide_frames(error)
+            raise
         return by_argument if chosen is None else (by_argument, chosen.arranged(by_weight))
 
     return (found.out, pull, found.aux) if has_aux else (found.out, pull)
 
 
+@hides_frames
 def jvp(fn: Function, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
     """(out, tangent): the value of fn and its derivative in the direction of `tangents`.
 
@@ -234,6 +252,7 @@ def hessian(fn: Function, argnums: int = 0) -> Function:
     return jacobian(grad(checked_function("hessian", fn), argnums), argnums)
 
 
+@hides_frames
 def hvp(fn: Function, xs: Any, vs: Any) -> Any:
     """The Hessian of a scalar fn at xs times vs, without forming the Hessian.
 

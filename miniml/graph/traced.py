@@ -15,6 +15,8 @@ from .ir import Var
 _INSTEAD = {
     "bool": "use ops.select or ops.where for a choice by element, ops.cond for a branch, "
     "ops.while_loop for a loop",
+    "Parameter": "make parameters, and layers, which draw theirs, in __init__ and not in "
+    "construct, where they would be new ones at each call",
     "set_data": "use ops.assign(parameter, value)",
     "index": "pass a Python int, or a Tensor to ops.gather",
 }
@@ -48,9 +50,10 @@ class TracedTensor(Tensor):
                 with use_trace(self.trace.parent):  # there it has its value
                     return self.value._host(wanted)  # type: ignore[no-any-return]
         elif self.value is not None:
+            instead = "use ops functions on it, or stop_gradient(t) to leave on purpose"
             raise TracedValueError(
                 f"{wanted} on a tensor under a gradient would lose the gradient; "
-                "use ops functions on it, or stop_gradient(t) to leave on purpose"
+                f"{_INSTEAD.get(wanted, instead)}"
             )
         what = f"{self.dtype.name}{list(self.shape)}"
         raise TracedValueError(
@@ -73,7 +76,7 @@ class TracedTensor(Tensor):
 def _instead(wanted: str) -> str:
     """What would do in place of a value."""
     name = wanted.removeprefix("np.")
-    if name != wanted and hasattr(ops, name):
+    if name != wanted and name in dir(ops):
         return f"use ops.{name}"
     return _INSTEAD.get(wanted, "return it from the traced function, or use ops functions")
 

@@ -25,4 +25,4 @@ from .window import Flatten as Flatten
 from .window import MaxPool2d as MaxPool2d
 
 if not typing.TYPE_CHECKING:  # checkers read the imports; what `import *` leaves out is public too
-    __all__, __dir__ = public.names(globals(), "init")
+    __all__, __dir__, __getattr__ = public.names(globals(), "init")

@@ -2,36 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from types import MethodType
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import numpy as np
 
 from .. import epoch
-from ..errors import ArityError, AttributeRefusedError, MinimlError, ShapeError
+from ..errors import ArityError, AttributeRefusedError, DTypeError, MinimlError, ShapeError
 from ..graph.calls import by_position
+from ..hints import unknown
 from ..location import Layer, layers, point_at, user_location
 from ..settings import device_name
-from ..tensor import Parameter, Tensor
+from ..tensor import NONE, Parameter, Tensor
 from ..trace import Guarded, computes_at_once, current_trace
+from ..tracebacks import hide_frames
 from .constructor import Constructor, refuse_arguments, shown
 from .contents import changes_silently, contents, holds
-
-# What PyTorch's users look for, and what it is called here.
-_HERE = {
-    "parameters": "get_parameters(), or trainable_params() for an optimizer",
-    "named_parameters": "parameters_dict()",
-    "state_dict": "parameters_dict(), or ml.save_checkpoint(net, path)",
-    "load_state_dict": "ml.load_checkpoint(path, net)",
-    "forward": "define construct, and call the cell itself",
-    "train": "set_train()",
-    "eval": "set_train(False)",
-    "zero_grad": "gradients are results of a call, so there is nothing to clear",
-    "modules": "cells()",
-    "cuda": "to('cuda')",
-    "cpu": "to('cpu')",
-}
+from .paths import layer_of, note_layer
+from .widening import warn_widened
 
 
 class Cell(Guarded):
@@ -81,7 +70,12 @@ class Cell(Guarded):
         )
 
     def __call__(self, *args: Any, **named: Any) -> Tensor:
-        return current_trace().call(self._entry, args, named)  # type: ignore[no-any-return]
+        try:
+            return current_trace().call(self._entry, args, named)  # type: ignore[no-any-return]
+        except Exception as error:
+            note_layer(error, self)
+            hide_frames(error)
+            raise
 
     def __setattr__(self, name: str, value: Any) -> None:
         _refuse_hidden(self, name, value)
@@ -93,9 +87,7 @@ class Cell(Guarded):
     if not TYPE_CHECKING:  # it would hide misspelt names from the checker
 
         def __getattr__(self, name: str) -> Any:
-            told = f"; in miniml: {_HERE[name]}" if name in _HERE else ""
-            text = f"{type(self).__name__} has no attribute {name!r}{told}"
-            raise AttributeError(text, name=name, obj=self)
+            raise unknown(type(self).__name__, name, self)
 
     def __delattr__(self, name: str) -> None:
         super().__delattr__(name)
@@ -192,8 +184,15 @@ class Cell(Guarded):
         return self
 
     def describe(self) -> str:
-        """This layer in one line, its children left out; errors and `repr` use it."""
-        return f"{type(self).__name__}()"
+        """This layer in one line, its children left out; errors and `repr` use it.
+
+        By default with the plain values among its attributes, as in Scaled(factor=2.0).
+        """
+        own = {k: v for k, v in vars(self).items() if k != "training" and not k.startswith("_")}
+        plain = [
+            f"{k}={shown(v)}" for k, v in own.items() if isinstance(v, (bool, int, float, str))
+        ]
+        return f"{type(self).__name__}({', '.join(plain)})"
 
     def __repr__(self) -> str:
         children = [(n, v) for n, v in self.__dict__.items() if isinstance(v, Cell)]
@@ -210,50 +209,62 @@ class Cell(Guarded):
 
 
 class _Entry:
-    """What a trace calls for a cell: one per cell, so that each has one cache of programs."""
+    """What a trace calls for a cell: one per cell, so that each has one cache of programs.
+
+    called: the cell, or one around it, has been called op by op, so that dtypes were looked at.
+    """
 
     def __init__(self, cell: Cell):
         self.cell = cell
+        self.called = self.warned = False
 
     def __call__(self, *args: Any, **named: Any) -> Any:
-        if computes_at_once():
-            return self._run(args, named)
-        trace = current_trace()
+        at_once = computes_at_once()
+        if at_once and self.called:
+            return self._construct(args, named)
+        alone = at_once or layers.get() is None
         for prefix, inner in self.cell._walk("", set()):  # any that construct may read
-            trace.guard(inner, inner.signature)
+            inner._entry.called = True
+            current_trace().guard(inner, inner.signature)
             inner._name_parameters(prefix)
-        with layers.use(self._layer):
-            return self._run(args, named)
+        if at_once:
+            out = self._construct(args, named)
+        else:
+            with layers.use(self._layer):
+                out = self._construct(args, named)
+        if alone and not self.warned:
+            self.warned = warn_widened(self.cell, args, out)
+        return out
 
-    def _run(self, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
+    def _construct(self, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
         cell = self.cell
         bprop = getattr(type(cell), "bprop", None)
         if bprop is None:
             return cell.construct(*args, **named)
-        given, call = by_position(self.__name__, cell.construct, args, named), current_trace()
-        return call.call_with_bprop(self.__name__, cell.construct, MethodType(bprop, cell), given)
+        given = by_position(self.__name__, cell.construct, args, named)
+        bound = MethodType(bprop, cell)
+        return current_trace().call_with_bprop(self.__name__, cell.construct, bound, given)
 
     def _layer(self) -> Layer:
-        """The cell by its path from the outermost one that is being traced, if it is in that."""
+        """The cell by its path from the outermost one that is being traced."""
         outer = layers.get()
-        if outer is not None and isinstance(outer.network, Cell):
-            for prefix, inner in outer.network._walk("", set()):
-                if inner is self.cell and prefix:
-                    return Layer(f"{prefix[:-1]} ({self.__name__})", outer.network)
-        return Layer(self.__name__, self.cell)
+        network = outer.network if outer is not None and outer.network is not None else self.cell
+        return Layer(layer_of(self.cell, network), network)
 
     @property
     def __name__(self) -> str:
         return type(self.cell).__name__
 
 
-def shape_of(x: Any) -> tuple[int, ...]:
+def shape_of(cell: Cell, x: Any) -> tuple[int, ...]:
     """The shape of what a layer was given: a tensor, an array or nested lists."""
+    if x is None:
+        raise DTypeError(f"{cell.describe()} got None where it takes a tensor; {NONE}")
     if isinstance(x, (list, tuple)) and any(isinstance(part, Tensor) for part in x):
         raise ArityError(
-            f"a layer got a {type(x).__name__} of {len(x)} where it takes one tensor; pass them "
-            "one by one, as in net(a, b) or step((a, b), labels), or put them together with "
-            "ops.stack"
+            f"{cell.describe()} got a {type(x).__name__} of {len(x)} where it takes one tensor; "
+            "pass them one by one, as in net(a, b) or step((a, b), labels), or put them together "
+            "with ops.stack"
         )
     return x.shape if isinstance(x, Tensor) else np.shape(x)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, Self
+from typing import Any, Self, overload
 
 from ..errors import AttributeRefusedError
 from .cell import Cell
@@ -32,8 +32,17 @@ class _Ordered:
     def __iter__(self) -> Iterator[Cell]:
         return (v for v in self.__dict__.values() if isinstance(v, Cell))
 
-    def __getitem__(self, index: int) -> Cell:
-        return list(self)[index]
+    @overload
+    def __getitem__(self, index: int) -> Cell: ...
+    @overload
+    def __getitem__(self, index: slice) -> Self: ...
+    def __getitem__(self, index: int | slice) -> Cell | Self:
+        found = list(self)[index]
+        return found if isinstance(found, Cell) else self._of(found)
+
+    def _of(self, cells: list[Cell]) -> Self:
+        """A container like this one of other cells."""
+        raise NotImplementedError
 
 
 def _instead(given: object) -> str:
@@ -48,7 +57,8 @@ def _instead(given: object) -> str:
 class Sequential(_Ordered, Cell):
     """Cells one after the other, each on what the one before gave.
 
-    The cells are the arguments; `net[i]`, `len(net)`, iteration and `append` work as on a list.
+    The cells are the arguments; `net[i]`, `len(net)`, iteration and `append` work as on a list;
+    `net[1:]` is a Sequential of the same cells.
     """
 
     def __init__(self, *cells: Cell):
@@ -59,6 +69,9 @@ class Sequential(_Ordered, Cell):
         for cell in self:
             x = cell(x)
         return x
+
+    def _of(self, cells: list[Cell]) -> Self:
+        return type(self)(*cells)
 
 
 class CellList(_Ordered, Cell):
@@ -71,3 +84,6 @@ class CellList(_Ordered, Cell):
             )
         for cell in cells:
             self.append(cell)
+
+    def _of(self, cells: list[Cell]) -> Self:
+        return type(self)(cells)

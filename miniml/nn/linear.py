@@ -28,7 +28,7 @@ class Dense(Cell):
         self.bias = init.symmetric_uniform((out_features,), bound) if learnt else None
 
     def construct(self, x: Any) -> Any:
-        shape = shape_of(x)
+        shape = shape_of(self, x)
         if not shape or shape[-1] != self.in_features:
             refuse_shape(self, shape, f"(..., {self.in_features})")
         out = ops.matmul(x, self.weight)
@@ -53,6 +53,7 @@ class Embedding(Cell):
         self.weight = init.normal((count, features), 1.0)
 
     def construct(self, indices: Any) -> Any:
+        shape_of(self, indices)
         return ops.gather(self.weight, indices)
 
     def describe(self) -> str:

@@ -48,7 +48,7 @@ class CrossEntropyLoss(Cell):
         self.label_smoothing = fraction(name, "label_smoothing", label_smoothing)
 
     def construct(self, logits: Any, labels: Any) -> Any:
-        self._check(shape_of(logits), shape_of(labels))
+        self._check(shape_of(self, logits), shape_of(self, labels))
         if self.weight is None and self.ignore_index is None and not self.label_smoothing:
             return ops.cross_entropy(logits, labels, self.reduction)
         logits, labels = as_tensor(logits), as_tensor(labels)
@@ -87,7 +87,7 @@ class CrossEntropyLoss(Cell):
 
     def describe(self) -> str:
         """CrossEntropyLoss(what is not the default)."""
-        shown = {} if self.weight is None else {"weight": self.weight.asnumpy().tolist()}
+        shown = {} if self.weight is None else {"weight": self.weight._host("repr").tolist()}
         rest = {"ignore_index": None, "reduction": "mean", "label_smoothing": 0.0}
         return differing(self, rest, **shown)
 
@@ -103,7 +103,7 @@ class MSELoss(Cell):
         self.reduction = choice("MSELoss", "reduction", reduction, REDUCTIONS)
 
     def construct(self, prediction: Any, target: Any) -> Any:
-        given, expected = shape_of(target), shape_of(prediction)
+        given, expected = shape_of(self, target), shape_of(self, prediction)
         if given != expected:
             refuse_shape(self, given, f"a target of the prediction's shape, {expected}")
         difference = ops.sub(prediction, target)

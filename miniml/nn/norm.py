@@ -33,7 +33,7 @@ class BatchNorm2d(Cell):
         self.running_var = init.constant((num_features,), 1.0, requires_grad=False)
 
     def construct(self, x: Any) -> Any:
-        shape = shape_of(x)
+        shape = shape_of(self, x)
         if len(shape) != 4 or shape[1] != self.num_features:
             refuse_shape(self, shape, f"(N, {self.num_features}, H, W)")
         if not self.training:
@@ -71,7 +71,7 @@ class LayerNorm(Cell):
         self.bias = init.constant(self.shape, 0.0)
 
     def construct(self, x: Any) -> Any:
-        shape = shape_of(x)
+        shape = shape_of(self, x)
         if shape[-len(self.shape) :] != self.shape:
             refuse_shape(self, shape, f"(..., {', '.join(map(str, self.shape))})")
         return ops.layer_norm(x, self.weight, self.bias, self.eps)

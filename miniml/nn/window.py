@@ -57,7 +57,7 @@ class Conv2d(Cell):
         )
 
     def construct(self, x: Any) -> Any:
-        shape = shape_of(x)
+        shape = shape_of(self, x)
         if len(shape) != 4 or shape[1] != self.in_channels:
             refuse_shape(self, shape, f"(N, {self.in_channels}, H, W)")
         return ops.conv2d(
@@ -134,7 +134,7 @@ class Flatten(Cell):
         self.end_dim = integer("Flatten", "end_dim", end_dim)
 
     def construct(self, x: Any) -> Any:
-        shape = shape_of(x)
+        shape = shape_of(self, x)
         rank = len(shape)
         start, end = (d + rank if d < 0 else d for d in (self.start_dim, self.end_dim))
         if not (0 <= start <= rank and 0 <= end < rank and (start <= end or start == rank)):
@@ -166,5 +166,6 @@ def pair(layer: str, name: str, value: Any) -> tuple[int, int]:
 
 
 def _planes(cell: Cell, x: Any) -> None:
-    if len(shape_of(x)) != 4:
-        refuse_shape(cell, shape_of(x), "(N, C, H, W)")
+    shape = shape_of(cell, x)
+    if len(shape) != 4:
+        refuse_shape(cell, shape, "(N, C, H, W)")

@@ -28,4 +28,4 @@ from .trigonometric import *  # noqa: F403
 from .window import *  # noqa: F403
 
 if not typing.TYPE_CHECKING:  # checkers read the imports; what `import *` leaves out is public too
-    __all__, __dir__ = public.names(globals())
+    __all__, __dir__, __getattr__ = public.names(globals())

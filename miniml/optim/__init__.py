@@ -9,4 +9,4 @@ from .optimizer import Optimizer as Optimizer
 from .sgd import SGD as SGD
 
 if not typing.TYPE_CHECKING:  # checkers read the imports; what `import *` leaves out is public too
-    __all__, __dir__ = public.names(globals())
+    __all__, __dir__, __getattr__ = public.names(globals())

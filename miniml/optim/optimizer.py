@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,10 +12,12 @@ from .. import epoch, ops
 from ..access import Access
 from ..dtype import DType, bfloat16, float16, float32
 from ..errors import ArityError, DTypeError, GradientArgumentError, MinimlError, ShapeError
+from ..hints import unknown
 from ..location import Layer, layers
 from ..runtime.staged import together
 from ..tensor import Parameter, Tensor
 from ..trace import Guarded, current_trace, is_tracing
+from ..tracebacks import hides_frames
 
 
 class Optimizer(Guarded):
@@ -38,6 +40,7 @@ class Optimizer(Guarded):
         """The rule: new values of the params, in order, and of the state, by name."""
         raise MinimlError(f"{type(self).__name__} defines no new_values; say how it updates")
 
+    @hides_frames
     def update(self, grads: Sequence[Tensor]) -> None:
         """Update every parameter with its gradient: all new values first, then all assignments,
         which happen wholly or not at all.
@@ -98,6 +101,11 @@ class Optimizer(Guarded):
         if name in self.__dict__:  # lr is not: it is state, which programs read anew
             self.__dict__["_changes"] = self._changes + 1
             epoch.bump("cells")
+
+    if not TYPE_CHECKING:  # it would hide misspelt names from the checker
+
+        def __getattr__(self, name: str) -> Any:
+            raise unknown(type(self).__name__, name, self)
 
     @property
     def signature(self) -> tuple[str, int]:

@@ -27,6 +27,7 @@ from ..reading import Reading, read
 from ..settings import GRAPH_MODE, Settings, current
 from ..tensor import Parameter, Tensor, common_device
 from ..trace import Trace
+from ..tracebacks import hide_frames
 from .finite import check_finite
 from .jit import compiled
 from .launch import BoundKernel, Launcher, launcher, prepare, target_for
@@ -69,6 +70,7 @@ class EagerTrace(Trace):
             return self._bind(primitive, args, key)
         except Exception as error:
             point_at(error, user_location(), f"{primitive.name} was called")
+            hide_frames(error)
             raise
 
     def _now(self) -> _Known:

@@ -13,7 +13,7 @@ import numpy as np
 
 from .. import epoch
 from ..epoch import Epoch
-from ..errors import GraphError
+from ..errors import GraphError, PerformanceWarning, warn_user
 from ..graph.function import function_name, trace_call
 from ..graph.ir import Graph
 from ..graph.passes import run_passes
@@ -21,6 +21,7 @@ from ..graph.trees import flatten_arguments
 from ..settings import Settings, current
 from ..tensor import Tensor, common_device
 from ..trace import is_tracing
+from ..tracebacks import hide_frames
 from .launch import target_for
 from .program import Program
 
@@ -29,6 +30,7 @@ Guard = tuple[ref[Any], object]
 Arguments = tuple[Sequence[Any], Mapping[str, Any]]  # by position, and by keyword
 _LIMIT = 64  # versions of one function; each has an arena
 _RUN_LATER = isgeneratorfunction, iscoroutinefunction, isasyncgenfunction
+_MANY = 5  # compilations of one function, at which the user is warned
 _SENTENCES = 100  # of a function's recompilations
 _CELL = "a cell changed: its mode, an attribute, or what a list, dict or set among these holds"
 
@@ -119,11 +121,18 @@ class Jit:
         self.__wrapped__ = fn
 
     def __call__(self, *args: Any, **named: Any) -> Any:
-        latest = self._latest
-        if latest is not None and not named and not is_tracing():
-            arrays = latest.arrays(args)
-            if arrays is not None:
-                return latest.compiled.run(arrays)
+        try:
+            latest = self._latest
+            if latest is not None and not named and not is_tracing():
+                arrays = latest.arrays(args)
+                if arrays is not None:
+                    return latest.compiled.run(arrays)
+            return self._call(args, named)
+        except Exception as error:
+            hide_frames(error)
+            raise
+
+    def _call(self, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
         settings = current()
         if not settings.jit or is_tracing():
             return self.fn(*args, **named)
@@ -165,6 +174,13 @@ class Jit:
         self, given: Arguments, device: str, key: tuple[Any, ...], settings: Settings
     ) -> Compiled:
         self.recompilations.append(self._why(key))
+        if len(self.recompilations) == _MANY:
+            warn_user(
+                PerformanceWarning(
+                    f"{self.__name__} is compiled for the fifth time; the last reason: "
+                    f"{self.recompilations[-1]}; all of them are in its .recompilations"
+                )
+            )
         del self.recompilations[:-_SENTENCES]
         began = epoch.now  # what changes meanwhile may not be in it
         graph, rebuild, trace = trace_call(self.fn, *given, device)

@@ -19,6 +19,7 @@ from ..backends.rebinding import refuse_rebinding
 from ..backends.selection import Selection, Target
 from ..backends.signature import ArraySpec
 from ..dtype import DType
+from ..errors import DeclarationError, MinimlError
 from ..primitive import Primitive
 from ..settings import current
 
@@ -88,7 +89,7 @@ def prepare(
     elif entry.view is None and not empty:
         check_fills(entry)
     picked = _picked(made) if device.name == "cpu" else None
-    function = picked or _bound(entry, attrs)
+    function = picked or _bound(entry, node)
     launched = made if picked is None else None
     prepared = BoundKernel(selection, node, outputs, launched, primitive._single, function, device)
     if made is not None:
@@ -104,9 +105,23 @@ def _picked(made: Kernel | None) -> Callable[..., Any] | None:
     return made.call
 
 
-def _bound(entry: KernelEntry, attrs: dict[str, Any]) -> Callable[..., Any]:
+def _bound(entry: KernelEntry, node: KernelNode) -> Callable[..., Any]:
     body: Any = entry.body
-    return partial(body, **attrs) if attrs and callable(body) else body
+    if entry.view is not None and not entry.built_in:
+        body = partial(_seen, entry, node.outputs[0].shape)
+    return partial(body, **node.attrs) if node.attrs and callable(body) else body
+
+
+def _seen(entry: KernelEntry, shape: tuple[int, ...], *arrays: Array, **attrs: Any) -> Array:
+    """What a view kernel returns; DeclarationError where it has another shape than promised."""
+    body: Any = entry.body
+    seen: Array = body(*arrays, **attrs)
+    if seen.shape != shape:
+        raise DeclarationError(
+            f"{entry.name} kernel {getattr(body, '__name__', body)!r} returned a view of shape "
+            f"{seen.shape}; infer_shape gives {shape}; make them agree"
+        )
+    return seen
 
 
 def _specs(abstracts: tuple[Abstract, ...], dtypes: tuple[DType, ...]) -> tuple[ArraySpec, ...]:
@@ -136,14 +151,22 @@ def _filling(prepared: BoundKernel, dtypes: tuple[DType, ...]) -> Launcher:
 
     def one(arrays: Arrays) -> Arrays:
         out = np.empty(shapes[0], dtypes[0])
-        returned = fill(*arrays, out=out)
+        try:
+            returned = fill(*arrays, out=out)
+        except Exception as error:
+            note_kernel(error, prepared)
+            raise
         if returned is not None and returned is not out:
             refuse_returned(entry, returned, (out,))
         return (out,)
 
     def several(arrays: Arrays) -> Arrays:
         outs = tuple(map(np.empty, shapes, dtypes))
-        returned = fill(*arrays, out=outs)
+        try:
+            returned = fill(*arrays, out=outs)
+        except Exception as error:
+            note_kernel(error, prepared)
+            raise
         if returned is not None and returned is not outs:
             refuse_returned(entry, returned, outs)
         return outs
@@ -155,12 +178,33 @@ def _filling(prepared: BoundKernel, dtypes: tuple[DType, ...]) -> Launcher:
             arrays = tuple(map(device.contiguous, arrays))
         outs = tuple(map(new, shapes, dtypes))
         scratch = tuple(new(w.shape, w.dtype) for w in instance.workspace())
-        instance.launch(arrays, scratch, outs, device.stream)
+        try:
+            instance.launch(arrays, scratch, outs, device.stream)
+        except Exception as error:
+            note_kernel(error, prepared)
+            raise
         return outs
 
     if prepared.empty:
         return empty
     return owned if prepared.instance is not None else one if prepared.single else several
+
+
+def note_kernel(error: Exception, prepared: BoundKernel) -> None:
+    """Say in an error that a kernel did not mean what it got and what it was to fill."""
+    if isinstance(error, MinimlError):
+        return
+    entry, node = prepared.entry, prepared.node
+    called = getattr(entry.body, "__name__", entry.device)
+    kept = ", which it must not write to," if "read-only" in str(error) else ""
+    error.add_note(
+        f"kernel {called} of {entry.name}, {entry.describe()}, got {_listed(node.inputs)}{kept} "
+        f"and fills {_listed(node.outputs)}, as infer_shape says"
+    )
+
+
+def _listed(specs: tuple[ArraySpec, ...]) -> str:
+    return ", ".join(str(Abstract(s.shape, s.dtype)) for s in specs) or "nothing"
 
 
 def _widened(prepared: BoundKernel, cast: DType) -> Launcher:

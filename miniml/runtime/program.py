@@ -18,7 +18,7 @@ from ..location import point_at
 from ..settings import Settings, current, enter
 from ..undo import keep_readings
 from .buffers import BufferAssignment, assign_buffers
-from .launch import BoundKernel, prepare, target_for
+from .launch import BoundKernel, note_kernel, prepare, target_for
 from .lowering import lower
 from .planner import Plan
 from .players.cuda_graph import Capture, CudaGraph, obstacle
@@ -134,6 +134,7 @@ class Program:
             return executable.run(*arrays)
         except Exception as error:  # point at the user's lines of the nodes that were running
             for node in executable.player.nodes_of(error):
+                note_kernel(error, self.prepared[node])
                 point_at(error, node.where, f"{node.primitive.name} was called")
             raise
         finally:

@@ -10,4 +10,4 @@ from .step import locate_nonfinite as locate_nonfinite
 from .step import train_step as train_step
 
 if not typing.TYPE_CHECKING:  # checkers read the imports; what `import *` leaves out is public too
-    __all__, __dir__ = public.names(globals())
+    __all__, __dir__, __getattr__ = public.names(globals())

@@ -20,6 +20,7 @@ from ..runtime.jit import jit
 from ..runtime.staged import together
 from ..settings import context, current
 from ..tensor import Parameter, Tensor
+from ..tracebacks import hide_frames
 from ..undo import logged
 
 Loss = Callable[..., Any]
@@ -70,7 +71,7 @@ class TrainStep:
         _check(net, loss_fn, optimizer)
         self.net, self.loss_fn, self.optimizer = net, loss_fn, optimizer
         self._clip = None if clip is None else checked_clip("train_step", clip)
-        self._gradient = value_and_grad(self._forward, None, True, optimizer.params)
+        self._gradient = value_and_grad(_Forward(net, loss_fn), None, True, optimizer.params)
         self._program = jit(self.train_step)
 
     @property
@@ -79,10 +80,14 @@ class TrainStep:
         return self._clip
 
     def __call__(self, x: Any, *labels: Any, **named: Any) -> Any:
-        if current().jit:
-            return self._program(x, *labels, **named)
-        access = Access("train_step", self._written())
-        return access.run(together, partial(self.train_step, x, *labels, **named))
+        try:
+            if current().jit:
+                return self._program(x, *labels, **named)
+            access = Access("train_step", self._written())
+            return access.run(together, partial(self.train_step, x, *labels, **named))
+        except Exception as error:
+            hide_frames(error)
+            raise
 
     def _written(self) -> Iterator[Parameter]:
         """What a step may write, as far as that is known before it runs."""
@@ -108,12 +113,24 @@ class TrainStep:
         self.optimizer.update(gradients)
         return (loss, *aux) if aux else loss
 
-    def _forward(self, x: Any, *labels: Any, **named: Any) -> tuple[Tensor, tuple[Any, ...]]:
-        """The loss, and what loss_fn returned beside it, if anything."""
+    @property
+    def recompilations(self) -> list[str]:
+        """Why each version of the step was compiled, in sentences."""
+        return self._program.recompilations  # type: ignore[attr-defined, no-any-return]
+
+
+class _Forward:
+    """The loss of a net, and what loss_fn returned beside it, if anything."""
+
+    def __init__(self, net: Loss, loss_fn: Loss):
+        self.net, self.loss_fn = net, loss_fn
+        self.__name__ = f"train_step's loss function {_name(loss_fn)}"
+
+    def __call__(self, x: Any, *labels: Any, **named: Any) -> tuple[Tensor, tuple[Any, ...]]:
         out = self.net(*_inputs(self.net, x)) if type(x) is tuple else self.net(x)
         result = self.loss_fn(out, *labels, **named)
         loss, *aux = result if isinstance(result, tuple) and len(result) == 2 else (result,)
-        return _checked_loss(self.loss_fn, loss), tuple(aux)
+        return _checked_loss(self.__name__, loss), tuple(aux)
 
 
 def _inputs(net: Loss, x: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -130,13 +147,13 @@ def _inputs(net: Loss, x: tuple[Any, ...]) -> tuple[Any, ...]:
     return x
 
 
-def _checked_loss(loss_fn: Loss, loss: Any) -> Tensor:
+def _checked_loss(who: str, loss: Any) -> Tensor:
     """The loss; GradientArgumentError unless it is one float in a Tensor."""
     if isinstance(loss, Tensor) and loss.size == 1 and is_float(loss.dtype):
         return loss
     raise GradientArgumentError(
-        f"train_step's loss function {_name(loss_fn)} returned {_what(loss)}; return one float "
-        "Tensor, as ops.mean gives, or a pair (loss, aux)"
+        f"{who} returned {_what(loss)}; return one float Tensor, as ops.mean gives, or a pair "
+        "(loss, aux)"
     )
 
 

@@ -8,4 +8,4 @@ from .text import to_dot as to_dot
 from .text import to_mermaid as to_mermaid
 
 if not typing.TYPE_CHECKING:  # checkers read the imports; what `import *` leaves out is public too
-    __all__, __dir__ = public.names(globals())
+    __all__, __dir__, __getattr__ = public.names(globals())

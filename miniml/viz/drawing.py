@@ -128,7 +128,7 @@ def _call(node: Node, names: Names, key: str) -> Box:
 
 def _part(node: Node) -> str:
     """`0.dense (Dense)` in a network, else the user's line; gradients are parts of their own."""
-    name = (node.where.layer if node.where else "") or user_line(node)
+    name = (node.where.layer.removeprefix("layer ") if node.where else "") or user_line(node)
     return f"gradient of {name}" if name and node.where and node.where.gradient else name
 
 

@@ -262,3 +262,9 @@ class TestDevices:
     def test_an_unknown_device_is_refused(self, name):
         with pytest.raises(DeviceError, match="is unknown; use 'cpu', 'cuda' or 'cuda-sim'"):
             ml.set_context(device_target=name)
+
+
+def test_bfloat16_prints_as_floats_do():
+    assert repr(ml.Tensor([1.5, 2.0]).astype(ml.bfloat16)) == (
+        "Tensor([1.5, 2. ], shape=(2,), dtype=bfloat16)"
+    )

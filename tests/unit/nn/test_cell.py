@@ -250,3 +250,32 @@ def test_a_child_is_replaced_by_cells_only():
     stack = nn.Sequential(nn.ReLU())
     with pytest.raises(AttributeRefusedError, match=r"Sequential\.0 is a Cell"):
         setattr(stack, "0", np.tanh)
+
+
+class Configured(nn.Cell):
+    """Plain attributes, a layer, a parameter and a list."""
+
+    def __init__(self):
+        self.width, self.name, self.keep = 3, "body", True
+        self.extents, self._hidden = [1, 2], 4
+        self.dense, self.w = nn.Dense(3, 3), ml.Parameter(np.ones(2))
+
+    def construct(self, x):
+        return self.dense(x)
+
+
+def test_own_cells_show_their_plain_attributes():
+    assert repr(Configured()) == (
+        "Configured(width=3, name='body', keep=True\n  (dense): Dense(3, 3)\n)"
+    )
+
+
+def test_a_slice_of_a_container_is_one_of_the_same_cells():
+    net = nn.Sequential(nn.Dense(3, 4), nn.ReLU(), nn.Dense(4, 2))
+    body = net[:2]
+    assert type(body) is nn.Sequential
+    assert list(body) == [net[0], net[1]]
+    assert body(X).shape == (2, 4)
+    cells = nn.CellList(net)[::2]
+    assert type(cells) is nn.CellList
+    assert list(cells.parameters_dict()) == ["0.weight", "0.bias", "1.weight", "1.bias"]

@@ -55,7 +55,7 @@ def test_an_update_in_place_that_is_not_built_in_is_staged() -> None:
             run(d)
     finally:
         ARMED[0] = False
-    assert "RunMove()(q, d)" in caught.value.__notes__[0]
+    assert "RunMove()(q, d)" in "".join(caught.value.__notes__)
     assert (p.tolist(), q.tolist()) == ([2.0, 3.0], [3.0, 4.0])
     run(d)
     assert (p.tolist(), q.tolist()) == ([3.0, 5.0], [4.0, 6.0])

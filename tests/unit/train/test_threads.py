@@ -55,6 +55,7 @@ def in_threads(*works):
         raise errors[0]
 
 
+@pytest.mark.filterwarnings("ignore:.*compiled for the fifth time:miniml.errors.PerformanceWarning")
 @pytest.mark.parametrize("jit", [True, False])
 @pytest.mark.parametrize("sizes", [(1, 1), (1, 2), tuple(range(1, 9))])
 def test_no_step_of_any_thread_is_lost(sizes, jit):

@@ -1,0 +1,209 @@
+"""What names of PyTorch, JAX and MindSpore are called here: one table, for every AttributeError."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from typing import Any
+
+# By what is used instead: the names that people look for.
+_INSTEAD = {
+    # tensors
+    "t.asnumpy()": "numpy block_until_ready",
+    "miniml.grad.grad(f)(x), as gradients are results of a call": "backward grad retain_grad",
+    "miniml.grad.grad(f)(x), which says by argnums what to differentiate": "requires_grad",
+    "p.requires_grad = False, for a Parameter": "requires_grad_",
+    "t.asnumpy(), or p.set_data(value) to change a Parameter": "data",
+    "p.set_data(value), for a Parameter": "copy_ fill_ zero_",
+    "ops.stop_gradient(t)": "detach",
+    "t.reshape(...)": "view view_as reshape_as",
+    "t.transpose(...)": "permute",
+    "t.T": "t mT",
+    "t.flatten()": "ravel",
+    "t.ndim": "dim rank",
+    "t.size": "numel",
+    "t.device": "is_cuda get_device",
+    "not needed: tensors never change": "clone copy contiguous",
+    "t.astype(ml.float32)": "float",
+    "t.astype(ml.float64)": "double",
+    "t.astype(ml.float16)": "half",
+    "t.astype(ml.int32)": "int",
+    "t.astype(ml.int64)": "long",
+    "t.astype(dtype)": "type type_as",
+    "t.to('cuda'), for a network too": "cuda",
+    "t.to('cpu'), for a network too": "cpu",
+    "t.to(device)": "device_put",
+    "ops.scatter(t, index, value)": "at index_put index_put_ masked_scatter",
+    "ops.where(condition, t, other)": "where",
+    "ops.where(mask, value, t)": "masked_fill masked_fill_",
+    # operations
+    "ops.cast(t, dtype)": "astype convert_element_type",
+    "ops.expand_dims(t, axis)": "unsqueeze",
+    "ops.broadcast_to(t, shape)": "expand expand_as",
+    "ops.tile(t, reps)": "repeat",
+    "ops.split(t, sections)": "chunk",
+    "ops.concat([x, y], axis)": "cat concat concatenate hstack vstack",
+    "ops.stack([x, y], axis)": "stack dstack",
+    "ops.gather(t, indices, axis)": "index_select take embedding GatherV2",
+    "ops.scatter_add(t, indices, updates)": "index_add index_add_",
+    "ops.clip(t, low, high)": "clamp clamp_ clip_by_value",
+    "ops.matmul(x, y)": "mm bmm dot mv dot_general BatchMatMul",
+    "ops.matmul(x, w) + b": "linear addmm",
+    "ops.sqrt(ops.sum(t * t))": "norm",
+    "ops.add(x, y)": "TensorAdd",
+    "ops.sub(x, y)": "subtract",
+    "ops.mul(x, y)": "multiply",
+    "ops.div(x, y)": "divide true_divide",
+    "ops.mod(x, y)": "remainder fmod",
+    "ops.pow(x, y)": "power float_power",
+    "ops.neg(x)": "negative",
+    "ops.abs(x)": "absolute",
+    "ops.asin(x)": "arcsin",
+    "ops.acos(x)": "arccos",
+    "ops.atan(x)": "arctan",
+    "ops.equal(x, y)": "eq",
+    "ops.not_equal(x, y)": "ne",
+    "ops.less(x, y)": "lt",
+    "ops.less_equal(x, y)": "le",
+    "ops.greater(x, y)": "gt",
+    "ops.greater_equal(x, y)": "ge",
+    "ops.sum(x, axis)": "ReduceSum reduce_sum",
+    "ops.mean(x, axis)": "ReduceMean reduce_mean",
+    "ops.max(x, axis)": "amax ReduceMax reduce_max",
+    "ops.min(x, axis)": "amin ReduceMin reduce_min",
+    "ops.log(x) / math.log(10)": "log10",
+    "ops.where(np.tril(np.ones((n, n), bool)), x, 0.0)": "tril triu",
+    "ops.normal(shape)": "randn normal_ StandardNormal",
+    "ops.uniform(shape)": "rand random uniform_ UniformReal",
+    "np.allclose(x, y)": "allclose isclose",
+    "ops.zeros(shape, dtype)": "new_zeros",
+    "ops.ones(shape, dtype)": "new_ones",
+    "ops.while_loop(cond_fn, body_fn, init), or a Python loop": "scan fori_loop",
+    "ops, which has the functions": "functional lax",
+    # layers and losses
+    "nn.Cell, with construct": "Module",
+    "nn.Cell, with nn.Dense layers and ops.tanh, called in a loop": (
+        "RNN RNNCell LSTM LSTMCell GRU GRUCell"
+    ),
+    "nn.Cell, of nn.Dense, ops.matmul and ops.softmax": (
+        "MultiheadAttention MultiHeadAttention Transformer TransformerEncoderLayer"
+    ),
+    "nn.Cell, whose construct returns x": "Identity",
+    "nn.Dense(in_features, out_features)": "Linear LazyLinear",
+    "nn.Sequential(...)": "SequentialCell",
+    "nn.CellList([...])": "ModuleList ModuleDict",
+    "one attribute for each, as self.w = ml.Parameter(value)": "ParameterList ParameterDict",
+    "nn.Conv2d, for x of shape (N, C, 1, L)": "Conv1d",
+    "nn.BatchNorm2d, for x of shape (N, C, 1, 1)": "BatchNorm1d",
+    "nn.LayerNorm(shape)": "GroupNorm InstanceNorm2d RMSNorm",
+    "nn.Dropout(p)": "Dropout1d Dropout2d",
+    "ops.mean(x, (2, 3), keepdims=True)": "AdaptiveAvgPool2d GlobalAvgPool2d",
+    "ops.softmax(x), in construct": "Softmax",
+    "ops.log_softmax(x), in construct": "LogSoftmax",
+    "ops.silu(x), in construct": "SiLU Swish",
+    "ops.softplus(x), in construct": "Softplus",
+    "ops.elu(x), in construct": "ELU",
+    "nn.CrossEntropyLoss()(logits, labels)": (
+        "NLLLoss nll_loss SoftmaxCrossEntropyWithLogits softmax_cross_entropy"
+    ),
+    "nn.MSELoss()(prediction, target)": "mse_loss l2_loss",
+    "ops.mean(ops.abs(x - y))": "L1Loss l1_loss",
+    "ops.mean(ops.softplus(x) - x * y), for logits x": (
+        "BCELoss BCEWithLogitsLoss binary_cross_entropy binary_cross_entropy_with_logits"
+    ),
+    "ops.where, as in huber of docs/training.md": "HuberLoss SmoothL1Loss huber_loss",
+    # networks
+    "net.get_parameters(), or net.trainable_params() for an optimizer": "parameters",
+    "net.parameters_dict()": "named_parameters buffers named_buffers",
+    "net.parameters_dict(), or ml.save_checkpoint(net, path)": "state_dict",
+    "ml.load_checkpoint(path, net)": "load_state_dict",
+    "net.cells()": "modules children named_modules named_children",
+    "net.set_train()": "train",
+    "net.set_train(False)": "eval",
+    "construct, which is run when the cell itself is called": "forward apply",
+    "self.name = ml.Parameter(value, requires_grad=False)": "register_buffer",
+    "self.name = ml.Parameter(value)": "register_parameter",
+    # training
+    "opt.update(gradients), or ml.train_step(net, loss_fn, opt)": (
+        "step minimize apply_gradients apply_updates"
+    ),
+    "not needed: gradients are results of a call, so there is nothing to clear": (
+        "zero_grad clear_grad set_grad set_grad_enabled"
+    ),
+    "opt.params and opt.lr; one optimizer for each group": "param_groups add_param_group",
+    "optim.SGD(params, lr, momentum=0.9)": "Momentum",
+    "optim.Adam(params, lr, weight_decay=0.01)": "AdamW AdamWeightDecay",
+    "optim.Optimizer, of which a subclass defines new_values": "RMSprop RMSProp Adagrad LBFGS",
+    "opt.lr = value, between steps": "lr_scheduler set_lr",
+    "optim.clip_by_global_norm(gradients, clip)": (
+        "utils clip_grad_norm clip_grad_norm_ clip_grad_value_"
+    ),
+    "ml.train_step(net, loss_fn, opt)": "TrainOneStepCell WithLossCell Model",
+    "ml.data.minibatches(x, y, size=64)": "DataLoader TensorDataset",
+    # the package
+    "ml.Tensor(data)": "as_tensor from_numpy array asarray FloatTensor",
+    "not needed: nothing is recorded unless a gradient is asked for": "no_grad inference_mode",
+    "miniml.grad": "autograd",
+    "miniml.grad.custom_bprop(bprop)": "custom_vjp custom_jvp custom_gradient Function",
+    "miniml.grad.jacobian(f)": "jacrev jacfwd",
+    "ml.jit(f)": "compile ms_function script",
+    "ml.trace(f, x)": "make_jaxpr",
+    "ml.manual_seed(seed)": "PRNGKey seed set_seed",
+    "ml.save_checkpoint(obj, path)": "save",
+    "ml.load_checkpoint(path, obj)": "load",
+    "ml.context(device_target=name)": "device set_default_device",
+    "not there: ops work on whole batches": "vmap pmap",
+    "np, for what is not to be differentiated; ops for what is": "jnp np",
+}
+HINTS = {name: hint for hint, names in _INSTEAD.items() for name in names.split()}
+
+_PACKAGES = {
+    "miniml.ops": "ops",
+    "miniml.nn": "nn",
+    "miniml.grad": "miniml.grad",
+    "miniml.optim": "optim",
+    "miniml": "ml",
+}
+
+
+def unknown(owner: str, name: str, obj: object) -> AttributeError:
+    """The AttributeError for a name that an object lacks, with what would do, if that is known.
+
+    owner: the full name of a package, or what an object is called.
+    """
+    hint = "" if name.startswith("_") else hint_for(name, owner)
+    who = f"module {owner!r}" if owner in _PACKAGES else owner
+    would_do = f"; in miniml: {hint}" if hint else ""
+    return AttributeError(f"{who} has no attribute {name!r}{would_do}", name=name, obj=obj)
+
+
+def hint_for(name: str, owner: str = "miniml") -> str:
+    """What does here what is called `name` elsewhere; "" where nothing is known."""
+    return HINTS.get(name) or _same_name(name, owner) or _in_place(name, owner)
+
+
+def _in_place(name: str, owner: str) -> str:
+    """t.add_(y) is ops.add(t, y)."""
+    found = hint_for(name[:-1], owner) if name.endswith("_") else ""
+    return f"{found}, which gives a new tensor" if found else ""
+
+
+def _same_name(name: str, owner: str) -> str:
+    """The same public name in another package, or in this one in other capitals."""
+    for package, short in _PACKAGES.items():
+        if name in dir(sys.modules.get(package)):
+            value = getattr(sys.modules[package], name)
+            return f"{short}.{name}" + ("" if owner in _PACKAGES else _arguments(value))
+    for known in dir(sys.modules[owner]) if owner in _PACKAGES else ():
+        if known.lower() == name.lower():
+            return f"{_PACKAGES[owner]}.{known}"
+    return ""
+
+
+def _arguments(function: Any) -> str:
+    """The arguments without default, as a call shows them: those of a tensor `t` first."""
+    if isinstance(function, type) or not callable(function):
+        return ""
+    takes = inspect.signature(function).parameters.values()
+    names = [p.name for p in takes if p.default is p.empty]
+    return f"({', '.join('t' if n == 'x' else n for n in names)})"

@@ -1,0 +1,64 @@
+"""Tracebacks as users see them: their own frames, without those of miniml in between."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from types import TracebackType
+from typing import Any, TypeVar
+
+from .errors import MinimlError
+from .location import is_own
+from .settings import current
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def hide_frames(error: BaseException) -> None:
+    """Take miniml's own frames out of the traceback of an error, and of the errors it came from.
+
+    Where an error that miniml does not raise on purpose left the user's code for good, its own
+    frames stay: they are all that says what happened. `ml.context(full_tracebacks=True)` keeps
+    every frame. For `except` clauses that raise again: nothing is paid until then.
+    """
+    seen: set[int] = set()
+    shown: BaseException | None = None if current().full_tracebacks else error
+    while shown is not None and id(shown) not in seen:
+        seen.add(id(shown))
+        shown.__traceback__ = _without_own(shown.__traceback__, isinstance(shown, MinimlError))
+        shown = shown.__cause__ or (None if shown.__suppress_context__ else shown.__context__)
+
+
+def _without_own(trace: TracebackType | None, all_of_them: bool) -> TracebackType | None:
+    """The traceback without miniml's frames; with those below the last of the user, if so asked."""
+    kept: TracebackType | None = None
+    for step in reversed(_steps(trace)):
+        if not is_own(step.tb_frame):
+            all_of_them = True
+        elif all_of_them:
+            continue
+        step.tb_next = kept
+        kept = step
+    return kept
+
+
+def _steps(trace: TracebackType | None) -> list[TracebackType]:
+    found = []
+    while trace is not None:
+        found.append(trace)
+        trace = trace.tb_next
+    return found
+
+
+def hides_frames(fn: F) -> F:
+    """Decorator: an error that leaves the function shows the frames of its users only."""
+
+    @wraps(fn)
+    def hiding(*args: Any, **named: Any) -> Any:
+        try:
+            return fn(*args, **named)
+        except Exception as error:
+            hide_frames(error)
+            raise
+
+    return hiding  # type: ignore[return-value]

@@ -1,0 +1,111 @@
+"""Names of PyTorch, JAX and MindSpore lead to those of miniml, and every hint holds."""
+
+import inspect
+import re
+
+import numpy as np
+import pytest
+
+import miniml as ml
+from miniml import hints, nn, ops, optim
+from miniml.hints import HINTS, hint_for
+
+T = ml.Tensor(np.ones((2, 3), np.float32))
+NET = nn.Sequential(nn.Dense(3, 2))
+OPT = optim.SGD(NET.trainable_params(), lr=0.1)
+WHAT = {"t": T, "net": NET, "opt": OPT, "p": NET[0].weight, "np": np}
+WHAT |= {"ml": ml, "miniml": ml, "ops": ops, "nn": nn, "optim": optim}
+TARGET = re.compile(r"\b(?:ml|miniml|ops|nn|optim|net|opt|p|t|np)(?:\.\w+)+")
+CALL = re.compile(r"\b((?:ops|optim|nn|ml)(?:\.\w+)+)\(([^()]*)\)")
+
+
+def found(dotted):
+    first, *rest = dotted.split(".")
+    value = WHAT[first]
+    for name in rest:
+        value = getattr(value, name)
+    return value
+
+
+def check(hint):
+    """What the hint names exists, and takes what it is shown with."""
+    for dotted in TARGET.findall(hint):
+        assert not inspect.ismodule(found(dotted)) or dotted == "miniml.grad", hint
+    for dotted, written in CALL.findall(hint):
+        given = [a for a in re.sub(r"\[.*?\]", "list", written).split(", ") if a]
+        named = {a.split("=")[0]: 0 for a in given if "=" in a}
+        given = [a for a in given if "=" not in a]
+        if "..." not in given:
+            inspect.signature(found(dotted)).bind(*given, **named)
+
+
+def test_what_a_hint_names_exists_and_is_called_as_shown():
+    for hint in set(HINTS.values()):
+        check(hint)
+
+
+def test_no_name_has_two_hints():
+    names = [name for names in hints._INSTEAD.values() for name in names.split()]
+    assert len(names) == len(set(names))
+
+
+def test_a_tensor_points_to_operations_as_they_are_called():
+    for name in {*dir(ops), *dir(optim), "Dense"}.difference(dir(T)):
+        hint = hint_for(name, "Tensor")
+        assert hint
+        check(hint)
+
+
+def test_a_tensor_never_points_to_a_module():
+    modules = {n for n, v in vars(ops).items() if inspect.ismodule(v)}.difference(dir(ops), dir(T))
+    for name in modules:
+        assert f"ops.{name}" not in hint_for(name, "Tensor")
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "hint"),
+    [
+        (nn, "Linear", "nn.Dense(in_features, out_features)"),
+        (nn, "LSTM", "nn.Cell, with nn.Dense layers and ops.tanh, called in a loop"),
+        (nn, "Module", "nn.Cell, with construct"),
+        (nn, "Relu", "nn.ReLU"),
+        (nn, "relu", "ops.relu"),
+        (nn, "Parameter", "ml.Parameter"),
+        (ops, "cat", "ops.concat([x, y], axis)"),
+        (ops, "unsqueeze", "ops.expand_dims(t, axis)"),
+        (ops, "Dense", "nn.Dense"),
+        (optim, "ADAM", "optim.Adam"),
+        (OPT, "step", "opt.update(gradients), or ml.train_step(net, loss_fn, opt)"),
+        (OPT, "zero_grad", "nothing to clear"),
+        (NET, "state_dict", "net.parameters_dict(), or ml.save_checkpoint(net, path)"),
+        (T, "view", "t.reshape(...)"),
+        (T, "numpy", "t.asnumpy()"),
+        (T, "detach", "ops.stop_gradient(t)"),
+        (T, "norm", "ops.sqrt(ops.sum(t * t))"),
+        (T, "pow", "ops.pow(t, y)"),
+        (T, "add_", "ops.add(t, y), which gives a new tensor"),
+        (T, "where", "ops.where(condition, t, other)"),
+        (T, "swapaxes", "ops.swapaxes(t, axis1, axis2)"),
+        (T, "zeros", "ops.zeros(shape)"),
+        (ml, "vmap", "not there: ops work on whole batches"),
+        (ml, "sin", "ops.sin"),
+        (ml, "no_grad", "not needed: nothing is recorded"),
+        (ml.grad, "autograd", "miniml.grad"),
+    ],
+)
+def test_names_from_elsewhere_lead_to_those_here(owner, name, hint):
+    with pytest.raises(AttributeError) as caught:
+        getattr(owner, name)
+    assert f"; in miniml: {hint}" in str(caught.value) or hint in str(caught.value)
+    assert caught.value.name == name
+
+
+@pytest.mark.parametrize("owner", [nn, ops, optim, ml, T, NET, OPT])
+def test_a_name_that_nobody_knows_gets_no_hint(owner):
+    with pytest.raises(AttributeError, match=r"no attribute 'nonsense'$"):
+        owner.nonsense  # noqa: B018
+
+
+def test_modules_that_are_called_say_what_is_meant():
+    with pytest.raises(TypeError, match=r"is a module; the class in it is ml\.Tensor\(data\)"):
+        ml.tensor([1.0])
