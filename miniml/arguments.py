@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from .attributes import freeze
-from .dtype import DType, as_dtype, is_float, promote, scalar_dtype
+from .dtype import as_dtype, is_float, promote, scalar_dtype
 from .errors import ArityError, ConstInputError, DTypeError, ShapeError, TracedValueError
 from .ops.elementwise import Cast
 from .primitive import Primitive
-from .tensor import Tensor, host_array
+from .settings import current
+from .tensor import Kind, Tensor, host_array
 
 Weak = (bool, int, float)
 
@@ -78,7 +79,8 @@ def _tensors(primitive: Primitive, given: Sequence[Any]) -> list[Tensor]:
                 dtype = scalar_dtype(a if beside else strongest, beside)
             else:
                 dtype = scalar_dtype(a)
-            found[i] = _weak_tensor(primitive, a, dtype, device)
+            kind = Kind.of(Tensor, (), dtype, device or current().device_target)
+            found[i] = weak_tensor(primitive, a, kind)
     return found
 
 
@@ -90,14 +92,17 @@ def _is_weak(value: Any) -> bool:
     return isinstance(value, Weak) and not isinstance(value, np.generic)
 
 
-def _weak_tensor(primitive: Primitive, value: Any, dtype: DType, device: str | None) -> Tensor:
+def weak_tensor(primitive: Primitive, value: Any, kind: Kind) -> Tensor:
+    """The tensor of a scalar, whose kind says of which dtype and where."""
+    dtype = kind.abstract.dtype
     try:
-        return Tensor(np.array(value, dtype), device=device)
+        array = np.array(value, dtype)
     except OverflowError:
         raise DTypeError(
             f"{primitive.name} got the scalar {value}, which {dtype.name} cannot hold; cast the "
             "tensor beside it to a wider dtype"
         ) from None
+    return Tensor.copy_of(array, kind)
 
 
 def _to_tensor(primitive: Primitive, value: Any, device: str | None) -> Tensor:

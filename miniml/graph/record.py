@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from ..abstract import Abstract
 from ..arguments import arguments
 from ..location import user_location
 from ..primitive import Primitive
@@ -52,7 +51,7 @@ class RecordTrace(ForwardingTrace):
         return traced
 
     def _traced(self, value: Tensor) -> TracedTensor:
-        var = Var(Abstract(value.shape, value.dtype))
+        var = Var(value._abstract)
         self.values[var] = value
         return TracedTensor(var, self, value.device, value)
 
@@ -92,7 +91,7 @@ class RecordTrace(ForwardingTrace):
     def _var(self, tensor: Tensor) -> Var:
         if isinstance(tensor, TracedTensor) and tensor.trace is self:
             return tensor.var
-        var = Var(Abstract(tensor.shape, tensor.dtype))
+        var = Var(tensor._abstract)
         self.values[var] = self.value(tensor)
         return var
 

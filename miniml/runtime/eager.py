@@ -1,17 +1,18 @@
-"""The eager trace: infer, select a kernel, allocate, launch, at once."""
+"""The eager trace: every call runs at once, by a plan made once for the kinds of its arguments."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextvars import copy_context
-from operator import is_
+from contextvars import Context, ContextVar, copy_context
+from functools import partial
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
 
 from .. import random
 from ..abstract import Abstract
-from ..arguments import arguments
+from ..arguments import Weak, arguments, weak_tensor
 from ..attributes import key as attribute_key
 from ..backends import registry
 from ..backends.device import Array, get_device
@@ -22,63 +23,76 @@ from ..graph.traced import TracedTensor, live
 from ..graph.tracer import known_value
 from ..infer import infer
 from ..location import point_at, user_location
+from ..ops.elementwise import Cast
 from ..primitive import Primitive
 from ..reading import Reading, read
 from ..settings import GRAPH_MODE, Settings, current
-from ..tensor import Parameter, Tensor, common_device
+from ..tensor import Kind, Parameter, Tensor, common_device
 from .jit import compiled
 from .launch import Launcher, Prepared, launcher, prepare
 
+Plan = Callable[[Sequence[Any]], tuple[Tensor, ...]]
 _LIMIT = 4096
-_NONE: dict[object, Launcher] = {}
+_kind, _data = attrgetter("_kind"), attrgetter("_data")
 
 
-class _Known:
-    """The launchers prepared under one set of settings, for one state of the kernel table.
+class _Plans(dict[object, Plan]):
+    """Call plans by primitive and kinds, under one set of settings and one table of kernels."""
 
-    `ready` holds those that plain tensors may go to directly, because nothing has to be cast,
-    moved or published for them.
-    """
-
-    __slots__ = ("launchers", "ready", "version")
-
-    def __init__(self) -> None:
-        self.launchers: dict[object, tuple[Prepared, Launcher]] = {}
-        self.ready: dict[Primitive, dict[object, Launcher]] = {}
-        self.version = registry.version
+    version: int
 
 
 class EagerTrace:
-    """Runs every call at once. Launchers are kept by settings, primitive and types."""
+    """Runs every call at once, by its call plan: make tensors of the arguments, launch, wrap.
+
+    A plan is made for a primitive and the kinds of the arguments. A kind is the class, dtype, shape
+    and device of a tensor, or the class of a weak scalar; None is that of what has to be looked at
+    in each call, such as an array.
+    """
 
     differentiates = False
     parent = None
 
     def __init__(self) -> None:
-        self._known: dict[Settings, _Known] = {}
+        self._known: dict[Settings, _Plans] = {}
 
     def bind(self, primitive: Primitive, args: Sequence[Any]) -> tuple[Any, ...]:
         try:
-            key = _plain_types(args)
-            if key is not None:
-                launch = self._now().ready.get(primitive, _NONE).get(key)
-                if launch is not None:
-                    outs = quietly(launch, tuple([a._data for a in args]))
-                    return tuple([Tensor.wrap(o, "cpu") for o in outs])
-            return self._bind(primitive, args, key)
+            try:
+                kinds = tuple(map(_kind, args))
+            except AttributeError:  # not all are tensors
+                kinds = tuple(map(_kind_of, args))
+            plan = self._plans().get((primitive, kinds))
+            if plan is None:
+                plan = self._plan(primitive, args, kinds)
+            return plan(args)
         except Exception as error:
             point_at(error, user_location(), f"{primitive.name} was called")
             raise
 
-    def _now(self) -> _Known:
-        """What is known under the present settings and kernels."""
+    def _plans(self) -> _Plans:
+        """The plans for the present settings and kernels."""
         settings = current()
-        known = self._known.get(settings)
-        if known is None or known.version != registry.version or len(known.launchers) > _LIMIT:
-            known = self._known[settings] = _Known()
-        return known
+        plans = self._known.get(settings)
+        if plans is None or plans.version != registry.version or len(plans) > _LIMIT:
+            plans = self._known[settings] = _Plans()
+            plans.version = registry.version
+        return plans
 
-    def _bind(self, primitive: Primitive, args: Sequence[Any], key: object) -> tuple[Any, ...]:
+    def _plan(self, primitive: Primitive, args: Sequence[Any], kinds: tuple[Any, ...]) -> Plan:
+        """The plan of a call; it is kept where the kinds of the arguments decide all."""
+        by_value = primitive._const or primitive._infers_value or primitive.dynamic_outputs
+        if by_value or None in kinds:
+            return partial(self._run_by_value, primitive)
+        tensors, _ = arguments(primitive, args, self.bind)
+        run = self._launching(primitive, tensors, {})
+        if kinds == tuple(map(_kind, tensors)):
+            return run
+        makers = [self._maker(primitive, k, t._kind) for k, t in zip(kinds, tensors, strict=True)]
+        plan = self._plans()[primitive, kinds] = _making(makers, run)
+        return plan
+
+    def _run_by_value(self, primitive: Primitive, args: Sequence[Any]) -> tuple[Tensor, ...]:
         tensors, consts = arguments(primitive, args, self.bind)
         for t in tensors:
             if isinstance(t, TracedTensor):
@@ -88,44 +102,38 @@ class EagerTrace:
             known = known_value(primitive, tensors, consts)
             if known is not None:
                 return known
-        arrays = tuple(t._data for t in tensors)
         if primitive.dynamic_outputs:
-            outs = quietly(_run_dynamic, primitive, arrays, consts, device)
-        else:
-            prepared, launch = self._launcher(primitive, tensors, consts, device)
-            outs = quietly(launch, arrays)
-            shared = any(isinstance(t, (Parameter, Reading)) for t in tensors)
-            if prepared.entry.view is not None and shared:
-                outs = tuple(o.copy() for o in outs)
-            unchanged = len(tensors) == len(args) and all(map(is_, tensors, args))
-            if key is not None and unchanged and _is_plain(primitive, device):
-                self._now().ready.setdefault(primitive, {})[key] = launch
-        results = tuple(Tensor.wrap(o, device) for o in outs)
-        if current().check_nan:
-            check_finite(primitive.name, tensors, results)
-        target = written(primitive, tensors)
-        if target is not None:
-            target.set_data(results[0])
-        return results
+            launch = partial(_run_dynamic, primitive, consts, device)
+            return _watched(primitive, tensors, _wrapping(launch, device))(tensors)
+        return self._launching(primitive, tensors, consts)(tensors)
 
-    def _launcher(
-        self, primitive: Primitive, tensors: list[Tensor], consts: dict[str, Any], device: str
-    ) -> tuple[Prepared, Launcher]:
-        types = tuple([(t.shape, t.dtype) for t in tensors])
+    def _launching(
+        self, primitive: Primitive, tensors: list[Tensor], consts: dict[str, Any]
+    ) -> Plan:
+        """The plan of a call that gets tensors of these kinds, with these const inputs."""
         frozen = tuple((name, attribute_key(value)) for name, value in consts.items())
-        key = (primitive, frozen, types, device)
-        found = self._now().launchers.get(key)
-        if found is None:
-            abstracts = [Abstract(t.shape, t.dtype) for t in tensors]
-            outs = infer(primitive, interleave(primitive, abstracts, consts))
-            attrs = {**primitive.attributes, **consts}
-            settings = current()
-            home = get_device(device, settings.sim)
-            inputs, providers = tuple(abstracts), settings.providers
-            prepared = quietly(prepare, primitive, inputs, outs, attrs, home, providers)
-            found = prepared, launcher(prepared)
-            self._now().launchers[key] = found  # now: the rules just run may have filed something
-        return found
+        key = primitive, tuple(map(_kind, tensors)), *frozen
+        plan = self._plans().get(key)
+        if plan is None:
+            device = common_device(primitive.name, tensors)
+            inputs = [t._abstract for t in tensors]
+            outs = infer(primitive, interleave(primitive, inputs, consts))
+            prepared = quietly(_prepared, primitive, inputs, outs, consts, device)
+            launch = launcher(prepared)
+            if prepared.entry.view is not None and any(map(_is_shared, tensors)):
+                launch = _copying(launch)
+            kinds = [Kind.of(Tensor, o.shape, o.dtype, device) for o in outs]
+            plan = _watched(primitive, tensors, _filling(launch, kinds))
+            self._plans()[key] = plan  # now: the rules just run may have registered something
+        return plan
+
+    def _maker(self, primitive: Primitive, given: Any, kind: Kind) -> Callable[[Any], Tensor]:
+        """What makes a tensor of that kind of an argument: nothing, a weak scalar's, or a cast."""
+        if given is kind:
+            return _itself
+        if isinstance(given, Kind):
+            return lambda tensor: self.bind(Cast(kind.abstract.dtype), (tensor,))[0]
+        return lambda value: weak_tensor(primitive, value, kind)
 
     def call(self, fn: Callable[..., Any], args: Sequence[Any], named: Mapping[str, Any]) -> Any:
         settings = current()
@@ -153,6 +161,95 @@ class EagerTrace:
         """Nothing is kept that could depend on it."""
 
 
+def _kind_of(value: Any) -> object:
+    """The kind of an argument: of a weak scalar its class, of anything else but tensors None."""
+    if isinstance(value, Tensor):
+        return value._kind
+    return type(value) if type(value) in Weak else None
+
+
+def _itself(tensor: Any) -> Any:
+    return tensor
+
+
+def _filling(launch: Launcher, kinds: Sequence[Kind]) -> Plan:
+    """Tensors of these kinds around what a kernel gives."""
+
+    def plan(tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        outs = quietly(launch, tuple(map(_data, tensors)))
+        return tuple(map(Tensor.of_kind, outs, kinds))
+
+    return plan
+
+
+def _wrapping(launch: Launcher, device: str) -> Plan:
+    """Tensors around what a kernel gives, of which nothing is known before."""
+
+    def plan(tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        outs = quietly(launch, tuple(map(_data, tensors)))
+        return tuple([Tensor.wrap(o, device) for o in outs])
+
+    return plan
+
+
+def _making(makers: Sequence[Callable[[Any], Tensor]], run: Plan) -> Plan:
+    """A plan that makes tensors of its arguments first."""
+
+    def plan(args: Sequence[Any]) -> tuple[Tensor, ...]:
+        return run([make(a) for make, a in zip(makers, args, strict=True)])
+
+    return plan
+
+
+def _watched(primitive: Primitive, tensors: Sequence[Tensor], run: Plan) -> Plan:
+    """The plan with what else a call does: look for NaN, write to a parameter."""
+    check, write = current().check_nan, written(primitive, tensors) is not None
+    if not (check or write):
+        return run
+
+    def plan(tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        results = run(tensors)
+        if check:
+            check_finite(primitive.name, tensors, results)
+        if write:
+            tensors[0].set_data(results[0])  # type: ignore[attr-defined]
+        return results
+
+    return plan
+
+
+def _copying(launch: Launcher) -> Launcher:
+    """The launcher of a view whose memory others write to."""
+    return lambda arrays: tuple([o.copy() for o in launch(arrays)])
+
+
+def _is_shared(tensor: Tensor) -> bool:
+    return isinstance(tensor, (Parameter, Reading))
+
+
+def _prepared(
+    primitive: Primitive,
+    inputs: Sequence[Abstract],
+    outputs: tuple[Abstract, ...],
+    consts: dict[str, Any],
+    device: str,
+) -> Prepared:
+    """The kernel of a call under the present settings."""
+    settings = current()
+    home, attrs = get_device(device, settings.sim), {**primitive.attributes, **consts}
+    return prepare(primitive, tuple(inputs), outputs, attrs, home, settings.providers)
+
+
+def _states_that_ignore() -> list[tuple[ContextVar[Any], Any]]:
+    """The variables in which NumPy keeps what to do about floating-point errors, set to nothing."""
+    context = Context()
+    context.run(np.seterr, all="ignore")
+    return list(context.items())
+
+
+_IGNORING = _states_that_ignore()
+
+
 def quietly(run: Callable[..., Any], *args: Any) -> Any:
     """`run(*args)`, in which NumPy warns of nothing.
 
@@ -162,29 +259,9 @@ def quietly(run: Callable[..., Any], *args: Any) -> Any:
 
 
 def _quiet(run: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-    np.errstate(all="ignore").__enter__()  # it ends with the context
+    for variable, value in _IGNORING:  # as np.errstate does, which takes ten times as long
+        variable.set(value)
     return run(*args)
-
-
-def _plain_types(args: Sequence[Any]) -> object:
-    """Shapes and dtypes when every argument is a plain Tensor on the CPU, else None."""
-    types = []
-    for a in args:
-        if type(a) is not Tensor or a._device != "cpu":
-            return None
-        array = a._data
-        types.append((array.dtype.num, array.shape))
-    return tuple(types)
-
-
-def _is_plain(primitive: Primitive, device: str) -> bool:
-    """True when running the kernel is all there is to a call."""
-    return (
-        device == "cpu"
-        and primitive.effect == "pure"
-        and not primitive._infers_value
-        and not current().check_nan
-    )
 
 
 def _refuse_traced(primitive: Primitive, tensor: TracedTensor) -> None:
@@ -193,7 +270,7 @@ def _refuse_traced(primitive: Primitive, tensor: TracedTensor) -> None:
 
 
 def _run_dynamic(
-    primitive: Primitive, arrays: tuple[Array, ...], consts: dict[str, Any], device: str
+    primitive: Primitive, consts: dict[str, Any], device: str, arrays: tuple[Array, ...]
 ) -> tuple[Array, ...]:
     """A primitive whose output shapes depend on values: its kernel returns fresh arrays."""
     dtypes = tuple(a.dtype for a in arrays)
