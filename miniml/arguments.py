@@ -102,7 +102,7 @@ def weak_tensor(primitive: Primitive, value: Any, kind: Kind) -> Tensor:
             f"{primitive.name} got the scalar {value}, which {dtype.name} cannot hold; cast the "
             "tensor beside it to a wider dtype"
         ) from None
-    return Tensor.copy_of(array, kind)
+    return Tensor.of_host(array, kind)
 
 
 def _to_tensor(primitive: Primitive, value: Any, device: str | None) -> Tensor:

@@ -79,16 +79,17 @@ class Tensor(Operators):
         """The same, where the kind is known."""
         tensor = _new(Tensor)
         tensor._data, tensor._kind = data, kind
-        data.setflags(write=False)
+        data.setflags(False)  # write=False, which takes longer by name
         return tensor
 
     def _seal(self) -> None:
         self._data.setflags(write=False)
 
     @staticmethod
-    def copy_of(array: Array, kind: Kind) -> Tensor:
-        """A Tensor of this kind with the elements of an array of NumPy's."""
-        return Tensor.of_kind(get_device(kind.device).from_host(array), kind)
+    def of_host(array: Array, kind: Kind) -> Tensor:
+        """A Tensor of this kind of an array of NumPy's that nobody else will write to."""
+        there = array if kind.device == "cpu" else get_device(kind.device).from_host(array)
+        return Tensor.of_kind(there, kind)
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextvars import Context, ContextVar, copy_context
+from contextvars import copy_context
 from functools import partial
 from operator import attrgetter
 from typing import Any
@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from .. import random
-from ..abstract import Abstract
 from ..arguments import Weak, arguments, weak_tensor
 from ..attributes import key as attribute_key
 from ..backends import registry
+from ..backends.declare import refuse_returned
 from ..backends.device import Array, get_device
 from ..errors import DeclarationError, GraphError, NonFiniteError
 from ..graph.ir import Graph, interleave
@@ -29,7 +29,8 @@ from ..reading import Reading, read
 from ..settings import GRAPH_MODE, Settings, current
 from ..tensor import Kind, Parameter, Tensor, common_device
 from .jit import compiled
-from .launch import Launcher, Prepared, launcher, prepare
+from .launch import Arrays, Launcher, Prepared, launcher, prepare
+from .quiet import ignore_errors, quietly
 
 Plan = Callable[[Sequence[Any]], tuple[Tensor, ...]]
 _LIMIT = 4096
@@ -59,10 +60,17 @@ class EagerTrace:
     def bind(self, primitive: Primitive, args: Sequence[Any]) -> tuple[Any, ...]:
         try:
             try:
-                kinds = tuple(map(_kind, args))
+                if len(args) == 2:  # written out, as it is most calls
+                    x, y = args
+                    kinds: tuple[Any, ...] = (x._kind, y._kind)
+                else:
+                    kinds = tuple(map(_kind, args))
             except AttributeError:  # not all are tensors
                 kinds = tuple(map(_kind_of, args))
-            plan = self._plans().get((primitive, kinds))
+            plans = self._known.get(current())
+            if plans is None or plans.version != registry.version:
+                plans = self._plans()
+            plan = plans.get((primitive, kinds))
             if plan is None:
                 plan = self._plan(primitive, args, kinds)
             return plan(args)
@@ -85,7 +93,7 @@ class EagerTrace:
         if by_value or None in kinds:
             return partial(self._run_by_value, primitive)
         tensors, _ = arguments(primitive, args, self.bind)
-        run = self._launching(primitive, tensors, {})
+        run = self._of_tensors(primitive, tensors, {})
         if kinds == tuple(map(_kind, tensors)):
             return run
         makers = [self._maker(primitive, k, t._kind) for k, t in zip(kinds, tensors, strict=True)]
@@ -104,10 +112,11 @@ class EagerTrace:
                 return known
         if primitive.dynamic_outputs:
             launch = partial(_run_dynamic, primitive, consts, device)
-            return _watched(primitive, tensors, _wrapping(launch, device))(tensors)
-        return self._launching(primitive, tensors, consts)(tensors)
+            plan = _launching(launch, lambda outs: tuple([Tensor.wrap(o, device) for o in outs]))
+            return _watched(primitive, tensors, plan)(tensors)
+        return self._of_tensors(primitive, tensors, consts)(tensors)
 
-    def _launching(
+    def _of_tensors(
         self, primitive: Primitive, tensors: list[Tensor], consts: dict[str, Any]
     ) -> Plan:
         """The plan of a call that gets tensors of these kinds, with these const inputs."""
@@ -115,15 +124,7 @@ class EagerTrace:
         key = primitive, tuple(map(_kind, tensors)), *frozen
         plan = self._plans().get(key)
         if plan is None:
-            device = common_device(primitive.name, tensors)
-            inputs = [t._abstract for t in tensors]
-            outs = infer(primitive, interleave(primitive, inputs, consts))
-            prepared = quietly(_prepared, primitive, inputs, outs, consts, device)
-            launch = launcher(prepared)
-            if prepared.entry.view is not None and any(map(_is_shared, tensors)):
-                launch = _copying(launch)
-            kinds = [Kind.of(Tensor, o.shape, o.dtype, device) for o in outs]
-            plan = _watched(primitive, tensors, _filling(launch, kinds))
+            plan = _watched(primitive, tensors, _kernel_plan(primitive, tensors, consts))
             self._plans()[key] = plan  # now: the rules just run may have registered something
         return plan
 
@@ -172,22 +173,65 @@ def _itself(tensor: Any) -> Any:
     return tensor
 
 
-def _filling(launch: Launcher, kinds: Sequence[Kind]) -> Plan:
-    """Tensors of these kinds around what a kernel gives."""
+def _kernel_plan(primitive: Primitive, tensors: list[Tensor], consts: dict[str, Any]) -> Plan:
+    """From tensors of these kinds to the outputs of the kernel under the present settings."""
+    device, settings = common_device(primitive.name, tensors), current()
+    inputs = tuple(t._abstract for t in tensors)
+    outs = infer(primitive, interleave(primitive, list(inputs), consts))
+    attrs, home = {**primitive.attributes, **consts}, get_device(device, settings.sim)
+    prepared = quietly(prepare, primitive, inputs, outs, attrs, home, settings.providers)
+    launch = launcher(prepared)
+    kinds = [Kind.of(Tensor, o.shape, o.dtype, device) for o in outs]
+    if prepared.entry.view is not None:
+        shared = any(isinstance(t, (Parameter, Reading)) for t in tensors)
+        return _viewing(_copying(launch) if shared else launch, kinds[0])
+    if prepared.calls_function and len(kinds) == 1 and len(tensors) in (1, 2):
+        return _calling(prepared, kinds[0])
+    return _launching(launch, lambda outs: tuple(map(Tensor.of_kind, outs, kinds)))
+
+
+def _launching(launch: Launcher, wrap: Callable[[Arrays], tuple[Tensor, ...]]) -> Plan:
+    """Whatever kernel it is, its outputs wrapped."""
+
+    def run(tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        ignore_errors()
+        return wrap(launch(tuple(map(_data, tensors))))
+
+    return lambda tensors: copy_context().run(run, tensors)
+
+
+def _calling(prepared: Prepared, kind: Kind) -> Plan:
+    """A function of one or two inputs that fills one output, with nothing in between."""
+    fill, entry, of_kind = prepared.function, prepared.entry, Tensor.of_kind
+    shape, dtype, empty = kind.abstract.shape, kind.abstract.dtype, np.empty
+
+    def unary(tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        ignore_errors()
+        (x,), out = tensors, empty(shape, dtype)
+        returned = fill(x._data, out=out)
+        if returned is not out and returned is not None:
+            refuse_returned(entry, returned, (out,))
+        return (of_kind(out, kind),)
+
+    def binary(tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        ignore_errors()
+        (x, y), out = tensors, empty(shape, dtype)
+        returned = fill(x._data, y._data, out=out)
+        if returned is not out and returned is not None:
+            refuse_returned(entry, returned, (out,))
+        return (of_kind(out, kind),)
+
+    run = unary if len(prepared.node.inputs) == 1 else binary
+    return lambda tensors: copy_context().run(run, tensors)
+
+
+def _viewing(launch: Launcher, kind: Kind) -> Plan:
+    """A view, which computes nothing that NumPy could warn of."""
+    of_kind = Tensor.of_kind
 
     def plan(tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        outs = quietly(launch, tuple(map(_data, tensors)))
-        return tuple(map(Tensor.of_kind, outs, kinds))
-
-    return plan
-
-
-def _wrapping(launch: Launcher, device: str) -> Plan:
-    """Tensors around what a kernel gives, of which nothing is known before."""
-
-    def plan(tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        outs = quietly(launch, tuple(map(_data, tensors)))
-        return tuple([Tensor.wrap(o, device) for o in outs])
+        (out,) = launch(tuple(map(_data, tensors)))
+        return (of_kind(out, kind),)
 
     return plan
 
@@ -221,47 +265,6 @@ def _watched(primitive: Primitive, tensors: Sequence[Tensor], run: Plan) -> Plan
 def _copying(launch: Launcher) -> Launcher:
     """The launcher of a view whose memory others write to."""
     return lambda arrays: tuple([o.copy() for o in launch(arrays)])
-
-
-def _is_shared(tensor: Tensor) -> bool:
-    return isinstance(tensor, (Parameter, Reading))
-
-
-def _prepared(
-    primitive: Primitive,
-    inputs: Sequence[Abstract],
-    outputs: tuple[Abstract, ...],
-    consts: dict[str, Any],
-    device: str,
-) -> Prepared:
-    """The kernel of a call under the present settings."""
-    settings = current()
-    home, attrs = get_device(device, settings.sim), {**primitive.attributes, **consts}
-    return prepare(primitive, tuple(inputs), outputs, attrs, home, settings.providers)
-
-
-def _states_that_ignore() -> list[tuple[ContextVar[Any], Any]]:
-    """The variables in which NumPy keeps what to do about floating-point errors, set to nothing."""
-    context = Context()
-    context.run(np.seterr, all="ignore")
-    return list(context.items())
-
-
-_IGNORING = _states_that_ignore()
-
-
-def quietly(run: Callable[..., Any], *args: Any) -> Any:
-    """`run(*args)`, in which NumPy warns of nothing.
-
-    It runs in a copy of the context of `contextvars`, so no interrupt can leave NumPy quiet.
-    """
-    return copy_context().run(_quiet, run, args)
-
-
-def _quiet(run: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-    for variable, value in _IGNORING:  # as np.errstate does, which takes ten times as long
-        variable.set(value)
-    return run(*args)
 
 
 def _refuse_traced(primitive: Primitive, tensor: TracedTensor) -> None:
