@@ -63,7 +63,7 @@ def _call(name: str) -> Callable[..., Tensor]:
 
 # fmt: off
 _add, _sub, _mul, _div, _pow = map(_call, ("add", "sub", "mul", "div", "pow"))
-_floor_div, _mod, _matmul = map(_call, ("floor_div", "mod", "matmul"))
+_floor_div, _mod, _matmul, _getitem = map(_call, ("floor_div", "mod", "matmul", "getitem"))
 _neg, _abs, _logical_not = map(_call, ("neg", "abs", "logical_not"))
 _logical_and, _logical_or, _logical_xor = map(_call, ("logical_and", "logical_or", "logical_xor"))
 _equal, _not_equal, _less = map(_call, ("equal", "not_equal", "less"))
@@ -153,7 +153,7 @@ class Operators:
     __hash__ = object.__hash__
 
     def __getitem__(self, index: Any) -> Tensor:
-        return ops.getitem(self, index)
+        return _getitem(self, index)
 
     def __iter__(self) -> Iterator[Tensor]:
         return (ops.getitem(self, i) for i in range(len(self)))  # type: ignore[arg-type]

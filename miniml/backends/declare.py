@@ -103,15 +103,6 @@ def refuse_returned(entry: KernelEntry, returned: object, out: Any) -> None:
         )
 
 
-def refuse_view(entry: KernelEntry, view: Any, expected: str) -> None:
-    """DeclarationError for a view of another shape or dtype than the rules gave."""
-    got = f"{view.dtype.name}{list(view.shape)}"
-    raise DeclarationError(
-        f"{entry.name} kernel {getattr(entry.body, '__name__', entry.body)!r} returned a view "
-        f"{got}; the rules of {entry.name} give {expected}; make them agree"
-    )
-
-
 @lru_cache(maxsize=512)
 def _keywords(body: Any) -> tuple[frozenset[str], frozenset[str]] | None:
     """Names a function takes by keyword, and those it cannot do without; None if any will do."""

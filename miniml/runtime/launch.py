@@ -12,7 +12,7 @@ import numpy as np
 
 from ..abstract import Abstract
 from ..backends import registry
-from ..backends.declare import check_fills, refuse_returned, refuse_view
+from ..backends.declare import check_fills, refuse_returned
 from ..backends.device import Array, Device
 from ..backends.kernel import Kernel, KernelEntry, KernelNode
 from ..backends.rebinding import refuse_rebinding
@@ -50,8 +50,8 @@ class Prepared:
     @property
     def calls_function(self) -> bool:
         """True when a launch is one call of `function`, which fills the outputs as they are."""
-        cast = self.selection.cast is not None
-        return not (cast or self.empty or self.instance or self.entry.view is not None)
+        cast, view = self.selection.cast is not None, self.entry.view is not None
+        return not (cast or view or self.empty or self.instance is not None)
 
     @property
     def empty(self) -> bool:
@@ -113,22 +113,9 @@ def launcher(prepared: Prepared) -> Launcher:
     if prepared.selection.cast is not None:
         return _widened(prepared, prepared.selection.cast)
     if prepared.entry.view is not None:
-        return _viewing(prepared)
+        look = prepared.function
+        return lambda arrays: (look(*arrays),)
     return _filling(prepared, tuple(o.dtype for o in prepared.outputs))
-
-
-def _viewing(prepared: Prepared) -> Launcher:
-    """A view of the inputs' memory, of the shape and dtype that the rules gave."""
-    look, (out,) = prepared.function, prepared.outputs
-    shape, dtype = out.shape, out.dtype
-
-    def view(arrays: Arrays) -> Arrays:
-        found = look(*arrays)
-        if found.shape != shape or found.dtype != dtype:
-            refuse_view(prepared.entry, found, str(out))
-        return (found,)
-
-    return view
 
 
 def _filling(prepared: Prepared, dtypes: tuple[DType, ...]) -> Launcher:

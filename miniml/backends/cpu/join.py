@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
-from ..kernel import Array
-from .filing import ANY, file, file_view, same
+from ..kernel import Array, KernelNode
+from ..registry import kernel
+from .filing import ANY, file, same
 
 Indices = tuple[int, ...]
 
@@ -26,9 +29,14 @@ def split(x: Array, *, axis: int, sections: Any, out: tuple[Array, ...]) -> None
         start = stop
 
 
-def slice_(x: Array, *, begin: Indices, end: Indices, strides: Indices) -> Array:
-    view: Array = x[place(begin, end, strides)]
+def slice_(x: Array, *, begin: Indices, end: Indices, strides: Indices, dropped: Indices) -> Array:
+    view: Array = x[place(begin, end, strides, dropped)]
     return view
+
+
+def slice_for(node: KernelNode) -> Callable[..., Any]:
+    """The slice with its index known."""
+    return itemgetter(place(**node.attrs))
 
 
 def slice_grad(
@@ -39,9 +47,12 @@ def slice_grad(
 
 
 @lru_cache(maxsize=1024)
-def place(begin: Indices, end: Indices, strides: Indices) -> tuple[Any, ...]:
+def place(begin: Indices, end: Indices, strides: Indices, dropped: Indices = ()) -> tuple[Any, ...]:
     """The index of the elements range(begin[i], end[i], strides[i]) along each axis i."""
-    return (..., *map(_selected, begin, end, strides))
+    chosen: list[Any] = list(map(_selected, begin, end, strides))
+    for axis in dropped:
+        chosen[axis] = begin[axis]
+    return (..., *chosen)
 
 
 def _selected(begin: int, end: int, stride: int) -> slice:
@@ -57,6 +68,6 @@ def pad(x: Array, *, padding: Any, value: Any, out: Array) -> None:
 
 file("Concat", concat, *[f"{c}*->{c}" for c in ANY])
 file("Split", split, *[f"{c}->{c}*" for c in ANY])
-file_view("Slice", slice_)
+kernel("Slice", "cpu", *same(1, ANY), view=0, specialize=slice_for)(slice_)
 file("SliceGrad", slice_grad, *same(1, ANY))
 file("Pad", pad, *same(1, ANY))

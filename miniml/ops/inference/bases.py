@@ -135,7 +135,8 @@ def needs_float(name: str, dtype: DType) -> DType:
 
 def shape_of(x: Any) -> Shape:
     """The shape of a tensor (traced ones too), an array, a number or nested sequences of them."""
-    return tuple(x.shape) if hasattr(x, "shape") else np.shape(x)
+    shape = getattr(x, "shape", None)
+    return np.shape(x) if shape is None else tuple(shape)
 
 
 def needs_number(name: str, dtype: DType) -> DType:
