@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .attributes import freeze
-from .dtype import as_dtype, is_float, promote, scalar_dtype
+from .dtype import as_dtype, float32, is_float, promote, scalar_dtype
 from .errors import ArityError, ConstInputError, DTypeError, ShapeError, TracedValueError
 from .ops.elementwise import Cast
 from .primitive import Primitive
@@ -27,17 +27,24 @@ def arguments(
     primitive promotes, `cast(Cast(dtype), [x])` brings inputs to the common dtype. Raises
     ArityError, DTypeError or ConstInputError.
     """
-    names = primitive.input_names
+    names = primitive._inputs
     if names is not None and len(args) != len(names):
         wanted = ", ".join(names) or "none"
         inputs = "input" if len(names) == 1 else "inputs"
         raise ArityError(
             f"{primitive.name} takes {len(names)} {inputs} ({wanted}); got {len(args)}"
         )
-    consts = {name: constant(primitive, name, args[i]) for i, name in primitive._const}
-    taken = {i for i, _ in primitive._const}
-    given = [a for i, a in enumerate(args) if i not in taken] if taken else args
-    tensors = _tensors(primitive, given)
+    consts: dict[str, Any] = {}
+    if primitive._const:
+        consts = {name: constant(primitive, name, args[i]) for i, name in primitive._const}
+        taken = {i for i, _ in primitive._const}
+        args = [a for i, a in enumerate(args) if i not in taken]
+    for a in args:
+        if not isinstance(a, Tensor):
+            tensors = _tensors(primitive, args)
+            break
+    else:
+        tensors = list(args)
     return (_promoted(primitive, tensors, cast) if primitive.promote else tensors), consts
 
 
@@ -62,8 +69,6 @@ def _untensored(primitive: Primitive, name: str, value: Any) -> Any:
 
 
 def _tensors(primitive: Primitive, given: Sequence[Any]) -> list[Tensor]:
-    if all(isinstance(a, Tensor) for a in given):
-        return list(given)
     device = next((a.device for a in given if isinstance(a, Tensor)), None)
     found: list[Any] = [
         a if isinstance(a, Tensor) or _is_weak(a) else _to_tensor(primitive, a, device)
@@ -117,10 +122,21 @@ def _to_tensor(primitive: Primitive, value: Any, device: str | None) -> Tensor:
         raise type(error)(f"{primitive.name}: {error}") from None
 
 
+def _alike(primitive: Primitive, tensors: list[Tensor]) -> bool:
+    """True where all have one dtype that stays, as most have."""
+    dtype = tensors[0].dtype if tensors else float32
+    for t in tensors:
+        if t.dtype is not dtype:
+            return False
+    return primitive.promote != "float" or is_float(dtype)
+
+
 def _promoted(
     primitive: Primitive, tensors: list[Tensor], cast: Callable[[Primitive, list[Any]], Any]
 ) -> list[Tensor]:
     group = primitive._promoted
+    if group is None and _alike(primitive, tensors):
+        return tensors
     dtypes = {t.dtype for t in (tensors if group is None else [tensors[i] for i in group])}
     try:
         target = promote(*dtypes) if dtypes else None

@@ -59,20 +59,35 @@ def is_own(frame: FrameType) -> bool:
     )
 
 
-_pinned: Scoped[Location | None] = Scoped("miniml_location")
+class Pin:
+    """Where calls count as made: a gradient's at its forward call."""
+
+    __slots__ = ("where", "outer")
+    where: Location | None
+
+    def __init__(self) -> None:
+        around = _pinned.get()
+        self.where = self.outer = None if around is None else around.where
+
+    def move(self, where: Location | None) -> None:
+        """From now on at `where`; as around the block where that is None."""
+        self.where = where or self.outer
+
+
+_pinned: Scoped[Pin] = Scoped("miniml_location")
 _block = _pinned.variable.get  # quick where nothing is pinned
 
 
-def pinned(where: Location | None) -> Block[Location | None]:
-    """Inside the block, every call counts as made at `where`: a gradient's at its forward call."""
-    return _pinned.use(lambda: where or _pinned.get())
+def pinned() -> Block[Pin]:
+    """Inside the block, every call counts as made where its Pin says."""
+    return _pinned.use(Pin)
 
 
 def user_location() -> Location | None:
     """The innermost frame that is not miniml's own, or the pinned place; None if there is none."""
-    where = _pinned.get() if _block() is not None else None
-    if where is not None:
-        return where
+    pin = _pinned.get() if _block() is not None else None
+    if pin is not None and pin.where is not None:
+        return pin.where
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and is_own(frame):
         frame = frame.f_back

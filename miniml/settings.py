@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from operator import attrgetter, eq
 from typing import Any
 
 from .errors import DeviceError, MinimlError
@@ -30,7 +32,8 @@ class Settings:
 
 
 _default = Settings()
-_interned = {astuple(_default): _default}  # equal settings are one object: quick to compare
+_values = attrgetter(*[f.name for f in fields(Settings)])
+_interned = {_values(_default): _default}  # equal settings are one object: quick to compare
 _local: Scoped[Settings] = Scoped("miniml_settings")
 _block = _local.variable.get
 
@@ -121,5 +124,7 @@ def _changed(settings: Settings, given: dict[str, Any]) -> Settings:
     for key in ("providers", "disabled_passes"):
         if key in given:
             given[key] = (given[key],) if isinstance(given[key], str) else tuple(given[key])
+    if all(map(eq, map(partial(getattr, settings), given), given.values())):
+        return settings
     changed = replace(settings, **given)
-    return _interned.setdefault(astuple(changed), changed)
+    return _interned.setdefault(_values(changed), changed)

@@ -118,7 +118,7 @@ class Tensor(Operators):
     @property
     def size(self) -> int:
         """The number of elements."""
-        return int(np.prod(self.shape, dtype=np.int64))
+        return self._abstract.size
 
     @property
     def nbytes(self) -> int:

@@ -25,7 +25,7 @@ Tree = Any
 _NONE: Mapping[str, Any] = MappingProxyType({})
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Linearized:
     """What `linearize` found. `out` and `aux` are trees of values of the trace around.
 
@@ -86,7 +86,7 @@ def linearize(
         aux: Any
         out, aux = _split(fn, result) if has_aux else (result, None)
         returned, out_spec = optree.tree_flatten(out, none_is_leaf=True)
-        for leaf in (*returned, *optree.tree_leaves(aux)):
+        for leaf in (*returned, *optree.tree_leaves(aux)) if has_aux else returned:
             refuse_dataclass(f"{name_of(fn)} returned", leaf, GradientArgumentError)
         leaves = [trace.stand_in(v) if isinstance(v, Parameter) else v for v in returned]
         _refuse_left(fn, trace, leaves)

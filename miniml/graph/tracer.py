@@ -65,15 +65,15 @@ class GraphTrace:
             known = self._known(primitive, tensors, consts)
             if known is not None:
                 return known
-            inputs = tuple(self.lift(t).var for t in tensors)
+            inputs = tuple([self.lift(t).var for t in tensors])
             abstracts = [v.abstract for v in inputs]
             outs = infer(primitive, interleave(primitive, abstracts, consts))
         except Exception as error:
             point_at(error, where, f"{primitive.name} was called")
             raise
-        variables = tuple(Var(a) for a in outs)
+        variables = tuple(map(Var, outs))
         self.nodes.append(Node(primitive, inputs, variables, tuple(consts.items()), where))
-        results = tuple(TracedTensor(v, self, self.device) for v in variables)
+        results = tuple([TracedTensor(v, self, self.device) for v in variables])
         target = written(primitive, tensors)
         if target is not None:
             self._new_version(target, results[0])
@@ -82,10 +82,10 @@ class GraphTrace:
     def _same_device(self, primitive: Primitive, tensors: Sequence[Tensor]) -> None:
         """DeviceError for a tensor of another device than the graph's, unless it stands beside
         the state of the random stream, which is the host's and serves all."""
-        if any(t is random.default_generator.state for t in tensors):
-            return
         for t in tensors:
             if t.device != self.device:
+                if any(t is random.default_generator.state for t in tensors):
+                    return
                 raise two_devices(primitive.name, self.device, t.device)
 
     def _known(

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ...tensor import Tensor
 
 Axes = int | tuple[int, ...] | None
+_INTS = {int}
 
 
 class Unary(Primitive, abstract=True):
@@ -158,6 +159,8 @@ def dtype_of(x: Any) -> DType:
 
 def as_shape(shape: Any, name: str) -> Shape:
     """A shape given as an int, a tuple or a list, as a tuple of ints; ShapeError otherwise."""
+    if type(shape) is tuple and _INTS.issuperset(map(type, shape)):
+        return shape
     frozen = freeze(shape, name, "shape")
     extents = frozen if isinstance(frozen, tuple) else (frozen,)
     if not all(isinstance(n, int) and not isinstance(n, bool) for n in extents):
