@@ -120,7 +120,8 @@ class Primitive:
         except TypeError:  # a list, say, which is frozen to a tuple
             given = made = None
         if made is not None:
-            self.__dict__.update(made.__dict__)
+            values = made.attributes
+            self.__dict__.update(values, attributes=values, _key=made._key, _hash=made._hash)
             return
         self._finish(attributes.bind_fields(type(self).__name__, self._fields, args, kwargs))
         if given is not None:

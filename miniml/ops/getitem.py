@@ -30,9 +30,9 @@ def getitem(x: Any, index: Any) -> Tensor:
     call is made: one computed in a traced graph is refused. Raises ShapeError, DTypeError,
     OutOfRangeError; for indices in tensors the last is raised when the index runs.
     """
-    shape = shape_of(x)
+    shape = getattr(x, "shape", ()) or shape_of(x)
     key = index if type(index) is int else _static_key(index)
-    calls = None if key is None else _known.get((key, shape))
+    calls = _known.get((key, shape))
     if calls is None:
         items, tensors = sort_out("getitem", index, shape)
         basic = analyse("getitem", items, shape)
