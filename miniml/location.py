@@ -11,6 +11,7 @@ from types import CodeType, FrameType
 from .scope import Block, Scoped
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_OWN = (_PACKAGE, "<frozen")
 _LIBRARIES = ("importlib._bootstrap", "optree", "contextlib", "functools")
 
 
@@ -52,9 +53,8 @@ def _unpickled(text: str) -> None:
 
 def is_own(frame: FrameType) -> bool:
     """True for frames of miniml itself and of the libraries that call back into it."""
-    name = frame.f_code.co_filename
     return (
-        name.startswith((_PACKAGE, "<frozen"))
+        frame.f_code.co_filename.startswith(_OWN)
         or frame.f_globals.get("__name__", "").partition(".")[0] in _LIBRARIES
     )
 
@@ -89,7 +89,7 @@ def user_location() -> Location | None:
     if pin is not None and pin.where is not None:
         return pin.where
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and is_own(frame):
+    while frame is not None and (frame.f_code.co_filename.startswith(_OWN) or is_own(frame)):
         frame = frame.f_back
     if frame is None:
         return None
