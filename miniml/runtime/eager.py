@@ -86,8 +86,9 @@ class EagerTrace:
         settings = current()
         plans = self._known.get(settings)
         if plans is None or plans.version != registry.version or len(plans) > _LIMIT:
-            plans = self._known[settings] = _Plans()
+            plans = _Plans()
             plans.version = registry.version
+            self._known[settings] = plans  # whole: other threads look it up
         return plans
 
     def _plan(self, primitive: Primitive, args: Sequence[Any], kinds: tuple[Any, ...]) -> Plan:
@@ -205,7 +206,7 @@ def _launching(launch: Launcher, device: str) -> Plan:
 
 def _calling(prepared: Prepared, kind: Kind) -> Plan:
     """A function of one or two inputs that fills one output, with nothing in between."""
-    fill, entry, of_kind = prepared.function, prepared.entry, Tensor.of_kind
+    fill, of_kind = prepared.function, Tensor.of_kind
     shape, dtype, empty = kind.abstract.shape, kind.abstract.dtype, np.empty
 
     def unary(tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
@@ -213,7 +214,7 @@ def _calling(prepared: Prepared, kind: Kind) -> Plan:
         (x,), out = tensors, empty(shape, dtype)
         returned = fill(x._data, out=out)
         if returned is not out and returned is not None:
-            refuse_returned(entry, returned, (out,))
+            refuse_returned(prepared.entry, returned, (out,))
         return (of_kind(out, kind),)
 
     def binary(tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
@@ -221,7 +222,7 @@ def _calling(prepared: Prepared, kind: Kind) -> Plan:
         (x, y), out = tensors, empty(shape, dtype)
         returned = fill(x._data, y._data, out=out)
         if returned is not out and returned is not None:
-            refuse_returned(entry, returned, (out,))
+            refuse_returned(prepared.entry, returned, (out,))
         return (of_kind(out, kind),)
 
     run = unary if len(prepared.node.inputs) == 1 else binary

@@ -122,9 +122,8 @@ def _filling(prepared: Prepared, dtypes: tuple[DType, ...]) -> Launcher:
     """Fresh outputs of these dtypes, filled by the kernel."""
     shapes = tuple(o.shape for o in prepared.outputs)
     fill = prepared.function
-    entry = prepared.entry
     device, new = prepared.device, prepared.device.empty
-    strided = device.takes_strides(entry)
+    strided = device.takes_strides(prepared.entry)
 
     def empty(arrays: Arrays) -> Arrays:
         return tuple(map(new, shapes, dtypes))
@@ -133,14 +132,14 @@ def _filling(prepared: Prepared, dtypes: tuple[DType, ...]) -> Launcher:
         out = np.empty(shapes[0], dtypes[0])
         returned = fill(*arrays, out=out)
         if returned is not None and returned is not out:
-            refuse_returned(entry, returned, (out,))
+            refuse_returned(prepared.entry, returned, (out,))  # and so keeps it from its release
         return (out,)
 
     def several(arrays: Arrays) -> Arrays:
         outs = tuple(map(np.empty, shapes, dtypes))
         returned = fill(*arrays, out=outs)
         if returned is not None and returned is not outs:
-            refuse_returned(entry, returned, outs)
+            refuse_returned(prepared.entry, returned, outs)
         return outs
 
     def owned(arrays: Arrays) -> Arrays:
