@@ -1,6 +1,6 @@
 """`python -m benchmarks`: run every measurement and print its result beside the aim."""
 
-from benchmarks import checkers, peers, train_step
+from benchmarks import checkers, eager, peers, train_step
 from benchmarks import compile as once
 from benchmarks.measure import machine
 
@@ -17,6 +17,12 @@ def main() -> None:
         print(f"{name}, against NumPy by hand: {found}; {verdict(found.ratio, aim)}")
     for name, found in peers.run():
         print(f"{name}: {found}")
+    for name, found in eager.calls():
+        print(f"{name}: {found}; {verdict(found.ratio, 2.0)}")
+    for name, found in eager.gradient():
+        print(f"{name}: {found}; {verdict(found.ratio, 1.0)}")
+    count = eager.frames_of_first_jit()
+    print(f"first jit of a + b: {count} Python frames; {verdict(count, 305)}")
     for name, size, peak in once.arenas():
         ratio = size / peak
         print(f"arena of {name}: {size} bytes, {ratio:.3f} x the peak; {verdict(ratio, 1.1)}")

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from .attributes import freeze
-from .dtype import DType, as_dtype, is_float, promote, scalar_dtype
+from .dtype import as_dtype, float32, is_float, promote, scalar_dtype
 from .errors import ArityError, ConstInputError, DTypeError, ShapeError, TracedValueError
 from .ops.arithmetic import Cast
 from .primitive import Primitive
-from .tensor import NONE, Tensor, host_array
+from .settings import current
+from .tensor import NONE, Kind, Tensor, host_array
 
 Weak = (bool, int, float)
 
@@ -26,17 +27,24 @@ def arguments(
     primitive promotes, `cast(Cast(dtype), [x])` brings inputs to the common dtype. Raises
     ArityError, DTypeError or ConstInputError.
     """
-    names = primitive.input_names
+    names = primitive._inputs
     if names is not None and len(args) != len(names):
         wanted = ", ".join(names) or "none"
         inputs = "input" if len(names) == 1 else "inputs"
         raise ArityError(
             f"{primitive.name} takes {len(names)} {inputs} ({wanted}); got {len(args)}"
         )
-    consts = {name: constant(primitive, name, args[i]) for i, name in primitive._const}
-    taken = {i for i, _ in primitive._const}
-    given = [a for i, a in enumerate(args) if i not in taken] if taken else args
-    tensors = _tensors(primitive, given)
+    consts: dict[str, Any] = {}
+    if primitive._const:
+        consts = {name: constant(primitive, name, args[i]) for i, name in primitive._const}
+        taken = {i for i, _ in primitive._const}
+        args = [a for i, a in enumerate(args) if i not in taken]
+    for a in args:
+        if not isinstance(a, Tensor):
+            tensors = _tensors(primitive, args)
+            break
+    else:
+        tensors = list(args)
     return (_promoted(primitive, tensors, cast) if primitive.promote else tensors), consts
 
 
@@ -61,8 +69,6 @@ def _untensored(primitive: Primitive, name: str, value: Any) -> Any:
 
 
 def _tensors(primitive: Primitive, given: Sequence[Any]) -> list[Tensor]:
-    if all(isinstance(a, Tensor) for a in given):
-        return list(given)
     device = next((a.device for a in given if isinstance(a, Tensor)), None)
     found: list[Any] = [
         a if isinstance(a, Tensor) or _is_weak(a) else _to_tensor(primitive, a, device)
@@ -78,7 +84,8 @@ def _tensors(primitive: Primitive, given: Sequence[Any]) -> list[Tensor]:
                 dtype = scalar_dtype(a if beside else strongest, beside)
             else:
                 dtype = scalar_dtype(a)
-            found[i] = _weak_tensor(primitive, a, dtype, device)
+            kind = Kind.of(Tensor, (), dtype, device or current().device_target)
+            found[i] = weak_tensor(primitive, a, kind)
     return found
 
 
@@ -90,14 +97,17 @@ def _is_weak(value: Any) -> bool:
     return isinstance(value, Weak) and not isinstance(value, np.generic)
 
 
-def _weak_tensor(primitive: Primitive, value: Any, dtype: DType, device: str | None) -> Tensor:
+def weak_tensor(primitive: Primitive, value: Any, kind: Kind) -> Tensor:
+    """The tensor of a scalar, whose kind says of which dtype and where."""
+    dtype = kind.abstract.dtype
     try:
-        return Tensor(np.array(value, dtype), device=device)
+        array = np.array(value, dtype)
     except OverflowError:
         raise DTypeError(
             f"{primitive.name} got the scalar {value}, which {dtype.name} cannot hold; cast the "
             "tensor beside it to a wider dtype"
         ) from None
+    return Tensor.of_host(array, kind)
 
 
 def _to_tensor(primitive: Primitive, value: Any, device: str | None) -> Tensor:
@@ -114,10 +124,21 @@ def _to_tensor(primitive: Primitive, value: Any, device: str | None) -> Tensor:
         raise type(error)(f"{primitive.name}: {error}") from None
 
 
+def _alike(primitive: Primitive, tensors: list[Tensor]) -> bool:
+    """True where all have one dtype that stays, as most have."""
+    dtype = tensors[0].dtype if tensors else float32
+    for t in tensors:
+        if t.dtype is not dtype:
+            return False
+    return primitive.promote != "float" or is_float(dtype)
+
+
 def _promoted(
     primitive: Primitive, tensors: list[Tensor], cast: Callable[[Primitive, list[Any]], Any]
 ) -> list[Tensor]:
     group = primitive._promoted
+    if group is None and _alike(primitive, tensors):
+        return tensors
     dtypes = {t.dtype for t in (tensors if group is None else [tensors[i] for i in group])}
     try:
         target = promote(*dtypes) if dtypes else None

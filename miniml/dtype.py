@@ -31,6 +31,7 @@ UNSIGNED = (uint8, uint16, uint32, uint64)
 INTEGERS = SIGNED + UNSIGNED
 FLOATS = (float16, bfloat16, float32, float64)
 ALL = (bool_, *INTEGERS, *FLOATS)
+_FLOATS = frozenset(FLOATS)
 
 # NumPy's type codes; bfloat16 has the one ml_dtypes gave it. 'l' and 'q' are both int64 here.
 _BY_LETTER = {c: np.dtype(c) for c in "?bhilqBHILQefd"} | {bfloat16.char: bfloat16}
@@ -64,6 +65,8 @@ def as_dtype(spec: object) -> DType:
     >>> as_dtype("bfloat16"), as_dtype(float), as_dtype("float")
     (dtype(bfloat16), dtype('float32'), dtype('float32'))
     """
+    if isinstance(spec, np.dtype):
+        return canonical(spec)
     if isinstance(spec, type) and spec in _SCALARS:
         return _SCALARS[spec]
     if isinstance(spec, str) and spec in _SPELLINGS:
@@ -90,7 +93,7 @@ def canonical(dtype: DType) -> DType:
 
 def is_float(dtype: DType) -> bool:
     """True for the dtypes that carry gradients."""
-    return dtype in FLOATS
+    return dtype in _FLOATS
 
 
 @cache

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import prod
+from operator import index
 from typing import Any, TypeVar
 
 import numpy as np
@@ -36,8 +37,8 @@ def infer(primitive: Primitive, inputs: tuple[Any, ...]) -> tuple[Abstract, ...]
     inputs: one Abstract per tensor input and the value itself per const input, in order.
     Whatever the primitive's own rules raise passes through; a note names the rule and what it got.
     """
-    shapes = tuple(i.shape if isinstance(i, Abstract) else i for i in inputs)
-    dtypes = tuple(i.dtype if isinstance(i, Abstract) else i for i in inputs)
+    shapes = tuple([i.shape if isinstance(i, Abstract) else i for i in inputs])
+    dtypes = tuple([i.dtype if isinstance(i, Abstract) else i for i in inputs])
     if isinstance(primitive, PrimitiveWithCheck):
         return _checked(primitive, inputs, shapes, dtypes)
     out_shapes = _outputs(primitive, "infer_shape", _ruled(primitive, "infer_shape", shapes))
@@ -48,8 +49,10 @@ def infer(primitive: Primitive, inputs: tuple[Any, ...]) -> tuple[Abstract, ...]
             f"{len(out_dtypes)}; both give one entry per output"
         )
     return tuple(
-        _possible(primitive, Abstract(_shape(primitive, s), _dtype(primitive, d)))
-        for s, d in zip(out_shapes, out_dtypes, strict=True)
+        [
+            _possible(primitive, Abstract(_shape(primitive, s), _dtype(primitive, d)))
+            for s, d in zip(out_shapes, out_dtypes, strict=True)
+        ]
     )
 
 
@@ -101,10 +104,10 @@ def _outputs(primitive: Primitive, rule: str, result: Any) -> tuple[Any, ...]:
 
 def _shape(primitive: Primitive, shape: Any) -> Shape:
     try:
-        dims = tuple(d.__index__() for d in shape)
-    except (TypeError, AttributeError):
+        dims = tuple(map(index, shape))
+    except TypeError:
         dims = (-1,)
-    if any(d < 0 for d in dims) or not isinstance(shape, (tuple, list)):
+    if min(dims, default=0) < 0 or not isinstance(shape, (tuple, list)):
         raise DeclarationError(
             f"{primitive.name} infer_shape returned {shape!r}; a shape is a tuple of ints >= 0"
         )
@@ -113,7 +116,7 @@ def _shape(primitive: Primitive, shape: Any) -> Shape:
 
 def _possible(primitive: Primitive, out: Abstract) -> Abstract:
     """The output, if NumPy can have such an array, however much memory there is."""
-    nbytes = prod(max(n, 1) for n in out.shape) * out.dtype.itemsize
+    nbytes = prod([max(n, 1) for n in out.shape]) * out.dtype.itemsize
     if out.ndim > _AXES or nbytes >= 2**63:
         what = f"{out.ndim} axes" if out.ndim > _AXES else f"shape {out.shape}"
         raise ShapeError(

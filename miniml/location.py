@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from .scope import Block, Scoped
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_OWN = (_PACKAGE, "<frozen", "<miniml ")
 _LIBRARIES = ("importlib._bootstrap", "optree", "contextlib", "functools")
 
 
@@ -60,7 +61,7 @@ def _unpickled(text: str) -> None:
 
 def is_own_file(name: str) -> bool:
     """True for miniml's own code, that of compiled programs too."""
-    return name.startswith((_PACKAGE, "<frozen", "<miniml "))
+    return name.startswith(_OWN)
 
 
 def is_own(frame: FrameType) -> bool:
@@ -71,13 +72,30 @@ def is_own(frame: FrameType) -> bool:
     )
 
 
-_pinned: Scoped[Location | None] = Scoped("miniml_location")
+class Pin:
+    """Where calls count as made: a gradient's at its forward call."""
+
+    __slots__ = ("where", "outer")
+    where: Location | None
+
+    def __init__(self) -> None:
+        around = _pinned.get()
+        self.where = self.outer = None if around is None else around.where
+
+    def move(self, where: Location | None) -> None:
+        """From now on at `where`, for a gradient; as around the block where that is None."""
+        self.where = self.outer
+        if where is not None:
+            self.where = Location(where.code, where.lasti, where.line, where.layer, gradient=True)
+
+
+_pinned: Scoped[Pin] = Scoped("miniml_location")
 _block = _pinned.variable.get  # quick where nothing is pinned
 
 
-def pinned(where: Location | None) -> Block[Location | None]:
-    """Inside the block, every call counts as made at `where`: a gradient's at its forward call."""
-    return _pinned.use(lambda: where or _pinned.get())
+def pinned() -> Block[Pin]:
+    """Inside the block, every call counts as made where its Pin says."""
+    return _pinned.use(Pin)
 
 
 class Layer(NamedTuple):
@@ -93,11 +111,11 @@ _inside = layers.variable.get
 
 def user_location() -> Location | None:
     """The innermost frame that is not miniml's own, or the pinned place; None if there is none."""
-    where = _pinned.get() if _block() is not None else None
-    if where is not None:
-        return Location(where.code, where.lasti, where.line, where.layer, gradient=True)
+    pin = _pinned.get() if _block() is not None else None
+    if pin is not None and pin.where is not None:
+        return pin.where
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and is_own(frame):
+    while frame is not None and (frame.f_code.co_filename.startswith(_OWN) or is_own(frame)):
         frame = frame.f_back
     if frame is None:
         return None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from inspect import isfunction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,6 +32,23 @@ _UFUNCS = {
     np.logical_or: "logical_or", np.logical_not: "logical_not", np.logical_xor: "logical_xor",
     np.isnan: "isnan", np.isinf: "isinf", np.isfinite: "isfinite", np.matmul: "matmul",
 }  # fmt: skip
+
+
+def _call(name: str) -> Callable[..., Tensor]:
+    """What a call of that function of `ops` runs. Bound once: an object's `__call__` is found in
+    about the time that NumPy takes to add two small arrays."""
+    function = getattr(ops, name)
+    return function if isfunction(function) else function.__call__
+
+
+# fmt: off
+_add, _sub, _mul, _div, _pow = map(_call, ("add", "sub", "mul", "div", "pow"))
+_floor_div, _mod, _matmul, _getitem = map(_call, ("floor_div", "mod", "matmul", "getitem"))
+_neg, _abs, _logical_not = map(_call, ("neg", "abs", "logical_not"))
+_logical_and, _logical_or, _logical_xor = map(_call, ("logical_and", "logical_or", "logical_xor"))
+_equal, _not_equal, _less = map(_call, ("equal", "not_equal", "less"))
+_less_equal, _greater, _greater_equal = map(_call, ("less_equal", "greater", "greater_equal"))
+# fmt: on
 
 
 class Operators:
@@ -75,44 +93,44 @@ class Operators:
             raise unknown(type(self).__name__, name, self)
 
     # fmt: off
-    def __add__(self, other: Any) -> Tensor: return ops.add(self, other)
-    def __radd__(self, other: Any) -> Tensor: return ops.add(other, self)
-    def __sub__(self, other: Any) -> Tensor: return ops.sub(self, other)
-    def __rsub__(self, other: Any) -> Tensor: return ops.sub(other, self)
-    def __mul__(self, other: Any) -> Tensor: return ops.mul(self, other)
-    def __rmul__(self, other: Any) -> Tensor: return ops.mul(other, self)
-    def __truediv__(self, other: Any) -> Tensor: return ops.div(self, other)
-    def __rtruediv__(self, other: Any) -> Tensor: return ops.div(other, self)
-    def __floordiv__(self, other: Any) -> Tensor: return ops.floor_div(self, other)
-    def __rfloordiv__(self, other: Any) -> Tensor: return ops.floor_div(other, self)
-    def __mod__(self, other: Any) -> Tensor: return ops.mod(self, other)
-    def __rmod__(self, other: Any) -> Tensor: return ops.mod(other, self)
-    def __pow__(self, other: Any) -> Tensor: return ops.pow(self, other)
-    def __rpow__(self, other: Any) -> Tensor: return ops.pow(other, self)
-    def __matmul__(self, other: Any) -> Tensor: return ops.matmul(self, other)
-    def __rmatmul__(self, other: Any) -> Tensor: return ops.matmul(other, self)
-    def __neg__(self) -> Tensor: return ops.neg(self)
+    def __add__(self, other: Any) -> Tensor: return _add(self, other)
+    def __radd__(self, other: Any) -> Tensor: return _add(other, self)
+    def __sub__(self, other: Any) -> Tensor: return _sub(self, other)
+    def __rsub__(self, other: Any) -> Tensor: return _sub(other, self)
+    def __mul__(self, other: Any) -> Tensor: return _mul(self, other)
+    def __rmul__(self, other: Any) -> Tensor: return _mul(other, self)
+    def __truediv__(self, other: Any) -> Tensor: return _div(self, other)
+    def __rtruediv__(self, other: Any) -> Tensor: return _div(other, self)
+    def __floordiv__(self, other: Any) -> Tensor: return _floor_div(self, other)
+    def __rfloordiv__(self, other: Any) -> Tensor: return _floor_div(other, self)
+    def __mod__(self, other: Any) -> Tensor: return _mod(self, other)
+    def __rmod__(self, other: Any) -> Tensor: return _mod(other, self)
+    def __pow__(self, other: Any) -> Tensor: return _pow(self, other)
+    def __rpow__(self, other: Any) -> Tensor: return _pow(other, self)
+    def __matmul__(self, other: Any) -> Tensor: return _matmul(self, other)
+    def __rmatmul__(self, other: Any) -> Tensor: return _matmul(other, self)
+    def __neg__(self) -> Tensor: return _neg(self)
     def __pos__(self) -> Tensor: return self  # type: ignore[return-value]
-    def __abs__(self) -> Tensor: return ops.abs(self)
-    def __invert__(self) -> Tensor: return ops.logical_not(self)
-    def __and__(self, other: Any) -> Tensor: return ops.logical_and(self, other)
-    def __rand__(self, other: Any) -> Tensor: return ops.logical_and(other, self)
-    def __or__(self, other: Any) -> Tensor: return ops.logical_or(self, other)
-    def __ror__(self, other: Any) -> Tensor: return ops.logical_or(other, self)
-    def __xor__(self, other: Any) -> Tensor: return ops.logical_xor(self, other)
-    def __rxor__(self, other: Any) -> Tensor: return ops.logical_xor(other, self)
-    def __eq__(self, other: Any) -> Tensor: return ops.equal(self, other)  # type: ignore[override]
-    def __ne__(self, other: Any) -> Tensor: return ops.not_equal(self, other)  # type: ignore[override]
-    def __lt__(self, other: Any) -> Tensor: return ops.less(self, other)
-    def __le__(self, other: Any) -> Tensor: return ops.less_equal(self, other)
-    def __gt__(self, other: Any) -> Tensor: return ops.greater(self, other)
-    def __ge__(self, other: Any) -> Tensor: return ops.greater_equal(self, other)
+    def __abs__(self) -> Tensor: return _abs(self)
+    def __invert__(self) -> Tensor: return _logical_not(self)
+    def __and__(self, other: Any) -> Tensor: return _logical_and(self, other)
+    def __rand__(self, other: Any) -> Tensor: return _logical_and(other, self)
+    def __or__(self, other: Any) -> Tensor: return _logical_or(self, other)
+    def __ror__(self, other: Any) -> Tensor: return _logical_or(other, self)
+    def __xor__(self, other: Any) -> Tensor: return _logical_xor(self, other)
+    def __rxor__(self, other: Any) -> Tensor: return _logical_xor(other, self)
+    def __eq__(self, other: Any) -> Tensor: return _equal(self, other)  # type: ignore[override]
+    def __ne__(self, other: Any) -> Tensor: return _not_equal(self, other)  # type: ignore[override]
+    def __lt__(self, other: Any) -> Tensor: return _less(self, other)
+    def __le__(self, other: Any) -> Tensor: return _less_equal(self, other)
+    def __gt__(self, other: Any) -> Tensor: return _greater(self, other)
+    def __ge__(self, other: Any) -> Tensor: return _greater_equal(self, other)
     # fmt: on
 
     __hash__ = object.__hash__
 
     def __getitem__(self, index: Any) -> Tensor:
-        return ops.getitem(self, index)
+        return _getitem(self, index)
 
     def __iter__(self) -> Iterator[Tensor]:
         return (ops.getitem(self, i) for i in range(len(self)))  # type: ignore[arg-type]

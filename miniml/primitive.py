@@ -6,6 +6,7 @@ import inspect
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, dataclass_transform
+from weakref import WeakValueDictionary
 
 from . import attributes
 from .attributes import EMPTY, Field
@@ -77,7 +78,10 @@ class Primitive:
     differentiable: ClassVar[bool] = True
 
     __signature__ = _Constructor()
+    if TYPE_CHECKING:
+        _hash: int
     _fields: ClassVar[tuple[Field, ...]] = ()
+    _made: ClassVar[WeakValueDictionary[object, Primitive]]  # by what the class was called with
     _inputs: ClassVar[tuple[str, ...] | None] = None
     _const: ClassVar[tuple[tuple[int, str], ...]] = ()
     _promoted: ClassVar[tuple[int, ...] | None] = None
@@ -88,7 +92,7 @@ class Primitive:
 
     def __init_subclass__(cls, abstract: bool = False) -> None:
         super().__init_subclass__()
-        cls._fields = attributes.fields_of(cls)
+        cls._fields, cls._made = attributes.fields_of(cls), WeakValueDictionary()
         for field in cls._fields:  # defaults live in the fields; instances hold the values
             if field.name in cls.__dict__:
                 delattr(cls, field.name)
@@ -116,14 +120,24 @@ class Primitive:
         primitives[cls.name] = cls
 
     def __init__(self, *args: Any, **kwargs: Any):
-        values = attributes.bind_fields(type(self), self._fields, args, kwargs)
-        self._finish(values)
+        try:
+            given = None if kwargs else attributes.key(args)
+            made = self._made.get(given)
+        except TypeError:  # a list, say, which is frozen to a tuple
+            given = made = None
+        if made is not None:
+            values = made.attributes
+            self.__dict__.update(values, attributes=values, _key=made._key, _hash=made._hash)
+            return
+        self._finish(attributes.bind_fields(type(self), self._fields, args, kwargs))
+        if given is not None:
+            self._made[given] = self
 
     def _finish(self, values: dict[str, Any]) -> None:
         state = self.__dict__
         state.update(values)
         state["attributes"] = values
-        items = tuple((k, attributes.key(v)) for k, v in values.items())
+        items = tuple([(k, attributes.key(v)) for k, v in values.items()])
         state["_key"] = (type(self), items)
         state["_hash"] = hash(state["_key"])
 
@@ -183,7 +197,7 @@ class Primitive:
         return isinstance(other, Primitive) and self._key == other._key
 
     def __hash__(self) -> int:
-        return int(self._hash)
+        return self._hash
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{k}={attributes.show(v)}" for k, v in self.attributes.items())

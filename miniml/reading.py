@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .tensor import Array, Parameter, Tensor
+from .tensor import Array, Kind, Parameter, Tensor
 from .undo import reading_of, share
 
 _LOOKS = ("repr", "bool", "int", "float", "item()", "index", "format", "asnumpy()", "tolist()")
@@ -21,7 +21,8 @@ class Reading(Tensor):
     __slots__ = ("parameter", "shares")
 
     def __init__(self, parameter: Parameter):
-        self._data, self._device = parameter._data, parameter._device
+        data = self._data = parameter._data
+        self._kind = Kind.of(Reading, data.shape, data.dtype, parameter.device)
         self.parameter = parameter  # kept alive, since readings are found by its id
         self.shares = True
 

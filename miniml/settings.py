@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from operator import attrgetter
+from functools import partial
+from operator import attrgetter, eq
 from typing import Any
 
 from .errors import DeviceError, MinimlError
@@ -127,5 +128,7 @@ def _changed(settings: Settings, given: dict[str, Any]) -> Settings:
     for key in ("providers", "disabled_passes"):
         if key in given:
             given[key] = (given[key],) if isinstance(given[key], str) else tuple(given[key])
+    if all(map(eq, map(partial(getattr, settings), given), given.values())):
+        return settings
     changed = replace(settings, **given)
     return _interned.setdefault(_values(changed), changed)

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from . import public
+from .abstract import Abstract, Shape
 from .backends.devices import get_device
 from .dtype import DType, as_dtype, bfloat16, canonical, float32, int64
 from .errors import DeviceError, DTypeError, GraphError, ImmutableError, ShapeError
@@ -19,6 +20,33 @@ from .undo import write_all
 
 Array = np.ndarray[Any, Any]
 NONE = "a function, or a cell's construct, that ends without return gives None"
+
+
+class Kind:
+    """What a call may depend on of a tensor besides its elements: its class, type and device.
+
+    Compared by identity: `Kind.of` gives one object for all tensors of a kind, as long as it is
+    remembered.
+    """
+
+    __slots__ = ("abstract", "device")
+    _known: ClassVar[dict[tuple[object, ...], Kind]] = {}
+    _LIMIT: ClassVar[int] = 4096
+
+    def __init__(self, abstract: Abstract, device: str):
+        self.abstract, self.device = abstract, device
+
+    @staticmethod
+    def of(kind: type[Tensor], shape: Shape, dtype: DType, device: str) -> Kind:
+        """The kind of the tensors of a class, shape, dtype and device."""
+        key = kind, shape, dtype, device
+        found = Kind._known.get(key)
+        if found is None:
+            if len(Kind._known) >= Kind._LIMIT:
+                Kind._known.clear()
+            found = Kind(Abstract(shape, canonical(dtype)), device)
+            Kind._known[key] = found
+        return found
 
 
 class Tensor(Operators):
@@ -32,42 +60,57 @@ class Tensor(Operators):
     Tensor([[1., 2.]], shape=(1, 2), dtype=float32)
     """
 
-    __slots__ = ("_data", "_device", "__weakref__")
+    __slots__ = ("_data", "_kind", "__weakref__")
     _data: Any
-    _device: str
+    _kind: Kind
 
     def __init__(self, data: Any, dtype: object = None, device: str | None = None):
         array = host_array(data, None if dtype is None else as_dtype(dtype), type(self).__name__)
-        self._device = device_name(device) if device else current().device_target
-        self._data = get_device(self._device).from_host(array)
+        name = device_name(device) if device else current().device_target
+        self._data = data = get_device(name).from_host(array)
+        self._kind = Kind.of(type(self), data.shape, data.dtype, name)
         self._seal()
 
     @classmethod
     def wrap(cls, data: Any, device: str) -> Tensor:
         """A Tensor around a device array that nobody else will write to; nothing is copied."""
+        return Tensor.of_kind(data, Kind.of(Tensor, data.shape, data.dtype, device))
+
+    @staticmethod
+    def of_kind(data: Any, kind: Kind) -> Tensor:
+        """The same, where the kind is known."""
         tensor = _new(Tensor)
-        tensor._data = data
-        tensor._device = device
-        data.setflags(write=False)
+        tensor._data, tensor._kind = data, kind
+        data.setflags(False)  # write=False, which takes longer by name
         return tensor
 
     def _seal(self) -> None:
         self._data.setflags(write=False)
 
+    @staticmethod
+    def of_host(array: Array, kind: Kind) -> Tensor:
+        """A Tensor of this kind of an array of NumPy's that nobody else will write to."""
+        there = array if kind.device == "cpu" else get_device(kind.device).from_host(array)
+        return Tensor.of_kind(there, kind)
+
     @property
     def shape(self) -> tuple[int, ...]:
         """The extents of the axes."""
-        return self._data.shape  # type: ignore[no-any-return]
+        return self._kind.abstract.shape
 
     @property
     def dtype(self) -> DType:
         """The dtype, one of miniml's."""
-        return canonical(self._data.dtype)
+        return self._kind.abstract.dtype
 
     @property
     def device(self) -> str:
         """Where the data live: "cpu", "cuda" or "cuda-sim"."""
-        return self._device
+        return self._kind.device
+
+    @property
+    def _abstract(self) -> Abstract:
+        return self._kind.abstract
 
     @property
     def ndim(self) -> int:
@@ -77,7 +120,7 @@ class Tensor(Operators):
     @property
     def size(self) -> int:
         """The number of elements."""
-        return int(np.prod(self.shape, dtype=np.int64))
+        return self._abstract.size
 
     @property
     def nbytes(self) -> int:
@@ -86,7 +129,7 @@ class Tensor(Operators):
 
     def _host(self, wanted: str) -> Array:
         """The data as a NumPy array; `wanted` says what for, should a traced tensor refuse."""
-        return self._data if self._device == "cpu" else get_device(self._device).to_host(self._data)
+        return self._data if self.device == "cpu" else get_device(self.device).to_host(self._data)
 
     def asnumpy(self) -> Array:
         """A fresh NumPy array with the data."""
@@ -103,7 +146,7 @@ class Tensor(Operators):
     def to(self, device: str) -> Tensor:
         """This tensor on another device; itself if it is there already."""
         name = device_name(device)
-        if name == self._device:
+        if name == self.device:
             return self
         return Tensor.wrap(get_device(name).from_host(self._host("to()")), name)
 
@@ -167,7 +210,7 @@ class Tensor(Operators):
         array = self._host("repr")
         array = array.astype(float32) if array.dtype == bfloat16 else array  # NumPy prints 1.0 as 1
         body = np.array2string(array, separator=", ", prefix=kind + "(", threshold=100)
-        where = "" if self._device == "cpu" else f", device={self._device}"
+        where = "" if self.device == "cpu" else f", device={self.device}"
         return f"{kind}({body}, shape={self.shape}, dtype={self.dtype.name}{extra}{where})"
 
     def __setitem__(self, index: Any, value: Any) -> None:
@@ -177,7 +220,7 @@ class Tensor(Operators):
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restore, (self.asnumpy(), self._device)
+        return _restore, (self.asnumpy(), self.device)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
         return self
@@ -246,14 +289,14 @@ class Parameter(Tensor):
         """The call that overwrites the data, nothing checked; see `undo.publish`."""
         if isinstance(self._buffer, np.ndarray):
             return partial(self._buffer.__setitem__, ..., array)
-        return partial(get_device(self._device).copy_into, self._buffer, array)
+        return partial(get_device(self.device).copy_into, self._buffer, array)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        state = (self.asnumpy(), self.name, self.requires_grad, self._device)
+        state = (self.asnumpy(), self.name, self.requires_grad, self.device)
         return _restore_parameter, (type(self), state)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Parameter:
-        return type(self)(self.asnumpy(), self.name, self.requires_grad, self._device)
+        return type(self)(self.asnumpy(), self.name, self.requires_grad, self.device)
 
     def __repr__(self) -> str:
         return self._show("Parameter", f", name={self.name!r}")

@@ -95,8 +95,8 @@ def eager_trace() -> Trace:
 
 def current_trace() -> Trace:
     """The innermost trace of this thread or task."""
-    if _block() is None:
-        return eager_trace()
+    if _block() is None and _eager is not None:
+        return _eager
     return _current.get() or eager_trace()
 
 

@@ -109,7 +109,8 @@ def view_kernel(
 ) -> Callable[[B], B]:
     """Decorator: register a function that returns a view of its input `of` and computes nothing.
 
-    It takes arrays by position and attributes by keyword. signatures: by default every dtype, for
+    It takes arrays by position and attributes by keyword; a Kernel class picks it in `prepare`, as
+    `self.call`, which takes the arrays alone. signatures: by default every dtype, for
     one input and one output. name, device, provider, errors: as for `kernel`.
     """
     row = partial(KernelEntry, provider=provider, view=of)

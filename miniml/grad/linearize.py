@@ -25,7 +25,7 @@ Tree = Any
 _NONE: Mapping[str, Any] = MappingProxyType({})
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Linearized:
     """What `linearize` found. `out` and `aux` are trees of values of the trace around.
 
@@ -63,8 +63,8 @@ class Linearized:
             abstract = var.abstract
             return found[var] if var in found else ops.zeros(abstract.shape, abstract.dtype)
 
-        trees = tuple(spec.unflatten([gradient(v) for v in vs]) for vs, spec in self.wrt)
-        return trees, tuple(gradient(v) for v in self.weights)
+        trees = tuple([spec.unflatten([gradient(v) for v in vs]) for vs, spec in self.wrt])
+        return trees, tuple([gradient(v) for v in self.weights])
 
 
 def linearize(
@@ -87,8 +87,8 @@ def linearize(
             leaves, spec = _float_leaves(fn, args, argnum, named)
             symbols = [trace.input(leaf) for leaf in leaves]
             traced[argnum] = spec.unflatten(symbols)
-            wrt.append((tuple(s.var for s in symbols), spec))
-        weight_vars = tuple(trace.weight(p).var for p in weights)
+            wrt.append((tuple([s.var for s in symbols]), spec))
+        weight_vars = tuple([trace.weight(p).var for p in weights])
         try:
             result: Any = trace.record(fn, traced, named)
         except Exception as error:
@@ -96,12 +96,12 @@ def linearize(
             raise
         aux: Any
         out, aux = _split(fn, result) if has_aux else (result, None)
-        returned, out_spec = optree.tree_flatten(out, none_is_leaf=True)
-        for leaf in (*returned, *optree.tree_leaves(aux)):
+        returned, out_spec = _flattened(out)
+        for leaf in (*returned, *optree.tree_leaves(aux)) if has_aux else returned:
             refuse_dataclass(f"{name_of(fn)} returned", leaf, GradientArgumentError)
         leaves = [trace.stand_in(v) if isinstance(v, Parameter) else v for v in returned]
         _refuse_left(fn, trace, leaves)
-        targets = tuple(_target(trace, leaf) for leaf in leaves)
+        targets = tuple([_target(trace, leaf) for leaf in leaves])
         values = out_spec.unflatten([_value(trace, leaf) for leaf in leaves])
         kept = None if aux is None else optree.tree_map(trace.value, aux, none_is_leaf=True)
     finally:
@@ -109,8 +109,18 @@ def linearize(
     return Linearized(values, kept, trace, targets, out_spec, tuple(wrt), weight_vars)
 
 
+_LEAF = {nothing: optree.treespec_leaf(none_is_leaf=nothing) for nothing in (False, True)}
+
+
+def _flattened(tree: Tree, none_is_leaf: bool = True) -> tuple[list[Any], Any]:
+    """The leaves of a tree and its structure; most often it is one tensor."""
+    if isinstance(tree, Tensor):
+        return [tree], _LEAF[none_is_leaf]
+    return optree.tree_flatten(tree, none_is_leaf=none_is_leaf)
+
+
 def _refuse_twice(fn: Any, args: Sequence[Any], argnums: Sequence[int]) -> None:
-    if len({n % len(args) if args else n for n in argnums}) < len(argnums):
+    if len(argnums) > 1 and len({n % len(args) if args else n for n in argnums}) < len(argnums):
         raise GradientArgumentError(
             f"argnums {tuple(argnums)} names an argument of {name_of(fn)} twice; name each once"
         )
@@ -126,7 +136,7 @@ def _float_leaves(
             f"argnums {argnum} names no argument: {name_of(fn)} was called with {len(args)} of them"
             f"{also}; pass by position what is differentiated, or argnums=None for weights alone"
         )
-    leaves, spec = optree.tree_flatten(args[argnum])
+    leaves, spec = _flattened(args[argnum], none_is_leaf=False)
     tensors = []
     for leaf in leaves:
         if not isinstance(leaf, (Tensor, np.ndarray, np.generic, float)):

@@ -28,10 +28,11 @@ def backward(
     gradients are computed too. cotangents: the seeds, by output Var; it is extended and returned.
     Raises BpropNotFoundError or BpropError, pointing at the forward call.
     """
-    for node in reversed(nodes):
-        if not any(v in cotangents for v in node.outputs):
-            continue
-        with pinned(node.where):
+    with pinned() as pin:
+        for node in reversed(nodes):
+            if cotangents.keys().isdisjoint(node.outputs):
+                continue
+            pin.move(node.where)
             try:
                 gradients = _pull(node, values, cotangents)
             except Exception as error:
@@ -49,9 +50,17 @@ def _pull(node: Node, values: dict[Var, Any], cotangents: dict[Var, Any]) -> lis
     """One gradient per tensor input of the node, None where none passes."""
     primitive = node.primitive
     bprop = bprop_getters.get(primitive)
-    inputs = interleave(primitive, [values[v] for v in node.inputs], dict(node.consts))
-    out = primitive.unwrap(tuple(values[v] for v in node.outputs))
-    dout = primitive.unwrap(Cotangents(node.outputs, cotangents))
+    inputs: Sequence[Any] = [values[v] for v in node.inputs]
+    if node.consts:
+        inputs = interleave(primitive, list(inputs), dict(node.consts))
+    out: Any
+    dout: Any
+    if primitive._single:
+        (var,) = node.outputs
+        out, dout = values[var], cotangents[var]
+    else:
+        out = tuple([values[v] for v in node.outputs])
+        dout = Cotangents(node.outputs, cotangents)
     try:
         gradients: Any = bprop(*inputs, out, dout)
     except TypeError:
@@ -67,11 +76,12 @@ def _pull(node: Node, values: dict[Var, Any], cotangents: dict[Var, Any]) -> lis
             f"{primitive.name} bprop returned {len(gradients)} gradients for {len(inputs)} inputs; "
             "return one per input, None where there is none"
         )
-    const = {i for i, _ in primitive._const} if node.consts else set()
-    passed = [g for i, g in enumerate(gradients) if i not in const]
+    if node.consts:
+        const = {i for i, _ in primitive._const}
+        gradients = [g for i, g in enumerate(gradients) if i not in const]
     return [
         _fitted(node, i, gradient, var.abstract)
-        for i, (gradient, var) in enumerate(zip(passed, node.inputs, strict=True))
+        for i, (gradient, var) in enumerate(zip(gradients, node.inputs, strict=True))
     ]
 
 
@@ -98,8 +108,8 @@ class Cotangents(tuple[Any, ...]):
     used: tuple[bool, ...]
 
     def __new__(cls, outputs: Sequence[Var], cotangents: dict[Var, Any]) -> Cotangents:
-        made = super().__new__(cls, (_cotangent(v, cotangents) for v in outputs))
-        made.used = tuple(v in cotangents for v in outputs)
+        made = super().__new__(cls, [_cotangent(v, cotangents) for v in outputs])
+        made.used = tuple([v in cotangents for v in outputs])
         return made
 
 
@@ -120,6 +130,8 @@ def _fitted(node: Node, index: int, gradient: Any, wanted: Abstract) -> Any:
     """The gradient in the input's shape: summed down where it has the output's broadcast shape."""
     if gradient is None or not is_float(wanted.dtype):
         return None
+    if isinstance(gradient, Tensor) and gradient._abstract is wanted:
+        return gradient
     if not isinstance(gradient, Tensor):
         raise BpropError(
             f"{node.primitive.name} bprop returned {_what(gradient)} for input {index}; return a "
@@ -164,14 +176,15 @@ def pull_graph(graph: Graph, inputs: Sequence[Any], douts: Sequence[Any]) -> lis
     values.update((v, Tensor(v.abstract.value)) for v in graph.constants)
     trace = current_trace()
     depends, recorded = set(graph.inputs), []
-    for node in graph.nodes:
-        given = interleave(node.primitive, [values[v] for v in node.inputs], dict(node.consts))
-        with pinned(node.where):
+    with pinned() as pin:
+        for node in graph.nodes:
+            given = interleave(node.primitive, [values[v] for v in node.inputs], dict(node.consts))
+            pin.move(node.where)
             outs = trace.bind(node.primitive, given)
-        values.update(zip(node.outputs, outs, strict=True))
-        if node.primitive.differentiable and not depends.isdisjoint(node.inputs):
-            depends.update(node.outputs)
-            recorded.append(node)
+            values.update(zip(node.outputs, outs, strict=True))
+            if node.primitive.differentiable and not depends.isdisjoint(node.inputs):
+                depends.update(node.outputs)
+                recorded.append(node)
     cotangents: dict[Var, Any] = {}
     for var, dout in zip(graph.outputs, douts, strict=True):
         if dout is not None:

@@ -12,7 +12,8 @@ import optree
 from .. import ops
 from ..dtype import is_float
 from ..errors import GradientArgumentError
-from ..tensor import Tensor
+from ..graph.traced import TracedTensor
+from ..tensor import Kind, Tensor
 from ..trace import current_trace
 from ..tracebacks import hide_frames, hides_frames
 from .cotangents import cotangents, flattened, tensor_like
@@ -36,7 +37,7 @@ class _Gradient:
         numbers = _numbers(self.argnums)
         parameters = () if self.weights is None else self.weights.parameters
         found = linearize(self.fn, args, numbers, parameters, self.has_aux, named)
-        dout = ops.ones_like(_scalar(self.fn, found.out))
+        dout = _one(_scalar(self.fn, found.out))
         trees, by_weight = found.pull([dout], name_of(self.fn) if self.argnums is None else "")
         by_argument = trees[0] if isinstance(self.argnums, int) else trees
         return ((found.out, found.aux) if self.has_aux else found.out), self._arranged(
@@ -288,6 +289,14 @@ def _numbers(argnums: ArgNums) -> tuple[int, ...]:
             f"argnums is {argnums!r}; it is an int, or a tuple of them: the positions of arguments"
         )
     return given
+
+
+def _one(out: Tensor) -> Tensor:
+    """The cotangent of a value itself. Of a value that is known it is made without a call."""
+    if isinstance(out, TracedTensor):
+        return ops.ones_like(out)
+    kind = Kind.of(Tensor, out.shape, out.dtype, out.device)
+    return Tensor.of_host(np.ones(out.shape, out.dtype), kind)
 
 
 def _scalar(fn: Function, out: Any) -> Tensor:

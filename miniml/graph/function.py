@@ -8,7 +8,6 @@ from typing import Any
 
 import optree
 
-from ..abstract import Abstract
 from ..holes import Holes, holes
 from ..tensor import Tensor, common_device
 from .ir import Graph
@@ -48,7 +47,7 @@ def trace_call(
         results.append(fn(*by_position, **by_keyword))
         return [leaf for leaf in optree.tree_leaves(results[0]) if is_result(leaf)]
 
-    abstracts = [Abstract(leaf.shape, leaf.dtype) for leaf in leaves]
+    abstracts = [leaf._abstract for leaf in leaves]
     graph, ended = trace_graph(body, abstracts, device, function_name(fn))
     for leaf in optree.tree_leaves(results[0]):
         refuse_dataclass(f"{function_name(fn)} returned", leaf)

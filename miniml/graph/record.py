@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from ..abstract import Abstract
 from ..arguments import arguments
 from ..location import user_location
 from ..primitive import Primitive
@@ -52,47 +51,41 @@ class RecordTrace(ForwardingTrace):
         return traced
 
     def _traced(self, value: Tensor) -> TracedTensor:
-        var = Var(Abstract(value.shape, value.dtype))
+        var = Var(value._abstract)
         self.values[var] = value
         return TracedTensor(var, self, value.device, value)
 
     def bind(self, primitive: Primitive, args: Sequence[Any]) -> tuple[Any, ...]:
-        target = written(primitive, args)
         given = [self.stand_in(a) if isinstance(a, Parameter) else a for a in args]
-        if not any(self._recorded(a) for a in given):
+        if not [a for a in given if isinstance(a, TracedTensor) and a.trace is self]:
             return self.parent.bind(primitive, args)
+        target = written(primitive, args)
         if not primitive.differentiable:
             return self.parent.bind(primitive, _writing(target, map(self.value, given)))
         tensors, consts = arguments(primitive, given, self.bind)
         outer = _writing(target, map(self.value, tensors))
-        inputs = tuple(map(self._var, tensors))
         outs = self.parent.bind(primitive, interleave(primitive, outer, consts))
-        if target is None:
-            results = tuple(map(self._traced, outs))
-        else:
-            version = self._version(self.parent.stand_in(target))
-            results = (version, *map(self._traced, outs[1:]))
-        variables = tuple(r.var for r in results)
+        results = list(map(self._traced, outs))
+        if target is not None:
+            results[0] = self._version(self.parent.stand_in(target))
+        inputs, outputs = tuple(map(self._var, tensors)), tuple([r.var for r in results])
         where = user_location()
-        self.nodes.append(Node(primitive, inputs, variables, tuple(consts.items()), where))
-        return results
+        self.nodes.append(Node(primitive, inputs, outputs, tuple(consts.items()), where))
+        return tuple(results)
 
     def value(self, value: Any) -> Any:
         """What stands for a value in the parent trace; for a parameter, the value it has now."""
-        if isinstance(value, Parameter):
-            return self.parent.stand_in(value)
         if isinstance(value, TracedTensor):
+            if value.trace is self and not self.ended:
+                return value.value
             live(value)
-            return value.value if value.trace is self else value
-        return value
-
-    def _recorded(self, value: Any) -> bool:
-        return isinstance(value, TracedTensor) and value.trace is self
+            return value
+        return self.parent.stand_in(value) if isinstance(value, Parameter) else value
 
     def _var(self, tensor: Tensor) -> Var:
         if isinstance(tensor, TracedTensor) and tensor.trace is self:
             return tensor.var
-        var = Var(Abstract(tensor.shape, tensor.dtype))
+        var = Var(tensor._abstract)
         self.values[var] = self.value(tensor)
         return var
 

@@ -47,5 +47,6 @@ def versions(graph: Graph) -> Versions:
 
 def written(primitive: Primitive, args: Sequence[Any]) -> Parameter | None:
     """The parameter that a call of the primitive on these arguments writes to, if any."""
-    found = args[0] if primitive.effect == "state" and args else None
-    return found if isinstance(found, Parameter) else None
+    if primitive.effect != "state" or not args:
+        return None
+    return args[0] if isinstance(args[0], Parameter) else None

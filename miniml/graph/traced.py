@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .. import ops
+from ..abstract import Abstract
 from ..backends.device import Array
 from ..dtype import DType
 from ..errors import TracedValueError, TraceEndedError
@@ -29,10 +30,12 @@ class TracedTensor(Tensor):
     when a gradient is recorded eagerly.
     """
 
-    __slots__ = ("var", "trace", "value")
+    __slots__ = ("var", "trace", "device", "value")
+    _kind = None  # type: ignore[assignment]  # no call may run on it
 
     def __init__(self, var: Var, trace: Any, device: str, value: Any = None):
-        self.var, self.trace, self._device, self.value = var, trace, device, value
+        self.var, self.trace, self.value = var, trace, value
+        self.device = device  # type: ignore[misc]  # a slot here
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -41,6 +44,11 @@ class TracedTensor(Tensor):
     @property
     def dtype(self) -> DType:
         return self.var.abstract.dtype
+
+    @property
+    def _abstract(self) -> Abstract:
+        known = self.var.abstract
+        return known if known.value is None else Abstract(known.shape, known.dtype)
 
     def _host(self, wanted: str) -> Array:
         live(self)
@@ -67,7 +75,7 @@ class TracedTensor(Tensor):
         return f"Traced({self.dtype.name}{list(self.shape)})"
 
     def to(self, device: str) -> Tensor:
-        raise TracedValueError(f"a traced tensor stays on {self._device}; move the inputs instead")
+        raise TracedValueError(f"a traced tensor stays on {self.device}; move the inputs instead")
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise TracedValueError("a traced tensor cannot be pickled; return it from the function")

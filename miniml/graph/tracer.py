@@ -48,7 +48,7 @@ class GraphTrace:
 
     def input(self, abstract: Abstract) -> TracedTensor:
         """One more input of the graph."""
-        var = Var(Abstract(abstract.shape, abstract.dtype))
+        var = Var(abstract)
         self.inputs.append(var)
         return TracedTensor(var, self, self.device)
 
@@ -65,15 +65,15 @@ class GraphTrace:
             known = self._known(primitive, tensors, consts)
             if known is not None:
                 return known
-            inputs = tuple(self.lift(t).var for t in tensors)
+            inputs = tuple([self.lift(t).var for t in tensors])
             abstracts = [v.abstract for v in inputs]
             outs = infer(primitive, interleave(primitive, abstracts, consts))
         except Exception as error:
             point_at(error, where, f"{primitive.name} was called")
             raise
-        variables = tuple(Var(a) for a in outs)
+        variables = tuple(map(Var, outs))
         self.nodes.append(Node(primitive, inputs, variables, tuple(consts.items()), where))
-        results = tuple(TracedTensor(v, self, self.device) for v in variables)
+        results = tuple([TracedTensor(v, self, self.device) for v in variables])
         target = written(primitive, tensors)
         if target is not None:
             self._new_version(target, results[0])
@@ -82,11 +82,11 @@ class GraphTrace:
     def _same_device(self, primitive: Primitive, tensors: Sequence[Tensor]) -> None:
         """DeviceError for a tensor of another device than the graph's, unless it stands beside
         the state of the random stream, which is the host's and serves all."""
-        if any(t is random.default_generator.state for t in tensors):
-            return
         for t in tensors:
-            if t._device != self.device:
-                raise two_devices(primitive.name, self.device, t._device)
+            if t.device != self.device:
+                if any(t is random.default_generator.state for t in tensors):
+                    return
+                raise two_devices(primitive.name, self.device, t.device)
 
     def _known(
         self, primitive: Primitive, tensors: list[Tensor], consts: dict[str, Any]
@@ -128,7 +128,7 @@ class GraphTrace:
 
     def _read(self, parameter: Parameter) -> TracedTensor:
         if id(parameter) not in self.versions:
-            var = Var(Abstract(parameter.shape, parameter.dtype))
+            var = Var(parameter._abstract)
             self.state[id(parameter)] = (parameter, var)
             self.versions[id(parameter)] = TracedTensor(var, self, self.device)
         return self.versions[id(parameter)]
@@ -140,7 +140,7 @@ class GraphTrace:
                 "it as an argument"
             )
         if id(value) not in self.captures:
-            self.captures[id(value)] = (value, self.input(Abstract(value.shape, value.dtype)))
+            self.captures[id(value)] = (value, self.input(value._abstract))
         return self.captures[id(value)][1]
 
     def call(self, fn: Callable[..., Any], args: Sequence[Any], named: Mapping[str, Any]) -> Any:
@@ -217,7 +217,7 @@ def known_value(
     result = primitive.infer_value(*values)
     if result is None:
         return None
-    abstracts = [Abstract(t.shape, t.dtype) for t in tensors]
+    abstracts = [t._abstract for t in tensors]
     outs = infer(primitive, interleave(primitive, abstracts, consts))
     results = (result,) if primitive._single else tuple(result)
     given = [np.asarray(r) for r in results]
@@ -242,7 +242,7 @@ def trace_body(
     inner = GraphTrace(tensors[0].device if tensors else current().device_target, outer)
     try:
         with use_trace(inner):
-            result = fn(*[inner.input(Abstract(t.shape, t.dtype)) for t in tensors])
+            result = fn(*[inner.input(t._abstract) for t in tensors])
         outs = tuple(result) if isinstance(result, (tuple, list)) else (result,)
         graph = inner.finish(outs, getattr(fn, "__name__", "body"))
     finally:

@@ -83,15 +83,22 @@ class Slice(Primitive):
     """The elements of x whose index along axis i is in range(begin[i], end[i], strides[i]).
 
     One entry per axis; all indices are >= 0 and inside x, so a slice that runs backwards to
-    element 0 has end -1. Python's `slice(...).indices(extent)` gives such triples.
+    element 0 has end -1. Python's `slice(...).indices(extent)` gives such triples. dropped: axes of
+    which one element is taken, and which the output lacks.
     """
 
     begin: tuple[int, ...]
     end: tuple[int, ...]
     strides: tuple[int, ...]
+    dropped: tuple[int, ...] = ()
 
     def infer_shape(self, x: Shape) -> Shape:
-        return sliced_shape(self.name, x, self.begin, self.end, self.strides)
+        taken = sliced_shape(self.name, x, self.begin, self.end, self.strides)
+        if any(a not in range(len(x)) or taken[a] != 1 for a in self.dropped):
+            raise ShapeError(
+                f"Slice cannot drop axes {self.dropped} of shape {taken}; only axes of extent 1 go"
+            )
+        return tuple([n for a, n in enumerate(taken) if a not in self.dropped])
 
     def infer_dtype(self, x: DType) -> DType:
         return x

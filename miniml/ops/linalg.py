@@ -86,6 +86,9 @@ class Einsum(Primitive):
         return operands[0]
 
 
+_matmul = MatMul()
+
+
 def matmul(x: Any, y: Any, transpose_x: bool = False, transpose_y: bool = False) -> Tensor:
     """The matrix product of x and y: out[..., i, j] = sum over k of x[..., i, k] y[..., k, j].
 
@@ -93,7 +96,9 @@ def matmul(x: Any, y: Any, transpose_x: bool = False, transpose_y: bool = False)
     with one axis is a row or a column, whose axis the result lacks. transpose_x, transpose_y: take
     that operand with its last two axes exchanged. Dtypes are promoted. ShapeError otherwise.
     """
-    return MatMul(transpose_x, transpose_y)(x, y)
+    if transpose_x or transpose_y:
+        return MatMul(transpose_x, transpose_y)(x, y)
+    return _matmul(x, y)
 
 
 def einsum(equation: str, *operands: Any) -> Tensor:

@@ -158,8 +158,13 @@ def refuse_nothing(name: str, shape: Shape, axes: tuple[int, ...]) -> None:
             )
 
 
+_sum = Sum()
+
+
 def sum(x: Value, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """The sum of x over `axis` (an int, a tuple, or None for all axes)."""
+    if axis is None and not keepdims:
+        return _sum(x)
     return Sum(freeze(axis, "Sum", "axis"), keepdims)(x)
 
 

@@ -1,18 +1,20 @@
-"""The eager trace: infer, select a kernel, allocate, launch, at once."""
+"""The eager trace: every call runs at once, by a plan made once for the kinds of its arguments."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import copy_context
-from operator import is_
+from functools import partial
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
 
 from .. import epoch, random
 from ..abstract import Abstract
-from ..arguments import arguments
+from ..arguments import Weak, arguments, weak_tensor
 from ..attributes import key as attribute_key
+from ..backends.declare import refuse_returned
 from ..backends.device import Array
 from ..backends.devices import get_device
 from ..errors import DeclarationError, GraphError
@@ -22,66 +24,91 @@ from ..graph.traced import TracedTensor, live
 from ..graph.tracer import known_value
 from ..infer import infer
 from ..location import point_at, user_location
+from ..ops.arithmetic import Cast
 from ..primitive import Primitive
 from ..reading import Reading, read
 from ..settings import GRAPH_MODE, Settings, current
-from ..tensor import Parameter, Tensor, common_device
+from ..tensor import Kind, Parameter, Tensor, common_device
 from ..trace import Trace
 from ..tracebacks import hide_frames
 from .finite import check_finite
 from .jit import compiled
-from .launch import BoundKernel, Launcher, launcher, prepare, target_for
+from .launch import BoundKernel, Launcher, launcher, note_kernel, prepare, target_for
+from .quiet import ignore_errors, quietly
 
+Plan = Callable[[Sequence[Any]], tuple[Tensor, ...]]
 _LIMIT = 4096
-_NONE: dict[object, Launcher] = {}
+_kind, _data = attrgetter("_kind"), attrgetter("_data")
 
 
-class _Known:
-    """The launchers prepared under one set of settings, for one state of the kernel table.
+class _Plans(dict[object, Plan]):
+    """Call plans by primitive and kinds, under one set of settings and one table of kernels."""
 
-    `ready` holds those that plain tensors may go to directly, because nothing has to be cast,
-    moved or published for them.
-    """
-
-    __slots__ = ("launchers", "ready", "kernels")
-
-    def __init__(self) -> None:
-        self.launchers: dict[object, tuple[BoundKernel, Launcher]] = {}
-        self.ready: dict[Primitive, dict[object, Launcher]] = {}
-        self.kernels = epoch.now.kernels
+    version: int
 
 
 class EagerTrace(Trace):
-    """Runs every call at once. Launchers are kept by settings, primitive and types."""
+    """Runs every call at once, by its call plan: make tensors of the arguments, launch, wrap.
+
+    A plan is made for a primitive and the kinds of the arguments. A kind is the class, dtype, shape
+    and device of a tensor, or the class of a weak scalar; None is that of what has to be looked at
+    in each call, such as an array.
+    """
 
     parent = None
 
     def __init__(self) -> None:
-        self._known: dict[Settings, _Known] = {}
+        self._known: dict[Settings, _Plans] = {}
 
     def bind(self, primitive: Primitive, args: Sequence[Any]) -> tuple[Any, ...]:
         try:
-            key = _plain_types(args)
-            if key is not None:
-                launch = self._now().ready.get(primitive, _NONE).get(key)
-                if launch is not None:
-                    outs = quietly(launch, tuple([a._data for a in args]))
-                    return tuple([Tensor.wrap(o, "cpu") for o in outs])
-            return self._bind(primitive, args, key)
+            try:
+                if len(args) == 2:  # most calls, written out
+                    x, y = args
+                    kinds: tuple[Any, ...] = (x._kind, y._kind)
+                elif len(args) == 1:
+                    (x,) = args
+                    kinds = (x._kind,)
+                else:
+                    kinds = tuple(map(_kind, args))
+            except AttributeError:  # not all are tensors
+                kinds = tuple(map(_kind_of, args))
+            plans = self._known.get(current())
+            if plans is None or plans.version != epoch.now.kernels:
+                plans = self._plans()
+            plan = plans.get((primitive, kinds))
+            if plan is None:
+                plan = self._plan(primitive, args, kinds)
+            return plan(args)
         except Exception as error:
             point_at(error, user_location(), f"{primitive.name} was called")
             hide_frames(error)
             raise
 
-    def _now(self) -> _Known:
-        """What is known under the present settings and kernels."""
+    def _plans(self) -> _Plans:
+        """The plans for the present settings and kernels."""
         settings = current()
-        known = self._known.get(settings)
-        if known is None or known.kernels != epoch.now.kernels or len(known.launchers) > _LIMIT:
-            known = self._known[settings] = _Known()
-        return known
+        plans = self._known.get(settings)
+        if plans is None or plans.version != epoch.now.kernels or len(plans) > _LIMIT:
+            plans = _Plans()
+            plans.version = epoch.now.kernels
+            self._known[settings] = plans  # whole: other threads look it up
+        return plans
 
-    def _bind(self, primitive: Primitive, args: Sequence[Any], key: object) -> tuple[Any, ...]:
+    def _plan(self, primitive: Primitive, args: Sequence[Any], kinds: tuple[Any, ...]) -> Plan:
+        """The plan of a call; it is kept where the kinds of the arguments decide all."""
+        by_value = primitive._const or primitive._infers_value or primitive.dynamic_outputs
+        if by_value or None in kinds:
+            return partial(self._run_by_value, primitive)
+        tensors, _ = arguments(primitive, args, self.bind)
+        run = self._of_tensors(primitive, tensors, {})
+        if kinds == tuple(map(_kind, tensors)):
+            return run
+        makers = [self._maker(primitive, k, t._kind) for k, t in zip(kinds, tensors, strict=True)]
+        plan = self._plans()[primitive, kinds] = _making(makers, run)
+        return plan
+
+    def _run_by_value(self, primitive: Primitive, args: Sequence[Any]) -> tuple[Tensor, ...]:
         tensors, consts = arguments(primitive, args, self.bind)
         for t in tensors:
             if isinstance(t, TracedTensor):
@@ -91,42 +118,30 @@ class EagerTrace(Trace):
             known = known_value(primitive, tensors, consts)
             if known is not None:
                 return known
-        arrays = tuple(t._data for t in tensors)
         if primitive.dynamic_outputs:
-            outs = quietly(_run_dynamic, primitive, arrays, consts, device)
-        else:
-            prepared, launch = self._launcher(primitive, tensors, consts, device)
-            outs = quietly(launch, arrays)
-            shared = any(isinstance(t, (Parameter, Reading)) for t in tensors)
-            if prepared.entry.view is not None and shared:
-                outs = tuple(o.copy() for o in outs)
-            unchanged = len(tensors) == len(args) and all(map(is_, tensors, args))
-            if key is not None and unchanged and _is_plain(primitive, device):
-                self._now().ready.setdefault(primitive, {})[key] = launch
-        results = tuple(Tensor.wrap(o, device) for o in outs)
-        if current().check_nan:
-            check_finite(primitive.name, tensors, results, _on_host)
-        target = written(primitive, tensors)
-        if target is not None:
-            target.set_data(results[0])
-        return results
+            launch = partial(_run_dynamic, primitive, consts, device)
+            return _watched(primitive, tensors, _launching(launch, device))(tensors)
+        return self._of_tensors(primitive, tensors, consts)(tensors)
 
-    def _launcher(
-        self, primitive: Primitive, tensors: list[Tensor], consts: dict[str, Any], device: str
-    ) -> tuple[BoundKernel, Launcher]:
-        types = tuple([(t.shape, t.dtype) for t in tensors])
+    def _of_tensors(
+        self, primitive: Primitive, tensors: list[Tensor], consts: dict[str, Any]
+    ) -> Plan:
+        """The plan of a call that gets tensors of these kinds, with these const inputs."""
         frozen = tuple((name, attribute_key(value)) for name, value in consts.items())
-        key = (primitive, frozen, types, device)
-        found = self._now().launchers.get(key)
-        if found is None:
-            abstracts = [Abstract(t.shape, t.dtype) for t in tensors]
-            outs = infer(primitive, interleave(primitive, abstracts, consts))
-            attrs = {**primitive.attributes, **consts}
-            target = target_for(device)
-            prepared = quietly(prepare, primitive, tuple(abstracts), outs, attrs, target)
-            found = prepared, launcher(prepared)
-            self._now().launchers[key] = found  # now: the rules just run may have registered some
-        return found
+        key = primitive, tuple(map(_kind, tensors)), *frozen
+        plan = self._plans().get(key)
+        if plan is None:
+            plan = _watched(primitive, tensors, _kernel_plan(primitive, tensors, consts))
+            self._plans()[key] = plan  # now: the rules just run may have registered something
+        return plan
+
+    def _maker(self, primitive: Primitive, given: Any, kind: Kind) -> Callable[[Any], Tensor]:
+        """What makes a tensor of that kind of an argument: nothing, a weak scalar's, or a cast."""
+        if given is kind:
+            return _itself
+        if isinstance(given, Kind):
+            return lambda tensor: self.bind(Cast(kind.abstract.dtype), (tensor,))[0]
+        return lambda value: weak_tensor(primitive, value, kind)
 
     def call(self, fn: Callable[..., Any], args: Sequence[Any], named: Mapping[str, Any]) -> Any:
         settings = current()
@@ -141,38 +156,121 @@ class EagerTrace(Trace):
         return random.default_generator.reserve(blocks), 0
 
 
-def quietly(run: Callable[..., Any], *args: Any) -> Any:
-    """`run(*args)`, in which NumPy warns of nothing.
-
-    It runs in a copy of the context of `contextvars`, so no interrupt can leave NumPy quiet.
-    """
-    return copy_context().run(_quiet, run, args)
-
-
-def _quiet(run: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-    np.errstate(all="ignore").__enter__()  # it ends with the context
-    return run(*args)
+def _kind_of(value: Any) -> object:
+    """The kind of an argument: of a weak scalar its class, of anything else but tensors None."""
+    if isinstance(value, Tensor):
+        return value._kind
+    return type(value) if type(value) in Weak else None
 
 
-def _plain_types(args: Sequence[Any]) -> object:
-    """Shapes and dtypes when every argument is a plain Tensor on the CPU, else None."""
-    types = []
-    for a in args:
-        if type(a) is not Tensor or a._device != "cpu":
-            return None
-        array = a._data
-        types.append((array.dtype.num, array.shape))
-    return tuple(types)
+def _itself(tensor: Any) -> Any:
+    return tensor
 
 
-def _is_plain(primitive: Primitive, device: str) -> bool:
-    """True when running the kernel is all there is to a call."""
-    return (
-        device == "cpu"
-        and primitive.effect == "pure"
-        and not primitive._infers_value
-        and not current().check_nan
-    )
+def _kernel_plan(primitive: Primitive, tensors: list[Tensor], consts: dict[str, Any]) -> Plan:
+    """From tensors of these kinds to the outputs of the kernel under the present settings."""
+    device = common_device(primitive.name, tensors)
+    inputs = tuple(t._abstract for t in tensors)
+    outs = infer(primitive, interleave(primitive, list(inputs), consts))
+    attrs = {**primitive.attributes, **consts}
+    prepared = quietly(prepare, primitive, inputs, outs, attrs, target_for(device))
+    kinds = [Kind.of(Tensor, o.shape, o.dtype, device) for o in outs]
+    view = prepared.entry.view is not None
+    if view and any(isinstance(t, (Parameter, Reading)) for t in tensors):
+        return _launching(_copying(launcher(prepared)), device)
+    if view and len(tensors) == 1:
+        return _viewing(prepared.function, kinds[0])
+    if prepared.calls_function and prepared.single and len(tensors) in (1, 2):
+        return _calling(prepared, kinds[0])
+    return _launching(launcher(prepared), device)
+
+
+def _launching(launch: Launcher, device: str) -> Plan:
+    """Whatever a launch gives, in tensors."""
+
+    def run(tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        ignore_errors()
+        return tuple([Tensor.wrap(o, device) for o in launch(tuple(map(_data, tensors)))])
+
+    return lambda tensors: copy_context().run(run, tensors)
+
+
+def _calling(prepared: BoundKernel, kind: Kind) -> Plan:
+    """A function of one or two inputs that fills one output, with nothing in between."""
+    fill, of_kind = prepared.function, Tensor.of_kind
+    shape, dtype, empty = kind.abstract.shape, kind.abstract.dtype, np.empty
+
+    def unary(tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        ignore_errors()
+        (x,), out = tensors, empty(shape, dtype)
+        returned = fill(x._data, out=out)
+        if returned is not out and returned is not None:
+            refuse_returned(prepared.entry, returned, (out,))
+        return (of_kind(out, kind),)
+
+    def binary(tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        ignore_errors()
+        (x, y), out = tensors, empty(shape, dtype)
+        returned = fill(x._data, y._data, out=out)
+        if returned is not out and returned is not None:
+            refuse_returned(prepared.entry, returned, (out,))
+        return (of_kind(out, kind),)
+
+    run = unary if len(prepared.node.inputs) == 1 else binary
+
+    def plan(tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        try:
+            return copy_context().run(run, tensors)
+        except Exception as error:
+            note_kernel(error, prepared)
+            raise
+
+    return plan
+
+
+def _viewing(look: Callable[[Array], Array], kind: Kind) -> Plan:
+    """A view of the one input, which computes nothing that NumPy could warn of."""
+    of_kind, shape, dtype = Tensor.of_kind, kind.abstract.shape, kind.abstract.dtype
+
+    def plan(tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        (x,) = tensors
+        out = look(x._data)
+        if out.shape != shape or out.dtype is not dtype:  # the user's own kernel says otherwise
+            return (Tensor.wrap(out, kind.device),)
+        return (of_kind(out, kind),)
+
+    return plan
+
+
+def _making(makers: Sequence[Callable[[Any], Tensor]], run: Plan) -> Plan:
+    """A plan that makes tensors of its arguments first."""
+
+    def plan(args: Sequence[Any]) -> tuple[Tensor, ...]:
+        return run([make(a) for make, a in zip(makers, args, strict=True)])
+
+    return plan
+
+
+def _watched(primitive: Primitive, tensors: Sequence[Tensor], run: Plan) -> Plan:
+    """The plan with what else a call does: look for NaN, write to a parameter."""
+    check, write = current().check_nan, written(primitive, tensors) is not None
+    if not (check or write):
+        return run
+
+    def plan(tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        results = run(tensors)
+        if check:
+            check_finite(primitive.name, tensors, results, _on_host)
+        if write:
+            tensors[0].set_data(results[0])  # type: ignore[attr-defined]
+        return results
+
+    return plan
+
+
+def _copying(launch: Launcher) -> Launcher:
+    """The launcher of a view whose memory others write to."""
+    return lambda arrays: tuple([o.copy() for o in launch(arrays)])
 
 
 def _refuse_traced(primitive: Primitive, tensor: TracedTensor) -> None:
@@ -181,7 +279,7 @@ def _refuse_traced(primitive: Primitive, tensor: TracedTensor) -> None:
 
 
 def _run_dynamic(
-    primitive: Primitive, arrays: tuple[Array, ...], consts: dict[str, Any], device: str
+    primitive: Primitive, consts: dict[str, Any], device: str, arrays: tuple[Array, ...]
 ) -> tuple[Array, ...]:
     """A primitive whose output shapes depend on values: its kernel returns fresh arrays."""
     inputs = [Abstract(a.shape, a.dtype) for a in arrays]

@@ -90,7 +90,7 @@ class _Latest:
         for a, (shape, dtype) in zip(args, self.types, strict=True):
             kind = type(a)
             if kind is Tensor:
-                if a._device != self.compiled.device:
+                if a.device != self.compiled.device:
                     return None
                 a = a._data
             elif kind is not np.ndarray:

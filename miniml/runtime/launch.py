@@ -51,6 +51,12 @@ class BoundKernel:
         return self.selection.entry
 
     @property
+    def calls_function(self) -> bool:
+        """True when a launch is one call of `function`, which fills the outputs as they are."""
+        cast, view = self.selection.cast is not None, self.entry.view is not None
+        return not (cast or view or self.empty or self.instance is not None)
+
+    @property
     def empty(self) -> bool:
         """True when no output has an element, so that there is nothing to launch."""
         return bool(self.outputs) and not any(o.size for o in self.outputs)
@@ -83,7 +89,8 @@ def prepare(
         primitive.name, _specs(inputs, dtypes), _specs(outputs, promised), attrs, target
     )
     empty = bool(outputs) and not any(o.size for o in outputs)
-    made = None if empty or entry.view is not None else device.kernel(entry)
+    looks = entry.view is not None and not isinstance(entry.body, type)
+    made = None if looks or (empty and entry.view is None) else device.kernel(entry)
     if made is not None:
         made.prepare(node)
     elif entry.view is None and not empty:
@@ -142,9 +149,8 @@ def _filling(prepared: BoundKernel, dtypes: tuple[DType, ...]) -> Launcher:
     """Fresh outputs of these dtypes, filled by the kernel."""
     shapes = tuple(o.shape for o in prepared.outputs)
     fill = prepared.function
-    entry = prepared.entry
     device, new = prepared.device, prepared.device.empty
-    strided = device.takes_strides(entry)
+    strided = device.takes_strides(prepared.entry)
 
     def empty(arrays: Arrays) -> Arrays:
         return tuple(map(new, shapes, dtypes))
@@ -157,7 +163,7 @@ def _filling(prepared: BoundKernel, dtypes: tuple[DType, ...]) -> Launcher:
             note_kernel(error, prepared)
             raise
         if returned is not None and returned is not out:
-            refuse_returned(entry, returned, (out,))
+            refuse_returned(prepared.entry, returned, (out,))  # and so keeps it from its release
         return (out,)
 
     def several(arrays: Arrays) -> Arrays:
@@ -168,7 +174,7 @@ def _filling(prepared: BoundKernel, dtypes: tuple[DType, ...]) -> Launcher:
             note_kernel(error, prepared)
             raise
         if returned is not None and returned is not outs:
-            refuse_returned(entry, returned, outs)
+            refuse_returned(prepared.entry, returned, outs)
         return outs
 
     def owned(arrays: Arrays) -> Arrays:

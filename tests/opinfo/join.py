@@ -43,6 +43,10 @@ def slice_samples(rng, dtype):
     for shape, begin, end, strides in SLICES:
         attrs = {"begin": begin, "end": end, "strides": strides}
         yield Sample((numbers(rng, shape, dtype),), attrs)
+        single = tuple(a for a, r in enumerate(zip(begin, end, strides)) if len(range(*r)) == 1)
+        if single:
+            yield Sample((numbers(rng, shape, dtype),), {**attrs, "dropped": single[:1]})
+            yield Sample((numbers(rng, shape, dtype),), {**attrs, "dropped": single})
 
 
 def slice_grad_samples(rng, dtype):
@@ -54,6 +58,10 @@ def slice_grad_samples(rng, dtype):
 
 def chosen(begin, end, strides):
     return np.ix_(*(np.array(range(*r), dtype=int) for r in zip(begin, end, strides)))
+
+
+def sliced(x, begin, end, strides, dropped=()):
+    return x[chosen(begin, end, strides)].squeeze(dropped) if x.ndim else x
 
 
 def placed(x, shape, begin, end, strides):
@@ -77,8 +85,8 @@ def padded(x, padding, value):
     return np.pad(x, padding, constant_values=value) if x.ndim else x
 
 
-def slicing(match, begin=(0,), end=(4,), strides=(1,)):
-    attrs = {"begin": begin, "end": end, "strides": strides}
+def slicing(match, begin=(0,), end=(4,), strides=(1,), dropped=()):
+    attrs = {"begin": begin, "end": end, "strides": strides, "dropped": dropped}
     return Refusal((np.ones(4),), match, attrs, ShapeError)
 
 
@@ -109,12 +117,14 @@ ROWS = (
     OpInfo(
         ops.Slice,
         slice_samples,
-        lambda x, begin, end, strides: x[chosen(begin, end, strides)] if x.ndim else x,
+        sliced,
         nan="handled",  # what is left out is gone
         refused=(
             slicing("a stride is not 0", strides=(0,)),
             slicing("elements 0 to 4 of axis 0", end=(5,)),
             slicing("one entry per axis", begin=(0, 0)),
+            slicing("cannot drop", end=(2,), dropped=(0,)),
+            slicing("cannot drop", end=(1,), dropped=(1,)),
         ),
     ),
     OpInfo(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
-from ..kernel import Array
+from ..kernel import Array, Kernel, KernelNode
 from ..registry import view_kernel
 from ..typecodes import ANY, same
 from .registering import register
@@ -28,9 +29,11 @@ def split(x: Array, *, axis: int, sections: Any, out: tuple[Array, ...]) -> None
         start = stop
 
 
-def slice_(x: Array, *, begin: Indices, end: Indices, strides: Indices) -> Array:
-    view: Array = x[place(begin, end, strides)]
-    return view
+class Slice(Kernel):
+    """A view by an index that is known beforehand."""
+
+    def prepare(self, node: KernelNode) -> None:
+        self.call = itemgetter(place(**node.attrs))
 
 
 def slice_grad(
@@ -41,9 +44,12 @@ def slice_grad(
 
 
 @lru_cache(maxsize=1024)
-def place(begin: Indices, end: Indices, strides: Indices) -> tuple[Any, ...]:
+def place(begin: Indices, end: Indices, strides: Indices, dropped: Indices = ()) -> tuple[Any, ...]:
     """The index of the elements range(begin[i], end[i], strides[i]) along each axis i."""
-    return (..., *map(_selected, begin, end, strides))
+    chosen: list[Any] = list(map(_selected, begin, end, strides))
+    for axis in dropped:
+        chosen[axis] = begin[axis]
+    return (..., *chosen)
 
 
 def _selected(begin: int, end: int, stride: int) -> slice:
@@ -59,6 +65,6 @@ def pad(x: Array, *, padding: Any, value: Any, out: Array) -> None:
 
 register("Concat", concat, *[f"{c}*->{c}" for c in ANY])
 register("Split", split, *[f"{c}->{c}*" for c in ANY])
-view_kernel("Slice", "cpu")(slice_)
+view_kernel("Slice", "cpu")(Slice)
 register("SliceGrad", slice_grad, *same(1, ANY))
 register("Pad", pad, *same(1, ANY))

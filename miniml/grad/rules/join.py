@@ -6,6 +6,7 @@ from typing import Any
 
 from ... import ops
 from ...bprop import Bprop, bprop_getters
+from ...ops.join import sliced_shape
 
 
 @bprop_getters.register(ops.Concat)
@@ -25,7 +26,10 @@ def get_bprop_split(self: ops.Split) -> Bprop:
 @bprop_getters.register(ops.Slice)
 def get_bprop_slice(self: ops.Slice) -> Bprop:
     def bprop(x: Any, out: Any, dout: Any) -> tuple[Any]:
-        return (ops.SliceGrad(x.shape, self.begin, self.end, self.strides)(dout),)
+        elements = self.begin, self.end, self.strides
+        if self.dropped:
+            dout = ops.reshape(dout, sliced_shape("Slice", x.shape, *elements))
+        return (ops.SliceGrad(x.shape, *elements)(dout),)
 
     return bprop
 

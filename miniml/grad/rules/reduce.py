@@ -112,9 +112,11 @@ def get_bprop_cum_sum(self: ops.CumSum) -> Bprop:
 
 
 def expanded(dout: Any, shape: Shape, axis: Any, keepdims: bool) -> Any:
-    """dout with the reduced axes back as extents 1."""
+    """dout with the reduced axes back as extents 1, or a single number, as it broadcasts too."""
+    if keepdims or not dout.shape:
+        return dout
     kept = reduced_shape("gradient", shape, axis, True)
-    return dout if keepdims or dout.shape == kept else ops.reshape(dout, kept)
+    return dout if dout.shape == kept else ops.reshape(dout, kept)
 
 
 def inverse(axes: Shape) -> Shape:

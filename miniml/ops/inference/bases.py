@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ...tensor import Tensor
 
 Axes = int | tuple[int, ...] | None
+_INTS = {int}
 
 
 class Unary(Primitive, abstract=True):
@@ -135,7 +136,8 @@ def needs_float(name: str, dtype: DType) -> DType:
 
 def shape_of(x: Any) -> Shape:
     """The shape of a tensor (traced ones too), an array, a number or nested sequences of them."""
-    return tuple(x.shape) if hasattr(x, "shape") else np.shape(x)
+    shape = getattr(x, "shape", None)
+    return np.shape(x) if shape is None else tuple(shape)
 
 
 def needs_number(name: str, dtype: DType) -> DType:
@@ -157,6 +159,8 @@ def dtype_of(x: Any) -> DType:
 
 def as_shape(shape: Any, name: str) -> Shape:
     """A shape given as an int, a tuple or a list, as a tuple of ints; ShapeError otherwise."""
+    if type(shape) is tuple and _INTS.issuperset(map(type, shape)):
+        return shape
     frozen = freeze(shape, name, "shape")
     extents = frozen if isinstance(frozen, tuple) else (frozen,)
     if not all(isinstance(n, int) and not isinstance(n, bool) for n in extents):

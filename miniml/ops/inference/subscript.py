@@ -18,11 +18,12 @@ class Subscript(NamedTuple):
     """An index as a basic part, slices and new axes, and then tensors along `axes`.
 
     ranges: the positions that are taken along each axis of x. shape: what the basic part gives.
-    axes: the axes of that shape which tensors index. at: in front of which of the other axes
-    their common shape stands, as in the primitive Index.
+    dropped: the axes of x that ints index. axes: the axes of `shape` which tensors index. at: in
+    front of which of the other axes their common shape stands, as in the primitive Index.
     """
 
     ranges: tuple[range, ...]
+    dropped: tuple[int, ...]
     shape: Shape
     axes: tuple[int, ...]
     at: int
@@ -40,6 +41,7 @@ def analyse(name: str, items: tuple[Any, ...], shape: Shape) -> Subscript:
     """
     in_a_row, items = _in_a_row(items), _complete(name, items, shape)
     ranges: list[range] = []
+    dropped: list[int] = []
     kept: list[int] = []
     axes: list[int] = []
     for item in items:
@@ -49,10 +51,12 @@ def analyse(name: str, items: tuple[Any, ...], shape: Shape) -> Subscript:
         ranges.append(_range(name, item, shape[len(ranges)], len(ranges)))
         if item == TENSOR:
             axes.append(len(kept))
-        if not isinstance(item, int):
+        if isinstance(item, int):
+            dropped.append(len(ranges) - 1)
+        else:
             kept.append(len(ranges[-1]))
     at = next(i for i, item in enumerate(items) if _names(item)) if axes and in_a_row else 0
-    return Subscript(tuple(ranges), tuple(kept), tuple(axes), at)
+    return Subscript(tuple(ranges), tuple(dropped), tuple(kept), tuple(axes), at)
 
 
 def _complete(name: str, items: tuple[Any, ...], shape: Shape) -> tuple[Any, ...]:

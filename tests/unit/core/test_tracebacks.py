@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import miniml as ml
-from miniml import Primitive, kernel, nn, ops, optim
+from miniml import Primitive, epoch, kernel, nn, ops, optim
 from miniml.grad import GradOperation, grad, hvp, jacobian, jvp, value_and_grad, vjp
 from miniml.runtime.eager import EagerTrace
 
@@ -115,7 +115,8 @@ def test_an_error_that_nobody_planned_shows_where_it_happened(monkeypatch):
     names = {}
     code = "def broken(*_):\n    raise ZeroDivisionError"
     exec(compile(code, f"{PACKAGE}/runtime/broken.py", "exec"), names)
-    monkeypatch.setattr(EagerTrace, "_bind", names["broken"])
+    monkeypatch.setattr(EagerTrace, "_plan", names["broken"])
+    epoch.bump("kernels")  # no plan is known
     steps = frames(lambda: nn.Sequential(Mismatched())(X), ZeroDivisionError)
     assert [name for _, name in steps][:2] == ["<lambda>", "construct"]
     assert steps[-1] == (f"{PACKAGE}/runtime/broken.py", "broken")

@@ -37,9 +37,13 @@ def flip(x: DeviceArray, *, axis: Any) -> DeviceArray:
     return x.seen(lambda a: np.flip(a, axis))
 
 
-def slice_(x: DeviceArray, *, begin: Indices, end: Indices, strides: Indices) -> DeviceArray:
-    index = (..., *map(selected, begin, end, strides))
-    return x.seen(lambda a: a[index])
+def slice_(
+    x: DeviceArray, *, begin: Indices, end: Indices, strides: Indices, dropped: Indices
+) -> DeviceArray:
+    index: list[Any] = list(map(selected, begin, end, strides))
+    for axis in dropped:
+        index[axis] = begin[axis]
+    return x.seen(lambda a: a[..., *index])
 
 
 def selected(begin: int, end: int, stride: int) -> slice:

@@ -1,0 +1,146 @@
+"""Call plans: a second call of a kind does what the first did, whatever changed in between."""
+
+import sys
+
+import numpy as np
+import pytest
+
+import miniml as ml
+from benchmarks.eager import CALLS, frames
+from miniml import Primitive, kernel, ops
+from miniml.errors import DTypeError, NonFiniteError, OutOfRangeError
+from miniml.grad import grad
+
+X = np.arange(6, dtype=np.float32).reshape(2, 3)
+
+
+def twice(call):
+    """What a call gives when its plan is made, and what it gives by its plan."""
+    return call(), call()
+
+
+@pytest.mark.parametrize("scalar", [True, 2, 0.5])
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint64", "float16", "bfloat16", "float64"])
+@pytest.mark.parametrize("op", [ops.add, ops.div, ops.maximum])
+def test_weak_scalars_have_the_dtype_that_a_graph_gives_them(op, dtype, scalar):
+    x = ml.Tensor(np.ones(3), dtype)
+    graph = ml.jit(lambda t: (op(t, scalar), op(scalar, t)))(x)
+    for eager in twice(lambda: (op(x, scalar), op(scalar, x))):
+        for found, expected in zip(eager, graph, strict=True):
+            assert (found.dtype, found.tolist()) == (expected.dtype, expected.tolist())
+
+
+def test_a_plan_of_a_kind_serves_other_values_and_refuses_those_that_do_not_fit():
+    x = ml.Tensor(np.ones(2, np.int8))
+    assert [(x + n).tolist() for n in (1, 2, True, 1.5)] == [[2, 2], [3, 3], [2, 2], [2.5, 2.5]]
+    with pytest.raises(DTypeError, match=r"Add got the scalar 300, which int8 cannot hold"):
+        x + 300
+
+
+def test_arrays_of_any_strides_and_none():
+    for array in (X.T, X[:, ::2], X[0, 0], X[:0]):
+        for found in twice(lambda a=array: ml.Tensor(a) * a + 1.0):
+            assert np.array_equal(found.asnumpy(), array * array + 1)
+
+
+def test_a_parameter_is_read_anew_and_what_views_it_keeps_its_value():
+    p = ml.Parameter(X.copy())
+    row, total = p[1], p + 1.0
+    p.set_data(-X)
+    assert row.tolist() == X[1].tolist()
+    assert total.tolist() == (X + 1).tolist()
+    assert p[1].tolist() == (-X[1]).tolist()
+    assert (p + 1.0).tolist() == (1 - X).tolist()
+    for _ in range(2):
+        ops.assign(p, p * 2.0)
+    assert p.tolist() == (-4 * X).tolist()
+
+
+def test_settings_and_kernels_of_the_moment_are_used():
+    class PlanNegated(Primitive):
+        def infer_shape(self, x):
+            return x
+
+        def infer_dtype(self, x):
+            return x
+
+    def register(provider, factor):
+        @kernel("PlanNegated", "cpu", "f->f", provider=provider)
+        def scaled(x, *, out):
+            np.multiply(x, factor, out=out)
+
+    x, call = ml.Tensor([1.0]), PlanNegated()
+    register("miniml", -1)
+    assert [t.item() for t in twice(lambda: call(x))] == [-1, -1]
+    register("other", -2)
+    with ml.context(providers=("other",)):
+        assert call(x).item() == -2
+    register("other", -3)
+    with ml.context(providers=("other",)):
+        assert call(x).item() == -3
+    assert call(x).item() == -1
+    for _ in twice(lambda: ops.log(x - 1.0)):
+        with (
+            ml.context(check_nan=True),
+            pytest.raises(NonFiniteError, match="Log made an infinity"),
+        ):
+            ops.log(x - 1.0)
+
+
+@pytest.mark.parametrize(
+    "index",
+    [0, -1, (1, 2), (0, slice(None)), slice(0, 1), (..., 0), (None, 1), (slice(None, None, -1), 1),
+     (1, None, 2), (), ..., slice(5, 9)],
+)  # fmt: skip
+def test_a_static_index_means_the_same_again_for_each_shape(index):
+    x = ml.Tensor(X)
+    for found in twice(lambda: x[index]):
+        assert np.array_equal(found.asnumpy(), X[index])
+    longer = np.concatenate([X, X])
+    assert np.array_equal(ml.Tensor(longer)[index].asnumpy(), longer[index])
+    for found in twice(lambda: grad(lambda t: ops.sum(t[index] * t[index]))(x)):
+        expected = np.zeros_like(X)
+        expected[index] = 2 * X[index]
+        assert np.array_equal(found.asnumpy(), expected)
+
+
+def test_an_index_is_told_from_one_that_is_equal_to_it():
+    x = ml.Tensor(X)
+    assert x[1].shape == (3,)
+    with pytest.raises(DTypeError, match="got True as an index"):
+        x[True]
+    with pytest.raises(DTypeError, match=r"got 1.0 as an index"):
+        x[1.0]
+    assert x[ml.Tensor(1)].tolist() == x[np.int64(1)].tolist() == X[1].tolist()
+    with pytest.raises(OutOfRangeError):
+        x[2]
+
+
+def test_a_primitive_made_again_keeps_what_its_own_init_sets():
+    class PlanNoted(Primitive):
+        scale: float
+
+        def __init__(self, scale, note):
+            self.note = note
+            super().__init__(scale)
+
+        def infer_shape(self, x):
+            return x
+
+        def infer_dtype(self, x):
+            return x
+
+    first, second = PlanNoted(1, "a"), PlanNoted(1, "b")
+    assert (first.note, second.note) == ("a", "b")
+    assert first == second
+    assert PlanNoted(-0.0, "") != PlanNoted(0.0, "")
+
+
+@pytest.mark.skipif(sys.gettrace() is not None, reason="counts the functions that are called")
+@pytest.mark.parametrize("name", CALLS)
+def test_a_planned_call_enters_few_functions(name):
+    given = ml.Tensor(X @ X.T), ml.Tensor(X @ X.T), ml.Parameter(X @ X.T)
+    name = name.replace("[2]", "[1]")
+    call = CALLS.get(name, lambda x, y, p: x[1])
+    call(*given)
+    assert frames(lambda: call(*given)) <= 25
