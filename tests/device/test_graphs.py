@@ -1,7 +1,9 @@
 """Programs as CUDA graphs: recorded once, the same numbers, a step wholly or not at all."""
 
 import dataclasses
+import gc
 import threading
+import weakref
 
 import numpy as np
 import pytest
@@ -169,6 +171,20 @@ class TestReplay:
             assert np.allclose(f(x).asnumpy(), wanted, rtol=1e-5)
         (loop,) = f.compiled(x).program.prepared.values()
         assert loop.instance.kernel.body._idle[0].player.recorded is not None
+
+    def test_a_program_that_is_dropped_frees_its_memory_at_once(self, graphs):
+        x = ml.Tensor(X)
+        f = ml.jit(lambda x: ops.exp(ops.tanh(x)) * 2)
+        for _ in range(3):
+            f(x)
+        player = weakref.ref(f.compiled(x).program._idle[0].player)
+        assert player().recorded is not None
+        gc.disable()
+        try:
+            del f
+            assert player() is None
+        finally:
+            gc.enable()
 
     def test_threads_have_a_graph_each(self, graphs):
         f = ml.jit(lambda x: ops.exp(ops.tanh(x)) * 2)

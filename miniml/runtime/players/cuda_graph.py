@@ -116,11 +116,12 @@ class CudaGraph:
         receive = self._written(Steps(), self.graph.inputs).run
         hosted = tuple(s for s in self.steps.publish if self._is_hosted(s))
         hand_over = self._written(Steps((), hosted)).run
+        writes = bool(self.steps.publish)
 
         def run(*arrays: Any) -> list[Any]:
             outs = [device.empty(r.shape, r.dtype) for r in results]
             receive(*arrays)
-            with uninterrupted() if self.steps.publish else nullcontext():
+            with uninterrupted() if writes else nullcontext():
                 replay()
                 hand_over()
             for out, result in zip(outs, results, strict=True):

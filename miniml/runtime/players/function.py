@@ -54,7 +54,8 @@ def write(steps: Steps, memory: Memory, name: str, inputs: Sequence[Var] | None 
     arguments = ", ".join(f"x{i}" for i in range(len(inputs or ())))
     source = f"def program({arguments}):\n" + "".join(f"    {line}\n" for line in writer.lines)
     exec(compile(source, f"<miniml program {name}>", "exec"), writer.names)
-    return Function(writer.names["program"], source, writer.nodes)
+    run = writer.names.pop("program")  # no ring: a program that is dropped frees its memory at once
+    return Function(run, source, writer.nodes)
 
 
 class _Text(str):
@@ -184,13 +185,16 @@ class _Writer:
 
     def _operands(self, node: Node, kernel: BoundKernel) -> Generator[_Call, None, tuple[Any, ...]]:
         """What the kernel gets of its inputs; copies in row-major order if it must have these."""
-        given = list(map(self._value, node.inputs))
-        for i, value in enumerate(given if not self.device.takes_strides(kernel.entry) else ()):
-            if isinstance(value, _Text):
-                given[i] = _Text(f"device.contiguous({value})")
-            elif not value.contiguous:
-                given[i] = self.device.empty(value.shape, value.dtype)
-                yield self._copied(given[i], value)
+        given = []
+        strided = self.device.takes_strides(kernel.entry)
+        for var in node.inputs:
+            value = self._value(var)
+            if isinstance(value, _Text) and not strided:
+                value = _Text(f"device.contiguous({value})")
+            elif not strided and not value.contiguous:
+                yield self._copied(self.memory.dense(var), value)
+                value = self.memory.dense(var)
+            given.append(value)
         return tuple(given)
 
     def _launch(self, node: Node, kernel: BoundKernel, inputs: tuple[Any, ...]) -> _Call:

@@ -27,6 +27,7 @@ class Memory:
         self.targets: dict[Var, Any] = {}
         self.copies: dict[Node, tuple[Any, Any]] = {}
         self.uploads: dict[Allocation, Any] = {}
+        self._dense: dict[Var, Any] = {}
         self._bind_given(own_inputs)
         for node in buffers.order.order:
             self._bind(node)
@@ -37,6 +38,12 @@ class Memory:
         """The workspace of a node's kernel."""
         found = self.buffers.workspaces.get(node, ())
         return tuple(self._carve(space, spec.shape, spec.dtype) for space, spec in found)
+
+    def dense(self, var: Var) -> Any:
+        """Memory for a row-major copy of a value that is kept with other strides."""
+        if var not in self._dense:
+            self._dense[var] = self.device.empty(var.abstract.shape, var.abstract.dtype)
+        return self._dense[var]
 
     def _bind_given(self, own_inputs: bool) -> None:
         graph, device = self.buffers.graph, self.device

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import sys
 import threading
 import tracemalloc
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -100,6 +102,18 @@ def test_a_step_allocates_nothing_the_size_of_an_array() -> None:
 def test_dying_inputs_lend_their_buffer_to_the_output() -> None:
     made = program(lambda x: ops.exp(ops.exp(ops.exp(x + 1.0))), array(1000))
     assert made.plan.size == 4032  # one buffer of 1000 float32, rounded to 64 bytes
+
+
+def test_a_program_that_is_dropped_frees_its_memory_at_once() -> None:
+    made = program(lambda x: ops.exp(x) + x, array(10))
+    made(array(10))
+    run = weakref.ref(made._idle[0].player.run)
+    gc.disable()
+    try:
+        del made
+        assert run() is None
+    finally:
+        gc.enable()
 
 
 def test_the_arena_is_near_the_largest_sum_alive() -> None:
