@@ -66,8 +66,7 @@ def at_an_end(call: Call) -> bool:
 
 def _square_leaves(a: Array) -> bool:
     """True for one number that is too large, or if all numbers are too small."""
-    limits, numbers = limits_of(a.dtype), np.abs(a.astype(float64))
-    largest = float(np.max(numbers, where=np.isfinite(numbers), initial=0.0))
+    limits, largest = limits_of(a.dtype), largest_of(a)
     above = largest > np.sqrt(float(limits.max)) and a.dtype != float16
     return bool(above or 0 < largest < np.sqrt(float(limits.tiny)))
 
@@ -131,12 +130,14 @@ def _spans(a: Array, out: Array) -> bool:
 
 def scale_of(call: Call, right: Array) -> float:
     """The largest finite number among inputs and outputs."""
-    largest = 0.0
-    for a in (*call.arrays, right):
-        if is_float(a.dtype):
-            numbers = np.abs(a.astype(float64))
-            largest = max(largest, float(np.max(numbers, where=np.isfinite(numbers), initial=0.0)))
-    return largest
+    floats = [a for a in (*call.arrays, right) if is_float(a.dtype)]
+    return max(map(largest_of, floats), default=0.0)
+
+
+def largest_of(a: Array) -> float:
+    """The largest finite magnitude in an array, 0 where there is none."""
+    numbers = np.abs(a.astype(float64))
+    return float(np.max(numbers, where=np.isfinite(numbers), initial=0.0))
 
 
 def ulps(out: Array, right: Array) -> str:

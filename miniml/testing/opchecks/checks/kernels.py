@@ -6,16 +6,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ....abstract import Abstract
-from ....backends import registry
 from ....backends.kernel import KernelEntry
 from ....dtype import DType, float64, is_float
-from ....errors import MinimlError
-from ....graph.ir import interleave
-from ....infer import infer
 from ...calls import Array, Arrays, Call, reference, wide
 from ...tolerance import limits_of, mismatch, spread_of, unit_roundoff
-from ..session import Difference, Problem, Said
+from ..session import ENDS, Difference, Issue, Said
 from .accuracy import (
     at_an_end,
     degree,
@@ -25,14 +20,14 @@ from .accuracy import (
     ulps,
     where_too_large,
 )
-from .launches import launch, launched
+from .launches import launch, launched, wide_kernel
 
 _NUDGES = 3
 _CAP = 0.01  # of the result
 _ADVICE = {
     "wrong": "correct the kernel for this dtype (or the reference, should that be wrong)",
     "inaccurate": "rewrite the formula so that terms do not cancel, or compute it in a wider dtype",
-    "out of range": "squares of these numbers leave the range of the dtype; scale before squaring, "
+    ENDS: "squares of these numbers leave the range of the dtype; scale before squaring, "
     "or compute in a wider dtype, should such numbers come",
 }
 
@@ -44,13 +39,21 @@ class Expected:
     def __init__(self, call: Call):
         self.call = call
         self.given = call.info is not None and call.info.reference is not None
-        self.entry = None if self.given else _float64_kernel(call)
+        self.entry = None if self.given else self._float64_kernel()
         self.known = self._answers() if self.given else self.entry is not None
 
     @property
     def source(self) -> str:
         """Where the numbers come from, in words."""
         return "the reference" if self.given else "the kernel in float64"
+
+    def _float64_kernel(self) -> KernelEntry | None:
+        """None if there is none, or if it is what is to be checked."""
+        arrays = tuple(map(wide, self.call.arrays))
+        same = all(a.dtype == b.dtype for a, b in zip(arrays, self.call.arrays))
+        return (
+            None if same or self.call.primitive.dynamic_outputs else wide_kernel(self.call, arrays)
+        )
 
     def _answers(self) -> bool:
         """False where the reference is made for less than the rules accept."""
@@ -78,29 +81,6 @@ class Expected:
     def wide_args(self) -> tuple[object, ...]:
         """The call's arguments with floats in float64."""
         return self.call.args(tuple(map(wide, self.call.arrays)))
-
-
-def _float64_kernel(call: Call) -> KernelEntry | None:
-    """The primitive's own kernel on the same inputs in float64; None if there is none, or if it is
-    what is to be checked."""
-    arrays = tuple(map(wide, call.arrays))
-    if call.primitive.dynamic_outputs or all(
-        a.dtype == b.dtype for a, b in zip(arrays, call.arrays)
-    ):
-        return None
-    abstracts = [Abstract(a.shape, a.dtype) for a in arrays]
-    try:
-        outs = infer(call.primitive, interleave(call.primitive, abstracts, dict(call.consts)))
-        chosen = registry.select(
-            call.primitive.name,
-            "cpu",
-            tuple(a.dtype for a in arrays),
-            (),
-            tuple(o.dtype for o in outs),
-        )
-    except MinimlError:
-        return None
-    return chosen.entry if chosen.cast is None else None
 
 
 def kernels(call: Call) -> Iterator[Said]:
@@ -142,9 +122,9 @@ def against(call: Call, expected: Expected, name: str, outs: Arrays) -> Iterator
         if how == "rounding" or _rounds(expected, i, out, right):
             continue
         if how == "wrong" and at_an_end(call):
-            how = "out of range"
-        yield Problem(
-            f"{how} {i}",
+            how = ENDS
+        yield Issue(
+            ENDS if how == ENDS else f"{how} {i}",
             f"{call}: output {i} of the kernel {name} {wrong} ({expected.source})"
             f"{ulps(out, right)}",
             _ADVICE[how],
@@ -172,7 +152,7 @@ def _ill_conditioned(call: Call, i: int, out: Array, other: Array) -> bool:
     return expected.known and _rounds(expected, i, out, other.astype(float64))
 
 
-def _small(call: Call, name: str, i: int, out: Array, right: Array) -> Iterator[Problem]:
+def _small(call: Call, name: str, i: int, out: Array, right: Array) -> Iterator[Issue]:
     """Numbers next to zero are kept, and zeros have their sign."""
     if not is_float(out.dtype) or out.shape != right.shape:
         return
@@ -181,7 +161,7 @@ def _small(call: Call, name: str, i: int, out: Array, right: Array) -> Iterator[
     flushed = zero & (size >= kept) & (size < float(limits.tiny))
     if flushed.any():
         what = "is 0 where numbers below the smallest normal one are right"
-        yield _lost(call, f"denormals {i}", f"output {i} of the kernel {name} {what}", flushed,
+        yield _lost(call, ENDS, f"output {i} of the kernel {name} {what}", flushed,
                     out, right)  # fmt: skip
     signless = zero & (right == 0) & (np.signbit(out) != np.signbit(right))
     if signless.any():
@@ -190,9 +170,9 @@ def _small(call: Call, name: str, i: int, out: Array, right: Array) -> Iterator[
                     out, right)  # fmt: skip
 
 
-def _lost(call: Call, kind: str, what: str, lost: Array, out: Array, right: Array) -> Problem:
+def _lost(call: Call, kind: str, what: str, lost: Array, out: Array, right: Array) -> Issue:
     index = tuple(int(n) for n in np.argwhere(lost)[0])
-    return Problem(
+    return Issue(
         kind,
         f"{call}: {what}: at {list(index)} it is {out[index]!s}, should be {right[index]!s}",
         "compute it without a detour that loses them, should such numbers matter",
@@ -216,11 +196,11 @@ def between(call: Call, name: str, outs: Arrays, other: str, others: Arrays) -> 
             yield from compared(call, name, other, out, right)
         elif not _ill_conditioned(call, i, out, right):
             far = at_an_end(call)
-            yield Problem(
-                f"kernels differ {i}{', out of range' if far else ''}",
+            yield Issue(
+                ENDS if far else f"kernels differ {i}",
                 f"{call}: output {i} of the kernel {name} {wrong} (the kernel {other})"
                 f"{ulps(out, right)}",
-                _ADVICE["out of range"] if far else "correct one of the two kernels",
+                _ADVICE[ENDS] if far else "correct one of the two kernels",
                 "warning" if far else "fault",
             )
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -10,11 +11,12 @@ import numpy as np
 from ....backends.kernel import KernelEntry
 from ....dtype import float64, is_float
 from ...calls import Array, Arrays, Call
-from ...tolerance import limits_of
-from ..session import Problem
+from ...gradchecks.derivative import Line
+from ...gradchecks.isolated import lonely
+from ...tolerance import limits_of, unit_roundoff
+from ..session import Issue
 from .accuracy import moved_by_rounding
 from .gradients import has_bprop
-from .isolated import Isolated, isolated
 from .launches import launch, launched
 
 _STEP = 2.0**-22  # four units of float32: what is rounded to that shows as noise
@@ -24,6 +26,8 @@ _CONDITION = 64.0
 _TOP = 0.9
 _MODEST = 0.2  # of the exponents of a dtype, as _TOP
 _POINTS_OF_INTEREST = (0.0, 1.0, -1.0, 2.0, 3.0, -2.0, 10.0, 0.5)
+_STEPS = 2.0**-12, 2.0**-18, 2.0**-24
+_LEAST = 1e-6  # of the values: a smaller gap may be rounding
 _SINGLY = 2  # of them, in one element alone
 
 
@@ -37,7 +41,7 @@ def _is_float64(call: Call) -> bool:
     return float64 in call.dtypes and all(d == float64 for d in call.dtypes if is_float(d))
 
 
-def precision(call: Call) -> Iterator[Problem]:
+def precision(call: Call) -> Iterator[Issue]:
     """A float64 kernel computes in float64: beside a point its outputs follow a smooth curve."""
     for entry in call.entries():
         outs = launch(entry, call)
@@ -49,7 +53,7 @@ def precision(call: Call) -> Iterator[Problem]:
             bar = np.fmax(_NOISE * size, _CONDITION * moved[i])
             if (noise > bar).any():
                 digits = float(np.max(np.where(noise > bar, noise, 0.0))) / size
-                yield Problem(
+                yield Issue(
                     f"output {i}",
                     f"{call}: output {i} of the kernel {entry.describe()} has noise of "
                     f"{digits:.1g} of its value, where float64 has 1e-16: it is computed in a "
@@ -84,7 +88,7 @@ def _scaled(a: Array, by: Array) -> Array:
     return np.asarray(a * by) if is_float(a.dtype) else a.copy()
 
 
-def overflow(call: Call) -> Iterator[Problem]:
+def overflow(call: Call) -> Iterator[Issue]:
     """Where finite inputs grow until an output is not finite, the last finite ones were large."""
     for entry in call.entries():
         for arrays in (
@@ -138,7 +142,7 @@ def _float_outputs(entry: KernelEntry, call: Call) -> Arrays:
     return tuple(o for o in launch(entry, call) if is_float(o.dtype))
 
 
-def _modest(entry: KernelEntry, last: Call, beyond: Call) -> Iterator[Problem]:
+def _modest(entry: KernelEntry, last: Call, beyond: Call) -> Iterator[Issue]:
     """Outputs of ordinary size that are not finite for inputs twice as large.
 
     x^n and exp(x) come near the largest number before: half the inputs still give it to the power
@@ -153,7 +157,7 @@ def _modest(entry: KernelEntry, last: Call, beyond: Call) -> Iterator[Problem]:
         bad = np.argwhere(~np.isfinite(then.astype(float64)))
         if len(bad):
             index = tuple(int(n) for n in bad[0])
-            yield Problem(
+            yield Issue(
                 f"output {i}",
                 f"{beyond}: output {i} of the kernel {entry.describe()} is {then[index]!s} at "
                 f"{list(index)}; for inputs of half the size it is {out[index]!s}",
@@ -164,7 +168,41 @@ def _modest(entry: KernelEntry, last: Call, beyond: Call) -> Iterator[Problem]:
             )
 
 
-def isolated_values(call: Call) -> Iterator[Problem]:
+@dataclass(frozen=True, slots=True)
+class Isolated:
+    """Where an output is off its limit. flat: it is constant beside the point, as a count is."""
+
+    index: tuple[int, ...]
+    value: float
+    limit: float
+    flat: bool
+
+
+def isolated(at: Callable[[float], Array]) -> Isolated | None:
+    """The first element of at(0) that both sides, which agree on a limit, do not lead to.
+
+    at(h): the outputs of a function at a distance h from a point. The steps are so far apart that
+    a root, a kink or 1 / log|h| move on the way, and are not taken for it. What is not finite at
+    the point counts as off by 1 and the size of the limit.
+    """
+    here = np.asarray(at(0.0).astype(float64))
+    unit = np.array(unit_roundoff(float64))
+    line = Line(lambda h: np.ravel(at(h)).astype(float64), np.ravel(here), unit)
+    with np.errstate(all="ignore"):
+        line.add(*_STEPS)
+        limit = (line.above[-1] + line.below[-1]) / 2
+        line.origin = np.where(np.isfinite(line.origin), line.origin, limit + 1 + np.abs(limit))
+        size = np.fmax(np.abs(limit), np.abs(line.origin))
+        off = lonely(line) & (np.abs(line.origin - limit) > _LEAST * size)
+    if not off.any():
+        return None
+    k = int(np.flatnonzero(off)[0])
+    index = tuple(int(n) for n in np.unravel_index(k, here.shape))
+    flat = len({float(side[k]) for side in (*line.above, *line.below)}) == 1
+    return Isolated(index, float(here[index]), float(limit[k]), flat)
+
+
+def isolated_values(call: Call) -> Iterator[Issue]:
     """At 0, 1, -1 and other plain numbers a kernel gives what both sides lead to."""
     for entry in call.entries():
         for place, a in enumerate(call.arrays):
@@ -172,7 +210,7 @@ def isolated_values(call: Call) -> Iterator[Problem]:
                 yield from _isolated_in(entry, call, place)
 
 
-def _isolated_in(entry: KernelEntry, call: Call, place: int) -> Iterator[Problem]:
+def _isolated_in(entry: KernelEntry, call: Call, place: int) -> Iterator[Issue]:
     for members, values in _planted(call.arrays[place].size):
         for i in range(len(call.inferred)):
             at = partial(_output_at, entry, call, place, members, values, i)
@@ -205,9 +243,9 @@ def _output_at(
     return launch(entry, _with(call, place, members, values, h))[i]
 
 
-def _isolated_problem(call: Call, entry: KernelEntry, i: int, found: Isolated) -> Problem:
+def _isolated_problem(call: Call, entry: KernelEntry, i: int, found: Isolated) -> Issue:
     meant = found.flat or not has_bprop(call) or not np.isfinite(found.value)
-    return Problem(
+    return Issue(
         f"output {i}",
         f"{call}: output {i} of the kernel {entry.describe()} is {found.value:.9g} at "
         f"{list(found.index)}; inputs next to these lead to {found.limit:.9g} from both sides",

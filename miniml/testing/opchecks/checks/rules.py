@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -13,19 +14,19 @@ from ....backends.kernel import KernelEntry
 from ....dtype import DType
 from ....errors import DeclarationError, KernelNotFoundError, MinimlError
 from ...calls import Array, Call, reference
-from ..session import Problem
+from ...opinfo import OpInfo
+from ..session import Issue, first_line
 from .launches import failure, launch, launched, other_shape, refused_by_value
 
 _SLOPPY = (IndexError, TypeError, AttributeError, KeyError, ZeroDivisionError, UnboundLocalError)
 
 
-def rules(call: Call) -> Iterator[Problem]:
+def rules(call: Call) -> Iterator[Issue]:
     """The rules give the shapes and dtypes that every kernel gives."""
     if call.primitive.dynamic_outputs:
         return
     said = [(o.shape, o.dtype) for o in call.inferred]
     yield from _pure(call)
-    yield from _declared(call)
     yield from _signature(call)
     for entry in call.entries() if launched(call) else ():
         error = failure(entry, call)
@@ -35,7 +36,7 @@ def rules(call: Call) -> Iterator[Problem]:
         outs = launch(entry, call)
         if not all(isinstance(o, np.ndarray) for o in outs):
             kinds = ", ".join(type(o).__name__ for o in outs)
-            yield Problem(
+            yield Issue(
                 "no array",
                 f"{call}: the kernel {entry.describe()} returns {kinds}, not an array",
                 "return an array, of 0 dimensions too: x[...] stays one where x[()] does not",
@@ -43,7 +44,7 @@ def rules(call: Call) -> Iterator[Problem]:
             continue
         came = [(o.shape, o.dtype) for o in outs]
         if came != said:
-            yield Problem(
+            yield Issue(
                 "outputs",
                 f"{call}: infer_shape and infer_dtype say {_typed(said)}; the kernel "
                 f"{entry.describe()} gives {_typed(came)}",
@@ -57,31 +58,14 @@ def rules(call: Call) -> Iterator[Problem]:
                 raise
             return  # a reference may be made for less than the rules accept
         if shapes != [shape for shape, _ in said]:
-            yield Problem(
+            yield Issue(
                 "reference",
                 f"{call}: the rules say {_typed(said)}; the reference has shapes {shapes}",
                 "correct infer_shape (or the reference)",
             )
 
 
-def _declared(call: Call) -> Iterator[Problem]:
-    """For inputs of nearly this type too, the rules return shapes and dtypes (or refuse)."""
-    for _, arrays in _spoilt(call):
-        other = call.on(arrays)
-        try:
-            _ = other.inferred
-        except DeclarationError as error:
-            yield Problem(
-                "declaration",
-                f"for inputs {_types(other)}: {_first_line(error)}",
-                "return a tuple of ints from infer_shape and a dtype from infer_dtype, one per "
-                "output",
-            )
-        except Exception:  # refused: `refusals` looks at how
-            continue
-
-
-def _signature(call: Call) -> Iterator[Problem]:
+def _signature(call: Call) -> Iterator[Issue]:
     """The dtypes that infer_dtype gives are those of the signature that takes the inputs."""
     try:
         outs = tuple(o.dtype for o in call.inferred)
@@ -89,28 +73,28 @@ def _signature(call: Call) -> Iterator[Problem]:
     except KernelNotFoundError:
         return
     except DeclarationError as error:
-        yield Problem("dtypes", f"{call}: {error}", "make infer_dtype and the signature agree")
+        yield Issue("dtypes", f"{call}: {error}", "make infer_dtype and the signature agree")
 
 
-def _unfilled(call: Call, entry: KernelEntry, error: Exception) -> Iterator[Problem]:
+def _unfilled(call: Call, entry: KernelEntry, error: Exception) -> Iterator[Issue]:
     if unusual(call):
         return  # `kernels_run` says it
     shape = other_shape(entry, call)
-    told = f"the kernel {entry.describe()} raises {_first_line(error)}"
+    told = f"the kernel {entry.describe()} raises {first_line(error)}"
     if shape is not None:
         said = ", ".join(str(o.shape) for o in call.inferred)
-        yield Problem(
+        yield Issue(
             "shape",
             f"{call}: infer_shape says {said}, but {told}; it does fill an output of shape {shape}",
             f"correct infer_shape: for {_shapes(call)} it must give {shape}",
         )
     elif call.sample:
-        yield Problem(
+        yield Issue(
             "sample", f"{call}, a sample of the OpInfo: {told}", "correct the kernel, or the sample"
         )
 
 
-def refusals(call: Call) -> Iterator[Problem]:
+def refusals(call: Call) -> Iterator[Issue]:
     """What the kernels cannot do is refused by the rules."""
     if not unusual(call):
         yield from _accepted(call, "wrong extents", call)
@@ -119,28 +103,58 @@ def refusals(call: Call) -> Iterator[Problem]:
             yield from _bad(call, what, arrays)
 
 
-def _bad(call: Call, what: str, arrays: tuple[Array, ...]) -> Iterator[Problem]:
+def accepted_though_refused(info: OpInfo) -> Iterator[str]:
+    """Calls that an OpInfo says are refused, and are not, or not in its words."""
+    for refusal in info.refused:
+        attrs = "".join(f", {k}={v!r}" for k, v in refusal.attrs.items())
+        shown = f"{info.primitive.name}({', '.join(map(_brief, refusal.inputs))}{attrs})"
+        try:
+            info.primitive(**refusal.attrs)(*refusal.inputs)
+        except refusal.error as error:
+            if not re.search(refusal.match, str(error)):
+                yield f"{shown} is refused with {str(error)!r}, which lacks {refusal.match!r}"
+            elif not str(error).startswith(info.primitive.name):
+                yield f"{shown} is refused with {str(error)!r}, which does not begin with the name"
+        except Exception as error:
+            yield f"{shown} is refused with {first_line(error)}, not {refusal.error.__name__}"
+        else:
+            yield f"{shown} is accepted"
+
+
+def _brief(value: object) -> str:
+    if isinstance(value, np.ndarray):
+        return str(Abstract(value.shape, value.dtype))
+    return repr(value)
+
+
+def _bad(call: Call, what: str, arrays: tuple[Array, ...]) -> Iterator[Issue]:
     other = call.on(arrays)
     try:
         _ = other.inferred
     except _SLOPPY as error:
         if not isinstance(error, MinimlError):
             rule = "infer_dtype" if what == "another dtype" else "infer_shape"
-            yield Problem(
+            yield Issue(
                 "sloppy",
-                f"{call.primitive!r} refuses {_types(other)} with {_first_line(error)}, which "
+                f"{call.primitive!r} refuses {_types(other)} with {first_line(error)}, which "
                 "names neither the primitive nor what is wanted",
                 f"check in {rule} first, and raise ShapeError or DTypeError with a sentence",
                 "warning",
                 other,
             )
+    except DeclarationError as error:
+        yield Issue(
+            "declaration",
+            f"for inputs {_types(other)}: {first_line(error)}",
+            "return a tuple of ints from infer_shape and a dtype from infer_dtype, one per output",
+        )
     except Exception:  # refused: as it should be
         return
     else:
         yield from _accepted(other, what, call)
 
 
-def _accepted(call: Call, what: str, valid: Call) -> Iterator[Problem]:
+def _accepted(call: Call, what: str, valid: Call) -> Iterator[Issue]:
     if not launched(call) or unusual(call) or call.primitive.dynamic_outputs:
         return
     for entry in call.entries():
@@ -149,10 +163,10 @@ def _accepted(call: Call, what: str, valid: Call) -> Iterator[Problem]:
             continue
         if call is valid and call.sample:
             return
-        yield Problem(
+        yield Issue(
             "kernel refuses",
             f"{call}: the rules accept it and give {', '.join(map(str, call.inferred))}; the "
-            f"kernel {entry.describe()} raises {_first_line(error)}",
+            f"kernel {entry.describe()} raises {first_line(error)}",
             "refuse it in infer_shape (raise ShapeError) or infer_dtype (raise DTypeError), or "
             "let the kernel compute it",
             "fault",
@@ -194,25 +208,25 @@ def unusual(call: Call) -> bool:
     return any(a.size == 0 or a.ndim == 0 for a in call.arrays)
 
 
-def kernels_run(call: Call) -> Iterator[Problem]:
+def kernels_run(call: Call) -> Iterator[Issue]:
     """Empty and 0-d inputs are computed like others."""
     for entry in call.entries() if launched(call) else ():
         error = failure(entry, call)
         if error is None:
             continue
         what = "empty" if any(a.size == 0 for a in call.arrays) else "0-d"
-        yield Problem(
+        yield Issue(
             f"{what} input",
-            f"{call}: the kernel {entry.describe()} raises {_first_line(error)} on an {what} input",
+            f"{call}: the kernel {entry.describe()} raises {first_line(error)} on an {what} input",
             f"let the kernel compute {what} inputs, or refuse them in infer_shape",
         )
 
 
-def _pure(call: Call) -> Iterator[Problem]:
+def _pure(call: Call) -> Iterator[Issue]:
     """The rules say the same when they are asked again."""
     again = replace(call).inferred  # a new Call, which asks anew
     if again != call.inferred:
-        yield Problem(
+        yield Issue(
             "changing",
             f"{call}: the rules say {_types_of(call.inferred)} the first time and "
             f"{_types_of(again)} the second",
@@ -234,7 +248,3 @@ def _types_of(abstracts: tuple[Abstract, ...]) -> str:
 
 def _shapes(call: Call) -> str:
     return ", ".join(str(a.shape) for a in call.arrays)
-
-
-def _first_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"

@@ -40,7 +40,7 @@ def available() -> str:
     return ""
 
 
-def filed(primitive: Primitive) -> list[KernelEntry]:
+def registered(primitive: Primitive) -> list[KernelEntry]:
     """The CUDA kernels of a primitive. For one of a user's own that has none, nothing is loaded."""
     if type(primitive).__module__.startswith("miniml."):
         available()
@@ -49,7 +49,7 @@ def filed(primitive: Primitive) -> list[KernelEntry]:
 
 def entries(call: Call) -> list[KernelEntry]:
     """Those that take and give the dtypes of a call as they are, and that the simulator can run."""
-    fitting = [e for e in filed(call.primitive) if e.signature.accepts(call.dtypes)]
+    fitting = [e for e in registered(call.primitive) if e.signature.accepts(call.dtypes)]
     if call.primitive.dynamic_outputs or not fitting or available():
         return []
     outs = tuple(o.dtype for o in call.inferred)

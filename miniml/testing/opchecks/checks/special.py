@@ -9,7 +9,7 @@ import numpy as np
 from ....backends.kernel import KernelEntry
 from ....dtype import float64, is_float
 from ...calls import Arrays, Call
-from ..session import Problem
+from ..session import Issue
 from .accuracy import at_an_end
 from .kernels import Expected
 from .launches import launch, launched
@@ -17,7 +17,7 @@ from .launches import launch, launched
 _SPECIAL = {"NaN": np.nan, "inf": np.inf, "-inf": -np.inf}
 
 
-def special(call: Call) -> Iterator[Problem]:
+def special(call: Call) -> Iterator[Issue]:
     """What is not a number stays one, and infinities are not replaced by numbers."""
     handled = call.info is not None and call.info.nan == "handled"
     if not launched(call) or handled or at_an_end(call):
@@ -47,7 +47,7 @@ def specials(call: Call, places: int = 3) -> Iterator[tuple[Call, str]]:
                 yield call.on(arrays), f"{name} in input {i}"
 
 
-def _lost(call: Call, what: str, entry: KernelEntry) -> Iterator[Problem]:
+def _lost(call: Call, what: str, entry: KernelEntry) -> Iterator[Issue]:
     outs = launch(entry, call)
     floats = [k for k, o in enumerate(outs) if is_float(o.dtype) and o.size]
     expected = Expected(call)
@@ -62,7 +62,7 @@ def _lost(call: Call, what: str, entry: KernelEntry) -> Iterator[Problem]:
         return
     if any(np.isnan(outs[k].astype(float64)).any() for k in floats):
         return
-    yield Problem(
+    yield Issue(
         "NaN vanishes",
         f"{call} with {what}: no output of the kernel {entry.describe()} has a NaN",
         "let the NaN through (np.maximum and np.where on a finite test do; comparisons are false "
@@ -74,7 +74,7 @@ def _lost(call: Call, what: str, entry: KernelEntry) -> Iterator[Problem]:
 
 def _against(
     call: Call, what: str, entry: KernelEntry, k: int, outs: Arrays, exact: Arrays, source: str
-) -> Problem | None:
+) -> Issue | None:
     came, wanted = outs[k].astype(float64), exact[k].astype(float64)
     if came.shape != wanted.shape:
         return None
@@ -84,7 +84,7 @@ def _against(
     ):
         if lost.any():
             index = tuple(int(n) for n in np.argwhere(lost)[0])
-            return Problem(
+            return Issue(
                 f"{name} lost",
                 f"{call} with {what}: output {k} of the kernel {entry.describe()} is "
                 f"{outs[k][index]!s} at {list(index)}, where {source} is {wanted[index]!s}",
