@@ -13,7 +13,7 @@ from ....attributes import key
 from ....errors import MinimlError
 from ....primitive import Primitive, rebuild
 from ...calls import Call
-from ..session import Issue
+from ..session import Issue, first_line
 
 
 def attributes(call: Call) -> Iterator[Issue]:
@@ -32,34 +32,43 @@ def attributes(call: Call) -> Iterator[Issue]:
     yield from _copied(primitive, call)
     for other in others(primitive):
         yield from _copied(other, Call(other, call.arrays, call.consts))
-        yield from _told_apart(primitive, other)
+        same_values = _values(primitive) == _values(other)
+        if primitive == other and not same_values:
+            yield Issue(
+                "equality",
+                f"{primitive!r} and {other!r} are equal, so a program compiled for one runs the "
+                "other",
+                "leave __eq__ and __hash__ to Primitive, which compare the attributes",
+            )
+
+
+def _values(primitive: Primitive) -> object:
+    return key(tuple(primitive.attributes.items()))
 
 
 def _copied(primitive: Primitive, call: Call) -> Iterator[Issue]:
+    cls = type(primitive)
     copied: dict[str, Callable[[Primitive], Primitive]] = {
         "copy.deepcopy": copy.deepcopy,
-        "its attributes alone": _rebuilt,
+        "its attributes alone": lambda p: rebuild(cls, p.attributes),
     }
-    if "<locals>" not in type(primitive).__qualname__ and _importable(type(primitive)):
+    if getattr(sys.modules.get(cls.__module__), cls.__qualname__, None) is cls:
         copied["pickle"] = lambda p: pickle.loads(pickle.dumps(p))
     for how, function in copied.items():
+        wrong = "is not equal to it, or infers something else"
         try:
             twin = function(primitive)
             alike = twin == primitive and hash(twin) == hash(primitive)
-            alike = alike and _inferred(call) == _inferred(replace(call, primitive=twin))
+            if alike and _inferred(call) == _inferred(replace(call, primitive=twin)):
+                continue
         except Exception as error:
-            yield Issue(
-                f"{how} raises",
-                f"{primitive!r} made from {how} raises {type(error).__name__}: {error}",
-                "keep everything that the rules and kernels use in annotated attributes",
-            )
-            continue
-        if not alike:
-            yield Issue(
-                f"{how} differs",
-                f"{primitive!r} made from {how} is not equal to it, or infers something else",
-                "keep everything in annotated attributes, and define neither __eq__ nor __hash__",
-            )
+            wrong = f"raises {first_line(error)}"
+        yield Issue(
+            how,
+            f"{primitive!r} made from {how} {wrong}",
+            "keep everything that rules and kernels use in annotated attributes, and define "
+            "neither __eq__ nor __hash__",
+        )
 
 
 def _inferred(call: Call) -> object:
@@ -68,15 +77,6 @@ def _inferred(call: Call) -> object:
         return call.inferred
     except MinimlError:
         return None
-
-
-def _rebuilt(primitive: Primitive) -> Primitive:
-    return rebuild(type(primitive), primitive.attributes)
-
-
-def _importable(cls: type) -> bool:
-    module = sys.modules.get(cls.__module__)
-    return getattr(module, cls.__qualname__, None) is cls
 
 
 def others(primitive: Primitive) -> Iterator[Primitive]:
@@ -110,13 +110,3 @@ def _changed(value: Any) -> Any:
         first = _changed(value[0])
         return None if first is None else (first, *value[1:])
     return None
-
-
-def _told_apart(one: Primitive, other: Primitive) -> Iterator[Issue]:
-    same_values = key(tuple(one.attributes.items())) == key(tuple(other.attributes.items()))
-    if not same_values and one == other:
-        yield Issue(
-            "equality",
-            f"{one!r} and {other!r} are equal, so a program compiled for one runs the other",
-            "leave __eq__ and __hash__ to Primitive, which compare the attributes",
-        )

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ....backends.kernel import KernelEntry
-from ....dtype import DType, float64, is_float
+from ....dtype import float64, is_float
 from ...calls import Array, Arrays, Call, reference, wide
 from ...tolerance import limits_of, mismatch, spread_of, unit_roundoff
 from ..session import ENDS, Difference, Issue, Said
@@ -38,7 +38,7 @@ class Expected:
 
     def __init__(self, call: Call):
         self.call = call
-        self.given = call.info is not None and call.info.reference is not None
+        self.given = call.referenced
         self.entry = None if self.given else self._float64_kernel()
         self.known = self._answers() if self.given else self.entry is not None
 
@@ -104,12 +104,10 @@ def against(call: Call, expected: Expected, name: str, outs: Arrays) -> Iterator
     if len(outs) != len(exact):
         return
     numbers = [o.dtype for o in outs if is_float(o.dtype)]
-    rng = np.random.default_rng(0)
-    spreads: tuple[Array | float, ...] = (
-        spread_of(expected.outputs, expected.wide_args(), numbers[0], rng)
-        if numbers and numbers[0] in _floats(call)
-        else (0.0,) * len(exact)
-    )
+    spreads: tuple[Array | float, ...] = (0.0,) * len(exact)
+    if numbers and numbers[0] in (*call.dtypes, *(o.dtype for o in call.inferred)):
+        rng = np.random.default_rng(0)
+        spreads = spread_of(expected.outputs, expected.wide_args(), numbers[0], rng)
     for i, (out, right, moved) in enumerate(zip(outs, exact, spreads)):
         yield from _small(call, name, i, out, right)
         right = where_too_large(out, right)
@@ -146,12 +144,6 @@ def _rounds(expected: Expected, i: int, out: Array, right: Array) -> bool:
     return mismatch(out, right, call.terms, np.minimum(moved, _CAP * np.abs(right))) is None
 
 
-def _ill_conditioned(call: Call, i: int, out: Array, other: Array) -> bool:
-    """True where two kernels differ by no more than the exact result moves."""
-    expected = Expected(call)
-    return expected.known and _rounds(expected, i, out, other.astype(float64))
-
-
 def _small(call: Call, name: str, i: int, out: Array, right: Array) -> Iterator[Issue]:
     """Numbers next to zero are kept, and zeros have their sign."""
     if not is_float(out.dtype) or out.shape != right.shape:
@@ -159,42 +151,31 @@ def _small(call: Call, name: str, i: int, out: Array, right: Array) -> Iterator[
     size, zero, limits = np.abs(right), out == 0, limits_of(out.dtype)
     kept = 2 * float(limits.smallest_subnormal)
     flushed = zero & (size >= kept) & (size < float(limits.tiny))
-    if flushed.any():
-        what = "is 0 where numbers below the smallest normal one are right"
-        yield _lost(call, ENDS, f"output {i} of the kernel {name} {what}", flushed,
-                    out, right)  # fmt: skip
     signless = zero & (right == 0) & (np.signbit(out) != np.signbit(right))
-    if signless.any():
-        what = "has zeros of the other sign"
-        yield _lost(call, f"sign of zero {i}", f"output {i} of the kernel {name} {what}", signless,
-                    out, right)  # fmt: skip
-
-
-def _lost(call: Call, kind: str, what: str, lost: Array, out: Array, right: Array) -> Issue:
-    index = tuple(int(n) for n in np.argwhere(lost)[0])
-    return Issue(
-        kind,
-        f"{call}: {what}: at {list(index)} it is {out[index]!s}, should be {right[index]!s}",
-        "compute it without a detour that loses them, should such numbers matter",
-        "warning",
-    )
-
-
-def _floats(call: Call) -> set[DType]:
-    found = [*call.dtypes, *(o.dtype for o in call.inferred)]
-    return {d for d in found if is_float(d)}
+    for kind, what, lost in (
+        (ENDS, "is 0 where numbers below the smallest normal one are right", flushed),
+        (f"sign of zero {i}", "has zeros of the other sign", signless),
+    ):
+        if lost.any():
+            index = tuple(int(n) for n in np.argwhere(lost)[0])
+            yield Issue(
+                kind,
+                f"{call}: output {i} of the kernel {name} {what}: at {list(index)} it is "
+                f"{out[index]!s}, should be {right[index]!s}",
+                "compute it without a detour that loses them, should such numbers matter",
+                "warning",
+            )
 
 
 def between(call: Call, name: str, outs: Arrays, other: str, others: Arrays) -> Iterator[Said]:
     """What a kernel gave, beside what another gave."""
     for i, (out, right) in enumerate(zip(outs, others)):
-        scale = scale_of(call, right) * (
-            unit_roundoff(right.dtype) if is_float(right.dtype) else 0.0
-        )
-        wrong = mismatch(out, right, call.terms, 4 * scale)
+        unit = unit_roundoff(right.dtype) if is_float(right.dtype) else 0.0
+        wrong = mismatch(out, right, call.terms, 4 * scale_of(call, right) * unit)
+        expected = Expected(call) if wrong is not None else None
         if wrong is None:
             yield from compared(call, name, other, out, right)
-        elif not _ill_conditioned(call, i, out, right):
+        elif not (expected and expected.known and _rounds(expected, i, out, right.astype(float64))):
             far = at_an_end(call)
             yield Issue(
                 ENDS if far else f"kernels differ {i}",
@@ -214,16 +195,11 @@ def compared(call: Call, name: str, other: str, out: Array, right: Array) -> Ite
 
 def _jumps(expected: Expected, i: int, out: Array, moved: Array | float) -> bool:
     """True where the exact result itself jumps when inputs move by a rounding: at a step."""
-    rng = np.random.default_rng(1)
-    dtypes = [a.dtype for a in expected.call.arrays if is_float(a.dtype)]
-    u = max((unit_roundoff(d) for d in dtypes), default=0.0)
+    rng, call = np.random.default_rng(1), expected.call
+    u = max((unit_roundoff(a.dtype) for a in call.arrays if is_float(a.dtype)), default=0.0)
+    exact = call.on(tuple(map(wide, call.arrays)))
     for _ in range(_NUDGES):
-        near = [
-            a * (1 + 4 * u * rng.choice([-1.0, 1.0], a.shape))
-            if isinstance(a, np.ndarray) and a.dtype == float64
-            else a
-            for a in expected.wide_args()
-        ]
-        if mismatch(out, expected.outputs(*near)[i], expected.call.terms, moved) is None:
+        near = exact.of_floats(lambda a: a * (1 + 4 * u * rng.choice([-1.0, 1.0], a.shape)))
+        if mismatch(out, expected.outputs(*near.args())[i], call.terms, moved) is None:
             return True
     return False

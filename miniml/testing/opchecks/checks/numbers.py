@@ -10,12 +10,12 @@ import numpy as np
 
 from ....backends.kernel import KernelEntry
 from ....dtype import float64, is_float
-from ...calls import Array, Arrays, Call
+from ...calls import Array, Call
 from ...gradchecks.derivative import Line
 from ...gradchecks.isolated import lonely
 from ...tolerance import limits_of, unit_roundoff
 from ..session import Issue
-from .accuracy import moved_by_rounding
+from .accuracy import largest_of, moved_by_rounding
 from .gradients import has_bprop
 from .launches import launch, launched
 
@@ -33,12 +33,8 @@ _SINGLY = 2  # of them, in one element alone
 
 def own_numbers(call: Call) -> bool:
     """True for calls in float64 that no reference says anything of."""
-    told = call.info is not None and call.info.reference is not None
-    return not told and _is_float64(call) and launched(call)
-
-
-def _is_float64(call: Call) -> bool:
-    return float64 in call.dtypes and all(d == float64 for d in call.dtypes if is_float(d))
+    floats = {d for d in call.dtypes if is_float(d)}
+    return floats == {float64} and not call.referenced and launched(call)
 
 
 def precision(call: Call) -> Iterator[Issue]:
@@ -91,11 +87,8 @@ def _scaled(a: Array, by: Array) -> Array:
 def overflow(call: Call) -> Iterator[Issue]:
     """Where finite inputs grow until an output is not finite, the last finite ones were large."""
     for entry in call.entries():
-        for arrays in (
-            call.arrays,
-            tuple(np.abs(a) if is_float(a.dtype) else a for a in call.arrays),
-        ):
-            found = _last_finite(entry, call.on(arrays))
+        for other in (call, call.of_floats(np.abs)):
+            found = _last_finite(entry, other)
             if found is not None:
                 yield from _modest(entry, *found)
                 break
@@ -122,24 +115,13 @@ def _last_finite(entry: KernelEntry, call: Call) -> tuple[Call, Call] | None:
 
 def _grown(call: Call, exponent: int) -> Call:
     """The call with its largest numbers just below 2**exponent."""
-    floats = [a for a in call.arrays if is_float(a.dtype)]
-    largest = max(float(np.max(np.abs(a), initial=0.0)) for a in floats) or 1.0
-    return call.on(
-        tuple(
-            np.ldexp(a.astype(float64) / largest, exponent).astype(a.dtype)
-            if is_float(a.dtype)
-            else a
-            for a in call.arrays
-        )
-    )
+    largest = max(largest_of(a) for a in call.arrays if is_float(a.dtype)) or 1.0
+    return call.of_floats(lambda a: np.ldexp(a.astype(float64) / largest, exponent))
 
 
 def _finite(entry: KernelEntry, call: Call) -> bool:
-    return all(np.isfinite(o.astype(float64)).all() for o in _float_outputs(entry, call))
-
-
-def _float_outputs(entry: KernelEntry, call: Call) -> Arrays:
-    return tuple(o for o in launch(entry, call) if is_float(o.dtype))
+    outs = (o for o in launch(entry, call) if is_float(o.dtype))
+    return all(np.isfinite(o.astype(float64)).all() for o in outs)
 
 
 def _modest(entry: KernelEntry, last: Call, beyond: Call) -> Iterator[Issue]:
@@ -151,8 +133,7 @@ def _modest(entry: KernelEntry, last: Call, beyond: Call) -> Iterator[Issue]:
     for i, (out, then) in enumerate(zip(launch(entry, last), launch(entry, beyond))):
         if not is_float(out.dtype):
             continue
-        size = float(np.max(np.abs(out.astype(float64)), initial=0.0))
-        if size > float(limits_of(out.dtype).max) ** _MODEST:
+        if largest_of(out) > float(limits_of(out.dtype).max) ** _MODEST:
             continue
         bad = np.argwhere(~np.isfinite(then.astype(float64)))
         if len(bad):
