@@ -47,7 +47,7 @@ class Difference(NamedTuple):
     where: str
 
 
-Said = Issue | Difference
+Remark = Issue | Difference
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +58,11 @@ class Check:
     dtype first, then every kind of numbers, then every rank.
     trusted: where there is an OpInfo, only its samples, because others may leave the domain.
     enough: after how many calls with issues it stops. share: the part of the budget it may take.
-    after: a check whose faults leave nothing to be said here.
+    after: a check whose faults leave nothing to be remark here.
     """
 
     name: str
-    run: Callable[[Call], Iterator[Said]]
+    run: Callable[[Call], Iterator[Remark]]
     limit: int = 80
     wants: Callable[[Call], bool] = lambda call: True
     trusted: bool = False
@@ -102,21 +102,21 @@ class Session:
         """Let a check see one call, until `end` of the watch; True if it has an issue."""
         with lasting_until(lambda: self._late(end)):
             found = everything(check, call)
-        for said in found:
-            if isinstance(said, Issue):
-                self.note(check.name, said, call)
+        for remark in found:
+            if isinstance(remark, Issue):
+                self.note(check.name, remark, call)
             else:
-                self.compare(said)
-        return any(isinstance(said, Issue) for said in found)
+                self.compare(remark)
+        return any(isinstance(remark, Issue) for remark in found)
 
     def _late(self, end: float) -> bool:
         return self.watch.elapsed() > end
 
-    def compare(self, said: Difference) -> None:
+    def compare(self, remark: Difference) -> None:
         """Keep the largest difference between two kernels."""
-        key = said.kernel, said.other
-        if key not in self.differences or said.ulp > self.differences[key].ulp:
-            self.differences[key] = said
+        key = remark.kernel, remark.other
+        if key not in self.differences or remark.ulp > self.differences[key].ulp:
+            self.differences[key] = remark
 
     @property
     def counts(self) -> dict[str, int]:
@@ -152,10 +152,10 @@ def chosen(check: Check, calls: Sequence[Call], few: bool = False) -> list[Call]
 
 def issues(check: Check, call: Call) -> list[Issue]:
     """The issues of a call."""
-    return [said for said in everything(check, call) if isinstance(said, Issue)]
+    return [remark for remark in everything(check, call) if isinstance(remark, Issue)]
 
 
-def everything(check: Check, call: Call) -> list[Said]:
+def everything(check: Check, call: Call) -> list[Remark]:
     """What a check says of a call; that it raised is an issue."""
     try:
         return list(check.run(call))

@@ -27,7 +27,7 @@ from .checks.rules import kernels_run, refusals, rules, unusual
 from .checks.special import special
 from .checks.state import state
 from .draws.values import BENT, LONGEST, NEGATIVE, SMOOTH
-from .session import Check, Said
+from .session import Check, Remark
 
 
 def _floats(call: Call, most: float = inf) -> bool:
@@ -71,7 +71,7 @@ def _narrow_integers(call: Call) -> bool:
     return narrower and only and not call.referenced and launched(call)
 
 
-def _both(*checks: Callable[[Call], Iterator[Said]]) -> Callable[[Call], Iterator[Said]]:
+def _both(*checks: Callable[[Call], Iterator[Remark]]) -> Callable[[Call], Iterator[Remark]]:
     return lambda call: chain.from_iterable(check(call) for check in checks)
 
 

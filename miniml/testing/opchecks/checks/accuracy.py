@@ -1,4 +1,4 @@
-"""How far numbers are apart, and what that tells: rounding, lost accuracy, or a wrong result."""
+"""How far numbers are apart, and what that means: rounding, lost accuracy, or a wrong result."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LOSS = 256  # roundings up to which an error may come from terms that cancel
 
 
 def where_too_large(out: Array, right: Array) -> Array:
-    """The exact result; where no number of the dtype is as large, whatever non-finite came."""
+    """The exact result, or what `out` has where that is not finite and no number is as large."""
     if not is_float(out.dtype) or out.shape != right.shape:
         return right
     limits = limits_of(out.dtype)
@@ -27,7 +27,7 @@ def where_too_large(out: Array, right: Array) -> Array:
 
 
 def alike_where_not_finite(out: Array, right: Array) -> Array:
-    """`right`, with what came where neither is finite: inf and NaN follow the order of sums."""
+    """`right`, with `out` where neither is finite: inf and NaN follow the order of sums."""
     if not is_float(out.dtype) or out.shape != right.shape:
         return right
     neither = ~np.isfinite(out.astype(float64)) & ~np.isfinite(right.astype(float64))
@@ -147,7 +147,7 @@ def ulps(out: Array, right: Array) -> str:
 
 
 def largest_ulp(out: Array, right: Array) -> tuple[float, list[int]]:
-    """The largest difference in units in the last place, and where; 0 for what are no floats."""
+    """The largest difference in units in the last place, and where; 0 for other outputs."""
     if not is_float(out.dtype) or out.shape != right.shape or not out.size:
         return 0.0, []
     with np.errstate(all="ignore"):

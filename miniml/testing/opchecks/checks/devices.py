@@ -15,7 +15,7 @@ from ....errors import CompileError, KernelFaultError
 from ...calls import Array, Arrays, Call
 from ..draws.layouts import laid_out, named
 from ..draws.values import LONGEST
-from ..session import Issue, Said, first_line
+from ..session import Issue, Remark, first_line
 from . import simulated
 from .attributes import others
 from .kernels import Expected, against, between
@@ -49,30 +49,30 @@ def on_devices(call: Call) -> bool:
     return call.kind != LONGEST and bool(simulated.entries(call)) and launched(call)
 
 
-def devices(call: Call) -> Iterator[Said]:
+def devices(call: Call) -> Iterator[Remark]:
     """Every CUDA kernel gives what the reference and the CPU's kernels give, without a fault."""
     for entry in simulated.entries(call):
         name = f"cuda {entry.describe()}"
-        found = yield from _said(call, name, _once(call, name, entry))
+        found = yield from _remarks(call, name, _once(call, name, entry))
         if found:
             continue
-        yield from _said(call, name, _in_other_ways(call, name, entry))
+        yield from _remarks(call, name, _in_other_ways(call, name, entry))
         if max((a.size for a in call.arrays), default=0) <= _SMALL:
             for other in _elsewhere(call, entry):
-                said = _said(other, name, _beside_cpu(other, name, entry, other.smooth))
-                found = [s._replace(call=other) for s in said if isinstance(s, Issue)]
+                remark = _remarks(other, name, _beside_cpu(other, name, entry, other.smooth))
+                found = [s._replace(call=other) for s in remark if isinstance(s, Issue)]
                 yield from found
                 if found:
                     break
 
 
-def _said(call: Call, name: str, found: Iterator[Said]) -> Any:
+def _remarks(call: Call, name: str, found: Iterator[Remark]) -> Any:
     """What a check finds, what its launches raise included; returns whether it found an issue."""
     any_issue = False
     try:
-        for said in found:
-            any_issue |= isinstance(said, Issue)
-            yield said
+        for remark in found:
+            any_issue |= isinstance(remark, Issue)
+            yield remark
     except KernelFaultError as error:
         faults: Any = error.faults
         for fault in {fault.kind: fault for fault in reversed(faults)}.values():
@@ -91,7 +91,7 @@ def _said(call: Call, name: str, found: Iterator[Said]) -> Any:
     return any_issue
 
 
-def _once(call: Call, name: str, entry: KernelEntry) -> Iterator[Said]:
+def _once(call: Call, name: str, entry: KernelEntry) -> Iterator[Remark]:
     """What one launch does to memory; else its numbers, against the reference or the float64
     kernel, then against the first kernel of the CPU."""
     ran = simulated.run(entry, call)
@@ -100,9 +100,9 @@ def _once(call: Call, name: str, entry: KernelEntry) -> Iterator[Said]:
     expected = Expected(call)
     wrong = bool(memory)
     if expected.known and not memory:
-        for said in against(call, expected, name, ran.outs):
-            wrong |= isinstance(said, Issue)
-            yield said
+        for remark in against(call, expected, name, ran.outs):
+            wrong |= isinstance(remark, Issue)
+            yield remark
     for cpu in () if wrong else call.entries()[:1]:
         if failure(cpu, call) is None:
             yield from between(call, name, ran.outs, f"cpu {cpu.describe()}", launch(cpu, call))
@@ -125,7 +125,7 @@ def _memory(call: Call, name: str, ran: simulated.Run) -> Iterator[Issue]:
         )
 
 
-def _in_other_ways(call: Call, name: str, entry: KernelEntry) -> Iterator[Said]:
+def _in_other_ways(call: Call, name: str, entry: KernelEntry) -> Iterator[Remark]:
     """The same bits again and in other orders of threads, the same numbers in other layouts."""
     run = partial(_outputs, entry, call)
     outs = run(call.arrays)
@@ -182,16 +182,16 @@ def _elsewhere(call: Call, entry: KernelEntry) -> Iterator[Call]:
             yield other
 
 
-def _beside_cpu(call: Call, name: str, entry: KernelEntry, numbers: bool) -> Iterator[Said]:
+def _beside_cpu(call: Call, name: str, entry: KernelEntry, numbers: bool) -> Iterator[Remark]:
     """numbers: False where some inputs are none; what becomes of these where all outputs are
     finite is left to kernels."""
     cpu = call.entries()[0]
     outs, right = simulated.run(entry, call).outs, launch(cpu, call)
     if not numbers:
         right = tuple(map(_unless_all_vanish, outs, right))
-    for said in between(call, name, outs, f"cpu {cpu.describe()}", right):
-        if isinstance(said, Issue):
-            yield said._replace(kind=f"{said.kind}, elsewhere")
+    for remark in between(call, name, outs, f"cpu {cpu.describe()}", right):
+        if isinstance(remark, Issue):
+            yield remark._replace(kind=f"{remark.kind}, elsewhere")
 
 
 def _to_integers(call: Call) -> bool:

@@ -10,7 +10,7 @@ from ....backends.kernel import KernelEntry
 from ....dtype import float64, is_float
 from ...calls import Array, Arrays, Call, reference, wide
 from ...tolerance import limits_of, mismatch, spread_of, unit_roundoff
-from ..session import ENDS, Difference, Issue, Said
+from ..session import ENDS, Difference, Issue, Remark
 from .accuracy import (
     at_an_end,
     degree,
@@ -27,8 +27,8 @@ _CAP = 0.01  # of the result
 _ADVICE = {
     "wrong": "correct the kernel for this dtype (or the reference, should that be wrong)",
     "inaccurate": "rewrite the formula so that terms do not cancel, or compute it in a wider dtype",
-    ENDS: "squares of these numbers leave the range of the dtype; scale before squaring, "
-    "or compute in a wider dtype, should such numbers come",
+    ENDS: "where squares of these numbers leave the range of the dtype, scale before squaring, or "
+    "compute in a wider dtype, should such numbers come",
 }
 
 
@@ -83,7 +83,7 @@ class Expected:
         return self.call.args(tuple(map(wide, self.call.arrays)))
 
 
-def kernels(call: Call) -> Iterator[Said]:
+def kernels(call: Call) -> Iterator[Remark]:
     """Every kernel gives what float64 gives, up to rounding, and what the other kernels give."""
     if not launched(call):
         return
@@ -98,7 +98,7 @@ def kernels(call: Call) -> Iterator[Said]:
         yield from between(call, name, results[name], first, results[first])
 
 
-def against(call: Call, expected: Expected, name: str, outs: Arrays) -> Iterator[Said]:
+def against(call: Call, expected: Expected, name: str, outs: Arrays) -> Iterator[Remark]:
     """What a kernel gave, beside what it should give."""
     exact = expected.exact()
     if len(outs) != len(exact):
@@ -162,12 +162,12 @@ def _small(call: Call, name: str, i: int, out: Array, right: Array) -> Iterator[
                 kind,
                 f"{call}: output {i} of the kernel {name} {what}: at {list(index)} it is "
                 f"{out[index]!s}, should be {right[index]!s}",
-                "compute it without a detour that loses them, should such numbers matter",
+                _ADVICE[ENDS] if kind == ENDS else "let -0.0 pass, should its sign matter",
                 "warning",
             )
 
 
-def between(call: Call, name: str, outs: Arrays, other: str, others: Arrays) -> Iterator[Said]:
+def between(call: Call, name: str, outs: Arrays, other: str, others: Arrays) -> Iterator[Remark]:
     """What a kernel gave, beside what another gave."""
     for i, (out, right) in enumerate(zip(outs, others)):
         unit = unit_roundoff(right.dtype) if is_float(right.dtype) else 0.0

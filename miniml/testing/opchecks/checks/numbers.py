@@ -186,51 +186,42 @@ def isolated(at: Callable[[float], Array]) -> Isolated | None:
 def isolated_values(call: Call) -> Iterator[Issue]:
     """At 0, 1, -1 and other plain numbers a kernel gives what both sides lead to."""
     for entry in call.entries():
-        for place, a in enumerate(call.arrays):
+        for k, a in enumerate(call.arrays):
             if is_float(a.dtype) and a.size:
-                yield from _isolated_in(entry, call, place)
+                yield from _isolated_in(entry, call, k)
 
 
-def _isolated_in(entry: KernelEntry, call: Call, place: int) -> Iterator[Issue]:
-    for members, values in _planted(call.arrays[place].size):
+def _isolated_in(entry: KernelEntry, call: Call, k: int) -> Iterator[Issue]:
+    """The first isolated value that plain numbers in input k show: many at once, then one alone."""
+    size, points = call.arrays[k].size, np.array(_POINTS_OF_INTEREST)
+    count = min(size, len(points))
+    alone = range(len(points) if size == 1 else _SINGLY)
+    planted = [(np.arange(count), points[:count])]
+    for members, values in planted + [(np.array([n % size]), points[n : n + 1]) for n in alone]:
+        near = partial(_near, call, k, members, values)
         for i in range(len(call.inferred)):
-            at = partial(_output_at, entry, call, place, members, values, i)
-            found = isolated(at)
-            if found is not None:
-                shown = _with(call, place, members, values, 0.0)
-                yield _isolated_problem(shown, entry, i, found)
-                return
+            found = isolated(partial(_output, entry, near, i))
+            if found is None:
+                continue
+            meant = found.flat or not has_bprop(call) or not np.isfinite(found.value)
+            yield Issue(
+                f"output {i}",
+                f"{near(0.0)}: output {i} of the kernel {entry.describe()} is {found.value:.9g} at "
+                f"{list(found.index)}; inputs next to these lead to {found.limit:.9g} from both "
+                "sides",
+                "let the value be the limit; should it be meant, give an OpInfo with a reference",
+                "warning" if meant else "fault",
+                near(0.0),
+            )
+            return
 
 
-def _planted(size: int) -> Iterator[tuple[Array, Array]]:
-    """Elements and the numbers that they get: many at once, then one alone."""
-    count = min(size, len(_POINTS_OF_INTEREST))
-    yield np.arange(count), np.array(_POINTS_OF_INTEREST[:count])
-    for k, value in enumerate(
-        _POINTS_OF_INTEREST[: len(_POINTS_OF_INTEREST) if size == 1 else _SINGLY]
-    ):
-        yield np.array([k % size]), np.array([value])
-
-
-def _with(call: Call, place: int, members: Array, values: Array, h: float) -> Call:
-    array = np.array(call.arrays[place], order="C")
+def _near(call: Call, k: int, members: Array, values: Array, h: float) -> Call:
+    """The call with numbers at a distance h from these values as members of input k."""
+    array = np.array(call.arrays[k], order="C")
     array.reshape(-1)[members] = values + h * np.maximum(np.abs(values), 1.0)
-    return call.on((*call.arrays[:place], array, *call.arrays[place + 1 :]))
+    return call.on((*call.arrays[:k], array, *call.arrays[k + 1 :]))
 
 
-def _output_at(
-    entry: KernelEntry, call: Call, place: int, members: Array, values: Array, i: int, h: float
-) -> Array:
-    return launch(entry, _with(call, place, members, values, h))[i]
-
-
-def _isolated_problem(call: Call, entry: KernelEntry, i: int, found: Isolated) -> Issue:
-    meant = found.flat or not has_bprop(call) or not np.isfinite(found.value)
-    return Issue(
-        f"output {i}",
-        f"{call}: output {i} of the kernel {entry.describe()} is {found.value:.9g} at "
-        f"{list(found.index)}; inputs next to these lead to {found.limit:.9g} from both sides",
-        "let the value be the limit; should it be meant, give an OpInfo with a reference",
-        "warning" if meant else "fault",
-        call,
-    )
+def _output(entry: KernelEntry, near: Callable[[float], Call], i: int, h: float) -> Array:
+    return launch(entry, near(h))[i]

@@ -31,8 +31,8 @@ class Run(NamedTuple):
 
 @cache
 def available() -> str:
-    """Why there is no simulator, in a sentence; "" where there is one, which files the library's
-    CUDA kernels."""
+    """Why there is no simulator, in a sentence; "" where there is one. Asking registers the
+    library's CUDA kernels."""
     try:
         get_device("cuda-sim")
     except DeviceError as error:

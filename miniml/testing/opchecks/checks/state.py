@@ -101,7 +101,7 @@ def state(call: Call) -> Iterator[Issue]:
         np.random.seed(_UNUSUAL)  # noqa: NPY002
         random.seed(_UNUSUAL)
         before = [read() for _, read, _, _ in SHARED]
-        with suppress(Exception):  # other checks tell of it
+        with suppress(Exception):  # other checks say so
             act()
         after = [read() for _, read, _, _ in SHARED]
         _restore(now)

@@ -91,8 +91,8 @@ def _plain(primitive: Primitive, surveys: Surveys, seed: int, keep: Keep) -> Ite
 def _empty(patterns: Patterns) -> Iterator[Shapes]:
     """Small shapes with each extent in turn 0: sums of nothing, and nothing to sum."""
     for pattern, known in [p for p in patterns if p[1]][:_FEW]:
-        for place in range(len(known)):
-            yield extents(pattern, (*known[:place], 0, *known[place + 1 :]))
+        for k in range(len(known)):
+            yield extents(pattern, (*known[:k], 0, *known[k + 1 :]))
 
 
 def _completed(
@@ -158,7 +158,7 @@ def shapes_of(call: Call) -> Shapes:
 
 
 def _counts_beside(dtypes: Dtypes, shapes: Shapes) -> bool:
-    """True where integers with a sign have the shape of floats: numbers, not places in an axis."""
+    """True where integers with a sign have the shape of floats: numbers, not indices."""
     signed = {s for s, d in zip(shapes, dtypes) if d.kind == "i"}
     return bool(signed) and signed <= {s for s, d in zip(shapes, dtypes) if is_float(d)}
 
@@ -184,8 +184,8 @@ def _with_extent(patterns: Patterns, extent: int, number: int) -> list[Shapes]:
     """The shapes of patterns with one extent replaced, where no array becomes much larger."""
     found = []
     for pattern, known in patterns:
-        place = number % max(len(known), 1)
-        shapes = extents(pattern, (*known[:place], extent, *known[place + 1 :]))
+        k = number % max(len(known), 1)
+        shapes = extents(pattern, (*known[:k], extent, *known[k + 1 :]))
         if extent in chain(*shapes) and max(map(prod, shapes)) <= 8 * extent:
             found.append(shapes)
     return found
@@ -268,7 +268,7 @@ def _stretched(choices: Choices, shapes: Shapes) -> Shapes:
 
 
 def why_none(primitive: Primitive) -> str:
-    """Why too few calls can be drawn, as far as that can be told."""
+    """Why too few calls can be drawn, as far as that is known."""
     if primitive.const_inputs:
         return f"the values of {', '.join(primitive.const_inputs)} cannot be guessed"
     dtypes = next(iter(signatures(primitive)), ())
