@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -57,6 +57,11 @@ class Call:
         return self.info is not None and self.smooth
 
     @property
+    def referenced(self) -> bool:
+        """True where the reference of an OpInfo says what is right."""
+        return self.info is not None and self.info.reference is not None
+
+    @property
     def attrs(self) -> dict[str, Any]:
         """What kernels get by keyword."""
         return {**self.primitive.attributes, **self.consts}
@@ -80,6 +85,11 @@ class Call:
     def on(self, arrays: Arrays) -> Call:
         """The same call on other arrays."""
         return replace(self, arrays=arrays)
+
+    def of_floats(self, fn: Callable[[Array], Array]) -> Call:
+        """The same call with fn of each float array, in its dtype."""
+        each = (fn(a).astype(a.dtype) if is_float(a.dtype) else a for a in self.arrays)
+        return self.on(tuple(each))
 
     def entries(self) -> list[KernelEntry]:
         """Every CPU kernel, of every provider, that takes and gives these dtypes as they are."""

@@ -7,13 +7,13 @@ array does not have are passed over, so that a layout fits arrays of any rank.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Protocol, TypeVar
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from ..dtype import is_float
 from .calls import Array, Arrays
+from .choices import Choices
 
 CONTIGUOUS = "contiguous"
 ORDERS = ("Fortran-ordered", "axes swapped")  # swapped: the first one and the last one
@@ -21,14 +21,6 @@ STEPS = ("reversed", "sliced", "broadcast")  # a negative stride, one twice as l
 WORDS = (CONTIGUOUS, *ORDERS, *STEPS, "offset")
 USUAL = ("Fortran-ordered", "reversed", "sliced", "offset", "broadcast")
 _OFFSET = 3
-T = TypeVar("T")
-
-
-class Chooser(Protocol):
-    """What decides between possibilities."""
-
-    def of(self, values: Sequence[T]) -> T:
-        """One of the values."""
 
 
 def known(layout: str) -> bool:
@@ -44,7 +36,7 @@ def _split(part: str) -> tuple[str, str]:
     return word, along
 
 
-def drawn(choose: Chooser, ranks: Iterable[int]) -> tuple[str, ...]:
+def drawn(choose: Choices, ranks: Iterable[int]) -> tuple[str, ...]:
     """A layout for each array of these ranks, one of them contiguous now and then."""
     return tuple(_drawn(choose, rank) for rank in ranks)
 
@@ -57,7 +49,7 @@ def usual(count: int, shifts: int = len(USUAL)) -> Iterator[tuple[str, ...]]:
             yield tuple(USUAL[(first + shift * i) % len(USUAL)] for i in range(count))
 
 
-def _drawn(choose: Chooser, rank: int) -> str:
+def _drawn(choose: Choices, rank: int) -> str:
     words = [choose.of(("", "", *ORDERS))] if rank > 1 else []
     for axis in range(rank):
         step = choose.of(("", *STEPS))

@@ -10,7 +10,7 @@ import numpy as np
 
 from miniml.errors import MinimlError
 from miniml.testing import OpInfo, gradcheck, gradcheck_vjp, opcheck
-from miniml.testing.opchecks import Finding, OpReport
+from miniml.testing.opchecks import OpFinding, OpReport
 
 from .functions import Function, WrongFunction
 from .natural import Natural
@@ -95,7 +95,7 @@ def judge_planted(row: Planted, budget: float | None = None, **options: Any) -> 
     """Whether opcheck finds the fault, and names it with a check and words that the row wants."""
     report = check_planted(row, budget, **options)
 
-    def fits(finding: Finding) -> bool:
+    def fits(finding: OpFinding) -> bool:
         if row.severity == "fault" and finding.severity != "fault":
             return False
         text = f"{finding.message}\n{finding.advice}"

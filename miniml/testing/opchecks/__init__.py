@@ -1,7 +1,7 @@
 """opcheck: everything that can be checked of a primitive, without being given inputs."""
 
-from .report import Finding as Finding
 from .report import OpCheckError as OpCheckError
+from .report import OpFinding as OpFinding
 from .report import OpReport as OpReport
 from .run import assert_op as assert_op
 from .run import opcheck as opcheck

@@ -12,7 +12,7 @@ Severity = Literal["fault", "warning"]
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class OpFinding:
     """One thing that is wrong or doubtful.
 
     check: the name of the check, see `CHECKS`. message: what happened, in the smallest call that
@@ -36,13 +36,15 @@ class OpReport:
 
     ok: no fault was found (warnings leave it True). findings: faults first. calls: how many calls
     each check saw. notes: what numbers were compared with, and what was not checked and why.
+    samples: lines that give an OpInfo, where the inputs that were drawn may not be valid ones.
     """
 
     subject: str
-    findings: tuple[Finding, ...]
+    findings: tuple[OpFinding, ...]
     calls: dict[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     seconds: float = 0.0
+    samples: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -50,12 +52,12 @@ class OpReport:
         return not self.faults
 
     @property
-    def faults(self) -> tuple[Finding, ...]:
+    def faults(self) -> tuple[OpFinding, ...]:
         """The findings that are certainly wrong."""
         return tuple(f for f in self.findings if f.severity == "fault")
 
     @property
-    def warnings(self) -> tuple[Finding, ...]:
+    def warnings(self) -> tuple[OpFinding, ...]:
         """The findings that may be meant."""
         return tuple(f for f in self.findings if f.severity == "warning")
 
@@ -64,12 +66,14 @@ class OpReport:
         lines = [f"opcheck {self.subject}: {' and '.join(verdict)} in {self.seconds:.1f} s"]
         programs = [finding.example.splitlines() for finding in self.findings]
         shared = _shared(programs)
-        after = f", after the {len(shared)} lines at the end of this list" if shared else ""
         for finding, program in zip(self.findings, programs):
-            lines += ["", str(finding), f"    to reproduce{after}:"]
-            lines += _indented(program[len(shared) :])
+            lines += ["", str(finding), *_indented(program[len(shared) :])]
         if shared:
-            lines += ["", "each of these programs begins with:", *_indented(shared)]
+            after = "" if len(programs) == 1 else ", each of the programs above"
+            lines += ["", f"to reproduce{after}, after these lines:", *_indented(shared)]
+        if self.samples:
+            lines += ["", "should only some numbers be valid, give these:"]
+            lines += _indented(self.samples)
         seen = ", ".join(f"{name} {count}" for name, count in self.calls.items())
         lines += ["", f"calls checked: {seen or 'none'}"]
         lines += [f"note: {note}" for note in self.notes]
@@ -93,24 +97,23 @@ class OpCheckError(MinimlError, AssertionError):
         return OpCheckError, (self.report,)
 
 
-def in_order(findings: Sequence[Finding]) -> tuple[Finding, ...]:
-    """Faults before warnings, otherwise as they came."""
+def in_order(findings: Sequence[OpFinding]) -> tuple[OpFinding, ...]:
+    """Faults before warnings, otherwise in their order."""
     return tuple(sorted(findings, key=lambda f: f.severity != "fault"))
 
 
 def _shared(programs: Sequence[Sequence[str]]) -> Sequence[str]:
-    """The lines with which all of several programs begin: imports and the definition."""
+    """The lines with which all programs begin: imports and the definition."""
     same = 0
-    if len(programs) > 1:
-        for lines in zip(*programs):
-            if len(set(lines)) > 1:
-                break
-            same += 1
+    for lines in zip(*programs):
+        if len(set(lines)) > 1 or lines[0].startswith(("x0 = ", "opcheck(", "info = ")):
+            break
+        same += 1
     return programs[0][:same] if same else ()
 
 
 def _indented(lines: Sequence[str]) -> list[str]:
-    return [f"        {line}".rstrip() for line in lines]
+    return [f"    {line}".rstrip() for line in lines]
 
 
 def _counted(count: int, what: str) -> str:

@@ -8,6 +8,7 @@ import inspect
 import os
 import sys
 import zlib
+from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
@@ -20,7 +21,7 @@ from ..layouts import CONTIGUOUS
 from .draws.values import ladder_text
 
 _LONG = 64
-_FILING = {"elementwise_kernel", "raw_kernel", "infer_rule"}
+_REGISTERING = {"elementwise_kernel", "raw_kernel", "infer_rule"}
 
 
 def program(name: str | None, call: Call | None, primitive: Primitive) -> str:
@@ -37,15 +38,14 @@ def program(name: str | None, call: Call | None, primitive: Primitive) -> str:
             inputs.append(f"x{i}")
         else:
             inputs.append(show(value))
-    told = f"({', '.join(inputs)},)" if inputs else "()"
+    each = f"({', '.join(inputs)},)" if inputs else "()"
     info = _info(call)
     lines += info
     given = ", info" if info else ""
     only = call.layouts[0] if len(call.layouts) == 1 else ()
     laid = f"layouts={only!r}, " if set(only) - {CONTIGUOUS} else ""
-    return "\n".join(
-        [*lines, f"opcheck({_made(subject)}{given}, inputs={told}, {laid}checks=({name!r},))"]
-    )
+    lines.append(f"opcheck({_made(subject)}{given}, inputs={each}, {laid}checks=({name!r},))")
+    return "\n".join(lines)
 
 
 def literal(array: Array) -> str:
@@ -84,22 +84,22 @@ def _value(value: Any) -> str:
 
 
 def _info(call: Call) -> list[str]:
-    """An OpInfo that says of this call what the one given said."""
+    """An OpInfo that says of this call what the one given says."""
     if call.info is None:
         return []
-    said = [type(call.primitive).__qualname__, "samples=lambda rng, dtype: ()"]
+    parts = [type(call.primitive).__qualname__, "samples=lambda rng, dtype: ()"]
     if call.info.reference is not None:
         try:
             outs = ", ".join(map(literal, as_tuple(reference(call))))
         except Exception:  # the reference cannot be asked here: leave it out
             outs = ""
         single = call.primitive._single
-        said += [f"reference=lambda *xs, **attrs: {outs if single else f'({outs},)'}"] * bool(outs)
+        parts += [f"reference=lambda *xs, **attrs: {outs if single else f'({outs},)'}"] * bool(outs)
     if call.info.nan != "propagates":
-        said.append(f"nan={call.info.nan!r}")
+        parts.append(f"nan={call.info.nan!r}")
     if call.info.batch_axes is not None:
-        said.append(f"batch_axes={call.info.batch_axes!r}")
-    return [f"info = OpInfo({', '.join(said)})"]
+        parts.append(f"batch_axes={call.info.batch_axes!r}")
+    return [f"info = OpInfo({', '.join(parts)})"]
 
 
 def _definition(cls: type[Primitive]) -> list[str]:
@@ -112,7 +112,7 @@ def _definition(cls: type[Primitive]) -> list[str]:
         return [f"# put the definition of {name} here"]
     if cls.__module__ != "__main__" and getattr(module, "__file__", None):
         return [*_path_to(module), f"from {cls.__module__} import {name}"]
-    source = _source(module)
+    source = _source(module, cls)
     return [source] if source else [f"# put the definition of {name} here"]
 
 
@@ -126,34 +126,80 @@ def _path_to(module: ModuleType) -> list[str]:
     return ["import sys", f"sys.path.insert(0, {root!r})"]
 
 
-def _source(module: ModuleType) -> str:
-    """The definitions of a program: its imports, classes, functions and names, without what it
-    does when it runs."""
+def _source(module: ModuleType, cls: type[Primitive]) -> str:
+    """The part of a program that defines a primitive: its class, what is registered for it, and
+    the imports, classes, functions and names that these use."""
     try:
         text = inspect.getsource(module)
-        body = ast.parse(text).body
+        body = [Part(text, node) for node in ast.parse(text).body]
     except (OSError, TypeError, SyntaxError):
         return ""
-    return "\n".join(
-        ast.get_source_segment(text, node, padded=True) or ""
-        if not isinstance(node, (ast.FunctionDef, ast.ClassDef))
-        else _with_decorators(text, node)
-        for node in body
-        if _defines(node)
+    used, known = {cls.__qualname__}, {cls.__qualname__, cls.name}
+    taken: list[Part] = []
+    while more := [p for p in body if p not in taken and (p.binds & used or p.registers(known))]:
+        taken += more
+        used |= {name for part in more for name in part.uses}
+    return "\n".join(part.text for part in body if part in taken)
+
+
+class Part:
+    """A statement of a module. binds: names that it gives a value; uses: names that it reads."""
+
+    def __init__(self, text: str, node: ast.stmt):
+        inner = list(ast.walk(node))
+        self.node = node
+        self.uses = {n.id for n in inner if isinstance(n, ast.Name)}
+        self.binds: set[str] = set()
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            self.binds = {(a.asname or a.name).partition(".")[0] for a in node.names}
+        elif isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            self.binds = {node.name}
+        elif isinstance(node, ast.Assign) and not any(isinstance(n, ast.Call) for n in inner):
+            targets = [n for target in node.targets for n in ast.walk(target)]
+            self.binds = {n.id for n in targets if isinstance(n, ast.Name)}
+        decorators = getattr(node, "decorator_list", [])
+        first = min([node.lineno, *(d.lineno for d in decorators)])
+        self.text = "\n".join(text.splitlines()[first - 1 : node.end_lineno])
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            self.text = f"\n{self.text}"
+
+    def registers(self, known: set[str]) -> bool:
+        """True for kernels, bprops and rules of a primitive of one of these names."""
+        calls = list(getattr(self.node, "decorator_list", []))
+        if isinstance(self.node, ast.Expr):
+            calls = [self.node.value]
+        for call in calls:
+            first = next(iter(getattr(call, "args", ())), None)
+            if getattr(first, "id", getattr(first, "value", None)) in known:
+                return isinstance(self.node, ast.FunctionDef) or _name(call.func) in _REGISTERING
+        return False
+
+
+def _name(function: ast.expr) -> str:
+    return str(getattr(function, "id", getattr(function, "attr", "")))
+
+
+def an_opinfo(primitive: Primitive, calls: Sequence[Call]) -> tuple[str, ...]:
+    """Lines that give an OpInfo with a sample like the first of these calls; none without any."""
+    if not calls:
+        return ()
+    name, inputs = type(primitive).__qualname__, ", ".join(map(_sampled, calls[0].args()))
+    return (
+        "from miniml.testing import OpInfo, Sample, opcheck",
+        "def samples(rng, dtype):",
+        f"    yield Sample(({inputs}{',' * (len(calls[0].args()) == 1)}))",
+        f"opcheck({_made(primitive)}, OpInfo({name}, samples, domain='as drawn in samples'))",
     )
 
 
-def _with_decorators(text: str, node: ast.FunctionDef | ast.ClassDef) -> str:
-    first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
-    return "\n".join(["", *text.splitlines()[first - 1 : node.end_lineno], ""])
-
-
-def _defines(node: ast.stmt) -> bool:
-    if isinstance(node, (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef)):
-        return True
-    if isinstance(node, ast.Assign):
-        return not any(isinstance(n, ast.Call) for n in ast.walk(node.value))
-    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
-        called = node.value.func
-        return getattr(called, "id", getattr(called, "attr", "")) in _FILING
-    return False
+def _sampled(value: Any) -> str:
+    """An expression for an input: square matrices get a heavy diagonal, so that they are regular
+    (and, of the lower half alone, positive definite)."""
+    if not isinstance(value, np.ndarray):
+        return show(value)
+    if value.dtype.kind in "?biu":
+        return literal(value)
+    numbers, n = f"rng.uniform(0.5, 2.0, {value.shape})", value.shape[-1] if value.ndim else 0
+    if value.ndim > 1 and value.shape[-2] == n:
+        return f"({numbers} + {2 * n} * np.eye({n})).astype(dtype)"
+    return f"{numbers}.astype(dtype)"

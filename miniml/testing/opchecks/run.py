@@ -5,34 +5,30 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
-from ...backends import registry
-from ...backends.kernel import KernelEntry
 from ...dtype import float64
 from ...errors import ArityError, MinimlError
 from ...primitive import Primitive
 from ..budget import Stopwatch
-from ..calls import ON_CPU, Call, call_of
-from ..layouts import WORDS, known
+from ..calls import Call, call_of
+from ..layouts import WORDS, known, usual
 from ..opinfo import OpInfo, Sample
-from .checks import simulated
-from .checks.launches import failure, gives_no_number, launched, refused_by_value
+from .checks.launches import failure, kernels_of, refused_by_value
+from .checks.rules import accepted_though_refused
 from .checks.state import remembered
 from .draws.calls import ENOUGH, drawn, signatures, why_none
 from .draws.samples import informed, sampled
-from .draws.values import SMOOTH
-from .report import Finding, OpCheckError, OpReport, in_order
-from .reproduce import program
-from .session import GIVE_DOMAIN, Check, Problem, Session, problems
+from .notes import notes, outside
+from .report import OpCheckError, OpFinding, OpReport, in_order
+from .reproduce import an_opinfo, program
+from .session import DOMAIN, ENDS, Check, Issue, Session, issues
 from .shrink import smallest
 from .suite import CHECKS, FIRST, REST, SETTLING
 
 BUDGET = 8.0
-_LISTED = 12
-_LOOKED = 24
 _SHRINKING = 4.0  # seconds for all findings
 _SHRINKING_ONE = 0.8
 
@@ -47,6 +43,7 @@ def opcheck(
     checks: Sequence[str] | None = None,
     inputs: tuple[Any, ...] | None = None,
     layouts: Sequence[str] = (),
+    draws: Literal["all", "samples"] = "all",
 ) -> OpReport:
     """Check a primitive in everything that its rules, kernels and gradient promise.
 
@@ -55,51 +52,59 @@ def opcheck(
     machine those in which it ran), after which what has not run is named in the report. seed:
     other draws; None draws the same each time. checks: some of `CHECKS` only. inputs: this call
     only. layouts: how its inputs, and after them the cotangents of its outputs, lie in memory, as
-    findings say it: "reversed along axis 1", "Fortran-ordered, offset", "contiguous".
+    findings say it: "reversed along axis 1", "Fortran-ordered, offset", "contiguous". draws:
+    "samples" looks at those of `info` alone, at few of them where that takes long, and makes no
+    example smaller: for the tests of every day.
 
     Raises OpCheckError, whose `report` is what is returned otherwise, when there is a fault and
     `raise_error` is true.
     """
+    if draws not in ("all", "samples") or (draws == "samples" and info is None):
+        raise ArityError(
+            f"opcheck(draws={draws!r}) is not possible here; give draws='all', or draws='samples' "
+            "and an OpInfo, whose samples these are"
+        )
+    subject = _instance(primitive, info)
+    session = Session(BUDGET if budget is None else budget, draws == "samples")
+    chosen = CHECKS if checks is None else _known(checks)
+    found: list[OpFinding] = []
     with remembered():
-        report = _report(_instance(primitive, info), info, budget, seed, checks, inputs, layouts)
+        if inputs is not None:
+            calls = [_one(subject, info, inputs, layouts)]
+        else:
+            calls, found = _calls(subject, info, seed, session.few)
+        _run(session, chosen, subject, info, calls)
+        found += _nothing(subject, session) + _findings(session, subject)
+        lines = an_opinfo(subject, _doubtful(session, calls, found) if info is None else ())
+        report = OpReport(
+            repr(subject), in_order(found), session.counts,
+            tuple(notes(subject, info, calls, session)), session.watch.seconds(), lines,
+        )  # fmt: skip
     if raise_error and not report.ok:
         raise OpCheckError(report)
     return report
 
 
-def _report(
+def _run(
+    session: Session,
+    chosen: Sequence[str],
     subject: Primitive,
     info: OpInfo | None,
-    budget: float | None,
-    seed: int | None,
-    checks: Sequence[str] | None,
-    inputs: tuple[Any, ...] | None,
-    layouts: Sequence[str],
-) -> OpReport:
-    session = Session(BUDGET if budget is None else budget)
-    wanted = CHECKS if checks is None else _known(checks)
-    calls = (
-        [_one(subject, info, inputs, layouts)]
-        if inputs is not None
-        else _calls(subject, info, seed)
-    )
-    lacking = [] if inputs is not None else _lacking(subject, calls, info)
+    calls: list[Call],
+) -> None:
+    """Run the checks of these names."""
     for check in FIRST:
-        if check.name in wanted:
+        if check.name in chosen:
             session.run(check, calls)
-    sound = [c for c in calls if _runs(c)]
+    sound = [c for c in calls if not any(failure(e, c) for e in kernels_of(c))]
     for check in REST:
-        if check.after and session.has_fault(check.after):
+        if check.after and session.has(check.after, "fault"):
             continue
-        if check.name in wanted and (_hashable(subject) or check.name == "attributes"):
+        if check.name in chosen and (_hashable(subject) or check.name == "attributes"):
             trusted = [c for c in sound if c.info is not None] if info is not None else sound
             session.run(check, trusted if check.trusted else sound)
             if check.name in SETTLING and session.has(check.name):
-                sound = [c for c in sound if not problems(check, c)]
-    lacking += _nothing(subject, session)
-    findings = in_order([*lacking, *_findings(session, subject)])
-    notes = _notes(subject, info, calls, session)
-    return OpReport(repr(subject), findings, session.counts, notes, session.watch.seconds())
+                sound = [c for c in sound if not issues(check, c)]
 
 
 def assert_op(
@@ -148,12 +153,36 @@ def _one(
     return replace(call, layouts=(tuple(layouts),) if layouts else ())
 
 
-def _calls(primitive: Primitive, info: OpInfo | None, seed: int | None) -> list[Call]:
-    """Samples, smaller ones first, then drawn calls."""
-    found = drawn(primitive, seed, lambda call: not refused_by_value(call))
+def _calls(
+    primitive: Primitive, info: OpInfo | None, seed: int | None, few: bool
+) -> tuple[list[Call], list[OpFinding]]:
+    """Samples, smaller ones first, then drawn calls; and what is wrong with the OpInfo, or that
+    there is too little to check."""
     if info is None:
-        return found
-    return [*sampled(primitive, info, seed), *(informed(call, info) for call in found)]
+        found = drawn(primitive, seed, lambda call: not refused_by_value(call))
+        return found, list(_lacking(primitive, found))
+    samples, refused = sampled(primitive, info, seed)
+    wrong = [("draws", f"a sample of the OpInfo is refused: {text}") for text in refused]
+    wrong += [("refusals", text) for text in accepted_though_refused(info)]
+    advice = "correct the rules of the primitive, or the OpInfo"
+    shown = program(None, None, primitive)
+    findings = [OpFinding(check, "fault", text, advice, shown) for check, text in wrong]
+    if few:
+        counts = ((c, len(c.arrays) + len(c.inferred)) for c in samples)
+        return [replace(c, layouts=tuple(usual(n, 1))) for c, n in counts], findings
+    more = drawn(primitive, seed, lambda call: not refused_by_value(call))
+    return [*samples, *(informed(call, info) for call in more)], findings
+
+
+def _doubtful(
+    session: Session, calls: Sequence[Call], found: Sequence[OpFinding]
+) -> Sequence[Call]:
+    """Calls to take for a sample, simple ones first, where what was drawn may not be valid."""
+    doubtful = [call for (_, kind), (_, call) in session.found.items() if kind in (DOMAIN, ENDS)]
+    if not doubtful and not outside(calls)[0] and not any(f.check == "draws" for f in found):
+        return ()
+    simple = [c for c in calls if c.kind == "ordinary" and all(a.size > 1 for a in c.arrays)]
+    return simple or doubtful or calls
 
 
 def _hashable(primitive: Primitive) -> bool:
@@ -161,126 +190,57 @@ def _hashable(primitive: Primitive) -> bool:
     return getattr(type(primitive), "__hash__", None) is not None
 
 
-def _runs(call: Call) -> bool:
-    return not launched(call) or not any(failure(e, call) for e in call.entries())
-
-
-def _lacking(primitive: Primitive, calls: list[Call], info: OpInfo | None) -> list[Finding]:
+def _lacking(primitive: Primitive, calls: list[Call]) -> Iterator[OpFinding]:
     """The finding that there was too little to check, and why."""
-    if len(calls) >= ENOUGH or info is not None or primitive.input_names == ():
-        return []
-    if not signatures(primitive):
+    if len(calls) >= ENOUGH or primitive.input_names == ():
+        return
+    if signatures(primitive):
+        why, advice = why_none(primitive), "give an OpInfo, whose samples are valid inputs"
+    else:
         why = "it has no kernel on the CPU"
         advice = f"register one with @kernel({primitive.name!r}, 'cpu', 'f->f')"
-    else:
-        why = why_none(primitive)
-        advice = "give an OpInfo, whose samples are valid inputs: opcheck(op, OpInfo(Op, samples))"
-    return [
-        Finding(
-            "draws",
-            "warning" if calls else "fault",
-            f"{primitive!r}: cannot draw inputs: {len(calls)} valid calls were found, fewer than "
-            f"{ENOUGH}; {why}",
-            advice,
-            program(None, None, primitive),
-        )
-    ]
+    yield OpFinding(
+        "draws",
+        "warning" if calls else "fault",
+        f"{primitive!r}: cannot draw inputs: {len(calls)} valid calls were found, fewer than "
+        f"{ENOUGH}; {why}",
+        advice,
+        program(None, None, primitive),
+    )
 
 
-def _nothing(primitive: Primitive, session: Session) -> list[Finding]:
+def _nothing(primitive: Primitive, session: Session) -> list[OpFinding]:
     """The finding that the budget ended before anything was checked."""
-    if session.counts or not session.unfinished:
-        return []
-    return [
-        Finding(
-            "budget",
-            "fault",
-            f"{primitive!r}: nothing was checked before the budget was used up",
-            "give more seconds: opcheck(op, budget=10)",
-            program(None, None, primitive),
-        )
-    ]
+    text = f"{primitive!r}: nothing was checked before the budget was used up"
+    advice, shown = "give more seconds: opcheck(op, budget=10)", program(None, None, primitive)
+    idle = session.unfinished and not session.counts
+    return [OpFinding("budget", "fault", text, advice, shown)] if idle else []
 
 
-def _findings(session: Session, primitive: Primitive) -> list[Finding]:
+def _findings(session: Session, primitive: Primitive) -> list[OpFinding]:
     by_name = {check.name: check for check in (*FIRST, *REST)}
     found = []
     watch = Stopwatch()
-    for (name, kind), (problem, call) in session.found.items():
+    for (name, kind), (issue, call) in session.found.items():
         left = min(_SHRINKING - watch.elapsed(), _SHRINKING_ONE)
-        small, shown = _shrunk(by_name[name], kind, problem, call, left)
+        small, shown = issue, issue.call or call
+        if not session.few:
+            small, shown = _shrunk(by_name[name], kind, issue, call, left)
         text = program(name, shown, primitive)
-        found.append(Finding(name, small.severity, small.message, small.advice, text))
+        found.append(OpFinding(name, small.severity, small.message, small.advice, text))
     return found
 
 
 def _shrunk(
-    check: Check, kind: str, problem: Problem, call: Call, seconds: float
-) -> tuple[Problem, Call]:
-    """The problem in its smallest call, and that call."""
+    check: Check, kind: str, issue: Issue, call: Call, seconds: float
+) -> tuple[Issue, Call]:
+    """The issue in its smallest call, and that call."""
 
-    def of(candidate: Call) -> Problem | None:
-        return next((p for p in problems(check, candidate) if p.kind == kind), None)
+    def of(candidate: Call) -> Issue | None:
+        return next((i for i in issues(check, candidate) if i.kind == kind), None)
 
-    start = problem.call or call
+    start = issue.call or call
     if of(start) is None:
-        start = call  # the problem shows only beside the call that led to it
+        start = call  # the issue shows only beside the call that led to it
     small = smallest(start, lambda c: of(c) is not None, seconds)
-    return of(small) or problem, small
-
-
-def _notes(
-    primitive: Primitive, info: OpInfo | None, calls: list[Call], session: Session
-) -> tuple[str, ...]:
-    notes = []
-    if info is not None and info.reference is not None:
-        notes.append("numbers were compared with the OpInfo's reference")
-    else:
-        notes.append(
-            "numbers were compared with the primitive's own float64 kernel, which is itself "
-            "checked only against its gradient; an OpInfo's reference would check it too"
-        )
-    notes += _on_devices(primitive, session)
-    lacking = [e for e in registry.table.get((primitive.name, "cpu"), ()) if not ON_CPU.supports(e)]
-    if lacking:
-        notes.append(f"not checked on this machine: {', '.join(e.describe() for e in lacking)}")
-    if session.unfinished:
-        notes.append(f"the budget was used up in {', '.join(session.unfinished)}; give more")
-    notes += _of_domain(info, calls)
-    if info is None and primitive.const_inputs:
-        notes.append(f"const inputs ({', '.join(primitive.const_inputs)}) cannot be drawn")
-    apart = ", ".join(
-        f"{d.kernel} from {d.other} {d.ulp:.2g} ({d.where})" for d in session.differences.values()
-    )
-    return (
-        (*notes, f"largest differences in units in the last place: {apart}") if apart else (*notes,)
-    )
-
-
-def _of_domain(info: OpInfo | None, calls: list[Call]) -> Iterator[str]:
-    """That many of the drawn numbers lie outside the domain, if they seem to."""
-    plain = [c for c in calls if c.kind in SMOOTH and launched(c)][:_LOOKED]
-    strange = sum(map(gives_no_number, plain))
-    if info is None and strange:
-        yield (
-            f"{strange} of {len(plain)} drawn calls of ordinary numbers give NaN or infinity; "
-            f"{GIVE_DOMAIN}"
-        )
-
-
-def _on_devices(primitive: Primitive, session: Session) -> Iterator[str]:
-    """Which CUDA kernels ran, and which did not, and why."""
-    entries = simulated.registered(primitive)
-    why = simulated.available() if entries else ""
-    seen = session.seen.get("devices", [])
-    ran = [e for e in entries if any(e in simulated.entries(call) for call in seen)]
-    others = [e for e in entries if e not in ran]
-    if ran:
-        yield f"checked in the simulator of CUDA, not on a GPU: {_listed(ran)}"
-    if others:
-        yield f"not checked{f', because {why}' if why else ''}: {_listed(others)}"
-
-
-def _listed(entries: Sequence[KernelEntry]) -> str:
-    rest = f" and {len(entries) - _LISTED} more" if len(entries) > _LISTED else ""
-    return ", ".join(f"{e.device} {e.describe()}" for e in entries[:_LISTED]) + rest
+    return of(small) or issue, small

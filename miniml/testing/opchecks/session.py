@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -12,16 +15,16 @@ from ..budget import Stopwatch, lasting_until
 from ..calls import Call
 from .report import Severity
 
-DOMAIN = "domain"  # the kind of a problem that is one of the numbers; told once
-GIVE_DOMAIN = (
-    "where only some numbers are valid, give these: opcheck(op, OpInfo(Op, samples, domain=...))"
-)
+DOMAIN = "domain"  # the kind of an issue that is one of the numbers
+ENDS = "out of range"  # of one whose numbers are at the ends of the range of their dtype
+_RAISES = "raises "  # how the kind of an issue begins that is an exception
+_LIBRARIES = str(Path(__file__).parents[2]) + os.sep, str(Path(np.__file__).parent) + os.sep
 
 
-class Problem(NamedTuple):
+class Issue(NamedTuple):
     """What a check says of a call.
 
-    kind: tells the problems of one check apart; it stays while a call is made smaller.
+    kind: tells the issues of one check apart; it stays while a call is made smaller.
     call: the call that shows it directly, where that is another one.
     """
 
@@ -33,7 +36,7 @@ class Problem(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """How far two results are apart where both are right: no problem, but worth a line.
+    """How far two results are apart where both are right: no issue, but worth a line.
 
     ulp: units in the last place.
     """
@@ -44,37 +47,39 @@ class Difference(NamedTuple):
     where: str
 
 
-Said = Problem | Difference
+Remark = Issue | Difference
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One property. run: what there is to say of a call. limit: how many calls it sees at most.
+    """One property. run: what there is to say of a call. wants: the calls it is made for.
 
-    wants: the calls it is made for. Beyond the limit it still sees every dtype, then every kind
-    of numbers, then every rank.
+    limit: how many calls it sees at most; few: of samples alone, where that differs. It sees every
+    dtype first, then every kind of numbers, then every rank.
     trusted: where there is an OpInfo, only its samples, because others may leave the domain.
-    enough: after how many calls with problems it stops. share: the part of the budget it may take.
-    after: a check whose faults leave nothing to be said here.
+    enough: after how many calls with issues it stops. share: the part of the budget it may take.
+    after: a check whose faults leave nothing to be remark here.
     """
 
     name: str
-    run: Callable[[Call], Iterator[Said]]
+    run: Callable[[Call], Iterator[Remark]]
     limit: int = 80
     wants: Callable[[Call], bool] = lambda call: True
     trusted: bool = False
     enough: int = 1000
     share: float = 1.0
     after: str = ""
+    few: int = 0
 
 
 @dataclass
 class Session:
-    """What has been found so far: by check and kind, the problem in its smallest call."""
+    """What has been found so far: by check and kind, the issue in its smallest call."""
 
     budget: float
+    few: bool = False
     watch: Stopwatch = field(default_factory=Stopwatch)
-    found: dict[tuple[str, str], tuple[Problem, Call]] = field(default_factory=dict)
+    found: dict[tuple[str, str], tuple[Issue, Call]] = field(default_factory=dict)
     unfinished: list[str] = field(default_factory=list)
     differences: dict[tuple[str, str], Difference] = field(default_factory=dict)
     seen: dict[str, list[Call]] = field(default_factory=dict)
@@ -83,7 +88,7 @@ class Session:
         """Let a check see calls until it has seen enough or time is up."""
         failed = 0
         end = min(self.watch.elapsed() + check.share * self.budget, self.budget)
-        for call in chosen(check, calls):
+        for call in chosen(check, calls, self.few):
             if failed == check.enough:
                 return
             if not self._late(end):
@@ -94,80 +99,94 @@ class Session:
                 return
 
     def _look(self, check: Check, call: Call, end: float) -> bool:
-        """Let a check see one call, until `end` of the watch; True if it has a problem."""
+        """Let a check see one call, until `end` of the watch; True if it has an issue."""
         with lasting_until(lambda: self._late(end)):
-            told = everything(check, call)
-        for said in told:
-            if isinstance(said, Problem):
-                self.note(check.name, said, call)
+            found = everything(check, call)
+        for remark in found:
+            if isinstance(remark, Issue):
+                self.note(check.name, remark, call)
             else:
-                self.compare(said)
-        return any(isinstance(said, Problem) for said in told)
+                self.compare(remark)
+        return any(isinstance(remark, Issue) for remark in found)
 
     def _late(self, end: float) -> bool:
         return self.watch.elapsed() > end
 
-    def compare(self, said: Difference) -> None:
+    def compare(self, remark: Difference) -> None:
         """Keep the largest difference between two kernels."""
-        key = said.kernel, said.other
-        if key not in self.differences or said.ulp > self.differences[key].ulp:
-            self.differences[key] = said
+        key = remark.kernel, remark.other
+        if key not in self.differences or remark.ulp > self.differences[key].ulp:
+            self.differences[key] = remark
 
     @property
     def counts(self) -> dict[str, int]:
         """How many calls each check saw."""
         return {name: len(calls) for name, calls in self.seen.items()}
 
-    def note(self, name: str, problem: Problem, call: Call) -> None:
-        """Keep a problem if it is new, or its call smaller than the one known."""
-        if problem.kind == DOMAIN and any(kind == DOMAIN for _, kind in self.found):
+    def note(self, name: str, issue: Issue, call: Call) -> None:
+        """Keep an issue if it is new, or its call smaller than the one known.
+
+        What a line raises, and numbers outside of the domain, count once whichever check runs it.
+        """
+        key = name, issue.kind
+        once = issue.kind in (DOMAIN, ENDS) or issue.kind.startswith(_RAISES)
+        if once and any(kind == issue.kind and check != name for check, kind in self.found):
             return
-        key = name, problem.kind
-        shown = problem.call or call
         known = self.found.get(key)
-        if known is None or size(shown) < size(known[0].call or known[1]):
-            self.found[key] = problem, call
+        if known is None or size(issue.call or call) < size(known[0].call or known[1]):
+            self.found[key] = issue, call
 
-    def has(self, name: str) -> bool:
-        """True when a check has found something."""
-        return any(check == name for check, _ in self.found)
-
-    def has_fault(self, name: str) -> bool:
-        """True when a check has found a fault."""
-        found = ((check, problem) for (check, _), (problem, _) in self.found.items())
-        return any(check == name and problem.severity == "fault" for check, problem in found)
+    def has(self, name: str, *severities: Severity) -> bool:
+        """True when a check has found something; with severities, something of these."""
+        return any(
+            check == name and (not severities or issue.severity in severities)
+            for (check, _), (issue, _) in self.found.items()
+        )
 
 
-def chosen(check: Check, calls: Sequence[Call]) -> list[Call]:
+def chosen(check: Check, calls: Sequence[Call], few: bool = False) -> list[Call]:
     """The calls that a check sees."""
-    return spread([c for c in calls if check.wants(c)])[: check.limit]
+    limit = check.few or check.limit if few else check.limit
+    return spread([c for c in calls if check.wants(c)])[:limit]
 
 
-def problems(check: Check, call: Call) -> list[Problem]:
-    """The problems of a call."""
-    return [said for said in everything(check, call) if isinstance(said, Problem)]
+def issues(check: Check, call: Call) -> list[Issue]:
+    """The issues of a call."""
+    return [remark for remark in everything(check, call) if isinstance(remark, Issue)]
 
 
-def everything(check: Check, call: Call) -> list[Said]:
-    """What a check says of a call; that it raised is a problem."""
+def everything(check: Check, call: Call) -> list[Remark]:
+    """What a check says of a call; that it raised is an issue."""
     try:
         return list(check.run(call))
     except np.linalg.LinAlgError as error:
-        return [Problem(DOMAIN, f"{call} raises LinAlgError: {error}", GIVE_DOMAIN, "warning")]
+        advice = "where only some numbers are valid, give these in an OpInfo"
+        return [Issue(DOMAIN, f"{call} raises {first_line(error)}", advice, "warning")]
     except Exception as error:
-        text = str(error).partition("\n")[0]
-        kind = type(error).__name__
         return [
-            Problem(
-                f"raises {kind}",
-                f"{call} raises {kind}: {text}",
-                f"make the call run, or refuse it in infer_shape or infer_dtype; {GIVE_DOMAIN}",
+            Issue(
+                f"{_RAISES}{type(error).__name__} {_line(error)}",
+                f"{call} raises {first_line(error)}",
+                "make the call run, or refuse it in infer_shape or infer_dtype; where only some "
+                "numbers are valid, give these in an OpInfo",
             )
         ]
 
 
+def first_line(error: Exception) -> str:
+    """The type and the first line of an exception."""
+    return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+
+
+def _line(error: Exception) -> str:
+    """Where an exception was raised, by its last line outside of this package and libraries."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [f for f in frames if not f.filename.startswith(_LIBRARIES)] or frames[-1:]
+    return f"{own[-1].filename}:{own[-1].lineno}" if own else ""
+
+
 def size(call: Call) -> tuple[int, int, int]:
-    """How large a call is to read: axes, elements, and ones that are no smooth numbers."""
+    """How large a call is to read: axes and elements, axes, inputs."""
     axes = sum(a.ndim for a in call.arrays)
     return sum(a.size for a in call.arrays) + axes, axes, len(call.arrays)
 
@@ -189,7 +208,7 @@ def _ranks(call: Call) -> tuple[tuple[int, bool], ...]:
 
 
 def _grouped(calls: Sequence[Call], by: Callable[[Call], object]) -> list[list[Call]]:
-    """The calls with an equal key, together; groups and calls in the order in which they came."""
+    """The calls with an equal key, together; groups and calls in the order of the first."""
     groups: dict[object, list[Call]] = {}
     for call in calls:
         groups.setdefault(by(call), []).append(call)

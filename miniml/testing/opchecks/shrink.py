@@ -89,9 +89,9 @@ def _simpler(arrays: Arrays) -> Iterator[Arrays]:
         whole = np.ones(a.shape, a.dtype)
         if not np.array_equal(a, whole):
             yield (*arrays[:i], whole, *arrays[i + 1 :])
-        for place in range(a.size) if a.size <= _FEW else ():
-            was = float(a.reshape(-1)[place])
+        for index in range(a.size) if a.size <= _FEW else ():
+            was = float(a.reshape(-1)[index])
             for value in _SIMPLE[: _SIMPLE.index(was)] if was in _SIMPLE else _SIMPLE:
                 changed = a.copy()
-                changed.reshape(-1)[place] = value
+                changed.reshape(-1)[index] = value
                 yield (*arrays[:i], changed, *arrays[i + 1 :])

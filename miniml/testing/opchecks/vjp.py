@@ -19,8 +19,8 @@ class Slope:
 
     def __init__(self, call: Call):
         self.call = call
-        self.places = [i for i, a in enumerate(call.arrays) if is_float(a.dtype)]
-        self.xs: Arrays = tuple(call.arrays[i] for i in self.places)
+        self.positions = [i for i, a in enumerate(call.arrays) if is_float(a.dtype)]
+        self.xs: Arrays = tuple(call.arrays[i] for i in self.positions)
 
     def dtypes(self) -> set[DType]:
         """Of float inputs and outputs; more than one where attributes fix a dtype, as in Cast."""
@@ -30,7 +30,7 @@ class Slope:
     def outputs(self, *xs: Any) -> tuple[Any, ...]:
         """The float outputs, as Tensors."""
         arrays: list[Any] = list(self.call.arrays)
-        for i, x in zip(self.places, xs):
+        for i, x in zip(self.positions, xs):
             arrays[i] = x
         outs = as_tuple(self.call.primitive(*self.call.args(tuple(arrays))))
         return tuple(o for o in outs if is_float(o.dtype))
@@ -40,6 +40,10 @@ class Slope:
         n = len(self.xs)
         _, pull = vjp(self.outputs, *xs_and_douts[:n])
         return pull(tuple(xs_and_douts[n:]))  # type: ignore[no-any-return]
+
+    def some_cotangents(self) -> Arrays:
+        """The same ones each time."""
+        return self.cotangents(np.random.default_rng(0))
 
     def cotangents(self, rng: np.random.Generator) -> Arrays:
         """One array per float output, of its dtype."""

@@ -1,4 +1,4 @@
-"""How far numbers are apart, and what that tells: rounding, lost accuracy, or a wrong result."""
+"""How far numbers are apart, and what that means: rounding, lost accuracy, or a wrong result."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LOSS = 256  # roundings up to which an error may come from terms that cancel
 
 
 def where_too_large(out: Array, right: Array) -> Array:
-    """The exact result; where no number of the dtype is as large, whatever non-finite came."""
+    """The exact result, or what `out` has where that is not finite and no number is as large."""
     if not is_float(out.dtype) or out.shape != right.shape:
         return right
     limits = limits_of(out.dtype)
@@ -27,7 +27,7 @@ def where_too_large(out: Array, right: Array) -> Array:
 
 
 def alike_where_not_finite(out: Array, right: Array) -> Array:
-    """`right`, with what came where neither is finite: inf and NaN follow the order of sums."""
+    """`right`, with `out` where neither is finite: inf and NaN follow the order of sums."""
     if not is_float(out.dtype) or out.shape != right.shape:
         return right
     neither = ~np.isfinite(out.astype(float64)) & ~np.isfinite(right.astype(float64))
@@ -66,8 +66,7 @@ def at_an_end(call: Call, results: Arrays = ()) -> bool:
 
 def _square_leaves(a: Array) -> bool:
     """True for one number that is too large, or if all numbers are too small."""
-    limits, numbers = limits_of(a.dtype), np.abs(a.astype(float64))
-    largest = float(np.max(numbers, where=np.isfinite(numbers), initial=0.0))
+    limits, largest = limits_of(a.dtype), largest_of(a)
     above = largest > np.sqrt(float(limits.max)) and a.dtype != float16
     return bool(above or 0 < largest < np.sqrt(float(limits.tiny)))
 
@@ -132,12 +131,14 @@ def _spans(a: Array, out: Array) -> bool:
 
 def scale_of(call: Call, right: Array) -> float:
     """The largest finite number among inputs and outputs."""
-    largest = 0.0
-    for a in (*call.arrays, right):
-        if is_float(a.dtype):
-            numbers = np.abs(a.astype(float64))
-            largest = max(largest, float(np.max(numbers, where=np.isfinite(numbers), initial=0.0)))
-    return largest
+    floats = [a for a in (*call.arrays, right) if is_float(a.dtype)]
+    return max(map(largest_of, floats), default=0.0)
+
+
+def largest_of(a: Array) -> float:
+    """The largest finite magnitude in an array, 0 where there is none."""
+    numbers = np.abs(a.astype(float64))
+    return float(np.max(numbers, where=np.isfinite(numbers), initial=0.0))
 
 
 def ulps(out: Array, right: Array) -> str:
@@ -147,7 +148,7 @@ def ulps(out: Array, right: Array) -> str:
 
 
 def largest_ulp(out: Array, right: Array) -> tuple[float, list[int]]:
-    """The largest difference in units in the last place, and where; 0 for what are no floats."""
+    """The largest difference in units in the last place, and where; 0 for other outputs."""
     if not is_float(out.dtype) or out.shape != right.shape or not out.size:
         return 0.0, []
     with np.errstate(all="ignore"):

@@ -13,18 +13,16 @@ from ....attributes import key
 from ....errors import MinimlError
 from ....primitive import Primitive, rebuild
 from ...calls import Call
-from ..session import Problem
-from .launches import failure, launch, launched
-from .programs import compilable, difference
+from ..session import Issue, first_line
 
 
-def attributes(call: Call) -> Iterator[Problem]:
+def attributes(call: Call) -> Iterator[Issue]:
     """Hash, equality, copies and the kernel's keywords follow the attributes."""
     primitive = call.primitive
     try:
         hash(primitive)
     except TypeError as error:
-        yield Problem(
+        yield Issue(
             "hash",
             f"{primitive!r} cannot be hashed ({error}), so it cannot run: kernels and programs are "
             "kept by primitive",
@@ -34,36 +32,43 @@ def attributes(call: Call) -> Iterator[Problem]:
     yield from _copied(primitive, call)
     for other in others(primitive):
         yield from _copied(other, Call(other, call.arrays, call.consts))
-        yield from _told_apart(primitive, other)
-        if compilable(call):
-            yield from _run_as(other, call)
+        same_values = _values(primitive) == _values(other)
+        if primitive == other and not same_values:
+            yield Issue(
+                "equality",
+                f"{primitive!r} and {other!r} are equal, so a program compiled for one runs the "
+                "other",
+                "leave __eq__ and __hash__ to Primitive, which compare the attributes",
+            )
 
 
-def _copied(primitive: Primitive, call: Call) -> Iterator[Problem]:
+def _values(primitive: Primitive) -> object:
+    return key(tuple(primitive.attributes.items()))
+
+
+def _copied(primitive: Primitive, call: Call) -> Iterator[Issue]:
+    cls = type(primitive)
     copied: dict[str, Callable[[Primitive], Primitive]] = {
         "copy.deepcopy": copy.deepcopy,
-        "its attributes alone": _rebuilt,
+        "its attributes alone": lambda p: rebuild(cls, p.attributes),
     }
-    if "<locals>" not in type(primitive).__qualname__ and _importable(type(primitive)):
+    if getattr(sys.modules.get(cls.__module__), cls.__qualname__, None) is cls:
         copied["pickle"] = lambda p: pickle.loads(pickle.dumps(p))
     for how, function in copied.items():
+        wrong = "is not equal to it, or infers something else"
         try:
             twin = function(primitive)
             alike = twin == primitive and hash(twin) == hash(primitive)
-            alike = alike and _inferred(call) == _inferred(replace(call, primitive=twin))
+            if alike and _inferred(call) == _inferred(replace(call, primitive=twin)):
+                continue
         except Exception as error:
-            yield Problem(
-                f"{how} raises",
-                f"{primitive!r} made from {how} raises {type(error).__name__}: {error}",
-                "keep everything that the rules and kernels use in annotated attributes",
-            )
-            continue
-        if not alike:
-            yield Problem(
-                f"{how} differs",
-                f"{primitive!r} made from {how} is not equal to it, or infers something else",
-                "keep everything in annotated attributes, and define neither __eq__ nor __hash__",
-            )
+            wrong = f"raises {first_line(error)}"
+        yield Issue(
+            how,
+            f"{primitive!r} made from {how} {wrong}",
+            "keep everything that rules and kernels use in annotated attributes, and define "
+            "neither __eq__ nor __hash__",
+        )
 
 
 def _inferred(call: Call) -> object:
@@ -72,15 +77,6 @@ def _inferred(call: Call) -> object:
         return call.inferred
     except MinimlError:
         return None
-
-
-def _rebuilt(primitive: Primitive) -> Primitive:
-    return rebuild(type(primitive), primitive.attributes)
-
-
-def _importable(cls: type) -> bool:
-    module = sys.modules.get(cls.__module__)
-    return getattr(module, cls.__qualname__, None) is cls
 
 
 def others(primitive: Primitive) -> Iterator[Primitive]:
@@ -114,34 +110,3 @@ def _changed(value: Any) -> Any:
         first = _changed(value[0])
         return None if first is None else (first, *value[1:])
     return None
-
-
-def _told_apart(one: Primitive, other: Primitive) -> Iterator[Problem]:
-    same_values = key(tuple(one.attributes.items())) == key(tuple(other.attributes.items()))
-    if not same_values and one == other:
-        yield Problem(
-            "equality",
-            f"{one!r} and {other!r} are equal, so a program compiled for one runs the other",
-            "leave __eq__ and __hash__ to Primitive, which compare the attributes",
-        )
-
-
-def _run_as(other: Primitive, call: Call) -> Iterator[Problem]:
-    """After the primitive itself has run, one with another attribute runs with its own."""
-    twin = Call(other, call.arrays, call.consts)
-    try:
-        entries = twin.entries()
-    except Exception:  # the rules refuse that attribute
-        return
-    if not entries or not launched(twin) or any(failure(e, twin) for e in entries):
-        return
-    call.run()
-    came = twin.run()
-    wrong = [difference(twin, came, launch(e, twin)) for e in entries]
-    if all(wrong):
-        yield Problem(
-            "kernel",
-            f"{twin}, called after {call.primitive!r}, gives other numbers than its kernel with "
-            f"its own attributes: {wrong[0]}",
-            "let kernels take attributes by keyword, and keep nothing from call to call",
-        )

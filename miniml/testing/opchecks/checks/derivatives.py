@@ -9,12 +9,13 @@ import numpy as np
 from ....dtype import float64, is_float
 from ....errors import BpropNotFoundError
 from ....tensor import Tensor
-from ...calls import Array, Arrays, Call
+from ...calls import Arrays, Call
 from ...gradchecks.report import GradFinding
 from ...gradchecks.run import gradcheck
 from ...tolerance import limits_of, unit_roundoff
-from ..session import Problem
+from ..session import Issue
 from ..vjp import Slope
+from .accuracy import largest_of
 from .attributes import others
 
 _SATURATED = 64  # roundings
@@ -26,12 +27,12 @@ _EDGE = (
 _STEPS = (1e-7, 2e-7)
 
 
-def gradient(call: Call) -> Iterator[Problem]:
+def gradient(call: Call) -> Iterator[Issue]:
     """Of order 1 and 2 in float64, and in narrower dtypes of order 1: what differences give."""
     return _compared(call, 2 if Slope(call).dtypes() == {float64} else 1)
 
 
-def gradient_at_other_numbers(call: Call) -> Iterator[Problem]:
+def gradient_at_other_numbers(call: Call) -> Iterator[Issue]:
     """At ties, zeros and large numbers the gradient is the derivative, or a subgradient.
 
     One that is not finite at ties or zeros is a warning: textbooks divide by what is 0 there.
@@ -40,7 +41,7 @@ def gradient_at_other_numbers(call: Call) -> Iterator[Problem]:
     """
     dtypes = Slope(call).dtypes()
     outs = [o for o in call.run() if is_float(o.dtype)]
-    largest = max((_largest(o) for o in outs), default=0.0)
+    largest = max((largest_of(o) for o in outs), default=0.0)
     blur = _SATURATED * max(map(unit_roundoff, dtypes)) * max(1.0, largest)
     large = np.sqrt(min(float(limits_of(d).max) for d in dtypes))
     for problem, finding in _found(call, 1):
@@ -53,7 +54,7 @@ def gradient_at_other_numbers(call: Call) -> Iterator[Problem]:
             yield problem
 
 
-def gradient_with_other_attributes(call: Call) -> Iterator[Problem]:
+def gradient_with_other_attributes(call: Call) -> Iterator[Issue]:
     """With another value of each float attribute it is the derivative as well."""
     for twin in others(call.primitive):
         changed = [k for k, v in twin.attributes.items() if v != call.primitive.attributes[k]]
@@ -72,12 +73,12 @@ def _runs(call: Call) -> bool:
     return True
 
 
-def _compared(call: Call, order: int) -> Iterator[Problem]:
+def _compared(call: Call, order: int) -> Iterator[Issue]:
     """What gradcheck finds wrong."""
     return (problem for problem, _ in _found(call, order))
 
 
-def _found(call: Call, order: int) -> Iterator[tuple[Problem, GradFinding]]:
+def _found(call: Call, order: int) -> Iterator[tuple[Issue, GradFinding]]:
     try:
         report = gradcheck(call.primitive, *call.args(), order=order, raise_error=False)
     except (BpropNotFoundError, np.linalg.LinAlgError):
@@ -86,7 +87,7 @@ def _found(call: Call, order: int) -> Iterator[tuple[Problem, GradFinding]]:
         if finding.verdict != "wrong":
             continue
         finite = bool(np.isfinite(finding.analytic))
-        problem = Problem(
+        problem = Issue(
             f"order {finding.order}, argument {finding.argnum}{'' if finite else ', not finite'}",
             f"{call}: {_said(finding)}",
             "correct the bprop; gradcheck on this call says more",
@@ -108,12 +109,7 @@ def _said(finding: GradFinding) -> str:
     )
 
 
-def _largest(a: Array) -> float:
-    numbers = np.abs(a.astype(float64))
-    return float(np.max(numbers, where=np.isfinite(numbers), initial=0.0))
-
-
-def gradient_of_long_inputs(call: Call) -> Iterator[Problem]:
+def gradient_of_long_inputs(call: Call) -> Iterator[Issue]:
     """Along random directions it is what two differences give, to 5 %.
 
     One wrong element in a thousand shows; steps are far smaller than the inputs are apart, so that
@@ -123,7 +119,7 @@ def gradient_of_long_inputs(call: Call) -> Iterator[Problem]:
     for _ in range(_DIRECTIONS):
         along, numeric, bar = _along(slope, rng)
         if abs(along - numeric) > bar:
-            yield Problem(
+            yield Issue(
                 "long inputs",
                 f"{call}: along a random direction the gradient is {along:.9g}; differences give "
                 f"{numeric:.9g}",

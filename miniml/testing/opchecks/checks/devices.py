@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,82 +15,28 @@ from ....errors import CompileError, KernelFaultError
 from ...calls import Array, Arrays, Call
 from ...layouts import laid_out, named
 from ..draws.values import LONGEST
-from ..session import Problem, Said
+from ..session import Issue, Remark, first_line
 from . import simulated
-from .accuracy import apart
 from .attributes import others
 from .kernels import Expected, against, between
 from .launches import failure, launch, launched
-from .memory import unlike
+from .relation import Relation, Variant, any_order, broken, changed
 from .special import specials
+from .variants import dense
 
 _SMALL = 64  # elements up to which a call is run in more ways
 _MIXED = 2
 _LOG = 6  # lines of a compiler's log that a finding shows
-
-
-def on_devices(call: Call) -> bool:
-    """True for calls that a CUDA kernel takes, where there is a simulator."""
-    return call.kind != LONGEST and bool(simulated.entries(call)) and launched(call)
-
-
-def devices(call: Call) -> Iterator[Said]:
-    """Every CUDA kernel gives what the reference and the CPU's kernels give, without a fault."""
-    for entry in simulated.entries(call):
-        name = f"cuda {entry.describe()}"
-        problem, ran = _attempt(call, name, entry)
-        if ran is None:
-            yield from problem
-            continue
-        found = False
-        for said in [*_memory(call, name, ran)] or _numbers(call, name, ran.outs):
-            found |= isinstance(said, Problem)
-            yield said
-        if not found:
-            yield from _orders(call, name, entry, ran.outs)
-            yield from _laid(call, name, entry)
-            if max((a.size for a in call.arrays), default=0) <= _SMALL:
-                yield from _elsewhere(call, name, entry)
-
-
-def _attempt(
-    call: Call,
-    name: str,
-    entry: KernelEntry,
-    arrays: Arrays | None = None,
-    schedule: str = "forward",
-) -> tuple[list[Problem], simulated.Run | None]:
-    """What a launch gave; or what it raised, as problems."""
-    try:
-        return [], simulated.run(entry, call, arrays, schedule)
-    except KernelFaultError as error:
-        kinds = {_fault(call, name, fault).kind: fault for fault in reversed(error.faults)}
-        return [_fault(call, name, fault) for fault in reversed(kinds.values())], None
-    except CompileError as error:
-        log = "\n".join(str(error).splitlines()[:_LOG])
-        advice = "correct the source; lines count from the first of your own text"
-        return [Problem("compile", f"the kernel {name} does not compile: {log}", advice)], None
-    except Exception as error:
-        kind = type(error).__name__
-        told = f"{call}: the kernel {name} raises {kind}: {str(error).partition(chr(10))[0]}"
-        return [
-            Problem("raises", told, "let the launch rule fit every shape that the rules take")
-        ], None
-
-
-def _fault(call: Call, name: str, fault: Any) -> Problem:
-    """A fault that the simulator saw, with kernel, block, thread and line."""
-    return Problem(
-        fault.kind,
-        f"{call}: the kernel {name}: {fault}",
-        _ADVICE.get(fault.kind, "correct the kernel"),
-    )
-
-
+_ORDERS = (
+    ("runs again", "forward"),
+    ("runs with its threads in another order", "shuffled"),
+    ("runs with its last threads first", "reverse"),
+)
+_OUTSIDE = "guard the index: threads beyond the last element must do nothing"
 _ADVICE = {
     "race": "put __syncthreads() between the two accesses, or use an atomic",
-    "out-of-bounds": "guard the index: threads beyond the last element must do nothing",
-    "overrun": "guard the index: threads beyond the last element must do nothing",
+    "out-of-bounds": _OUTSIDE,
+    "overrun": _OUTSIDE,
     "uninitialised": "write memory before it is read; outputs and workspace come uninitialised",
     "const-write": "write into outputs only",
     "divergent-barrier": "let every thread of the block reach __syncthreads()",
@@ -97,118 +44,154 @@ _ADVICE = {
 }
 
 
-def _memory(call: Call, name: str, ran: simulated.Run) -> Iterator[Problem]:
+def on_devices(call: Call) -> bool:
+    """True for calls that a CUDA kernel takes, where there is a simulator."""
+    return call.kind != LONGEST and bool(simulated.entries(call)) and launched(call)
+
+
+def devices(call: Call) -> Iterator[Remark]:
+    """Every CUDA kernel gives what the reference and the CPU's kernels give, without a fault."""
+    for entry in simulated.entries(call):
+        name = f"cuda {entry.describe()}"
+        found = yield from _remarks(call, name, _once(call, name, entry))
+        if found:
+            continue
+        yield from _remarks(call, name, _in_other_ways(call, name, entry))
+        if max((a.size for a in call.arrays), default=0) <= _SMALL:
+            for other in _elsewhere(call, entry):
+                remark = _remarks(other, name, _beside_cpu(other, name, entry, other.smooth))
+                found = [s._replace(call=other) for s in remark if isinstance(s, Issue)]
+                yield from found
+                if found:
+                    break
+
+
+def _remarks(call: Call, name: str, found: Iterator[Remark]) -> Any:
+    """What a check finds, what its launches raise included; returns whether it found an issue."""
+    any_issue = False
+    try:
+        for remark in found:
+            any_issue |= isinstance(remark, Issue)
+            yield remark
+    except KernelFaultError as error:
+        faults: Any = error.faults
+        for fault in {fault.kind: fault for fault in reversed(faults)}.values():
+            text = f"{call}: the kernel {name}: {fault}"
+            yield Issue(fault.kind, text, _ADVICE.get(fault.kind, "correct the kernel"))
+        return True
+    except CompileError as error:
+        log = "\n".join(str(error).splitlines()[:_LOG])
+        advice = "correct the source; lines count from the first of your own text"
+        yield Issue("compile", f"the kernel {name} does not compile: {log}", advice)
+        return True
+    except Exception as error:
+        text = f"{call}: the kernel {name} raises {first_line(error)}"
+        yield Issue("raises", text, "let the launch rule fit every shape that the rules take")
+        return True
+    return any_issue
+
+
+def _once(call: Call, name: str, entry: KernelEntry) -> Iterator[Remark]:
+    """What one launch does to memory; else its numbers, against the reference or the float64
+    kernel, then against the first kernel of the CPU."""
+    ran = simulated.run(entry, call)
+    memory = list(_memory(call, name, ran))
+    yield from memory
+    expected = Expected(call)
+    wrong = bool(memory)
+    if expected.known and not memory:
+        for remark in against(call, expected, name, ran.outs):
+            wrong |= isinstance(remark, Issue)
+            yield remark
+    for cpu in () if wrong else call.entries()[:1]:
+        if failure(cpu, call) is None:
+            yield from between(call, name, ran.outs, f"cpu {cpu.describe()}", launch(cpu, call))
+
+
+def _memory(call: Call, name: str, ran: simulated.Run) -> Iterator[Issue]:
     for i, count in enumerate(ran.unwritten):
         if count:
-            yield Problem(
+            yield Issue(
                 f"unwritten {i}",
                 f"{call}: the kernel {name} leaves {count} of {ran.outs[i].size} elements of "
                 f"output {i} unwritten",
                 "launch enough threads for every element, and let each write its own",
             )
     for i in ran.changed:
-        yield Problem(
+        yield Issue(
             f"input {i}",
             f"{call}: the kernel {name} writes into input {i}",
             "write into outputs only; declare inputs const",
         )
 
 
-def _numbers(call: Call, name: str, outs: Arrays) -> Iterator[Said]:
-    """Against the reference or the float64 kernel, then against the first kernel of the CPU."""
-    expected = Expected(call)
-    if expected.known:
-        wrong = False
-        for said in against(call, expected, name, outs):
-            wrong |= isinstance(said, Problem)
-            yield said
-        if wrong:
-            return
-    for entry in call.entries()[:1]:
-        if failure(entry, call) is None:
-            yield from between(call, name, outs, f"cpu {entry.describe()}", launch(entry, call))
-
-
-def _orders(call: Call, name: str, entry: KernelEntry, outs: Arrays) -> Iterator[Problem]:
-    """The same bits again, and in other orders of blocks and threads."""
-    for how, schedule in (
-        ("runs again", "forward"),
-        ("runs with its threads in another order", "shuffled"),
-        ("runs with its last threads first", "reverse"),
-    ):
-        problem, ran = _attempt(call, name, entry, None, schedule)
-        yield from problem
-        if ran is None:
-            return
-        for i, (one, two) in enumerate(zip(outs, ran.outs)):
-            if one.tobytes() == two.tobytes():
-                continue
-            index = tuple(int(n) for n in np.argwhere(unlike(one, two))[0])
-            rounding = schedule != "forward" and not _wrong(
-                call, entry, ran.outs, outs, call.arrays
-            )
-            yield Problem(
+def _in_other_ways(call: Call, name: str, entry: KernelEntry) -> Iterator[Remark]:
+    """The same bits again and in other orders of threads, the same numbers in other layouts."""
+    run = partial(_outputs, entry, call)
+    outs = run(call.arrays)
+    for how, schedule in _ORDERS:
+        variant = Variant(how, partial(run, call.arrays, schedule), run, call.arrays)
+        got = variant.got()
+        both = enumerate(zip(outs, got))
+        i = next((k for k, (one, two) in both if one.tobytes() != two.tobytes()), None)
+        if i is not None:
+            rounding = schedule != "forward" and any_order(call, variant, got, outs) is None
+            yield Issue(
                 f"repeat {i}",
-                f"{call}: the kernel {name} gives other numbers when it {how}: output {i} at "
-                f"{list(index)} is {one[index]!s}, then {two[index]!s}",
+                f"{call}: the kernel {name} gives other numbers when it {how}: output {i} "
+                f"{changed(outs[i], got[i])}",
                 "sum in an order that does not depend on the threads' (atomics add in any order)"
                 if rounding
                 else "let no result depend on which thread comes first, nor on earlier launches",
                 "warning" if rounding else "fault",
             )
-            return
+            break
+    yield from broken(call, Relation(
+        "strides", partial(_layouts, name, run), any_order,
+        "let the kernel follow strides, or register it without strided=True",
+    ))  # fmt: skip
 
 
-def _laid(call: Call, name: str, entry: KernelEntry) -> Iterator[Problem]:
-    """Inputs in other layouts give what contiguous ones give."""
-    for tried in call.layouts[:_MIXED]:
-        arrays = laid_out(call.arrays, tried)
-        dense = tuple(np.array(a, order="C") for a in arrays)
-        _, expected = _attempt(call, name, entry, dense)
-        problem, ran = _attempt(call, name, entry, arrays)
-        yield from problem
-        wrong = _wrong(call, entry, ran.outs, expected.outs, dense) if ran and expected else None
-        if wrong is not None:
-            yield Problem(
-                "strides",
-                f"{call}: output {wrong[0]} of the kernel {name} on "
-                f"{named(tried[: len(arrays)], 'input')} {wrong[1]} (as for contiguous inputs)",
-                "let the kernel follow strides, or register it without strided=True",
-                call=replace(call, layouts=(tried,)),
-            )
+def _layouts(name: str, run: Any, call: Call) -> Iterator[Variant]:
+    for layouts in call.layouts[:_MIXED]:
+        arrays = laid_out(call.arrays, layouts)
+        words = (
+            f"on {named(layouts[: len(arrays)], 'input')} the kernel {name} gives something else "
+            "than on contiguous ones"
+        )
+        shown = replace(call, layouts=(layouts,))
+        yield Variant(words, partial(run, arrays), run, dense(arrays), shown)
 
 
-def _wrong(
-    call: Call, entry: KernelEntry, outs: Arrays, rights: Arrays, arrays: Arrays
-) -> tuple[int, str] | None:
-    """What differs by more than the order of sums explains."""
-    return apart(call, outs, rights, lambda xs: simulated.run(entry, call, xs).outs, arrays)
+def _outputs(entry: KernelEntry, call: Call, arrays: Arrays, schedule: str = "forward") -> Arrays:
+    return simulated.run(entry, call, arrays, schedule).outs
 
 
-def _elsewhere(call: Call, name: str, entry: KernelEntry) -> Iterator[Said]:
-    """With NaN and infinities among the inputs, and with other attributes, it follows the CPU."""
+def _elsewhere(call: Call, entry: KernelEntry) -> Iterator[Call]:
+    """The call with NaN and infinities among the inputs, and with other attributes, where the rules
+    and the CPU's kernel take it."""
     handled = call.info is not None and call.info.nan == "handled"
     looked = call.smooth and not handled and not _to_integers(call)
-    near = [other for other, _ in specials(call, 1)] if looked else []
-    twins = [Call(p, call.arrays, call.consts) for p in others(call.primitive)]
-    for other in (*near, *twins):
+    near = [replace(other, smooth=False) for other, _ in specials(call, 1)] if looked else []
+    for other in (*near, *(Call(p, call.arrays, call.consts) for p in others(call.primitive))):
         try:
-            usable = launched(other) and entry in simulated.entries(other)
-            cpu = other.entries()[:1] if usable else []
-            right = launch(cpu[0], other) if cpu else ()
-        except Exception:  # the rules or the CPU's kernel refuse it
+            usable = launched(other) and entry in simulated.entries(other) and other.entries()
+        except Exception:  # the rules refuse it
             continue
-        if not right:
-            continue
-        problem, ran = _attempt(other, name, entry)
-        yield from (p._replace(call=other) for p in problem)
-        outs = ran.outs if ran else ()
-        if other in near:
-            right = tuple(map(_unless_all_vanish, outs, right))
-        for said in between(other, name, outs, f"cpu {cpu[0].describe()}", right):
-            if isinstance(said, Problem):
-                yield said._replace(kind=f"{said.kind}, elsewhere", call=other)
-                return
+        if usable and failure(other.entries()[0], other) is None:
+            yield other
+
+
+def _beside_cpu(call: Call, name: str, entry: KernelEntry, numbers: bool) -> Iterator[Remark]:
+    """numbers: False where some inputs are none; what becomes of these where all outputs are
+    finite is left to kernels."""
+    cpu = call.entries()[0]
+    outs, right = simulated.run(entry, call).outs, launch(cpu, call)
+    if not numbers:
+        right = tuple(map(_unless_all_vanish, outs, right))
+    for remark in between(call, name, outs, f"cpu {cpu.describe()}", right):
+        if isinstance(remark, Issue):
+            yield remark._replace(kind=f"{remark.kind}, elsewhere")
 
 
 def _to_integers(call: Call) -> bool:
@@ -219,8 +202,8 @@ def _to_integers(call: Call) -> bool:
 
 
 def _unless_all_vanish(out: Array, right: Array) -> Array:
-    """`right`, with what came where that is not finite, if some of what came is not: whether a NaN
-    reaches terms that padding makes 0 is left to kernels."""
+    """`right`, or what the kernel gave where that is not finite, if some of it is not: whether a
+    NaN reaches terms that padding makes 0 is left to kernels."""
     if not is_float(out.dtype) or np.isfinite(out.astype(float64)).all():
         return right
     return np.where(np.isfinite(right.astype(float64)), right, out).astype(right.dtype)

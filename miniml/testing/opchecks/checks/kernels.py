@@ -6,15 +6,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ....abstract import Abstract
 from ....backends.kernel import KernelEntry
-from ....dtype import DType, float64, is_float
-from ....errors import MinimlError
-from ....graph.ir import interleave
-from ....infer import infer
-from ...calls import ON_CPU, Array, Arrays, Call, reference, wide
+from ....dtype import float64, is_float
+from ...calls import Array, Arrays, Call, reference, wide
 from ...tolerance import limits_of, mismatch, spread_of, unit_roundoff
-from ..session import Difference, Problem, Said
+from ..session import ENDS, Difference, Issue, Remark
 from .accuracy import (
     at_an_end,
     degree,
@@ -24,15 +20,15 @@ from .accuracy import (
     ulps,
     where_too_large,
 )
-from .launches import launch, launched
+from .launches import launch, launched, wide_kernel
 
 _NUDGES = 3
 _CAP = 0.01  # of the result
 _ADVICE = {
     "wrong": "correct the kernel for this dtype (or the reference, should that be wrong)",
     "inaccurate": "rewrite the formula so that terms do not cancel, or compute it in a wider dtype",
-    "out of range": "squares of these numbers leave the range of the dtype; scale before squaring, "
-    "or compute in a wider dtype, should such numbers come",
+    ENDS: "where squares of these numbers leave the range of the dtype, scale before squaring, or "
+    "compute in a wider dtype, should such numbers come",
 }
 
 
@@ -42,14 +38,22 @@ class Expected:
 
     def __init__(self, call: Call):
         self.call = call
-        self.given = call.info is not None and call.info.reference is not None
-        self.entry = None if self.given else _float64_kernel(call)
+        self.given = call.referenced
+        self.entry = None if self.given else self._float64_kernel()
         self.known = self._answers() if self.given else self.entry is not None
 
     @property
     def source(self) -> str:
         """Where the numbers come from, in words."""
         return "the reference" if self.given else "the kernel in float64"
+
+    def _float64_kernel(self) -> KernelEntry | None:
+        """None if there is none, or if it is what is to be checked."""
+        arrays = tuple(map(wide, self.call.arrays))
+        same = all(a.dtype == b.dtype for a, b in zip(arrays, self.call.arrays))
+        return (
+            None if same or self.call.primitive.dynamic_outputs else wide_kernel(self.call, arrays)
+        )
 
     def _answers(self) -> bool:
         """False where the reference is made for less than the rules accept."""
@@ -79,24 +83,7 @@ class Expected:
         return self.call.args(tuple(map(wide, self.call.arrays)))
 
 
-def _float64_kernel(call: Call) -> KernelEntry | None:
-    """The primitive's own kernel on the same inputs in float64; None if there is none, or if it is
-    what is to be checked."""
-    arrays = tuple(map(wide, call.arrays))
-    if call.primitive.dynamic_outputs or all(
-        a.dtype == b.dtype for a, b in zip(arrays, call.arrays)
-    ):
-        return None
-    abstracts = [Abstract(a.shape, a.dtype) for a in arrays]
-    try:
-        outs = infer(call.primitive, interleave(call.primitive, abstracts, dict(call.consts)))
-        chosen = ON_CPU.select(call.primitive.name, abstracts, outs)
-    except MinimlError:
-        return None
-    return chosen.entry if chosen.cast is None else None
-
-
-def kernels(call: Call) -> Iterator[Said]:
+def kernels(call: Call) -> Iterator[Remark]:
     """Every kernel gives what float64 gives, up to rounding, and what the other kernels give."""
     if not launched(call):
         return
@@ -111,18 +98,16 @@ def kernels(call: Call) -> Iterator[Said]:
         yield from between(call, name, results[name], first, results[first])
 
 
-def against(call: Call, expected: Expected, name: str, outs: Arrays) -> Iterator[Said]:
+def against(call: Call, expected: Expected, name: str, outs: Arrays) -> Iterator[Remark]:
     """What a kernel gave, beside what it should give."""
     exact = expected.exact()
     if len(outs) != len(exact):
         return
     numbers = [o.dtype for o in outs if is_float(o.dtype)]
-    rng = np.random.default_rng(0)
-    spreads: tuple[Array | float, ...] = (
-        spread_of(expected.outputs, expected.wide_args(), numbers[0], rng)
-        if numbers and numbers[0] in _floats(call)
-        else (0.0,) * len(exact)
-    )
+    spreads: tuple[Array | float, ...] = (0.0,) * len(exact)
+    if numbers and numbers[0] in (*call.dtypes, *(o.dtype for o in call.inferred)):
+        rng = np.random.default_rng(0)
+        spreads = spread_of(expected.outputs, expected.wide_args(), numbers[0], rng)
     for i, (out, right, moved) in enumerate(zip(outs, exact, spreads)):
         yield from _small(call, name, i, out, right)
         right = where_too_large(out, right)
@@ -135,9 +120,9 @@ def against(call: Call, expected: Expected, name: str, outs: Arrays) -> Iterator
         if how == "rounding" or _rounds(expected, i, out, right):
             continue
         if how == "wrong" and at_an_end(call):
-            how = "out of range"
-        yield Problem(
-            f"{how} {i}",
+            how = ENDS
+        yield Issue(
+            ENDS if how == ENDS else f"{how} {i}",
             f"{call}: output {i} of the kernel {name} {wrong} ({expected.source})"
             f"{ulps(out, right)}",
             _ADVICE[how],
@@ -159,61 +144,44 @@ def _rounds(expected: Expected, i: int, out: Array, right: Array) -> bool:
     return mismatch(out, right, call.terms, np.minimum(moved, _CAP * np.abs(right))) is None
 
 
-def _ill_conditioned(call: Call, i: int, out: Array, other: Array) -> bool:
-    """True where two kernels differ by no more than the exact result moves."""
-    expected = Expected(call)
-    return expected.known and _rounds(expected, i, out, other.astype(float64))
-
-
-def _small(call: Call, name: str, i: int, out: Array, right: Array) -> Iterator[Problem]:
+def _small(call: Call, name: str, i: int, out: Array, right: Array) -> Iterator[Issue]:
     """Numbers next to zero are kept, and zeros have their sign."""
     if not is_float(out.dtype) or out.shape != right.shape:
         return
     size, zero, limits = np.abs(right), out == 0, limits_of(out.dtype)
     kept = 2 * float(limits.smallest_subnormal)
     flushed = zero & (size >= kept) & (size < float(limits.tiny))
-    if flushed.any():
-        what = "is 0 where numbers below the smallest normal one are right"
-        yield _lost(call, f"denormals {i}", f"output {i} of the kernel {name} {what}", flushed,
-                    out, right)  # fmt: skip
     signless = zero & (right == 0) & (np.signbit(out) != np.signbit(right))
-    if signless.any():
-        what = "has zeros of the other sign"
-        yield _lost(call, f"sign of zero {i}", f"output {i} of the kernel {name} {what}", signless,
-                    out, right)  # fmt: skip
+    for kind, what, lost in (
+        (ENDS, "is 0 where numbers below the smallest normal one are right", flushed),
+        (f"sign of zero {i}", "has zeros of the other sign", signless),
+    ):
+        if lost.any():
+            index = tuple(int(n) for n in np.argwhere(lost)[0])
+            yield Issue(
+                kind,
+                f"{call}: output {i} of the kernel {name} {what}: at {list(index)} it is "
+                f"{out[index]!s}, should be {right[index]!s}",
+                _ADVICE[ENDS] if kind == ENDS else "let -0.0 pass, should its sign matter",
+                "warning",
+            )
 
 
-def _lost(call: Call, kind: str, what: str, lost: Array, out: Array, right: Array) -> Problem:
-    index = tuple(int(n) for n in np.argwhere(lost)[0])
-    return Problem(
-        kind,
-        f"{call}: {what}: at {list(index)} it is {out[index]!s}, should be {right[index]!s}",
-        "compute it without a detour that loses them, should such numbers matter",
-        "warning",
-    )
-
-
-def _floats(call: Call) -> set[DType]:
-    found = [*call.dtypes, *(o.dtype for o in call.inferred)]
-    return {d for d in found if is_float(d)}
-
-
-def between(call: Call, name: str, outs: Arrays, other: str, others: Arrays) -> Iterator[Said]:
+def between(call: Call, name: str, outs: Arrays, other: str, others: Arrays) -> Iterator[Remark]:
     """What a kernel gave, beside what another gave."""
     for i, (out, right) in enumerate(zip(outs, others)):
-        scale = scale_of(call, right) * (
-            unit_roundoff(right.dtype) if is_float(right.dtype) else 0.0
-        )
-        wrong = mismatch(out, right, call.terms, 4 * scale)
+        unit = unit_roundoff(right.dtype) if is_float(right.dtype) else 0.0
+        wrong = mismatch(out, right, call.terms, 4 * scale_of(call, right) * unit)
+        expected = Expected(call) if wrong is not None else None
         if wrong is None:
             yield from compared(call, name, other, out, right)
-        elif not _ill_conditioned(call, i, out, right):
+        elif not (expected and expected.known and _rounds(expected, i, out, right.astype(float64))):
             far = at_an_end(call)
-            yield Problem(
-                f"kernels differ {i}{', out of range' if far else ''}",
+            yield Issue(
+                ENDS if far else f"kernels differ {i}",
                 f"{call}: output {i} of the kernel {name} {wrong} (the kernel {other})"
                 f"{ulps(out, right)}",
-                _ADVICE["out of range"] if far else "correct one of the two kernels",
+                _ADVICE[ENDS] if far else "correct one of the two kernels",
                 "warning" if far else "fault",
             )
 
@@ -227,16 +195,11 @@ def compared(call: Call, name: str, other: str, out: Array, right: Array) -> Ite
 
 def _jumps(expected: Expected, i: int, out: Array, moved: Array | float) -> bool:
     """True where the exact result itself jumps when inputs move by a rounding: at a step."""
-    rng = np.random.default_rng(1)
-    dtypes = [a.dtype for a in expected.call.arrays if is_float(a.dtype)]
-    u = max((unit_roundoff(d) for d in dtypes), default=0.0)
+    rng, call = np.random.default_rng(1), expected.call
+    u = max((unit_roundoff(a.dtype) for a in call.arrays if is_float(a.dtype)), default=0.0)
+    exact = call.on(tuple(map(wide, call.arrays)))
     for _ in range(_NUDGES):
-        near = [
-            a * (1 + 4 * u * rng.choice([-1.0, 1.0], a.shape))
-            if isinstance(a, np.ndarray) and a.dtype == float64
-            else a
-            for a in expected.wide_args()
-        ]
-        if mismatch(out, expected.outputs(*near)[i], expected.call.terms, moved) is None:
+        near = exact.of_floats(lambda a: a * (1 + 4 * u * rng.choice([-1.0, 1.0], a.shape)))
+        if mismatch(out, expected.outputs(*near.args())[i], call.terms, moved) is None:
             return True
     return False

@@ -32,6 +32,19 @@ def launched(call: Call) -> bool:
     return call.primitive.dynamic_outputs or any(o.size for o in call.inferred)
 
 
+def kernels_of(call: Call) -> list[KernelEntry]:
+    """The CPU kernels that take and give the dtypes of a call, if the framework would run them."""
+    return call.entries() if launched(call) else []
+
+
+def wide_kernel(call: Call, arrays: Arrays) -> KernelEntry | None:
+    """The kernel for a call of other dtypes; None where it would have to cast them."""
+    try:
+        return next(iter(call.on(arrays).entries()), None)
+    except MinimlError:
+        return None
+
+
 def failure(entry: KernelEntry, call: Call) -> Exception | None:
     """What a kernel raises, None if it runs."""
     try:

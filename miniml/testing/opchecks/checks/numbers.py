@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
 from ....backends.kernel import KernelEntry
 from ....dtype import float64, is_float
-from ...calls import Array, Arrays, Call
-from ...tolerance import limits_of
-from ..session import Problem
-from .accuracy import moved_by_rounding
+from ...calls import Array, Call
+from ...gradchecks.derivative import Line
+from ...gradchecks.isolated import lonely
+from ...tolerance import limits_of, unit_roundoff
+from ..session import Issue
+from .accuracy import largest_of, moved_by_rounding
 from .gradients import has_bprop
-from .isolated import Isolated, isolated
 from .launches import launch, launched
 
 _STEP = 2.0**-22  # four units of float32: what is rounded to that shows as noise
@@ -24,20 +26,18 @@ _CONDITION = 64.0
 _TOP = 0.9
 _MODEST = 0.2  # of the exponents of a dtype, as _TOP
 _POINTS_OF_INTEREST = (0.0, 1.0, -1.0, 2.0, 3.0, -2.0, 10.0, 0.5)
+_STEPS = 2.0**-12, 2.0**-18, 2.0**-24
+_LEAST = 1e-6  # of the values: a smaller gap may be rounding
 _SINGLY = 2  # of them, in one element alone
 
 
 def own_numbers(call: Call) -> bool:
     """True for calls in float64 that no reference says anything of."""
-    told = call.info is not None and call.info.reference is not None
-    return not told and _is_float64(call) and launched(call)
+    floats = {d for d in call.dtypes if is_float(d)}
+    return floats == {float64} and not call.referenced and launched(call)
 
 
-def _is_float64(call: Call) -> bool:
-    return float64 in call.dtypes and all(d == float64 for d in call.dtypes if is_float(d))
-
-
-def precision(call: Call) -> Iterator[Problem]:
+def precision(call: Call) -> Iterator[Issue]:
     """A float64 kernel computes in float64: beside a point its outputs follow a smooth curve."""
     for entry in call.entries():
         outs = launch(entry, call)
@@ -49,7 +49,7 @@ def precision(call: Call) -> Iterator[Problem]:
             bar = np.fmax(_NOISE * size, _CONDITION * moved[i])
             if (noise > bar).any():
                 digits = float(np.max(np.where(noise > bar, noise, 0.0))) / size
-                yield Problem(
+                yield Issue(
                     f"output {i}",
                     f"{call}: output {i} of the kernel {entry.describe()} has noise of "
                     f"{digits:.1g} of its value, where float64 has 1e-16: it is computed in a "
@@ -84,14 +84,11 @@ def _scaled(a: Array, by: Array) -> Array:
     return np.asarray(a * by) if is_float(a.dtype) else a.copy()
 
 
-def overflow(call: Call) -> Iterator[Problem]:
+def overflow(call: Call) -> Iterator[Issue]:
     """Where finite inputs grow until an output is not finite, the last finite ones were large."""
     for entry in call.entries():
-        for arrays in (
-            call.arrays,
-            tuple(np.abs(a) if is_float(a.dtype) else a for a in call.arrays),
-        ):
-            found = _last_finite(entry, call.on(arrays))
+        for other in (call, call.of_floats(np.abs)):
+            found = _last_finite(entry, other)
             if found is not None:
                 yield from _modest(entry, *found)
                 break
@@ -118,27 +115,16 @@ def _last_finite(entry: KernelEntry, call: Call) -> tuple[Call, Call] | None:
 
 def _grown(call: Call, exponent: int) -> Call:
     """The call with its largest numbers just below 2**exponent."""
-    floats = [a for a in call.arrays if is_float(a.dtype)]
-    largest = max(float(np.max(np.abs(a), initial=0.0)) for a in floats) or 1.0
-    return call.on(
-        tuple(
-            np.ldexp(a.astype(float64) / largest, exponent).astype(a.dtype)
-            if is_float(a.dtype)
-            else a
-            for a in call.arrays
-        )
-    )
+    largest = max(largest_of(a) for a in call.arrays if is_float(a.dtype)) or 1.0
+    return call.of_floats(lambda a: np.ldexp(a.astype(float64) / largest, exponent))
 
 
 def _finite(entry: KernelEntry, call: Call) -> bool:
-    return all(np.isfinite(o.astype(float64)).all() for o in _float_outputs(entry, call))
+    outs = (o for o in launch(entry, call) if is_float(o.dtype))
+    return all(np.isfinite(o.astype(float64)).all() for o in outs)
 
 
-def _float_outputs(entry: KernelEntry, call: Call) -> Arrays:
-    return tuple(o for o in launch(entry, call) if is_float(o.dtype))
-
-
-def _modest(entry: KernelEntry, last: Call, beyond: Call) -> Iterator[Problem]:
+def _modest(entry: KernelEntry, last: Call, beyond: Call) -> Iterator[Issue]:
     """Outputs of ordinary size that are not finite for inputs twice as large.
 
     x^n and exp(x) come near the largest number before: half the inputs still give it to the power
@@ -147,13 +133,12 @@ def _modest(entry: KernelEntry, last: Call, beyond: Call) -> Iterator[Problem]:
     for i, (out, then) in enumerate(zip(launch(entry, last), launch(entry, beyond))):
         if not is_float(out.dtype):
             continue
-        size = float(np.max(np.abs(out.astype(float64)), initial=0.0))
-        if size > float(limits_of(out.dtype).max) ** _MODEST:
+        if largest_of(out) > float(limits_of(out.dtype).max) ** _MODEST:
             continue
         bad = np.argwhere(~np.isfinite(then.astype(float64)))
         if len(bad):
             index = tuple(int(n) for n in bad[0])
-            yield Problem(
+            yield Issue(
                 f"output {i}",
                 f"{beyond}: output {i} of the kernel {entry.describe()} is {then[index]!s} at "
                 f"{list(index)}; for inputs of half the size it is {out[index]!s}",
@@ -164,54 +149,79 @@ def _modest(entry: KernelEntry, last: Call, beyond: Call) -> Iterator[Problem]:
             )
 
 
-def isolated_values(call: Call) -> Iterator[Problem]:
+@dataclass(frozen=True, slots=True)
+class Isolated:
+    """Where an output is off its limit. flat: it is constant beside the point, as a count is."""
+
+    index: tuple[int, ...]
+    value: float
+    limit: float
+    flat: bool
+
+
+def isolated(at: Callable[[float], Array]) -> Isolated | None:
+    """The first element of at(0) that both sides, which agree on a limit, do not lead to.
+
+    at(h): the outputs of a function at a distance h from a point. The steps are so far apart that
+    a root, a kink or 1 / log|h| move on the way, and are not taken for it. What is not finite at
+    the point counts as off by 1 and the size of the limit.
+    """
+    here = np.asarray(at(0.0).astype(float64))
+    unit = np.array(unit_roundoff(float64))
+    line = Line(lambda h: np.ravel(at(h)).astype(float64), np.ravel(here), unit)
+    with np.errstate(all="ignore"):
+        line.add(*_STEPS)
+        limit = (line.above[-1] + line.below[-1]) / 2
+        line.origin = np.where(np.isfinite(line.origin), line.origin, limit + 1 + np.abs(limit))
+        size = np.fmax(np.abs(limit), np.abs(line.origin))
+        off = lonely(line) & (np.abs(line.origin - limit) > _LEAST * size)
+    if not off.any():
+        return None
+    k = int(np.flatnonzero(off)[0])
+    index = tuple(int(n) for n in np.unravel_index(k, here.shape))
+    flat = len({float(side[k]) for side in (*line.above, *line.below)}) == 1
+    return Isolated(index, float(here[index]), float(limit[k]), flat)
+
+
+def isolated_values(call: Call) -> Iterator[Issue]:
     """At 0, 1, -1 and other plain numbers a kernel gives what both sides lead to."""
     for entry in call.entries():
-        for place, a in enumerate(call.arrays):
+        for k, a in enumerate(call.arrays):
             if is_float(a.dtype) and a.size:
-                yield from _isolated_in(entry, call, place)
+                yield from _isolated_in(entry, call, k)
 
 
-def _isolated_in(entry: KernelEntry, call: Call, place: int) -> Iterator[Problem]:
-    for members, values in _planted(call.arrays[place].size):
+def _isolated_in(entry: KernelEntry, call: Call, k: int) -> Iterator[Issue]:
+    """The first isolated value that plain numbers in input k show: many at once, then one alone."""
+    size, points = call.arrays[k].size, np.array(_POINTS_OF_INTEREST)
+    count = min(size, len(points))
+    alone = range(len(points) if size == 1 else _SINGLY)
+    planted = [(np.arange(count), points[:count])]
+    for members, values in planted + [(np.array([n % size]), points[n : n + 1]) for n in alone]:
+        near = partial(_near, call, k, members, values)
         for i in range(len(call.inferred)):
-            at = partial(_output_at, entry, call, place, members, values, i)
-            found = isolated(at)
-            if found is not None:
-                shown = _with(call, place, members, values, 0.0)
-                yield _isolated_problem(shown, entry, i, found)
-                return
+            found = isolated(partial(_output, entry, near, i))
+            if found is None:
+                continue
+            meant = found.flat or not has_bprop(call) or not np.isfinite(found.value)
+            yield Issue(
+                f"output {i}",
+                f"{near(0.0)}: output {i} of the kernel {entry.describe()} is {found.value:.9g} at "
+                f"{list(found.index)}; inputs next to these lead to {found.limit:.9g} from both "
+                "sides",
+                "let the value be the limit; should it be meant, give an OpInfo with a reference",
+                "warning" if meant else "fault",
+                near(0.0),
+            )
+            return
 
 
-def _planted(size: int) -> Iterator[tuple[Array, Array]]:
-    """Elements and the numbers that they get: many at once, then one alone."""
-    count = min(size, len(_POINTS_OF_INTEREST))
-    yield np.arange(count), np.array(_POINTS_OF_INTEREST[:count])
-    for k, value in enumerate(
-        _POINTS_OF_INTEREST[: len(_POINTS_OF_INTEREST) if size == 1 else _SINGLY]
-    ):
-        yield np.array([k % size]), np.array([value])
-
-
-def _with(call: Call, place: int, members: Array, values: Array, h: float) -> Call:
-    array = np.array(call.arrays[place], order="C")
+def _near(call: Call, k: int, members: Array, values: Array, h: float) -> Call:
+    """The call with numbers at a distance h from these values as members of input k."""
+    array = np.array(call.arrays[k], order="C")
     array.reshape(-1)[members] = values + h * np.maximum(np.abs(values), 1.0)
-    return call.on((*call.arrays[:place], array, *call.arrays[place + 1 :]))
+    return call.on((*call.arrays[:k], array, *call.arrays[k + 1 :]))
 
 
-def _output_at(
-    entry: KernelEntry, call: Call, place: int, members: Array, values: Array, i: int, h: float
-) -> Array:
-    return launch(entry, _with(call, place, members, values, h))[i]
-
-
-def _isolated_problem(call: Call, entry: KernelEntry, i: int, found: Isolated) -> Problem:
-    meant = found.flat or not has_bprop(call) or not np.isfinite(found.value)
-    return Problem(
-        f"output {i}",
-        f"{call}: output {i} of the kernel {entry.describe()} is {found.value:.9g} at "
-        f"{list(found.index)}; inputs next to these lead to {found.limit:.9g} from both sides",
-        "let the value be the limit; should it be meant, give an OpInfo with a reference",
-        "warning" if meant else "fault",
-        call,
-    )
+def _output(entry: KernelEntry, near: Callable[[float], Call], i: int, h: float) -> Array:
+    return launch(entry, near(h))[i]

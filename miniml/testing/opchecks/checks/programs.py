@@ -1,16 +1,15 @@
-"""Compiled, op by op, batched or known beforehand: a call gives the same."""
+"""Variants of calls and gradients: one array twice, compiled, traced, after each pass."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
+from itertools import combinations
 from typing import Any
 
-import numpy as np
-
-from ....bprop import bprop_getters
 from ....dtype import is_float
-from ....errors import BpropNotFoundError
+from ....grad.transforms import vjp
 from ....graph.function import trace
 from ....graph.passes import pipeline
 from ....graph.passes.rewrite import everywhere
@@ -18,13 +17,83 @@ from ....graph.replay import replay
 from ....runtime.jit import jit
 from ....tensor import Tensor
 from ...calls import Arrays, Call, as_tuple
-from ...tolerance import mismatch, unit_roundoff
-from ..session import Problem
 from ..vjp import Slope
-from .accuracy import alike_where_not_finite
-from .launches import launch, launched
+from .attributes import others
+from .gradients import has_bprop
+from .launches import copies, failure, kernels_of, launch
+from .relation import Variant, difference, fixed
 
 Function = Callable[..., Any]
+
+
+def pairs(call: Call) -> Iterator[tuple[int, int]]:
+    """Inputs that may be one array."""
+    for i, j in combinations(range(len(call.arrays)), 2):
+        a, b = call.arrays[i], call.arrays[j]
+        if (a.shape, a.dtype) == (b.shape, b.dtype) and a.size:
+            yield i, j
+
+
+def _joined(values: tuple[Any, ...], i: int, j: int) -> tuple[Any, ...]:
+    """The values with value i as value j, too."""
+    return (*values[:j], values[i], *values[j + 1 :])
+
+
+def _twins(call: Call) -> Iterator[tuple[int, int, Call]]:
+    """The call with input j equal to input i, in memory of its own."""
+    for i, j in pairs(call):
+        yield i, j, call.on((*call.arrays[:j], call.arrays[i].copy(), *call.arrays[j + 1 :]))
+
+
+def one_array_in_kernels(call: Call) -> Iterator[Variant]:
+    for i, j, twin in _twins(call):
+        for entry in call.entries():
+            words = (
+                f"given one array as inputs {i} and {j}, the kernel {entry.describe()} gives "
+                "something else than for two equal arrays"
+            )
+            got = partial(launch, entry, twin, _joined(copies(twin), i, j))
+            yield Variant(words, got, partial(launch, entry, twin), twin.arrays)
+
+
+def one_tensor_in_calls(call: Call) -> Iterator[Variant]:
+    for i, j, twin in _twins(call) if compilable(call) else ():
+        function = partial(_call_joined, call, i, j)
+        for how, run in (("called", function), ("compiled", jit(function))):
+            words = (
+                f"{how} with one tensor as inputs {i} and {j}, it gives something else than for "
+                "two equal tensors"
+            )
+            got = partial(_outputs, run, tuple(map(Tensor, twin.arrays)))
+            yield Variant(words, got, twin.run, twin.arrays)
+
+
+def _call_joined(call: Call, i: int, j: int, *xs: Any) -> Any:
+    return call.primitive(*call.args(_joined(xs, i, j)))
+
+
+def one_tensor_in_gradients(call: Call) -> Iterator[Variant]:
+    for i, j, twin in _twins(call) if has_bprop(call) else ():
+        if is_float(call.arrays[i].dtype):
+            slope = Slope(twin)
+            both = slope.positions.index(i), slope.positions.index(j)
+            words = (
+                f"with one tensor as inputs {i} and {j}, its gradient is not the sum of the two "
+                "gradients that equal tensors have"
+            )
+            got, apart = partial(_pulled_joined, slope, *both), _pulled_apart(slope, *both)
+            yield Variant(words, got, fixed(apart))
+
+
+def _pulled_joined(slope: Slope, i: int, j: int) -> Arrays:
+    xs = tuple(map(Tensor, slope.xs))
+    _, pull = vjp(lambda x: slope.outputs(*_joined((*xs[:i], x, *xs[i + 1 :]), i, j)), xs[i])
+    return tuple(g.asnumpy() for g in pull(tuple(map(Tensor, slope.some_cotangents()))))
+
+
+def _pulled_apart(slope: Slope, i: int, j: int) -> Arrays:
+    gradients = slope.pulled(*map(Tensor, (*slope.xs, *slope.some_cotangents())))
+    return ((gradients[i] + gradients[j]).asnumpy(),)
 
 
 def compilable(call: Call) -> bool:
@@ -32,151 +101,61 @@ def compilable(call: Call) -> bool:
     return not call.primitive.dynamic_outputs and call.primitive.effect == "pure"
 
 
-def graph(call: Call) -> Iterator[Problem]:
-    """Eager, a kernel alone, the compiled program and the graph after each pass agree."""
-    tensors = [Tensor(a) for a in call.arrays]
-    came = call.run(tuple(tensors))
-    entries = call.entries()
-    if entries and launched(call):
-        known = [launch(e, call) for e in entries]
-        if not any(_same(call, came, outs) for outs in known):
-            wrong = difference(call, came, known[0])
-            yield Problem(
-                "eager",
-                f"{call}: called, it gives other numbers than its kernel "
-                f"{entries[0].describe()}: {wrong}",
-                "let infer_value and the kernels agree; keep no state outside the attributes",
-            )
-    yield from _compiled(call, "the call", lambda *xs: call.primitive(*call.args(xs)), tensors)
-    slope = Slope(call)
-    if slope.xs and _differentiable(call):
-        douts = slope.cotangents(np.random.default_rng(0))
-        given = [Tensor(a) for a in (*slope.xs, *douts)]
-        with suppress(BpropNotFoundError):  # a bprop that refuses, and says what to do instead
-            yield from _compiled(call, "the gradient", slope.pulled, given)
+def called(call: Call) -> Iterator[Variant]:
+    """The call beside its kernels, of which it is one."""
+    known = [launch(entry, call) for entry in kernels_of(call)]
+    if known:
+        got = call.run(tuple(map(Tensor, call.arrays)))
+        same = (outs for outs in known if difference(call, got, outs) is None)
+        words = f"called, it gives other numbers than its kernel {call.entries()[0].describe()}"
+        yield Variant(words, partial(tuple, got), fixed(next(same, known[0])))
 
 
-def _differentiable(call: Call) -> bool:
-    primitive = type(call.primitive)
-    return primitive.differentiable and bprop_getters.find(primitive) is not None
+def after_another(call: Call) -> Iterator[Variant]:
+    """With another attribute, called after the primitive itself, beside its own kernels."""
+    for other in others(call.primitive) if compilable(call) else ():
+        twin = Call(other, call.arrays, call.consts)
+        with suppress(Exception):  # the rules refuse that attribute
+            if any(failure(entry, twin) for entry in kernels_of(twin)):
+                continue
+            call.run()
+            for variant in called(twin):
+                words = f"{twin}, called after it, gives other numbers than its own kernel"
+                yield variant._replace(words=words)
 
 
-def _compiled(call: Call, what: str, fn: Function, tensors: list[Tensor]) -> Iterator[Problem]:
-    right = _arrays(fn(*tensors))
-    wrong = difference(call, _arrays(jit(fn)(*tensors)), right)
-    if wrong is not None:
-        yield Problem(
-            f"{what} compiled",
-            f"{call}: {what}, compiled, is not what it is eagerly: {wrong}",
-            "let the kernel and the bprop depend on inputs and attributes only, not on when they "
-            "run or are traced",
-        )
-    traced = trace(fn, *tensors)
-    wrong = difference(call, _arrays(replay(traced, tensors)), right)
-    if wrong is not None:
-        yield Problem(
-            f"{what} traced",
-            f"{call}: {what}, traced and run op by op, is not what it is eagerly: {wrong}",
-            "let the bprop not branch on values: use ops.select or ops.where",
-        )
-        return
-    for name, pass_ in pipeline():
-        traced = everywhere(pass_, traced)
-        wrong = difference(call, _arrays(replay(traced, tensors)), right)
-        if wrong is not None:
-            yield Problem(
-                f"{what} after {name}",
-                f"{call}: {what} changes in the pass {name!r}: {wrong}",
-                f"correct the pass {name!r}",
-            )
-            return
+def compiled(call: Call) -> Iterator[Variant]:
+    for what, fn, tensors, outs in _functions(call):
+        words = f"{what}, compiled, is not what it is eagerly"
+        yield Variant(words, partial(_outputs, jit(fn), tensors), fixed(outs))
 
 
-def _arrays(outs: Any) -> Arrays:
-    return tuple(o.asnumpy() for o in as_tuple(outs) if o is not None)
+def traced(call: Call) -> Iterator[Variant]:
+    """Traced and run op by op, and again after each pass."""
+    for what, fn, tensors, outs in _functions(call):
+        graph = trace(fn, *tensors)
+        got = partial(_outputs, partial(replay, graph), (tensors,))
+        yield Variant(f"{what}, traced, is not what it is eagerly", got, fixed(outs))
+        for name, pass_ in pipeline():
+            graph = everywhere(pass_, graph)
+            got = partial(_outputs, partial(replay, graph), (tensors,))
+            yield Variant(f"{what} changes in the pass {name!r}", got, fixed(outs))
 
 
-def _same(call: Call, came: Arrays, right: Arrays) -> bool:
-    return difference(call, came, right) is None
+def _functions(call: Call) -> Iterator[tuple[str, Function, tuple[Tensor, ...], Arrays]]:
+    """The call and its gradient as functions, with arguments and what they give eagerly."""
+
+    def function(*xs: Any) -> Any:
+        return call.primitive(*call.args(xs))
+
+    tensors = tuple(map(Tensor, call.arrays))
+    yield "the call", function, tensors, _outputs(function, tensors)
+    if has_bprop(call):
+        slope = Slope(call)
+        given = tuple(map(Tensor, (*slope.xs, *slope.some_cotangents())))
+        with suppress(Exception):  # the check of the bprop says why
+            yield "the gradient", slope.pulled, given, _outputs(slope.pulled, given)
 
 
-def difference(call: Call, came: Arrays, right: Arrays) -> str | None:
-    """What differs beyond rounding, in a sentence."""
-    if len(came) != len(right):
-        return f"{len(came)} outputs instead of {len(right)}"
-    for i, (a, b) in enumerate(zip(came, right)):
-        if a.dtype != b.dtype:
-            return f"output {i} has dtype {a.dtype}, not {b.dtype}"
-        scale = 0.0
-        if is_float(b.dtype):
-            numbers = np.abs(b.astype(np.float64))
-            largest = float(np.max(numbers, where=np.isfinite(numbers), initial=0.0))
-            scale = unit_roundoff(b.dtype) * largest
-        wrong = mismatch(a, alike_where_not_finite(a, b), call.terms, scale)
-        if wrong is not None:
-            return f"output {i} {wrong}"
-    return None
-
-
-def infer_value(call: Call) -> Iterator[Problem]:
-    """What infer_value knows is what the kernel computes."""
-    result = call.primitive.infer_value(*call.args())
-    if result is None:
-        return
-    results = (result,) if call.primitive._single else tuple(result)
-    known = tuple(np.asarray(r) for r in results)
-    for entry in call.entries() if launched(call) else ():
-        outs = launch(entry, call)
-        for i, (k, out) in enumerate(zip(known, outs)):
-            same_kind = k.shape == out.shape and (k.dtype == out.dtype or k.dtype != object)
-            wrong = (
-                mismatch(k.astype(out.dtype), out, call.terms)
-                if same_kind
-                else f"is {k.dtype}{list(k.shape)}, should be {out.dtype}{list(out.shape)}"
-            )
-            if wrong is not None:
-                yield Problem(
-                    f"output {i}",
-                    f"{call}: output {i} of infer_value {wrong} (the kernel {entry.describe()})",
-                    "let infer_value give what the kernel gives, or None",
-                )
-
-
-def batched(call: Call) -> bool:
-    """True where the OpInfo claims that the call works row by row."""
-    return call.info is not None and call.info.batch_axes is not None and launched(call)
-
-
-def batching(call: Call) -> Iterator[Problem]:
-    """Row by row gives what all rows together give."""
-    assert call.info is not None
-    assert call.info.batch_axes is not None
-    axes = [
-        None if axis is None else axis % max(a.ndim, 1)
-        for axis, a in zip(call.info.batch_axes, call.arrays)
-    ]
-    extents = {a.shape[x] for x, a in zip(axes, call.arrays) if x is not None and a.ndim > x}
-    if len(extents) != 1 or extents == {0}:
-        return
-    (rows,) = extents
-    axis = next(x for x in axes if x is not None)
-    for entry in call.entries():
-        whole = launch(entry, call)
-        parts = []
-        for row in range(rows):
-            one = call.on(
-                tuple(
-                    a if x is None else np.take(a, [row], axis=x) for x, a in zip(axes, call.arrays)
-                )
-            )
-            parts.append(launch(entry, one))
-        for i, out in enumerate(whole):
-            joined = np.concatenate([p[i] for p in parts], axis=min(axis, out.ndim - 1))
-            wrong = difference(call, (joined,), (out,))
-            if wrong is not None:
-                yield Problem(
-                    f"output {i}",
-                    f"{call}: row by row along batch_axes={call.info.batch_axes} the kernel "
-                    f"{entry.describe()} gives something else than on all rows: {wrong}",
-                    "let no row depend on another, or take batch_axes out of the OpInfo",
-                )
+def _outputs(fn: Function, args: tuple[Any, ...]) -> Arrays:
+    return tuple(o.asnumpy() for o in as_tuple(fn(*args)) if o is not None)

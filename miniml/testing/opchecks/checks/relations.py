@@ -1,48 +1,81 @@
-"""Relations: a variant of a call gives what the call gives. Each is a row of a table."""
+"""The checks that are relations, as a table: what must not matter, and what to do where it does."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
 
-from ...calls import Arrays, Call
-from ..session import Problem
-from .programs import difference
+from ...calls import Call
+from ..session import Issue
+from . import cotangents, programs, variants
+from .relation import Relation, any_order, broken, same_bits, same_numbers
+
+_TWICE = "let nothing depend on whether two inputs are one array: no `x is y`, no shares_memory"
+_OWN = "let kernels take attributes by keyword, and keep nothing from call to call"
+
+RELATIONS: dict[str, tuple[Relation, ...]] = {
+    "repeat": (
+        Relation("again", variants.again, same_bits,
+            "draw randomness from an input (a key), keep no state between launches, and leave no "
+            "element unwritten"),
+    ),
+    "layouts": (
+        Relation("strides", variants.in_other_layouts, any_order,
+            "let the kernel follow strides, or begin with np.ascontiguousarray"),
+    ),
+    "integers": (
+        Relation("wider", variants.in_a_wider_dtype, same_numbers,
+            "compute in a wider dtype, and convert the result; should the width of the dtype be "
+            "meant, as in a count of bits, give an OpInfo with a reference"),
+    ),
+    "infer_value": (
+        Relation("known", variants.known_beforehand, same_numbers,
+            "let infer_value give what the kernel gives, or None"),
+    ),
+    "batching": (
+        Relation("rows", variants.row_by_row, same_numbers,
+            "let no row depend on another, or take batch_axes out of the OpInfo"),
+    ),
+    "graph": (
+        Relation("called", programs.called, same_numbers,
+            "let infer_value and the kernels agree; keep no state outside the attributes"),
+        Relation("compiled", programs.compiled, same_numbers,
+            "let the kernel and the bprop depend on inputs and attributes only, not on when they "
+            "run or are traced"),
+        Relation("traced", programs.traced, same_numbers,
+            "let the bprop not branch on values: use ops.select or ops.where; where only a pass "
+            "changes it, correct the pass"),
+    ),
+    "threads": (
+        Relation("kernel", variants.beside_another_thread, same_numbers,
+            "keep no buffer outside of the call: allocate it, declare a workspace, or use "
+            "threading.local()"),
+    ),
+    "one array twice": (
+        Relation("kernel", programs.one_array_in_kernels, same_numbers, _TWICE),
+        Relation("call", programs.one_tensor_in_calls, same_numbers, _TWICE),
+        Relation("gradient", programs.one_tensor_in_gradients, same_numbers, _TWICE),
+    ),
+    "memory": (
+        Relation("inplace", variants.in_place, same_bits,
+            "read every element before it is overwritten, or do not declare inplace"),
+    ),
+    "attributes": (Relation("kernel", programs.after_another, same_numbers, _OWN),),
+    "gradient cotangents": (
+        Relation("strided", cotangents.in_other_layouts, any_order,
+            "let every kernel in the bprop follow strides"),
+        Relation("not linear", cotangents.scaled, any_order,
+            "let every term of the bprop have one factor of dout; clip gradients outside of it"),
+        Relation("zero", cotangents.zero, same_numbers,
+            "let every term of the bprop have a factor of dout"),
+    ),
+}  # fmt: skip
 
 
-class Variant(NamedTuple):
-    """The same thing in two ways. words: what `got` is, as the subject of a sentence."""
+def related(name: str) -> Callable[[Call], Iterator[Issue]]:
+    """The check of one row of the table."""
 
-    words: str
-    got: Callable[[], Arrays]
-    expected: Callable[[], Arrays]
+    def check(call: Call) -> Iterator[Issue]:
+        for relation in RELATIONS[name]:
+            yield from broken(call, relation)
 
-
-@dataclass(frozen=True, slots=True)
-class Relation:
-    """What must not matter. variants: of one call. advice: what to do where it does."""
-
-    kind: str
-    variants: Callable[[Call], Iterator[Variant]]
-    advice: str
-
-
-def related(call: Call, relations: Sequence[Relation]) -> Iterator[Problem]:
-    """The first variant of each relation that differs from the call by more than rounding."""
-    for relation in relations:
-        for variant in relation.variants(call):
-            wrong = _wrong(call, variant)
-            if wrong is not None:
-                said = f"{call}: {variant.words}: {wrong}"
-                yield Problem(relation.kind, said, relation.advice)
-                break
-
-
-def _wrong(call: Call, variant: Variant) -> str | None:
-    expected = variant.expected()
-    try:
-        got = variant.got()
-    except Exception as error:  # where the expected outputs are there
-        return f"it raises {type(error).__name__}: {str(error).partition(chr(10))[0]}"
-    return difference(call, got, expected)
+    return check

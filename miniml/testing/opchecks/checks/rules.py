@@ -2,85 +2,93 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 import numpy as np
 
-from ....abstract import Abstract, Shape
-from ....backends.kernel import KernelEntry
-from ....dtype import DType
+from ....abstract import Abstract
+from ....dtype import from_letter
 from ....errors import DeclarationError, KernelNotFoundError, MinimlError
-from ...calls import ON_CPU, Array, Call, reference
-from ..session import Problem
-from .launches import failure, launch, launched, other_shape, refused_by_value
+from ...calls import ON_CPU, Arrays, Call, reference
+from ...opinfo import OpInfo
+from ..session import Issue, first_line
+from .launches import failure, kernels_of, launch, other_shape, refused_by_value
 
 _SLOPPY = (IndexError, TypeError, AttributeError, KeyError, ZeroDivisionError, UnboundLocalError)
+_FOREIGN = "?iBed"
 
 
-def rules(call: Call) -> Iterator[Problem]:
-    """The rules give the shapes and dtypes that every kernel gives."""
+def rules(call: Call) -> Iterator[Issue]:
+    """The rules give the shapes and dtypes that every kernel gives, and the reference's shapes."""
     if call.primitive.dynamic_outputs:
         return
-    said = [(o.shape, o.dtype) for o in call.inferred]
-    yield from _pure(call)
-    yield from _declared(call)
+    inferred, again = call.inferred, replace(call).inferred  # a new Call, which asks anew
+    if again != inferred:
+        yield Issue(
+            "changing",
+            f"{call}: the rules say {_types(inferred)} the first time and {_types(again)} the "
+            "second",
+            "let infer_shape and infer_dtype depend on their arguments and attributes only",
+        )
     yield from _signature(call)
-    for entry in call.entries() if launched(call) else ():
-        error = failure(entry, call)
+    yield from _kernels(call)
+    shapes = _referred(call)
+    if shapes not in (None, [o.shape for o in inferred]):
+        yield Issue(
+            "reference",
+            f"{call}: the rules say {_types(inferred)}; the reference has shapes {shapes}",
+            "correct infer_shape (or the reference)",
+        )
+
+
+def _kernels(call: Call) -> Iterator[Issue]:
+    for entry in kernels_of(call):
+        error, name = failure(entry, call), f"the kernel {entry.describe()}"
         if error is not None:
-            yield from _unfilled(call, entry, error)
+            shape = None if unusual(call) else other_shape(entry, call)
+            if shape is not None:
+                yield Issue(
+                    "shape",
+                    f"{call}: infer_shape says {_types(call.inferred)}, but {name} raises "
+                    f"{first_line(error)}; it does fill an output of shape {shape}",
+                    f"correct infer_shape: for {_types(call.arrays)} it must give {shape}",
+                )
+            elif call.sample and not unusual(call):
+                text = f"{call}, a sample of the OpInfo: {name} raises {first_line(error)}"
+                yield Issue("sample", text, "correct the kernel, or the sample")
             continue
         outs = launch(entry, call)
         if not all(isinstance(o, np.ndarray) for o in outs):
-            kinds = ", ".join(type(o).__name__ for o in outs)
-            yield Problem(
+            yield Issue(
                 "no array",
-                f"{call}: the kernel {entry.describe()} returns {kinds}, not an array",
+                f"{call}: {name} returns {', '.join(type(o).__name__ for o in outs)}, no array",
                 "return an array, of 0 dimensions too: x[...] stays one where x[()] does not",
             )
-            continue
-        came = [(o.shape, o.dtype) for o in outs]
-        if came != said:
-            yield Problem(
+        elif [(o.shape, o.dtype) for o in outs] != [(o.shape, o.dtype) for o in call.inferred]:
+            yield Issue(
                 "outputs",
-                f"{call}: infer_shape and infer_dtype say {_typed(said)}; the kernel "
-                f"{entry.describe()} gives {_typed(came)}",
+                f"{call}: infer_shape and infer_dtype say {_types(call.inferred)}; {name} gives "
+                f"{_types(outs)}",
                 "make the rules say what the kernel gives",
             )
-    if call.info is not None and call.info.reference is not None:
-        try:
-            shapes = [o.shape for o in reference(call)]
-        except Exception:
-            if call.sample:
-                raise
-            return  # a reference may be made for less than the rules accept
-        if shapes != [shape for shape, _ in said]:
-            yield Problem(
-                "reference",
-                f"{call}: the rules say {_typed(said)}; the reference has shapes {shapes}",
-                "correct infer_shape (or the reference)",
-            )
 
 
-def _declared(call: Call) -> Iterator[Problem]:
-    """For inputs of nearly this type too, the rules return shapes and dtypes (or refuse)."""
-    for _, arrays in _spoilt(call):
-        other = call.on(arrays)
-        try:
-            _ = other.inferred
-        except DeclarationError as error:
-            yield Problem(
-                "declaration",
-                f"for inputs {_types(other)}: {_first_line(error)}",
-                "return a tuple of ints from infer_shape and a dtype from infer_dtype, one per "
-                "output",
-            )
-        except Exception:  # refused: `refusals` looks at how
-            continue
+def _referred(call: Call) -> list[tuple[int, ...]] | None:
+    """The shapes of the reference, None without one; it may be made for less than the rules take,
+    but not for less than the samples."""
+    if not call.referenced:
+        return None
+    try:
+        return [o.shape for o in reference(call)]
+    except Exception:
+        if call.sample:
+            raise
+        return None
 
 
-def _signature(call: Call) -> Iterator[Problem]:
+def _signature(call: Call) -> Iterator[Issue]:
     """The dtypes that infer_dtype gives are those of the signature that takes the inputs."""
     try:
         given = [Abstract(a.shape, a.dtype) for a in call.arrays]
@@ -88,70 +96,67 @@ def _signature(call: Call) -> Iterator[Problem]:
     except KernelNotFoundError:
         return
     except DeclarationError as error:
-        yield Problem("dtypes", f"{call}: {error}", "make infer_dtype and the signature agree")
+        yield Issue("dtypes", f"{call}: {error}", "make infer_dtype and the signature agree")
 
 
-def _unfilled(call: Call, entry: KernelEntry, error: Exception) -> Iterator[Problem]:
-    if unusual(call):
-        return  # `kernels_run` says it
-    shape = other_shape(entry, call)
-    told = f"the kernel {entry.describe()} raises {_first_line(error)}"
-    if shape is not None:
-        said = ", ".join(str(o.shape) for o in call.inferred)
-        yield Problem(
-            "shape",
-            f"{call}: infer_shape says {said}, but {told}; it does fill an output of shape {shape}",
-            f"correct infer_shape: for {_shapes(call)} it must give {shape}",
-        )
-    elif call.sample:
-        yield Problem(
-            "sample", f"{call}, a sample of the OpInfo: {told}", "correct the kernel, or the sample"
-        )
+def unusual(call: Call) -> bool:
+    """True for calls with an empty or a 0-d input."""
+    return any(a.size == 0 or a.ndim == 0 for a in call.arrays)
 
 
-def refusals(call: Call) -> Iterator[Problem]:
-    """What the kernels cannot do is refused by the rules."""
-    if not unusual(call):
-        yield from _accepted(call, "wrong extents", call)
-    if not call.consts:
-        for what, arrays in _spoilt(call):
-            yield from _bad(call, what, arrays)
-
-
-def _bad(call: Call, what: str, arrays: tuple[Array, ...]) -> Iterator[Problem]:
-    other = call.on(arrays)
-    try:
-        _ = other.inferred
-    except _SLOPPY as error:
-        if not isinstance(error, MinimlError):
-            rule = "infer_dtype" if what == "another dtype" else "infer_shape"
-            yield Problem(
-                "sloppy",
-                f"{call.primitive!r} refuses {_types(other)} with {_first_line(error)}, which "
-                "names neither the primitive nor what is wanted",
-                f"check in {rule} first, and raise ShapeError or DTypeError with a sentence",
-                "warning",
-                other,
+def kernels_run(call: Call) -> Iterator[Issue]:
+    """Empty and 0-d inputs are computed like others."""
+    what = "empty" if any(a.size == 0 for a in call.arrays) else "0-d"
+    for entry in kernels_of(call):
+        error = failure(entry, call)
+        if error is not None:
+            yield Issue(
+                f"{what} input",
+                f"{call}: the kernel {entry.describe()} raises {first_line(error)} on an {what} "
+                "input",
+                f"let the kernel compute {what} inputs, or refuse them in infer_shape",
             )
-    except Exception:  # refused: as it should be
-        return
-    else:
-        yield from _accepted(other, what, call)
 
 
-def _accepted(call: Call, what: str, valid: Call) -> Iterator[Problem]:
-    if not launched(call) or unusual(call) or call.primitive.dynamic_outputs:
-        return
-    for entry in call.entries():
+def refusals(call: Call) -> Iterator[Issue]:
+    """What the kernels cannot do is refused by the rules, in a sentence."""
+    if not call.sample:
+        yield from _accepted(call)
+    for rule, arrays in () if call.consts else _spoilt(call):
+        other = call.on(arrays)
+        try:
+            _ = other.inferred
+        except DeclarationError as error:
+            yield Issue(
+                "declaration",
+                f"for inputs {_types(arrays)}: {first_line(error)}",
+                "return a tuple of ints from infer_shape and a dtype from infer_dtype, one per "
+                "output",
+            )
+        except Exception as error:  # refused, as it should be
+            if isinstance(error, _SLOPPY) and not isinstance(error, MinimlError):
+                yield Issue(
+                    "sloppy",
+                    f"{call.primitive!r} refuses {_types(arrays)} with {first_line(error)}, which "
+                    "names neither the primitive nor what would do",
+                    f"check in {rule} first, and raise ShapeError or DTypeError with a sentence",
+                    "warning",
+                    other,
+                )
+        else:
+            yield from _accepted(other)
+
+
+def _accepted(call: Call) -> Iterator[Issue]:
+    """A kernel that cannot compute what the rules accept, though no shape or number is to blame."""
+    for entry in () if unusual(call) or call.primitive.dynamic_outputs else kernels_of(call):
         error = failure(entry, call)
         if error is None or other_shape(entry, call) is not None or refused_by_value(call):
             continue
-        if call is valid and call.sample:
-            return
-        yield Problem(
+        yield Issue(
             "kernel refuses",
-            f"{call}: the rules accept it and give {', '.join(map(str, call.inferred))}; the "
-            f"kernel {entry.describe()} raises {_first_line(error)}",
+            f"{call}: the rules accept it and give {_types(call.inferred)}; the kernel "
+            f"{entry.describe()} raises {first_line(error)}",
             "refuse it in infer_shape (raise ShapeError) or infer_dtype (raise DTypeError), or "
             "let the kernel compute it",
             "fault",
@@ -160,80 +165,38 @@ def _accepted(call: Call, what: str, valid: Call) -> Iterator[Problem]:
         return
 
 
-def _spoilt(call: Call) -> Iterator[tuple[str, tuple[Array, ...]]]:
-    """The call with one input of another rank, another extent or another dtype."""
+def _spoilt(call: Call) -> Iterator[tuple[str, Arrays]]:
+    """Which rule should look, and inputs of which one has another rank or another extent, or all
+    have another dtype."""
     for i, a in enumerate(call.arrays):
-        shapes: list[tuple[str, Shape]] = [("a rank more", (2, *a.shape))]
-        if a.ndim:
-            shapes.append(("a rank less", a.shape[1:]))
-            shapes += [("wrong extents", _longer(a.shape, axis)) for axis in range(a.ndim)]
-        for what, shape in shapes:
-            yield what, _with(call, i, np.resize(a, shape).astype(a.dtype))
-    for dtype in _foreign(call):
-        yield "another dtype", tuple(np.ones(a.shape, dtype) for a in call.arrays)
-
-
-def _longer(shape: Shape, axis: int) -> Shape:
-    return (*shape[:axis], shape[axis] + 2, *shape[axis + 1 :])
-
-
-def _with(call: Call, i: int, array: Array) -> tuple[Array, ...]:
-    return (*call.arrays[:i], array, *call.arrays[i + 1 :])
-
-
-def _foreign(call: Call) -> Iterator[DType]:
-    for name in ("bool", "int32", "uint8", "float16", "float64"):
-        dtype = np.dtype(name)
+        shapes = [(2, *a.shape), *([a.shape[1:]] if a.ndim else [])]
+        shapes += [(*a.shape[:k], n + 2, *a.shape[k + 1 :]) for k, n in enumerate(a.shape)]
+        for shape in shapes:
+            changed = np.resize(a, shape).astype(a.dtype)
+            yield "infer_shape", (*call.arrays[:i], changed, *call.arrays[i + 1 :])
+    for dtype in map(from_letter, _FOREIGN):
         if all(a.dtype != dtype for a in call.arrays):
-            yield dtype
+            yield "infer_dtype", tuple(np.ones(a.shape, dtype) for a in call.arrays)
 
 
-def unusual(call: Call) -> bool:
-    """True for calls with an empty or a 0-d input."""
-    return any(a.size == 0 or a.ndim == 0 for a in call.arrays)
+def accepted_though_refused(info: OpInfo) -> Iterator[str]:
+    """Calls that an OpInfo says are refused, and are not, or not in its words."""
+    for refusal in info.refused:
+        arrays = (_types([x]) if isinstance(x, np.ndarray) else repr(x) for x in refusal.inputs)
+        attrs = (f"{k}={v!r}" for k, v in refusal.attrs.items())
+        shown = f"{info.primitive.name}({', '.join((*arrays, *attrs))})"
+        try:
+            info.primitive(**refusal.attrs)(*refusal.inputs)
+        except refusal.error as error:
+            if not re.search(refusal.match, str(error)):
+                yield f"{shown} is refused with {str(error)!r}, which lacks {refusal.match!r}"
+            elif not str(error).startswith(info.primitive.name):
+                yield f"{shown} is refused with {str(error)!r}, which does not begin with the name"
+        except Exception as error:
+            yield f"{shown} is refused with {first_line(error)}, not {refusal.error.__name__}"
+        else:
+            yield f"{shown} is accepted"
 
 
-def kernels_run(call: Call) -> Iterator[Problem]:
-    """Empty and 0-d inputs are computed like others."""
-    for entry in call.entries() if launched(call) else ():
-        error = failure(entry, call)
-        if error is None:
-            continue
-        what = "empty" if any(a.size == 0 for a in call.arrays) else "0-d"
-        yield Problem(
-            f"{what} input",
-            f"{call}: the kernel {entry.describe()} raises {_first_line(error)} on an {what} input",
-            f"let the kernel compute {what} inputs, or refuse them in infer_shape",
-        )
-
-
-def _pure(call: Call) -> Iterator[Problem]:
-    """The rules say the same when they are asked again."""
-    again = replace(call).inferred  # a new Call, which asks anew
-    if again != call.inferred:
-        yield Problem(
-            "changing",
-            f"{call}: the rules say {_types_of(call.inferred)} the first time and "
-            f"{_types_of(again)} the second",
-            "let infer_shape and infer_dtype depend on their arguments and attributes only",
-        )
-
-
-def _typed(outputs: list[tuple[Shape, DType]]) -> str:
-    return ", ".join(str(Abstract(shape, dtype)) for shape, dtype in outputs)
-
-
-def _types(call: Call) -> str:
-    return ", ".join(str(Abstract(a.shape, a.dtype)) for a in call.arrays)
-
-
-def _types_of(abstracts: tuple[Abstract, ...]) -> str:
-    return ", ".join(map(str, abstracts))
-
-
-def _shapes(call: Call) -> str:
-    return ", ".join(str(a.shape) for a in call.arrays)
-
-
-def _first_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+def _types(values: Iterable[Abstract | np.ndarray]) -> str:
+    return ", ".join(str(Abstract(v.shape, v.dtype)) for v in values)

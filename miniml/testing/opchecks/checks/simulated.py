@@ -31,7 +31,7 @@ class Run(NamedTuple):
 
 @cache
 def available() -> str:
-    """Why there is no simulator, in a sentence; "" where there is one; asking registers the
+    """Why there is no simulator, in a sentence; "" where there is one. Asking registers the
     library's CUDA kernels."""
     try:
         get_device("cuda-sim")

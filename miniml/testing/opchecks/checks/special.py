@@ -8,8 +8,8 @@ import numpy as np
 
 from ....backends.kernel import KernelEntry
 from ....dtype import float64, is_float
-from ...calls import Arrays, Call
-from ..session import Problem
+from ...calls import Call
+from ..session import Issue
 from .accuracy import at_an_end
 from .kernels import Expected
 from .launches import launch, launched
@@ -17,7 +17,7 @@ from .launches import launch, launched
 _SPECIAL = {"NaN": np.nan, "inf": np.inf, "-inf": -np.inf}
 
 
-def special(call: Call) -> Iterator[Problem]:
+def special(call: Call) -> Iterator[Issue]:
     """What is not a number stays one, and infinities are not replaced by numbers."""
     handled = call.info is not None and call.info.nan == "handled"
     if not launched(call) or handled or at_an_end(call):
@@ -27,9 +27,9 @@ def special(call: Call) -> Iterator[Problem]:
             yield from _lost(other, what, entry)
 
 
-def specials(call: Call, places: int = 3) -> Iterator[tuple[Call, str]]:
+def specials(call: Call, most: int = 3) -> Iterator[tuple[Call, str]]:
     """The call with one special number in it, at the ends and in the middle of each input (or at
-    fewer places); the call itself if it has one already."""
+    fewer positions); the call itself if it has one already."""
     floats = [i for i, a in enumerate(call.arrays) if is_float(a.dtype) and a.size]
     strange = [i for i in floats if not np.isfinite(call.arrays[i].astype(float64)).all()]
     if strange:
@@ -39,57 +39,47 @@ def specials(call: Call, places: int = 3) -> Iterator[tuple[Call, str]]:
         return
     for i in floats:
         array = call.arrays[i]
-        for place in sorted({0, array.size // 2, array.size - 1})[:places]:
+        for index in sorted({0, array.size // 2, array.size - 1})[:most]:
             for name, value in _SPECIAL.items():
                 changed = array.copy()
-                changed.reshape(-1)[place] = value
+                changed.reshape(-1)[index] = value
                 arrays = (*call.arrays[:i], changed, *call.arrays[i + 1 :])
                 yield call.on(arrays), f"{name} in input {i}"
 
 
-def _lost(call: Call, what: str, entry: KernelEntry) -> Iterator[Problem]:
-    outs = launch(entry, call)
-    floats = [k for k, o in enumerate(outs) if is_float(o.dtype) and o.size]
-    expected = Expected(call)
-    if expected.known:
-        exact = expected.exact()
-        for k in floats:
-            problem = _against(call, what, entry, k, outs, exact, expected.source)
-            if problem is not None:
-                yield problem
+def _lost(call: Call, what: str, entry: KernelEntry) -> Iterator[Issue]:
+    """The first output in which a NaN or an infinity is missing; without anything to compare with,
+    that no output has a NaN."""
+    outs = {k: o.astype(float64) for k, o in enumerate(launch(entry, call)) if is_float(o.dtype)}
+    name, expected = f"the kernel {entry.describe()}", Expected(call)
+    for k, got in outs.items() if expected.known else ():
+        right = expected.exact()[k].astype(float64)
+        if got.shape != right.shape:
+            continue
+        for kind, lost in (
+            ("NaN", np.isnan(right) & ~np.isnan(got)),
+            ("infinity", np.isinf(right) & (got != right) & ~np.isnan(got)),
+        ):
+            if lost.any():
+                index = tuple(int(n) for n in np.argwhere(lost)[0])
+                yield Issue(
+                    f"{kind} lost",
+                    f"{call} with {what}: output {k} of {name} is {got[index]!s} at {list(index)}, "
+                    f"where {expected.source} is {right[index]!s}",
+                    f"let the {kind} through, or say nan='handled' in an OpInfo",
+                    "fault",
+                    call,
+                )
                 return
-    if expected.given or "NaN" not in what or not floats:
-        return
-    if any(np.isnan(outs[k].astype(float64)).any() for k in floats):
-        return
-    yield Problem(
-        "NaN vanishes",
-        f"{call} with {what}: no output of the kernel {entry.describe()} has a NaN",
-        "let the NaN through (np.maximum and np.where on a finite test do; comparisons are false "
-        "for NaN), or say nan='handled' in an OpInfo if it may vanish",
-        "warning",
-        call,
+    vanished = any(o.size for o in outs.values()) and not any(
+        np.isnan(o).any() for o in outs.values()
     )
-
-
-def _against(
-    call: Call, what: str, entry: KernelEntry, k: int, outs: Arrays, exact: Arrays, source: str
-) -> Problem | None:
-    came, wanted = outs[k].astype(float64), exact[k].astype(float64)
-    if came.shape != wanted.shape:
-        return None
-    for name, lost in (
-        ("NaN", np.isnan(wanted) & ~np.isnan(came)),
-        ("infinity", np.isinf(wanted) & (came != wanted) & ~np.isnan(came)),
-    ):
-        if lost.any():
-            index = tuple(int(n) for n in np.argwhere(lost)[0])
-            return Problem(
-                f"{name} lost",
-                f"{call} with {what}: output {k} of the kernel {entry.describe()} is "
-                f"{outs[k][index]!s} at {list(index)}, where {source} is {wanted[index]!s}",
-                f"let the {name} through, or say nan='handled' in an OpInfo",
-                "fault",
-                call,
-            )
-    return None
+    if vanished and not expected.given and "NaN" in what:
+        yield Issue(
+            "NaN vanishes",
+            f"{call} with {what}: no output of {name} has a NaN",
+            "let the NaN through (np.maximum and np.where on a finite test do; comparisons are "
+            "false for NaN), or say nan='handled' in an OpInfo if it may vanish",
+            "warning",
+            call,
+        )

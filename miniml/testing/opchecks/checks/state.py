@@ -17,7 +17,7 @@ from ....bprop import bprop_getters
 from ....dtype import is_float
 from ....tensor import Tensor
 from ...calls import Call
-from ..session import Problem
+from ..session import Issue
 from .gradients import has_bprop
 from .launches import launch, launched
 
@@ -89,7 +89,7 @@ def remembered() -> Iterator[None]:
         _restore(first)
 
 
-def state(call: Call) -> Iterator[Problem]:
+def state(call: Call) -> Iterator[Issue]:
     """Rules, kernels and the bprop change nothing that the rest of the program shares.
 
     Each of them starts from what was there before any of them ran, and from generators that
@@ -101,13 +101,13 @@ def state(call: Call) -> Iterator[Problem]:
         np.random.seed(_UNUSUAL)  # noqa: NPY002
         random.seed(_UNUSUAL)
         before = [read() for _, read, _, _ in SHARED]
-        with suppress(Exception):  # other checks tell of it
+        with suppress(Exception):  # other checks say so
             act()
         after = [read() for _, read, _, _ in SHARED]
         _restore(now)
         for (name, _, _, advice), was, left in zip(SHARED, before, after):
             if was != left:
-                yield Problem(name, f"{call}: {what} changes {name}", advice)
+                yield Issue(name, f"{call}: {what} changes {name}", advice)
 
 
 def _restore(states: list[Any]) -> None:

@@ -14,9 +14,9 @@ from ....dtype import DType, float32, float64, is_float
 from ....primitive import Primitive
 from ... import layouts
 from ...calls import ON_CPU, Array, Call
+from ...choices import Choices
 from ..checks.growth import grows_slowly
 from ..checks.launches import launched
-from .choices import Choices, explore
 from .shapes import Pattern, Shapes, accepts, extents, survey, symbols, why_refused
 from .values import APART, EXTREME, KINDS, LONGEST, NEGATIVE, SMOOTH, SPREAD, draw, ladder
 
@@ -26,15 +26,16 @@ Patterns = list[tuple[Pattern, tuple[int, ...]]]
 Surveys = dict[Dtypes, Patterns]
 
 ENOUGH = 20
-_EXTENTS = (1, 2, 3, 4, 0, 5, 7, 2, 1, 2, 3, 4, 6, 8, 12, 2)  # as many as bits can say
+_EXTENTS = (1, 2, 3, 4, 0, 5, 7, 2, 1, 2, 3, 4, 6, 8, 12, 2)
 _LONG = (67, 300, 1031, 2050)
 _BLOCKS = (6, 8, 12)
 _LONGEST = 40_000  # beyond what 16 bits with a sign count, and beyond any block
 _LARGEST = 2**14  # elements of one array
 _MODERATE = 512
+_AXES = 8
 _PLAIN = 24
 _FEW = 4
-_MIXED = 2  # layouts that Hypothesis chooses for a call
+_MIXED = 2  # layouts that are chosen for a call
 
 
 def signatures(primitive: Primitive) -> list[Dtypes]:
@@ -45,18 +46,13 @@ def signatures(primitive: Primitive) -> list[Dtypes]:
             continue
         s = entry.signature
         counts = (2, 1, 3) if s.repeats_input else (len(s.inputs),)
-        for any_dtype in (float64, float32) if None in map(_known, s.inputs) else (float64,):
+        free = any(d is None for d in s.inputs)  # not `None in`: NumPy calls float64 == None true
+        for any_dtype in (float64, float32) if free else (float64,):
             filled = tuple(any_dtype if d is None else d for d in s.inputs)
             for n in counts:
                 found[filled[:-1] + filled[-1:] * max(0, n - len(filled) + 1)] = None
     order = {float64: 0, float32: 1}
     return sorted(found, key=lambda dtypes: [order.get(d, 2 + (not is_float(d))) for d in dtypes])
-
-
-def _known(dtype: DType | None) -> str | None:
-    return (
-        None if dtype is None else dtype.name
-    )  # `None in` dtypes: NumPy calls float64 == None true
 
 
 def drawn(primitive: Primitive, seed: int | None, keep: Keep) -> list[Call]:
@@ -69,7 +65,7 @@ def drawn(primitive: Primitive, seed: int | None, keep: Keep) -> list[Call]:
     table = signatures(primitive)
     surveys = {dtypes: survey(primitive, dtypes) for dtypes in _representatives(table)}
     found = list(_plain(primitive, surveys, seed or 0, keep))
-    found += _random(primitive, surveys, seed, keep)
+    found += _random(primitive, surveys, seed or 0, keep)
     found += _completed(primitive, found, surveys, seed or 0, keep)
     return found + list(_longest(primitive, surveys, keep))
 
@@ -81,9 +77,8 @@ def _plain(primitive: Primitive, surveys: Surveys, seed: int, keep: Keep) -> Ite
         return
     for dtypes, patterns in surveys.items():
         step = max(1, len(patterns) // _PLAIN)
-        wanted = [extents(pattern, known) for pattern, known in patterns[::step]]
-        wanted += list(_empty(patterns))
-        for number, shapes in enumerate(wanted):
+        tried = [extents(pattern, known) for pattern, known in patterns[::step]]
+        for number, shapes in enumerate((*tried, *_empty(patterns))):
             if max(map(prod, shapes), default=0) > _MODERATE:
                 continue
             arrays = _numbers("ordinary", shapes, dtypes, seed + 31 * number)
@@ -95,8 +90,8 @@ def _plain(primitive: Primitive, surveys: Surveys, seed: int, keep: Keep) -> Ite
 def _empty(patterns: Patterns) -> Iterator[Shapes]:
     """Small shapes with each extent in turn 0: sums of nothing, and nothing to sum."""
     for pattern, known in [p for p in patterns if p[1]][:_FEW]:
-        for place in range(len(known)):
-            yield extents(pattern, (*known[:place], 0, *known[place + 1 :]))
+        for k in range(len(known)):
+            yield extents(pattern, (*known[:k], 0, *known[k + 1 :]))
 
 
 def _completed(
@@ -113,19 +108,16 @@ def _completed(
             for calls in (several, bare, empty)
         )
         kinds = KINDS if any(map(is_float, dtypes)) else ("ordinary", "huge")
-        wanted = [
-            (kind, shaped[(number * len(KINDS) + k) % len(shaped)])
-            for k, kind in enumerate(kinds if shaped else ())
-        ]
-        wanted += [("ordinary", shapes[number % len(shapes)]) for shapes in odd if shapes]
-        patterns = surveys.get(_like(dtypes, surveys), [])
+        chosen = [("ordinary", shapes[number % len(shapes)]) for shapes in odd if shapes]
         if shaped:
-            wanted += [("ordinary", shapes) for shapes in _long(patterns, number)]
+            patterns = surveys.get(_like(dtypes, surveys), [])
+            turns = ((number * len(KINDS) + k) % len(shaped) for k in range(len(kinds)))
             blocks = list(_blocks(patterns)) or shaped[:1]
-            wanted += [("ordinary", shapes) for shapes in blocks]
-            wanted += [(kind, blocks[0]) for kind in SPREAD]
-            wanted += [(NEGATIVE, s) for s in shaped if _counts_beside(dtypes, s)][:1]
-        for k, (kind, shapes) in enumerate(wanted):
+            chosen = [(kind, shaped[k]) for kind, k in zip(kinds, turns)] + chosen
+            chosen += [("ordinary", shapes) for shapes in (*_long(patterns, number), *blocks)]
+            chosen += [(kind, blocks[0]) for kind in SPREAD]
+            chosen += [(NEGATIVE, s) for s in shaped if _counts_beside(dtypes, s)][:1]
+        for k, (kind, shapes) in enumerate(chosen):
             arrays = _numbers(kind, shapes, dtypes, seed + 97 * number + 7 * k)
             call = Call(primitive, arrays, smooth=kind in SMOOTH, kind=kind)
             if accepts(primitive, shapes, dtypes) and not _too_large(call) and keep(call):
@@ -154,8 +146,9 @@ def _long_array(shape: Shape, dtype: DType, start: int) -> Array:
 
 
 def _too_large(call: Call, most: int = _LARGEST) -> bool:
-    """True where an output has more elements than any check has time for."""
-    return max((o.size for o in call.inferred), default=0) > most
+    """True where an output has more elements than any check has time for, or more axes than
+    CUDA's kernels take."""
+    return any(o.size > most or len(o.shape) > _AXES for o in call.inferred)
 
 
 def shapes_of(call: Call) -> Shapes:
@@ -164,7 +157,7 @@ def shapes_of(call: Call) -> Shapes:
 
 
 def _counts_beside(dtypes: Dtypes, shapes: Shapes) -> bool:
-    """True where integers with a sign have the shape of floats: numbers, not places in an axis."""
+    """True where integers with a sign have the shape of floats: numbers, not indices."""
     signed = {s for s, d in zip(shapes, dtypes) if d.kind == "i"}
     return bool(signed) and signed <= {s for s, d in zip(shapes, dtypes) if is_float(d)}
 
@@ -190,8 +183,8 @@ def _with_extent(patterns: Patterns, extent: int, number: int) -> list[Shapes]:
     """The shapes of patterns with one extent replaced, where no array becomes much larger."""
     found = []
     for pattern, known in patterns:
-        place = number % max(len(known), 1)
-        shapes = extents(pattern, (*known[:place], extent, *known[place + 1 :]))
+        k = number % max(len(known), 1)
+        shapes = extents(pattern, (*known[:k], extent, *known[k + 1 :]))
         if extent in chain(*shapes) and max(map(prod, shapes)) <= 8 * extent:
             found.append(shapes)
     return found
@@ -210,31 +203,22 @@ def _numbers(kind: str, shapes: Shapes, dtypes: Dtypes, seed: int) -> tuple[Arra
     )
 
 
-def _random(primitive: Primitive, surveys: Surveys, seed: int | None, keep: Keep) -> list[Call]:
-    """Calls that Hypothesis chooses: dtypes, shapes, kinds of numbers, layouts."""
+def _random(primitive: Primitive, surveys: Surveys, seed: int, keep: Keep) -> Iterator[Call]:
+    """Calls with everything chosen: dtypes, shapes, kinds of numbers, layouts."""
     usable = [d for d in signatures(primitive) if surveys.get(_like(d, surveys))]
     if primitive.const_inputs or not usable:
-        return []
-    examples = min(40 + 6 * len(usable), 100) if usable[0] else 1
-    found: list[Call] = []
-
-    def body(choices: Choices) -> None:
-        dtypes = choices.of(usable)
+        return
+    for number in range(min(40 + 6 * len(usable), 100) if usable[0] else 1):
+        choices = Choices(seed, number)
+        dtypes, kind = choices.of(usable), choices.of(KINDS)
         shapes = _shapes(choices, primitive, surveys[_like(dtypes, surveys)], dtypes)
-        kind = choices.of(KINDS)
-        chosen = choices.below(2**12)
-        if shapes is None:
-            return
-        arrays = _numbers(kind, shapes, dtypes, chosen)
-        call = Call(primitive, arrays, smooth=kind in SMOOTH, kind=kind)
-        if _too_large(call) or not keep(call):
-            return
-        ranks = [len(s) for s in shapes] + [len(o.shape) for o in call.inferred]
-        mixed = tuple(layouts.drawn(choices, ranks) for _ in range(_MIXED))
-        found.append(replace(call, layouts=(*mixed, *layouts.usual(len(ranks), 1))))
-
-    explore(body, examples, seed)
-    return found
+        if shapes is not None:
+            arrays = _numbers(kind, shapes, dtypes, choices.below(2**12))
+            call = Call(primitive, arrays, smooth=kind in SMOOTH, kind=kind)
+            if not _too_large(call) and keep(call):
+                ranks = [len(s) for s in shapes] + [len(o.shape) for o in call.inferred]
+                mixed = tuple(layouts.drawn(choices, ranks) for _ in range(_MIXED))
+                yield replace(call, layouts=(*mixed, *layouts.usual(len(ranks), 1)))
 
 
 def _representatives(table: list[Dtypes]) -> list[Dtypes]:
@@ -283,7 +267,7 @@ def _stretched(choices: Choices, shapes: Shapes) -> Shapes:
 
 
 def why_none(primitive: Primitive) -> str:
-    """Why too few calls can be drawn, as far as that can be told."""
+    """Why too few calls can be drawn, as far as that is known."""
     if primitive.const_inputs:
         return f"the values of {', '.join(primitive.const_inputs)} cannot be guessed"
     dtypes = next(iter(signatures(primitive)), ())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -17,25 +16,29 @@ from ...opinfo import OpInfo
 from .values import LONGEST
 
 
-def sampled(primitive: Primitive, info: OpInfo, seed: int | None) -> Iterator[Call]:
-    """The calls of an OpInfo's samples, in every dtype it is made for.
+def sampled(primitive: Primitive, info: OpInfo, seed: int | None) -> tuple[list[Call], list[str]]:
+    """The calls of an OpInfo's samples, in every dtype it is made for, and how some are refused.
 
     A sample without attributes is one of the primitive itself, one with attributes of the
-    primitive that has these. Samples that the rules refuse are left out.
+    primitive that has these. What only the attributes of this primitive refuse is left out.
     """
-    own = _told(primitive, info)
+    own = _given(primitive, info)
+    found, refused = [], []
     for number, dtype in enumerate(dtypes_of(info)):
         rng = np.random.default_rng([seed or 0, number])
         for sample in info.samples(rng, dtype):
             made, given = primitive, own
-            if sample.attrs:
-                made, given = type(primitive)(**sample.attrs), dict(sample.attrs)
             try:
+                if sample.attrs:
+                    made, given = type(primitive)(**sample.attrs), dict(sample.attrs)
                 call = call_of(made, sample, info, given)
                 _ = call.inferred
-            except MinimlError:
+            except MinimlError as error:
+                if sample.attrs or not primitive.attributes:
+                    refused.append(str(error).partition("\n")[0])
                 continue
-            yield call
+            found.append(call)
+    return found, refused[:1]
 
 
 def informed(call: Call, info: OpInfo) -> Call:
@@ -47,13 +50,13 @@ def informed(call: Call, info: OpInfo) -> Call:
         return call
     if info.domain is not None or (call.arrays and call.dtypes[0] not in dtypes_of(info)):
         return call
-    return replace(call, info=info, given=_told(call.primitive, info), smooth=False)
+    return replace(call, info=info, given=_given(call.primitive, info), smooth=False)
 
 
-def _told(primitive: Primitive, info: OpInfo) -> dict[str, Any]:
-    """The attributes that a reference is told: those it names, and all that are not defaults."""
+def _given(primitive: Primitive, info: OpInfo) -> dict[str, Any]:
+    """The attributes that a reference is given: those it names, and all that are not defaults."""
     try:
-        named = set(inspect.signature(info.reference or _told).parameters)
+        named = set(inspect.signature(info.reference or _given).parameters)
     except (TypeError, ValueError):  # a ufunc
         named = set()
     defaults = {f.name: f.default for f in type(primitive)._fields}

@@ -39,15 +39,16 @@ def accepts(primitive: Primitive, shapes: Shapes, dtypes: Sequence[DType]) -> bo
 
 def why_refused(primitive: Primitive, dtypes: Sequence[DType]) -> str:
     """What the rules say to plain shapes, the clearest of it."""
-    said: dict[str, str] = {}
+    refused: dict[str, str] = {}
     for rank in range(4):
         shapes = ((2, 3, 5)[:rank],) * len(dtypes)
         try:
             infer(primitive, tuple(map(Abstract, shapes, dtypes)))
         except Exception as error:
             text = str(error).partition("\n")[0]
-            said[type(error).__name__] = f"for shapes {shapes} it raises {text}"
-    return said.get("DeclarationError") or next(iter(said.values()), "most values are refused")
+            refused[type(error).__name__] = f"for shapes {shapes} it raises {text}"
+    otherwise = next(iter(refused.values()), "most values are refused")
+    return refused.get("DeclarationError", otherwise)
 
 
 def extents(pattern: Pattern, values: Sequence[int]) -> Shapes:

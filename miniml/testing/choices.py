@@ -1,0 +1,25 @@
+"""What is chosen for one call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+import numpy as np
+
+T = TypeVar("T")
+
+
+class Choices:
+    """The choices of one call of a number, for a seed. Equal ones are equal on every machine."""
+
+    def __init__(self, seed: int, number: int):
+        self._rng = np.random.default_rng([seed, number])
+
+    def below(self, n: int) -> int:
+        """A whole number from 0 to n - 1."""
+        return int(self._rng.integers(n))
+
+    def of(self, values: Sequence[T]) -> T:
+        """One of the values."""
+        return values[self.below(len(values))]

@@ -1,0 +1,132 @@
+"""What a relation is: a variant of a call must give what the call gives, up to a tolerance."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from ....dtype import is_float
+from ...calls import Array, Arrays, Call
+from ...tolerance import mismatch, unit_roundoff
+from ..session import Issue, first_line
+from .accuracy import alike_where_not_finite, apart, largest_of
+
+Compute = Callable[[Arrays], Arrays]
+
+
+class Variant(NamedTuple):
+    """One more way to compute something. words: the sentence to say where it differs.
+
+    got: the variant. run: what is expected, of `arrays`; it may be asked about others, too.
+    call: one that shows this variant alone.
+    """
+
+    words: str
+    got: Callable[[], Arrays]
+    run: Compute
+    arrays: Arrays = ()
+    call: Call | None = None
+
+
+def fixed(outs: Arrays) -> Compute:
+    """For a variant of which it is known what is expected."""
+    return lambda arrays: outs
+
+
+Tolerance = Callable[[Call, Variant, Arrays, Arrays], str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """A row of the table. tolerance: how outputs differ by more than they may, in words, or None.
+    advice: what to do about it."""
+
+    name: str
+    variants: Callable[[Call], Iterator[Variant]]
+    tolerance: Tolerance
+    advice: str
+
+
+def broken(call: Call, relation: Relation) -> Iterator[Issue]:
+    """The first variant that differs by more than the tolerance, if there is one."""
+    for variant in relation.variants(call):
+        wrong = _wrong(call, relation, variant)
+        if wrong is not None:
+            text = f"{call}: {variant.words}: {wrong}"
+            yield Issue(relation.name, text, relation.advice, call=variant.call)
+            return
+
+
+def _wrong(call: Call, relation: Relation, variant: Variant) -> str | None:
+    try:
+        expected = variant.run(variant.arrays)
+        got = variant.got()
+    except np.linalg.LinAlgError:
+        return None  # rows that are broadcast, say, make a matrix singular
+    except Exception as error:
+        return f"it raises {first_line(error)}"
+    if len(got) != len(expected):
+        return f"{len(got)} outputs instead of {len(expected)}"
+    return relation.tolerance(call, variant, got, expected)
+
+
+def same_bits(call: Call, variant: Variant, got: Arrays, expected: Arrays) -> str | None:
+    """No difference at all."""
+    for i, (one, two) in enumerate(zip(expected, got)):
+        if one.tobytes() != two.tobytes():
+            return f"output {i} {changed(one, two)}"
+    return None
+
+
+def same_numbers(call: Call, variant: Variant, got: Arrays, expected: Arrays) -> str | None:
+    """Some roundings of the largest number."""
+    return difference(call, got, expected)
+
+
+def any_order(call: Call, variant: Variant, got: Arrays, expected: Arrays) -> str | None:
+    """What another order of the same sums explains."""
+    arrays = variant.arrays
+    wrong = apart(call.on(arrays), got, expected, variant.run, arrays)
+    return None if wrong is None else f"output {wrong[0]} {wrong[1]}"
+
+
+def difference(call: Call, got: Arrays, expected: Arrays) -> str | None:
+    """What differs by more than some roundings of the largest number, in words."""
+    for i, (a, b) in enumerate(zip(got, expected)):
+        if a.dtype != b.dtype:
+            return f"output {i} has dtype {a.dtype}, not {b.dtype}"
+        scale = unit_roundoff(b.dtype) * largest_of(b) if is_float(b.dtype) else 0.0
+        wrong = mismatch(a, alike_where_not_finite(a, b), call.terms, scale)
+        if wrong is not None:
+            return f"output {i} {wrong}"
+    return None
+
+
+def changed(one: Array, two: Array) -> str:
+    """Where and how far two arrays differ in bits, in words."""
+    if one.shape != two.shape:
+        return f"has shape {two.shape}, at first {one.shape}"
+    differs, by = unlike(one, two), ""
+    index = tuple(int(n) for n in np.argwhere(differs)[0])
+    if is_float(one.dtype):
+        with np.errstate(all="ignore"):
+            off = np.abs(one.astype(np.float64) - two.astype(np.float64))
+        off = np.where(differs & ~np.isfinite(off), np.inf, np.nan_to_num(off, nan=0.0))
+        index = tuple(int(n) for n in np.unravel_index(int(np.argmax(off)), off.shape))
+        by = f", by at most {off.max():.3g}"
+    return (
+        f"differs in {int(differs.sum())} of {differs.size} elements{by}: at {list(index)} "
+        f"{one[index]!s}, then {two[index]!s}"
+    )
+
+
+def unlike(one: Array, two: Array) -> Array:
+    """Where two arrays of one shape differ in bits."""
+    width = one.dtype.itemsize
+    bits = [
+        np.ascontiguousarray(a).reshape(-1).view(np.uint8).reshape(-1, width) for a in (one, two)
+    ]
+    return np.asarray((bits[0] != bits[1]).any(axis=1).reshape(one.shape))
