@@ -93,6 +93,10 @@ class Call:
 
     def entries(self) -> list[KernelEntry]:
         """Every CPU kernel, of every provider, that takes and gives these dtypes as they are."""
+        return self._entries
+
+    @cached_property
+    def _entries(self) -> list[KernelEntry]:
         table = registry.table.get((self.primitive.name, "cpu"), [])
         found = [e for e in table if ON_CPU.supports(e) and e.signature.accepts(self.dtypes)]
         if self.primitive.dynamic_outputs:

@@ -75,25 +75,26 @@ def _both(*checks: Callable[[Call], Iterator[Remark]]) -> Callable[[Call], Itera
     return lambda call: chain.from_iterable(check(call) for check in checks)
 
 
+ALL = 10**6  # calls: more than an OpInfo has samples
 # These see every call that the rules accept; the others only those that every kernel can run.
 FIRST = (
-    Check("rules", rules, 200),
+    Check("rules", rules, 200, few=ALL),
     Check("refusals", refusals, 40, few=8),
     Check("kernels run", kernels_run, 200, unusual),
 )
 # Causes before what follows from them.
 REST = (
-    Check("memory", _both(memory, related("memory")), 80, few=200),
-    Check("repeat", related("repeat"), 80, few=200),
-    Check("kernels", kernels, 200, trusted=True, few=400),
+    Check("memory", _both(memory, related("memory")), 80, few=ALL),
+    Check("repeat", related("repeat"), 80, few=ALL),
+    Check("kernels", kernels, 200, trusted=True, few=ALL),
     Check("integers", related("integers"), 24, _narrow_integers, trusted=True),
     Check("layouts", related("layouts"), 100, lambda c: c.kind != LONGEST, few=200),
     Check("special", special, 24, _floats, trusted=True, few=12),
-    Check("devices", devices, 60, on_devices, trusted=True, enough=12, share=0.35, few=4),
+    Check("devices", devices, 60, on_devices, trusted=True, enough=12, share=0.35, few=3),
     Check("infer_value", related("infer_value"), 40, lambda c: type(c.primitive)._infers_value),
     Check("batching", related("batching"), 40, _batched),
     Check("attributes", _both(attributes, related("attributes")), 6, few=2),
-    Check("graph", related("graph"), 8, compilable, trusted=True, few=10),
+    Check("graph", related("graph"), 8, compilable, trusted=True, few=8),
     Check("state", state, 2, few=1),
     Check("threads", related("threads"), 2, _threadable, few=1),
     Check(

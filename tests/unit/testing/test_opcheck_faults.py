@@ -77,7 +77,7 @@ def refused(self, x):
 FAULTS = {
     "a shape turned": ("rules", {"infer_shape": matrix_rule}),
     "a dtype that no kernel gives": ("rules", {"infer_dtype": lambda self, x: np.float32}),
-    "a shape of floats": ("rules", {"infer_shape": lambda self, x: tuple(n / 1 for n in x)}),
+    "a shape of floats": ("refusals", {"infer_shape": lambda self, x: tuple(n / 1 for n in x)}),
     "an IndexError for a sentence": ("refusals", {"infer_shape": refused}),
     "no 0-d inputs": ("kernels run", {"fn": not_of_scalars}),
     "writes its input": ("memory", {"fn": writes_input}),

@@ -16,7 +16,7 @@ from ...layouts import laid_out, named, usual
 from ...tolerance import limits_of
 from ..vjp import Slope
 from .accuracy import at_an_end
-from .relation import Compute, Variant, fixed
+from .comparison import Compute, Variant, fixed
 from .variants import dense
 
 _POWERS = (2.0**10, 2.0**-10)  # powers of 2 change no rounding

@@ -18,9 +18,9 @@ from ..draws.values import LONGEST
 from ..session import Issue, Remark, first_line
 from . import simulated
 from .attributes import others
+from .comparison import Relation, Variant, any_order, broken, changed
 from .kernels import Expected, against, between
 from .launches import failure, launch, launched
-from .relation import Relation, Variant, any_order, broken, changed
 from .special import specials
 from .variants import dense
 

@@ -9,8 +9,8 @@ import numpy as np
 from ....backends.kernel import KernelEntry
 from ...calls import Arrays, Call
 from ..session import Issue
+from .comparison import unlike
 from .launches import copies, kernels_of, launch
-from .relation import unlike
 
 
 def memory(call: Call) -> Iterator[Issue]:

@@ -19,9 +19,9 @@ from ....tensor import Tensor
 from ...calls import Arrays, Call, as_tuple
 from ..vjp import Slope
 from .attributes import others
+from .comparison import Variant, difference, fixed
 from .gradients import has_bprop
 from .launches import copies, failure, kernels_of, launch
-from .relation import Variant, difference, fixed
 
 Function = Callable[..., Any]
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from ...calls import Call
 from ..session import Issue
 from . import cotangents, programs, variants
-from .relation import Relation, any_order, broken, same_bits, same_numbers
+from .comparison import Relation, any_order, broken, same_bits, same_numbers
 
 _TWICE = "let nothing depend on whether two inputs are one array: no `x is y`, no shares_memory"
 _OWN = "let kernels take attributes by keyword, and keep nothing from call to call"

@@ -15,9 +15,9 @@ from ....dtype import DType, bool_, float64, int64, is_float
 from ...calls import Arrays, Call, run_entry
 from ...layouts import CONTIGUOUS, laid_out, named, usual
 from ..draws.shapes import accepts
+from .comparison import Variant, fixed
 from .interleaved import interleaved
 from .launches import copies, kernels_of, launch, wide_kernel
-from .relation import Variant, fixed
 
 _RUNS = 4
 _MANY = 300  # more terms than a byte counts
