@@ -18,7 +18,7 @@ from ..graph.record import RecordTrace
 from ..graph.traced import TracedTensor
 from ..graph.trees import refuse_dataclass
 from ..tensor import Parameter, Tensor
-from ..trace import current_trace
+from ..trace import computes_at_once, current_trace
 from .reverse import backward
 
 Tree = Any
@@ -45,14 +45,16 @@ class Linearized:
     ) -> tuple[tuple[Tree, ...], tuple[Any, ...]]:
         """Gradients per argument (in its own structure) and per weight; zeros where none passes.
 
-        reaching: the name of what must reach a weight, else GradientArgumentError.
+        reaching: the name of what must reach a weight in a graph, else GradientArgumentError.
         """
         seeds: dict[Var, Any] = {}
         for target, dout in zip(self.targets, douts, strict=True):
             if isinstance(target, Var) and dout is not None:
                 seeds[target] = ops.add(seeds[target], dout) if target in seeds else dout
         found = backward(self.trace.nodes, self.trace.values, seeds)
-        if reaching and self.weights and found.keys().isdisjoint(self.weights):
+        # Computed at once, it may be that the branch taken for these values uses no weight.
+        traced = reaching and self.weights and not computes_at_once()
+        if traced and found.keys().isdisjoint(self.weights):
             raise GradientArgumentError(
                 f"{reaching} reaches none of its {len(self.weights)} parameters, so nothing would "
                 "be learnt; take out the stop_gradient, float() or asnumpy() on the way, or give "

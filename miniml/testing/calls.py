@@ -176,14 +176,18 @@ def run_entry(entry: KernelEntry, call: Call, arrays: Arrays, outs: Arrays) -> A
     """Launch one kernel into `outs`; view kernels and dynamic ones give their own arrays."""
     body: Any = entry.body
     with np.errstate(all="ignore"):
-        if entry.view is not None or call.primitive.dynamic_outputs:
-            return as_tuple(body(*arrays, **call.attrs))
         ins, filled = (
             tuple(ArraySpec(a.shape, a.dtype) for a in group) for group in (arrays, outs)
         )
-        if isinstance(body, type) and issubclass(body, Kernel):
-            node = KernelNode(call.primitive.name, ins, filled, call.attrs, ON_CPU)
-            _launch(body(), node, arrays, outs)
+        node = KernelNode(call.primitive.name, ins, filled, call.attrs, ON_CPU)
+        made = body() if isinstance(body, type) and issubclass(body, Kernel) else None
+        if entry.view is not None and made is not None:
+            made.prepare(node)
+            return as_tuple(made.call(*arrays))
+        if entry.view is not None or call.primitive.dynamic_outputs:
+            return as_tuple(body(*arrays, **call.attrs))
+        if made is not None:
+            _launch(made, node, arrays, outs)
         else:
             body(*arrays, **call.attrs, out=outs[0] if call.primitive._single else outs)
     return outs

@@ -124,7 +124,8 @@ class Session:
         return {name: len(calls) for name, calls in self.seen.items()}
 
     def note(self, name: str, issue: Issue, call: Call) -> None:
-        """Keep an issue if it is new, or its call smaller than the one known.
+        """Keep an issue if it is new, or its call smaller than the one known; a fault before any
+        warning.
 
         What a line raises, and numbers outside of the domain, count once whichever check runs it.
         """
@@ -133,7 +134,7 @@ class Session:
         if once and any(kind == issue.kind and check != name for check, kind in self.found):
             return
         known = self.found.get(key)
-        if known is None or size(issue.call or call) < size(known[0].call or known[1]):
+        if known is None or _rank(issue, call) < _rank(*known):
             self.found[key] = issue, call
 
     def has(self, name: str, *severities: Severity) -> bool:
@@ -142,6 +143,10 @@ class Session:
             check == name and (not severities or issue.severity in severities)
             for (check, _), (issue, _) in self.found.items()
         )
+
+
+def _rank(issue: Issue, call: Call) -> tuple[bool, tuple[int, int, int]]:
+    return issue.severity != "fault", size(issue.call or call)
 
 
 def chosen(check: Check, calls: Sequence[Call], few: bool = False) -> list[Call]:
