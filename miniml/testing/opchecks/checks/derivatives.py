@@ -24,7 +24,9 @@ _EDGE = (
     "should such numbers come, give the derivative there, or a slope between those of both sides, "
     "by ops.where on the inputs"
 )
+_OVERFLOWS = "rewrite the bprop so that nothing overflows on the way"
 _STEPS = (1e-7, 2e-7)
+_SMALLER = 32
 
 
 def gradient(call: Call) -> Iterator[Issue]:
@@ -44,14 +46,23 @@ def gradient_at_other_numbers(call: Call) -> Iterator[Issue]:
     largest = max((largest_of(o) for o in outs), default=0.0)
     blur = _SATURATED * max(map(unit_roundoff, dtypes)) * max(1.0, largest)
     large = np.sqrt(min(float(limits_of(d).max) for d in dtypes))
-    for problem, finding in _found(call, 1):
+    for issue, finding in _found(call, 1):
         finite = np.isfinite(finding.analytic)
         if not finite and abs(finding.numeric) > large:
             continue
         if not finite and call.kind != "large":
-            yield problem._replace(severity="warning", advice=_EDGE)
+            yield issue._replace(severity="warning", advice=_EDGE)
+        elif not finite and _finite_when_small(call):
+            yield issue._replace(severity="fault", advice=_OVERFLOWS)
         elif not finite or abs(finding.analytic - finding.numeric) > blur:
-            yield problem
+            yield issue
+
+
+def _finite_when_small(call: Call) -> bool:
+    """True where it is the size of the numbers that makes a gradient NaN or infinite."""
+    slope = Slope(call.of_floats(lambda a: a / _SMALLER))
+    pulled = slope.pulled(*map(Tensor, (*slope.xs, *slope.some_cotangents())))
+    return all(np.isfinite(g.asnumpy().astype(float64)).all() for g in pulled)
 
 
 def gradient_with_other_attributes(call: Call) -> Iterator[Issue]:
@@ -75,7 +86,7 @@ def _runs(call: Call) -> bool:
 
 def _compared(call: Call, order: int) -> Iterator[Issue]:
     """What gradcheck finds wrong."""
-    return (problem for problem, _ in _found(call, order))
+    return (issue for issue, _ in _found(call, order))
 
 
 def _found(call: Call, order: int) -> Iterator[tuple[Issue, GradFinding]]:
@@ -87,15 +98,15 @@ def _found(call: Call, order: int) -> Iterator[tuple[Issue, GradFinding]]:
         if finding.verdict != "wrong":
             continue
         finite = bool(np.isfinite(finding.analytic))
-        problem = Issue(
+        issue = Issue(
             f"order {finding.order}, argument {finding.argnum}{'' if finite else ', not finite'}",
             f"{call}: {_said(finding)}",
             "correct the bprop; gradcheck on this call says more",
         )
         if not finite and abs(finding.numeric) <= finding.error_bar:
             # constant here, as the spread of one number is: 0 / 0
-            problem = problem._replace(severity="warning", advice=_EDGE)
-        yield problem, finding
+            issue = issue._replace(severity="warning", advice=_EDGE)
+        yield issue, finding
 
 
 def _said(finding: GradFinding) -> str:
