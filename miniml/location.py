@@ -66,10 +66,11 @@ def is_own_file(name: str) -> bool:
 
 def is_own(frame: FrameType) -> bool:
     """True for frames of miniml itself and of the libraries that call back into it."""
-    return (
-        is_own_file(frame.f_code.co_filename)
-        or frame.f_globals.get("__name__", "").partition(".")[0] in _LIBRARIES
-    )
+    return is_own_file(frame.f_code.co_filename) or _of_library(frame.f_globals)
+
+
+def _of_library(module: dict[str, Any]) -> bool:
+    return module.get("__name__", "").partition(".")[0] in _LIBRARIES
 
 
 class Pin:
@@ -83,10 +84,8 @@ class Pin:
         self.where = self.outer = None if around is None else around.where
 
     def move(self, where: Location | None) -> None:
-        """From now on at `where`, for a gradient; as around the block where that is None."""
-        self.where = self.outer
-        if where is not None:
-            self.where = Location(where.code, where.lasti, where.line, where.layer, gradient=True)
+        """From now on at `where`; as around the block where that is None."""
+        self.where = where or self.outer
 
 
 _pinned: Scoped[Pin] = Scoped("miniml_location")
@@ -113,9 +112,12 @@ def user_location() -> Location | None:
     """The innermost frame that is not miniml's own, or the pinned place; None if there is none."""
     pin = _pinned.get() if _block() is not None else None
     if pin is not None and pin.where is not None:
-        return pin.where
+        at = pin.where
+        return Location(at.code, at.lasti, at.line, at.layer, gradient=True)
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and (frame.f_code.co_filename.startswith(_OWN) or is_own(frame)):
+    while frame is not None and (
+        frame.f_code.co_filename.startswith(_OWN) or _of_library(frame.f_globals)
+    ):
         frame = frame.f_back
     if frame is None:
         return None

@@ -144,11 +144,8 @@ class Primitive:
     def __call__(self, *args: Any, **inputs: Any) -> Tensor:
         if inputs:
             args = in_order(self.name, self, args, inputs)
-        return self.unwrap(current_trace().bind(self, args))  # type: ignore[no-any-return]
-
-    def unwrap(self, outs: tuple[Any, ...]) -> Any:
-        """The tuple of outputs as the caller sees it: bare when the primitive has one output."""
-        return outs[0] if self._single else outs
+        outs = current_trace().bind(self, args)
+        return outs[0] if self._single else outs  # type: ignore[return-value]
 
     def add_prim_attr(self, name: str, value: Any) -> Primitive:
         """Record one more attribute; only inside a classic `__init__`."""
