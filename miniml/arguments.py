@@ -54,13 +54,13 @@ def arguments(
 def as_they_are(primitive: Primitive, values: Sequence[Any]) -> bool:
     """True where `arguments` would give back these very values, all of them known tensors."""
     try:
-        return _stay(primitive, tuple(map(_kind, values)))
+        return _stay(type(primitive), tuple(map(_kind, values)))  # type: ignore[arg-type]
     except AttributeError:  # not all are tensors
         return False
 
 
 @lru_cache(4096)
-def _stay(primitive: Primitive, kinds: tuple[Kind | None, ...]) -> bool:
+def _stay(primitive: type[Primitive], kinds: tuple[Kind | None, ...]) -> bool:
     names = primitive._inputs
     if primitive._const or None in kinds or (names is not None and len(kinds) != len(names)):
         return False

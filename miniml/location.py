@@ -17,19 +17,27 @@ _LIBRARIES = ("importlib._bootstrap", "optree", "contextlib", "functools")
 
 
 class Location:
-    """One call in the user's source: cheap to take, rendered only when somebody asks.
+    """One call in the user's source, an instruction of a code object: cheap to take, its line is
+    found only when somebody asks.
 
     layer: while a network is traced, what made the call, such as "layer 0.dense (Dense)"; "" else.
     gradient: True for what the gradient of that call computes.
     """
 
-    __slots__ = ("code", "gradient", "lasti", "layer", "line")
+    __slots__ = ("code", "gradient", "lasti", "layer")
 
-    def __init__(
-        self, code: CodeType, lasti: int, line: int, layer: str = "", gradient: bool = False
-    ):
-        self.code, self.lasti, self.line = code, lasti, line
+    def __init__(self, code: CodeType, lasti: int, layer: str = "", gradient: bool = False):
+        self.code, self.lasti = code, lasti
         self.layer, self.gradient = layer, gradient
+
+    @property
+    def line(self) -> int:
+        """Its number in the file."""
+        return self._position()[0] or self.code.co_firstlineno
+
+    def _position(self) -> tuple[int | None, int | None, int | None, int | None]:
+        nowhere = None, None, None, None
+        return next(islice(self.code.co_positions(), self.lasti // 2, None), nowhere)
 
     def __str__(self) -> str:
         return f"{self.code.co_filename}:{self.line}"
@@ -45,9 +53,7 @@ class Location:
             return head
         indent = len(text) - len(text.lstrip())
         shown = f"{head}\n    {text.strip()}"
-        first, last, start, stop = next(
-            islice(self.code.co_positions(), self.lasti // 2, None), (None, None, None, None)
-        )
+        first, last, start, stop = self._position()
         if first != self.line or start is None or stop is None:
             return shown
         stop = stop if last == first else len(text)
@@ -108,13 +114,17 @@ layers: Scoped[Layer] = Scoped("miniml_layer")
 _inside = layers.variable.get
 
 
-def user_location() -> Location | None:
-    """The innermost frame that is not miniml's own, or the pinned place; None if there is none."""
+def user_location(passed: int = 0) -> Location | None:
+    """The innermost frame that is not miniml's own, or the pinned place; None if there is none.
+
+    passed: how many frames from the caller's outwards are known to be miniml's; each that is
+    looked at costs as much as the Location.
+    """
     pin = _pinned.get() if _block() is not None else None
     if pin is not None and pin.where is not None:
         at = pin.where
-        return Location(at.code, at.lasti, at.line, at.layer, gradient=True)
-    frame: FrameType | None = sys._getframe(1)
+        return Location(at.code, at.lasti, at.layer, gradient=True)
+    frame: FrameType | None = sys._getframe(1 + passed)
     while frame is not None and (
         frame.f_code.co_filename.startswith(_OWN) or _of_library(frame.f_globals)
     ):
@@ -122,7 +132,7 @@ def user_location() -> Location | None:
     if frame is None:
         return None
     layer = layers.get() if _inside() is not None else None
-    return Location(frame.f_code, frame.f_lasti, frame.f_lineno, layer.name if layer else "")
+    return Location(frame.f_code, frame.f_lasti, layer.name if layer else "")
 
 
 def point_at(error: BaseException, where: Location | None, doing: str = "") -> None:

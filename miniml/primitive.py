@@ -80,6 +80,7 @@ class Primitive:
     __signature__ = _Constructor()
     if TYPE_CHECKING:
         _hash: int
+        _key: tuple[object, ...]
     _fields: ClassVar[tuple[Field, ...]] = ()
     _made: ClassVar[WeakValueDictionary[object, Primitive]]  # by what the class was called with
     _inputs: ClassVar[tuple[str, ...] | None] = None
@@ -145,7 +146,11 @@ class Primitive:
         if inputs:
             args = in_order(self.name, self, args, inputs)
         outs = current_trace().bind(self, args)
-        return outs[0] if self._single else outs  # type: ignore[return-value]
+        return outs[0] if self._single else outs  # type: ignore[return-value]  # as `unwrap` does
+
+    def unwrap(self, outs: tuple[Any, ...]) -> Any:
+        """The tuple of outputs as the caller sees it: bare when the primitive has one output."""
+        return outs[0] if self._single else outs
 
     def add_prim_attr(self, name: str, value: Any) -> Primitive:
         """Record one more attribute; only inside a classic `__init__`."""

@@ -123,7 +123,7 @@ class RecordTrace(ForwardingTrace):
         """Record a call: the traced tensors of its outputs."""
         results = tuple(map(self._traced, outs))
         outputs = tuple(map(_var, results))
-        self.calls.append(Call(primitive, given, inputs, outs, outputs, user_location()))
+        self.calls.append(Call(primitive, given, inputs, outs, outputs, user_location(passed=2)))
         return results
 
     def value(self, value: Any) -> Any:
