@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,7 @@ from .settings import current
 from .tensor import NONE, Kind, Tensor, host_array
 
 Weak = (bool, int, float)
+_kind = attrgetter("_kind")
 
 
 def arguments(
@@ -46,6 +49,24 @@ def arguments(
     else:
         tensors = list(args)
     return (_promoted(primitive, tensors, cast) if primitive.promote else tensors), consts
+
+
+def as_they_are(primitive: Primitive, values: Sequence[Any]) -> bool:
+    """True where `arguments` would give back these very values, all of them known tensors."""
+    try:
+        return _stay(type(primitive), tuple(map(_kind, values)))  # type: ignore[arg-type]
+    except AttributeError:  # not all are tensors
+        return False
+
+
+@lru_cache(4096)
+def _stay(primitive: type[Primitive], kinds: tuple[Kind | None, ...]) -> bool:
+    names = primitive._inputs
+    if primitive._const or None in kinds or (names is not None and len(kinds) != len(names)):
+        return False
+    dtypes = {k.abstract.dtype for k in kinds if k is not None}
+    floats = primitive.promote != "float" or all(map(is_float, dtypes))
+    return not primitive.promote or (len(dtypes) == 1 and floats)
 
 
 def constant(primitive: Primitive, name: str, value: Any) -> Any:

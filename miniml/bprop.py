@@ -96,7 +96,7 @@ class BpropGetters:
 
     def get(self, primitive: Primitive) -> Bprop:
         """The bprop of a primitive; BpropNotFoundError says how to give it one."""
-        getter = self.find(type(primitive))
+        getter = self._by_class.get(type(primitive)) or self.find(type(primitive))
         if getter is None:
             free = [name for name in self._by_name if name not in primitives]
             near = "".join(

@@ -17,19 +17,27 @@ _LIBRARIES = ("importlib._bootstrap", "optree", "contextlib", "functools")
 
 
 class Location:
-    """One call in the user's source: cheap to take, rendered only when somebody asks.
+    """One call in the user's source, an instruction of a code object: cheap to take, its line is
+    found only when somebody asks.
 
     layer: while a network is traced, what made the call, such as "layer 0.dense (Dense)"; "" else.
     gradient: True for what the gradient of that call computes.
     """
 
-    __slots__ = ("code", "gradient", "lasti", "layer", "line")
+    __slots__ = ("code", "gradient", "lasti", "layer")
 
-    def __init__(
-        self, code: CodeType, lasti: int, line: int, layer: str = "", gradient: bool = False
-    ):
-        self.code, self.lasti, self.line = code, lasti, line
+    def __init__(self, code: CodeType, lasti: int, layer: str = "", gradient: bool = False):
+        self.code, self.lasti = code, lasti
         self.layer, self.gradient = layer, gradient
+
+    @property
+    def line(self) -> int:
+        """Its number in the file."""
+        return self._position()[0] or self.code.co_firstlineno
+
+    def _position(self) -> tuple[int | None, int | None, int | None, int | None]:
+        nowhere = None, None, None, None
+        return next(islice(self.code.co_positions(), self.lasti // 2, None), nowhere)
 
     def __str__(self) -> str:
         return f"{self.code.co_filename}:{self.line}"
@@ -45,9 +53,7 @@ class Location:
             return head
         indent = len(text) - len(text.lstrip())
         shown = f"{head}\n    {text.strip()}"
-        first, last, start, stop = next(
-            islice(self.code.co_positions(), self.lasti // 2, None), (None, None, None, None)
-        )
+        first, last, start, stop = self._position()
         if first != self.line or start is None or stop is None:
             return shown
         stop = stop if last == first else len(text)
@@ -66,10 +72,11 @@ def is_own_file(name: str) -> bool:
 
 def is_own(frame: FrameType) -> bool:
     """True for frames of miniml itself and of the libraries that call back into it."""
-    return (
-        is_own_file(frame.f_code.co_filename)
-        or frame.f_globals.get("__name__", "").partition(".")[0] in _LIBRARIES
-    )
+    return is_own_file(frame.f_code.co_filename) or _of_library(frame.f_globals)
+
+
+def _of_library(module: dict[str, Any]) -> bool:
+    return module.get("__name__", "").partition(".")[0] in _LIBRARIES
 
 
 class Pin:
@@ -83,10 +90,8 @@ class Pin:
         self.where = self.outer = None if around is None else around.where
 
     def move(self, where: Location | None) -> None:
-        """From now on at `where`, for a gradient; as around the block where that is None."""
-        self.where = self.outer
-        if where is not None:
-            self.where = Location(where.code, where.lasti, where.line, where.layer, gradient=True)
+        """From now on at `where`; as around the block where that is None."""
+        self.where = where or self.outer
 
 
 _pinned: Scoped[Pin] = Scoped("miniml_location")
@@ -109,18 +114,25 @@ layers: Scoped[Layer] = Scoped("miniml_layer")
 _inside = layers.variable.get
 
 
-def user_location() -> Location | None:
-    """The innermost frame that is not miniml's own, or the pinned place; None if there is none."""
+def user_location(passed: int = 0) -> Location | None:
+    """The innermost frame that is not miniml's own, or the pinned place; None if there is none.
+
+    passed: how many frames from the caller's outwards are known to be miniml's; each that is
+    looked at costs as much as the Location.
+    """
     pin = _pinned.get() if _block() is not None else None
     if pin is not None and pin.where is not None:
-        return pin.where
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and (frame.f_code.co_filename.startswith(_OWN) or is_own(frame)):
+        at = pin.where
+        return Location(at.code, at.lasti, at.layer, gradient=True)
+    frame: FrameType | None = sys._getframe(1 + passed)
+    while frame is not None and (
+        frame.f_code.co_filename.startswith(_OWN) or _of_library(frame.f_globals)
+    ):
         frame = frame.f_back
     if frame is None:
         return None
     layer = layers.get() if _inside() is not None else None
-    return Location(frame.f_code, frame.f_lasti, frame.f_lineno, layer.name if layer else "")
+    return Location(frame.f_code, frame.f_lasti, layer.name if layer else "")
 
 
 def point_at(error: BaseException, where: Location | None, doing: str = "") -> None:

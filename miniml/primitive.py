@@ -80,6 +80,7 @@ class Primitive:
     __signature__ = _Constructor()
     if TYPE_CHECKING:
         _hash: int
+        _key: tuple[object, ...]
     _fields: ClassVar[tuple[Field, ...]] = ()
     _made: ClassVar[WeakValueDictionary[object, Primitive]]  # by what the class was called with
     _inputs: ClassVar[tuple[str, ...] | None] = None
@@ -144,7 +145,8 @@ class Primitive:
     def __call__(self, *args: Any, **inputs: Any) -> Tensor:
         if inputs:
             args = in_order(self.name, self, args, inputs)
-        return self.unwrap(current_trace().bind(self, args))  # type: ignore[no-any-return]
+        outs = current_trace().bind(self, args)
+        return outs[0] if self._single else outs  # type: ignore[return-value]  # as `unwrap` does
 
     def unwrap(self, outs: tuple[Any, ...]) -> Any:
         """The tuple of outputs as the caller sees it: bare when the primitive has one output."""

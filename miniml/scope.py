@@ -26,7 +26,9 @@ class Scoped(Generic[T]):
 
     def get(self) -> T | None:
         """The value of the innermost block, None outside all."""
-        block = self.block()
+        block = self.variable.get()
+        if block is not None and block.abandoned():
+            block = self.block()
         return None if block is None else block.value
 
     def block(self) -> Block[T] | None:

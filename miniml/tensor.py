@@ -11,7 +11,7 @@ import numpy as np
 from . import public
 from .abstract import Abstract, Shape
 from .backends.devices import get_device
-from .dtype import DType, as_dtype, bfloat16, canonical, float32, int64
+from .dtype import DType, as_dtype, bfloat16, canonical, float32, int64, is_float
 from .errors import DeviceError, DTypeError, GraphError, ImmutableError, ShapeError
 from .operators import Operators
 from .settings import current, device_name
@@ -29,12 +29,13 @@ class Kind:
     remembered.
     """
 
-    __slots__ = ("abstract", "device")
+    __slots__ = ("abstract", "device", "is_float")
     _known: ClassVar[dict[tuple[object, ...], Kind]] = {}
     _LIMIT: ClassVar[int] = 4096
 
     def __init__(self, abstract: Abstract, device: str):
         self.abstract, self.device = abstract, device
+        self.is_float = is_float(abstract.dtype)
 
     @staticmethod
     def of(kind: type[Tensor], shape: Shape, dtype: DType, device: str) -> Kind:

@@ -84,7 +84,7 @@ class CPU:
     def arena(self, nbytes: int) -> Array:
         """`nbytes` bytes whose address is a multiple of 64."""
         block = np.empty(nbytes + 64, np.uint8)
-        start = -block.ctypes.data % 64
+        start = -block.__array_interface__["data"][0] % 64
         return block[start : start + nbytes]
 
     def carve(self, arena: Array, offset: int, shape: tuple[int, ...], dtype: DType) -> Array:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from operator import attrgetter
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -18,6 +19,7 @@ from .misnamed import misnamed
 
 DTypes = tuple[DType, ...]
 Formats = tuple[str | None, ...]
+_dtype, _format = attrgetter("dtype"), attrgetter("format")
 
 
 class Typed(Protocol):
@@ -61,8 +63,8 @@ class Target(NamedTuple):
         or names a provider that has registered nothing at all; DeclarationError where the dtypes
         that the primitive's rule gives are not those of the kernel.
         """
-        gives = None if outputs is None else tuple([o.dtype for o in outputs])
-        takes, formats = tuple([i.dtype for i in inputs]), tuple([i.format for i in inputs])
+        gives = None if outputs is None else tuple(map(_dtype, outputs))
+        takes, formats = tuple(map(_dtype, inputs)), tuple(map(_format, inputs))
         return _selected(self, name, takes, gives, formats, epoch.now.kernels)
 
     def supports(self, entry: KernelEntry) -> bool:

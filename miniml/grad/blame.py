@@ -37,7 +37,7 @@ def _raised_in(error: Exception, code: CodeType) -> Location | None:
     found, step = None, error.__traceback__
     while step is not None:
         if step.tb_frame.f_code is code:
-            found = Location(code, step.tb_lasti, step.tb_lineno)
+            found = Location(code, step.tb_lasti)
         step = step.tb_next
     return found
 
@@ -45,6 +45,4 @@ def _raised_in(error: Exception, code: CodeType) -> Location | None:
 def _returns(code: CodeType) -> Location:
     """Its last return."""
     returns = [i for i in dis.get_instructions(code) if i.opname.startswith("RETURN_")]
-    place = returns[-1].positions
-    line = place.lineno if place and place.lineno else code.co_firstlineno
-    return Location(code, returns[-1].offset, line)
+    return Location(code, returns[-1].offset)

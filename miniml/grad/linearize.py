@@ -15,7 +15,6 @@ from ..dtype import is_float
 from ..errors import GradientArgumentError
 from ..graph.ir import Var
 from ..graph.record import RecordTrace
-from ..graph.traced import TracedTensor
 from ..graph.trees import refuse_dataclass
 from ..tensor import Parameter, Tensor
 from ..trace import computes_at_once, current_trace
@@ -49,9 +48,9 @@ class Linearized:
         """
         seeds: dict[Var, Any] = {}
         for target, dout in zip(self.targets, douts, strict=True):
-            if isinstance(target, Var) and dout is not None:
+            if target is not None and dout is not None:
                 seeds[target] = ops.add(seeds[target], dout) if target in seeds else dout
-        found = backward(self.trace.nodes, self.trace.values, seeds)
+        found = backward(self.trace.calls, seeds)
         # Computed at once, it may be that the branch taken for these values uses no weight.
         traced = reaching and self.weights and not computes_at_once()
         if traced and found.keys().isdisjoint(self.weights):
@@ -84,7 +83,8 @@ def linearize(
     trace = RecordTrace(current_trace())
     try:
         traced, wrt = list(args), []
-        _refuse_twice(fn, args, argnums)
+        if len(argnums) > 1:
+            _refuse_twice(fn, args, argnums)
         for argnum in argnums:
             leaves, spec = _float_leaves(fn, args, argnum, named)
             symbols = [trace.input(leaf) for leaf in leaves]
@@ -100,15 +100,16 @@ def linearize(
         out, aux = _split(fn, result) if has_aux else (result, None)
         returned, out_spec = _flattened(out)
         for leaf in (*returned, *optree.tree_leaves(aux)) if has_aux else returned:
-            refuse_dataclass(f"{name_of(fn)} returned", leaf, GradientArgumentError)
-        leaves = [trace.stand_in(v) if isinstance(v, Parameter) else v for v in returned]
-        _refuse_left(fn, trace, leaves)
-        targets = tuple([_target(trace, leaf) for leaf in leaves])
-        values = out_spec.unflatten([_value(trace, leaf) for leaf in leaves])
+            if not isinstance(leaf, Tensor):
+                refuse_dataclass(f"{name_of(fn)} returned", leaf, GradientArgumentError)
+        if trace.numbers_left:
+            _refuse_left(fn, returned)
+        targets, outs = trace.split(returned)
+        values = out_spec.unflatten([o if isinstance(o, Tensor) else _tensor(o) for o in outs])
         kept = None if aux is None else optree.tree_map(trace.value, aux, none_is_leaf=True)
     finally:
         trace.end()
-    return Linearized(values, kept, trace, targets, out_spec, tuple(wrt), weight_vars)
+    return Linearized(values, kept, trace, tuple(targets), out_spec, tuple(wrt), weight_vars)
 
 
 _LEAF = {nothing: optree.treespec_leaf(none_is_leaf=nothing) for nothing in (False, True)}
@@ -122,7 +123,7 @@ def _flattened(tree: Tree, none_is_leaf: bool = True) -> tuple[list[Any], Any]:
 
 
 def _refuse_twice(fn: Any, args: Sequence[Any], argnums: Sequence[int]) -> None:
-    if len(argnums) > 1 and len({n % len(args) if args else n for n in argnums}) < len(argnums):
+    if len({n % len(args) if args else n for n in argnums}) < len(argnums):
         raise GradientArgumentError(
             f"argnums {tuple(argnums)} names an argument of {name_of(fn)} twice; name each once"
         )
@@ -185,22 +186,17 @@ def _is_list_of_numbers(value: Any) -> bool:
     return all(isinstance(v, (float, np.floating)) or _is_list_of_numbers(v) for v in value)
 
 
-def _refuse_left(fn: Any, trace: RecordTrace, leaves: Sequence[Any]) -> None:
+def _refuse_left(fn: Any, leaves: Sequence[Any]) -> None:
     """A Python number that was made from one taken out of a tensor has lost its gradient."""
     for leaf in leaves:
-        if trace.numbers_left and isinstance(leaf, (int, float, np.generic)):
+        if isinstance(leaf, (int, float, np.generic)):
             raise GradientArgumentError(
                 f"{name_of(fn)} returned the {type(leaf).__name__} {leaf!r} after float(), int() "
                 "or item() of a tensor, which leaves the gradient behind; return a Tensor"
             )
 
 
-def _target(trace: RecordTrace, leaf: Any) -> Var | None:
-    return leaf.var if isinstance(leaf, TracedTensor) and leaf.trace is trace else None
-
-
-def _value(trace: RecordTrace, leaf: Any) -> Any:
-    value = trace.value(leaf)
+def _tensor(value: Any) -> Any:
     return Tensor(value) if isinstance(value, (np.ndarray, np.generic, int, float)) else value
 
 

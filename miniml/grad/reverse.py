@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from .. import ops
-from ..abstract import Abstract
 from ..bprop import Bprop, bprop_getters
 from ..dtype import is_float
 from ..errors import BpropError
-from ..graph.ir import Graph, Node, Var, interleave
+from ..graph.ir import Graph, Var, interleave
+from ..graph.record import Call
 from ..location import pinned, point_at
 from ..primitive import Primitive
 from ..tensor import Tensor
@@ -19,70 +19,69 @@ from ..trace import current_trace
 from .blame import note_bprop
 
 
-def backward(
-    nodes: Sequence[Node], values: dict[Var, Any], cotangents: dict[Var, Any]
-) -> dict[Var, Any]:
+def backward(calls: Sequence[Call], cotangents: dict[Var, Any]) -> dict[Var, Any]:
     """Gradients of every Var that the seeds reach, by the chain rule.
 
-    nodes: in program order. values: what each Var stands for in the current trace, in which the
+    calls: in the order they were made; their values belong to the current trace, in which the
     gradients are computed too. cotangents: the seeds, by output Var; it is extended and returned.
     Raises BpropNotFoundError or BpropError, pointing at the forward call.
     """
     with pinned() as pin:
-        for node in reversed(nodes):
-            if cotangents.keys().isdisjoint(node.outputs):
+        for call in reversed(calls):
+            if cotangents.keys().isdisjoint(call.outputs):
                 continue
-            pin.move(node.where)
+            pin.move(call.where)
             try:
-                gradients = _pull(node, values, cotangents)
+                _pull(call, cotangents)
             except Exception as error:
-                point_at(error, node.where, f"{node.primitive.name} was called")
-                note_bprop(error, node.primitive)
+                point_at(error, call.where, f"{call.primitive.name} was called")
+                note_bprop(error, call.primitive)
                 raise
-            for var, gradient in zip(node.inputs, gradients, strict=True):
-                if gradient is not None:
-                    known = cotangents.get(var)
-                    cotangents[var] = gradient if known is None else ops.add(known, gradient)
     return cotangents
 
 
-def _pull(node: Node, values: dict[Var, Any], cotangents: dict[Var, Any]) -> list[Any]:
-    """One gradient per tensor input of the node, None where none passes."""
-    primitive = node.primitive
+def _pull(call: Call, cotangents: dict[Var, Any]) -> None:
+    """Add the gradients of the recorded inputs of a call; all that its bprop gives is checked."""
+    gradients = _gradients(call, cotangents)
+    for i, (gradient, x, var) in enumerate(zip(gradients, call.given, call.inputs, strict=True)):
+        if gradient is None:
+            continue
+        if var is None or type(gradient) is not Tensor or gradient._kind is not x._kind:
+            gradient = _fitted(call, i, gradient, x)
+        elif not x._kind.is_float:
+            continue
+        if var is not None and gradient is not None:
+            known = cotangents.get(var)
+            cotangents[var] = gradient if known is None else known + gradient
+
+
+def _gradients(call: Call, cotangents: dict[Var, Any]) -> tuple[Any, ...]:
+    """What the bprop of a call returns, one for each input."""
+    primitive, given = call.primitive, call.given
     bprop = bprop_getters.get(primitive)
-    inputs: Sequence[Any] = [values[v] for v in node.inputs]
-    if node.consts:
-        inputs = interleave(primitive, list(inputs), dict(node.consts))
-    out: Any
+    out: Any = call.outs
     dout: Any
     if primitive._single:
-        (var,) = node.outputs
-        out, dout = values[var], cotangents[var]
+        (out,), (var,) = call.outs, call.outputs
+        dout = cotangents[var]
     else:
-        out = tuple([values[v] for v in node.outputs])
-        dout = Cotangents(node.outputs, cotangents)
+        dout = Cotangents(call.outputs, cotangents)
     try:
-        gradients: Any = bprop(*inputs, out, dout)
+        gradients: Any = bprop(*given, out, dout)
     except TypeError:
-        _check_arguments(primitive, bprop, len(inputs))
+        _check_arguments(primitive, bprop, len(given))
         raise
     if not isinstance(gradients, tuple):
         raise BpropError(
             f"{primitive.name} bprop returned {_what(gradients)}; return a tuple with one gradient "
-            f"per input, {len(inputs)} here, as (dx,)"
+            f"per input, {len(given)} here, as (dx,)"
         )
-    if len(gradients) != len(inputs):
+    if len(gradients) != len(given):
         raise BpropError(
-            f"{primitive.name} bprop returned {len(gradients)} gradients for {len(inputs)} inputs; "
+            f"{primitive.name} bprop returned {len(gradients)} gradients for {len(given)} inputs; "
             "return one per input, None where there is none"
         )
-    if node.consts:
-        const = {i for i, _ in primitive._const}
-        gradients = [g for i, g in enumerate(gradients) if i not in const]
-    return [
-        _fitted(node, i, gradient, var.abstract)
-        for i, (gradient, var) in enumerate(zip(gradients, node.inputs, strict=True))
-    ]
+    return gradients
 
 
 def _check_arguments(primitive: Primitive, bprop: Bprop, count: int) -> None:
@@ -126,30 +125,27 @@ def _cotangent(var: Var, cotangents: dict[Var, Any]) -> Any:
     return ops.zeros(abstract.shape, abstract.dtype) if is_float(abstract.dtype) else None
 
 
-def _fitted(node: Node, index: int, gradient: Any, wanted: Abstract) -> Any:
+def _fitted(call: Call, index: int, gradient: Any, x: Any) -> Any:
     """The gradient in the input's shape: summed down where it has the output's broadcast shape."""
-    if gradient is None or not is_float(wanted.dtype):
+    if not isinstance(x, Tensor) or not is_float(x.dtype):  # a const input, or integers
         return None
-    if isinstance(gradient, Tensor) and gradient._abstract is wanted:
-        return gradient
+    wanted = x._abstract
     if not isinstance(gradient, Tensor):
         raise BpropError(
-            f"{node.primitive.name} bprop returned {_what(gradient)} for input {index}; return a "
+            f"{call.primitive.name} bprop returned {_what(gradient)} for input {index}; return a "
             f"tensor {wanted}, or None"
         )
     if gradient.dtype != wanted.dtype:
         raise BpropError(
-            f"{node.primitive.name} bprop returned {_what(gradient)} for input {index}, which is "
+            f"{call.primitive.name} bprop returned {_what(gradient)} for input {index}, which is "
             f"{wanted}; cast the gradient to {wanted.dtype.name}"
         )
     if gradient.shape == wanted.shape:
         return gradient
-    if gradient.shape == node.outputs[0].abstract.shape and _broadcasts(
-        wanted.shape, gradient.shape
-    ):
+    if gradient.shape == call.outs[0].shape and _broadcasts(wanted.shape, gradient.shape):
         return ops.sum_to(gradient, wanted.shape)
     raise BpropError(
-        f"{node.primitive.name} bprop returned {_what(gradient)} for input {index}, which is "
+        f"{call.primitive.name} bprop returned {_what(gradient)} for input {index}, which is "
         f"{wanted}; a gradient has its input's shape (or the output's, if that input was broadcast)"
     )
 
@@ -175,7 +171,7 @@ def pull_graph(graph: Graph, inputs: Sequence[Any], douts: Sequence[Any]) -> lis
     values: dict[Var, Any] = dict(zip(graph.inputs, inputs, strict=True))
     values.update((v, Tensor(v.abstract.value)) for v in graph.constants)
     trace = current_trace()
-    depends, recorded = set(graph.inputs), []
+    depends, calls = set(graph.inputs), []
     with pinned() as pin:
         for node in graph.nodes:
             given = interleave(node.primitive, [values[v] for v in node.inputs], dict(node.consts))
@@ -183,11 +179,13 @@ def pull_graph(graph: Graph, inputs: Sequence[Any], douts: Sequence[Any]) -> lis
             outs = trace.bind(node.primitive, given)
             values.update(zip(node.outputs, outs, strict=True))
             if node.primitive.differentiable and not depends.isdisjoint(node.inputs):
+                known: list[Any] = [v if v in depends else None for v in node.inputs]
+                to = interleave(node.primitive, known, dict.fromkeys(dict(node.consts)))
                 depends.update(node.outputs)
-                recorded.append(node)
+                calls.append(Call(node.primitive, given, to, outs, node.outputs, node.where))
     cotangents: dict[Var, Any] = {}
     for var, dout in zip(graph.outputs, douts, strict=True):
         if dout is not None:
             cotangents[var] = ops.add(cotangents[var], dout) if var in cotangents else dout
-    backward(recorded, values, cotangents)
+    backward(calls, cotangents)
     return [_cotangent(v, cotangents) for v in graph.inputs]

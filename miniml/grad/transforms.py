@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -281,8 +282,8 @@ def hvp(fn: Function, xs: Any, vs: Any) -> Any:
 
 
 def _numbers(argnums: ArgNums) -> tuple[int, ...]:
-    if argnums is None:
-        return ()
+    if argnums is None or isinstance(argnums, int):
+        return () if argnums is None else (argnums,)
     given = tuple(argnums) if isinstance(argnums, (tuple, list)) else (argnums,)
     if not all(isinstance(n, int) for n in given):
         raise GradientArgumentError(
@@ -295,8 +296,12 @@ def _one(out: Tensor) -> Tensor:
     """The cotangent of a value itself. Of a value that is known it is made without a call."""
     if isinstance(out, TracedTensor):
         return ops.ones_like(out)
-    kind = Kind.of(Tensor, out.shape, out.dtype, out.device)
-    return Tensor.of_host(np.ones(out.shape, out.dtype), kind)
+    return _ones(Kind.of(Tensor, out.shape, out.dtype, out.device))
+
+
+@lru_cache(64)
+def _ones(kind: Kind) -> Tensor:
+    return Tensor.of_host(np.ones(kind.abstract.shape, kind.abstract.dtype), kind)
 
 
 def _scalar(fn: Function, out: Any) -> Tensor:

@@ -12,12 +12,11 @@ import optree
 
 from ..errors import GradientArgumentError
 from ..holes import Holes, holes
-from ..location import user_location
 from ..primitive import Primitive
 from ..tensor import Parameter, Tensor
 from ..trace import Trace, current_trace, use_trace
 from .forwarding import ForwardingTrace
-from .ir import Node
+from .tracer import as_tensor
 from .trees import is_result
 
 Function = Callable[..., Any]
@@ -71,12 +70,10 @@ def record_call(trace: Any, name: str, fn: Function, bprop: Function, args: Sequ
     if not any(map(trace.records, given.leaves)):
         return out
     result = holes(out, is_result, none_is_leaf=True)
-    inputs = tuple(trace.var(leaf) for leaf in given.taken())
-    traced = [trace.input(value) for value in result.taken()]
     called = Called(name, own[1], given.emptied(), result.emptied())
-    variables = tuple(t.var for t in traced)
-    trace.nodes.append(Node(called, inputs, variables, (), user_location()))
-    return result.filled(traced)
+    inputs, values = trace.split([as_tensor(leaf) for leaf in given.taken()])
+    outs = tuple(map(trace.value, result.taken()))
+    return result.filled(list(trace.keep(called, values, inputs, outs)))
 
 
 def _map(fn: Function, tree: Any) -> Any:

@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
-import optree
-
 from ..holes import Holes, holes
 from ..tensor import Tensor, common_device
 from .ir import Graph
@@ -41,18 +39,18 @@ def trace_call(
     """Trace `fn(*args, **named)`: the graph, `rebuild(output values)`, which gives what fn returned
     with these values in the tensors' places, and the ended trace with its guards."""
     leaves, _, rebuild = flatten_arguments((args, named))
-    results: list[Any] = []
+    results: list[Holes] = []
 
     def body(*tensors: Tensor) -> list[Any]:
         by_position, by_keyword = rebuild(tensors)
-        results.append(fn(*by_position, **by_keyword))
-        return [leaf for leaf in optree.tree_leaves(results[0]) if is_result(leaf)]
+        results.append(holes(fn(*by_position, **by_keyword), is_result))
+        return results[0].taken()
 
     abstracts = [leaf._abstract for leaf in leaves]
     graph, ended = trace_graph(body, abstracts, device, function_name(fn))
-    for leaf in optree.tree_leaves(results[0]):
+    for leaf in results[0].left():
         refuse_dataclass(f"{function_name(fn)} returned", leaf)
-    return graph, _rebuild(holes(results[0], is_result)), ended
+    return graph, _rebuild(results[0]), ended
 
 
 def _rebuild(result: Holes) -> Rebuild:

@@ -2,20 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
-from ..arguments import arguments
-from ..location import user_location
+from ..arguments import arguments, as_they_are
+from ..location import Location, user_location
 from ..primitive import Primitive
 from ..tensor import Parameter, Tensor
 from ..trace import Trace, use_trace
 from .calls import ConstantTrace, record_call
 from .forwarding import ForwardingTrace
-from .ir import Node, Var, interleave
+from .ir import Var, interleave
 from .state import written
 from .traced import TracedTensor, live
-from .tracer import as_tensor
+
+_var = attrgetter("var")
+
+
+class Call:
+    """One recorded call: what its bprop gets, and the Vars that its gradients go to and come from.
+
+    given: the values of the inputs, const ones too; inputs: for each of them its Var, None where
+    nothing is recorded. outs and outputs: the same of the outputs.
+    """
+
+    __slots__ = ("given", "inputs", "outputs", "outs", "primitive", "where")
+
+    def __init__(
+        self,
+        primitive: Primitive,
+        given: Sequence[Any],
+        inputs: Sequence[Var | None],
+        outs: tuple[Any, ...],
+        outputs: tuple[Var, ...],
+        where: Location | None,
+    ):
+        self.primitive, self.where = primitive, where
+        self.given, self.inputs = given, inputs
+        self.outs, self.outputs = outs, outputs
 
 
 class RecordTrace(ForwardingTrace):
@@ -33,8 +58,7 @@ class RecordTrace(ForwardingTrace):
         super().__init__(parent)
         self.ended = False
         self.numbers_left = False  # as Python floats or ints, which carry no gradient
-        self.nodes: list[Node] = []
-        self.values: dict[Var, Any] = {}
+        self.calls: list[Call] = []
         self.versions: dict[int, TracedTensor] = {}  # by the id of the value in the parent
 
     def input(self, value: Tensor) -> TracedTensor:
@@ -43,35 +67,64 @@ class RecordTrace(ForwardingTrace):
 
     def weight(self, parameter: Parameter) -> TracedTensor:
         """The tensor that stands for a parameter wherever this trace meets its present value."""
-        return self._version(self.parent.stand_in(parameter))
-
-    def _version(self, value: Tensor) -> TracedTensor:
-        """A value of a parameter, traced: `stand_in` finds it while the parameter has it."""
+        value = self.parent.stand_in(parameter)
         self.versions[id(value)] = traced = self._traced(value)
         return traced
 
     def _traced(self, value: Tensor) -> TracedTensor:
-        var = Var(value._abstract)
-        self.values[var] = value
-        return TracedTensor(var, self, value.device, value)
+        return TracedTensor(Var(value._abstract), self, value.device, value)
 
     def bind(self, primitive: Primitive, args: Sequence[Any]) -> tuple[Any, ...]:
-        given = [self.stand_in(a) if isinstance(a, Parameter) else a for a in args]
-        if not [a for a in given if isinstance(a, TracedTensor) and a.trace is self]:
+        inputs, values = self.split(args)
+        if not any(inputs):
             return self.parent.bind(primitive, args)
-        target = written(primitive, args)
+        pure = primitive.effect == "pure"
         if not primitive.differentiable:
-            return self.parent.bind(primitive, _writing(target, map(self.value, given)))
+            target = None if pure else written(primitive, args)
+            return self.parent.bind(primitive, _writing(target, values))
+        if pure and as_they_are(primitive, values):
+            return self.keep(primitive, values, inputs, self.parent.bind(primitive, values))
+        return self._converted(primitive, args)
+
+    def _converted(self, primitive: Primitive, args: Sequence[Any]) -> tuple[Any, ...]:
+        """A call whose arguments become tensors first, or that writes to a parameter."""
+        given = [self.stand_in(a) if isinstance(a, Parameter) else a for a in args]
         tensors, consts = arguments(primitive, given, self.bind)
-        outer = _writing(target, map(self.value, tensors))
-        outs = self.parent.bind(primitive, interleave(primitive, outer, consts))
-        results = list(map(self._traced, outs))
+        inputs, values = self.split(tensors)
+        target = written(primitive, args)
+        outer = interleave(primitive, _writing(target, values), consts)
+        outs = self.parent.bind(primitive, outer)
+        if target is not None:  # what it reads as from now on
+            outs = (self.parent.stand_in(target), *outs[1:])
+        recorded = interleave(primitive, inputs, dict.fromkeys(consts))
+        results = self.keep(primitive, interleave(primitive, values, consts), recorded, outs)
         if target is not None:
-            results[0] = self._version(self.parent.stand_in(target))
-        inputs, outputs = tuple(map(self._var, tensors)), tuple([r.var for r in results])
-        where = user_location()
-        self.nodes.append(Node(primitive, inputs, outputs, tuple(consts.items()), where))
-        return tuple(results)
+            self.versions[id(outs[0])] = results[0]
+        return results
+
+    def split(self, values: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        """For each value its Var, None where it is not recorded; and what it is in the parent."""
+        inputs: list[Any] = []
+        outer: list[Any] = []
+        for value in values:
+            known = self.stand_in(value) if isinstance(value, Parameter) else value
+            own = isinstance(known, TracedTensor) and known.trace is self
+            inputs.append(known.var if own else None)
+            outer.append(known.value if own and not self.ended else self.value(known))
+        return inputs, outer
+
+    def keep(
+        self,
+        primitive: Primitive,
+        given: Sequence[Any],
+        inputs: Sequence[Var | None],
+        outs: tuple[Any, ...],
+    ) -> tuple[TracedTensor, ...]:
+        """Record a call: the traced tensors of its outputs."""
+        results = tuple(map(self._traced, outs))
+        outputs = tuple(map(_var, results))
+        self.calls.append(Call(primitive, given, inputs, outs, outputs, user_location(passed=2)))
+        return results
 
     def value(self, value: Any) -> Any:
         """What stands for a value in the parent trace; for a parameter, the value it has now."""
@@ -82,13 +135,6 @@ class RecordTrace(ForwardingTrace):
             return value
         return self.parent.stand_in(value) if isinstance(value, Parameter) else value
 
-    def _var(self, tensor: Tensor) -> Var:
-        if isinstance(tensor, TracedTensor) and tensor.trace is self:
-            return tensor.var
-        var = Var(tensor._abstract)
-        self.values[var] = self.value(tensor)
-        return var
-
     def call_with_bprop(
         self, name: str, fn: Callable[..., Any], bprop: Callable[..., Any], args: Sequence[Any]
     ) -> Any:
@@ -97,10 +143,6 @@ class RecordTrace(ForwardingTrace):
     def records(self, value: Any) -> bool:
         """True for a tensor that this trace made."""
         return isinstance(value, TracedTensor) and value.trace is self
-
-    def var(self, value: Any) -> Var:
-        """The Var of a tensor or an array in the record."""
-        return self._var(as_tensor(value))
 
     def known(self, value: Any) -> Any:
         """The value itself, or what it was recorded for, also after the trace has ended."""
@@ -125,7 +167,6 @@ class RecordTrace(ForwardingTrace):
             return fn(*args, **named)
 
 
-def _writing(target: Parameter | None, values: Iterable[Any]) -> list[Any]:
+def _writing(target: Parameter | None, values: list[Any]) -> list[Any]:
     """The arguments of a call in the parent: the parameter itself where the call writes to it."""
-    given = list(values)
-    return given if target is None else [target, *given[1:]]
+    return values if target is None else [target, *values[1:]]

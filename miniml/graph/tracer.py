@@ -187,13 +187,13 @@ class GraphTrace:
         return state, skip
 
     def finish(self, outputs: Sequence[Any], name: str = "graph") -> Graph:
-        """End the trace: the graph with these outputs. Random blocks drawn are written once."""
-        with use_trace(self):
-            outs = tuple(self.lift(as_tensor(o)).var for o in outputs)
-            if self.blocks and self.outer is None:
-                state = random.default_generator.state
-                (after,) = self.bind(Add(), (state, np.array([0, self.blocks], np.uint64)))
-                self.bind(Assign(), (state, after))
+        """End the trace, which is current: the graph with these outputs. Random blocks drawn are
+        written once."""
+        outs = tuple([self.lift(as_tensor(o)).var for o in outputs])
+        if self.blocks and self.outer is None:
+            state = random.default_generator.state
+            (after,) = self.bind(Add(), (state, np.array([0, self.blocks], np.uint64)))
+            self.bind(Assign(), (state, after))
         self.ended = True
         constants = tuple(self.constants.values())
         state_pairs = tuple(self.state.values())
@@ -243,8 +243,8 @@ def trace_body(
     try:
         with use_trace(inner):
             result = fn(*[inner.input(t._abstract) for t in tensors])
-        outs = tuple(result) if isinstance(result, (tuple, list)) else (result,)
-        graph = inner.finish(outs, getattr(fn, "__name__", "body"))
+            outs = tuple(result) if isinstance(result, (tuple, list)) else (result,)
+            graph = inner.finish(outs, getattr(fn, "__name__", "body"))
     finally:
         inner.ended = True
     return graph, [value for value, _ in inner.captures.values()], inner.blocks
@@ -256,9 +256,9 @@ def trace_graph(
     """Trace `fn(*tensors) -> sequence of tensors` on inputs of the given types."""
     trace = GraphTrace(device)
     try:
-        with context(device_target=device):  # what the function makes is made there
-            with use_trace(trace):
-                outs = fn(*[trace.input(a) for a in abstracts])
+        # What the function makes is made on the device.
+        with context(device_target=device), use_trace(trace):
+            outs = fn(*[trace.input(a) for a in abstracts])
             return trace.finish(outs, name), trace
     finally:
         trace.ended = True

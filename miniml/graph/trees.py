@@ -17,6 +17,7 @@ from ..tensor import Parameter, Tensor
 from ..trace import Guarded
 
 Rebuild = Callable[[Sequence[Any]], Any]
+_ARRAYS = Tensor, np.ndarray, np.generic
 
 
 def flatten_arguments(args: Any) -> tuple[list[Tensor], tuple[object, ...], Rebuild]:
@@ -38,12 +39,12 @@ def flatten_arguments(args: Any) -> tuple[list[Tensor], tuple[object, ...], Rebu
 
 def is_result(leaf: Any) -> bool:
     """True for the leaves of a result that become outputs of the graph."""
-    return isinstance(leaf, (Tensor, np.ndarray, np.generic))
+    return isinstance(leaf, _ARRAYS)
 
 
 def is_traced(leaf: Any) -> bool:
     """True for the leaves of an argument that become inputs of the graph."""
-    return is_result(leaf) and not isinstance(leaf, Parameter)
+    return isinstance(leaf, _ARRAYS) and not isinstance(leaf, Parameter)
 
 
 def _as_leaf(leaf: Any, device: str | None) -> Tensor:

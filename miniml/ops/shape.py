@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -192,9 +193,12 @@ def _ordered_axes(axis: int | tuple[int, ...], ndim: int) -> tuple[int, ...]:
     return tuple(normal_axis("moveaxis", a, ndim) for a in given)
 
 
+_broadcasting = lru_cache(1024)(BroadcastTo)  # found sooner than made: every sum's gradient is one
+
+
 def broadcast_to(x: Any, shape: int | Shape) -> Tensor:
     """x repeated to `shape`."""
-    return BroadcastTo(as_shape(shape, "BroadcastTo"))(x)
+    return _broadcasting(as_shape(shape, "BroadcastTo"))(x)
 
 
 def sum_to(x: Any, shape: int | Shape) -> Tensor:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import prod
 from typing import Literal
 
-from ..abstract import Abstract
 from ..backends.signature import ArraySpec
 from ..dtype import DType
 from ..graph.ir import Graph, Node, Var
@@ -76,7 +76,7 @@ def assign_buffers(
     buffers = BufferAssignment(graph, prepared, order)
     held = _given(buffers, device)
     reads = _last_reads(graph, prepared, order)
-    targets = donations(graph, order, prepared, held)
+    targets = donations(graph, order, prepared, held) if order.updates else {}
     for step, node in enumerate(order.order):
         _assign(buffers, node, step, reads, targets, reuse)
     _stage(buffers)
@@ -89,8 +89,8 @@ def assign_buffers(
 def _given(buffers: BufferAssignment, device: str) -> dict[int, Allocation]:
     """Allocate what is there when the program begins; the parameters', by their ids."""
     graph = buffers.graph
-    buffers.allocation.update((var, Allocation("input")) for var in graph.inputs)
-    buffers.allocation.update((var, Allocation("constant")) for var in graph.constants)
+    buffers.allocation.update({var: Allocation("input") for var in graph.inputs})
+    buffers.allocation.update({var: Allocation("constant") for var in graph.constants})
     held = {}
     for parameter, var in graph.state:
         kind: Kind = "parameter" if parameter.device == device else "upload"
@@ -146,7 +146,7 @@ def _assign(
 
 
 def _in_arena(shape: tuple[int, ...], dtype: DType, step: int) -> Allocation:
-    return Allocation("arena", Abstract(shape, dtype).nbytes, None, step, step)
+    return Allocation("arena", prod(shape) * dtype.itemsize, None, step, step)
 
 
 def _reusable(

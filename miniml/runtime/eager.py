@@ -76,7 +76,7 @@ class EagerTrace(Trace):
             plans = self._known.get(current())
             if plans is None or plans.version != epoch.now.kernels:
                 plans = self._plans()
-            plan = plans.get((primitive, kinds))
+            plan = plans.get((primitive._key, kinds))
             if plan is None:
                 plan = self._plan(primitive, args, kinds)
             return plan(args)
@@ -105,7 +105,7 @@ class EagerTrace(Trace):
         if kinds == tuple(map(_kind, tensors)):
             return run
         makers = [self._maker(primitive, k, t._kind) for k, t in zip(kinds, tensors, strict=True)]
-        plan = self._plans()[primitive, kinds] = _making(makers, run)
+        plan = self._plans()[primitive._key, kinds] = _making(makers, run)
         return plan
 
     def _run_by_value(self, primitive: Primitive, args: Sequence[Any]) -> tuple[Tensor, ...]:
@@ -128,7 +128,7 @@ class EagerTrace(Trace):
     ) -> Plan:
         """The plan of a call that gets tensors of these kinds, with these const inputs."""
         frozen = tuple((name, attribute_key(value)) for name, value in consts.items())
-        key = primitive, tuple(map(_kind, tensors)), *frozen
+        key = primitive._key, tuple(map(_kind, tensors)), *frozen
         plan = self._plans().get(key)
         if plan is None:
             plan = _watched(primitive, tensors, _kernel_plan(primitive, tensors, consts))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
-from types import MethodType
+from functools import partial
+from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
+from types import FunctionType, MethodType
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary, ref
 
@@ -29,7 +30,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 Guard = tuple[ref[Any], object]
 Arguments = tuple[Sequence[Any], Mapping[str, Any]]  # by position, and by keyword
 _LIMIT = 64  # versions of one function; each has an arena
-_RUN_LATER = isgeneratorfunction, iscoroutinefunction, isasyncgenfunction
+_RUN_LATER = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
 _MANY = 5  # compilations of one function, at which the user is warned
 _SENTENCES = 100  # of a function's recompilations
 _CELL = "a cell changed: its mode, an attribute, or what a list, dict or set among these holds"
@@ -186,7 +187,7 @@ class Jit:
         graph, rebuild, trace = trace_call(self.fn, *given, device)
         passed = run_passes(graph, settings.disabled_passes, settings.verify_passes)
         program = Program(passed, target_for(device))
-        guards = tuple((ref(owner), state) for owner, state in trace.guards.values())
+        guards = tuple([(ref(owner), state) for owner, state in trace.guards.values()])
         silent = any(owner.silent for owner, _ in trace.guards.values())
         compiled = Compiled(program, graph, rebuild, guards, device, began, silent)
         self._keep(key, compiled)
@@ -268,12 +269,19 @@ def jit(fn: F) -> F:
     """
     if not callable(fn):
         raise GraphError(f"jit got {fn!r} of type {type(fn).__name__}; give a function of tensors")
-    if any(is_it(fn) for is_it in _RUN_LATER):
+    if _runs_later(fn):
         raise GraphError(
             f"jit got {function_name(fn)}, a generator or coroutine, whose body runs after the "
             "call; return a list of tensors"
         )
     return Jit(fn)  # type: ignore[return-value]
+
+
+def _runs_later(fn: Any) -> bool:
+    """True for a function, or a partial or method of one, whose body a call does not run."""
+    while isinstance(fn, (partial, MethodType)):
+        fn = fn.func if isinstance(fn, partial) else fn.__func__
+    return isinstance(fn, FunctionType) and bool(fn.__code__.co_flags & _RUN_LATER)
 
 
 _shared: WeakKeyDictionary[Any, Jit] = WeakKeyDictionary()

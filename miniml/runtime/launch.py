@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from operator import attrgetter
 from typing import Any
 from weakref import finalize
 
@@ -25,6 +26,7 @@ from ..settings import current
 
 Arrays = tuple[Array, ...]
 Launcher = Callable[[Arrays], Arrays]
+_shape, _dtype = attrgetter("shape"), attrgetter("dtype")
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
@@ -35,31 +37,24 @@ class BoundKernel:
     single: the primitive has one output, so a function kernel gets `out` bare, not as a tuple.
     function: the function kernel with its attributes bound, or what a class picked for the node.
     instance: the object of a class kernel that launches itself.
+    empty: no output has an element, so that there is nothing to launch.
     """
 
     selection: Selection
+    entry: KernelEntry
     node: KernelNode
     outputs: tuple[Abstract, ...]
     instance: Kernel | None
     single: bool
     function: Callable[..., Any]
     device: Device
-
-    @property
-    def entry(self) -> KernelEntry:
-        """The kernel's row in the table."""
-        return self.selection.entry
+    empty: bool
 
     @property
     def calls_function(self) -> bool:
         """True when a launch is one call of `function`, which fills the outputs as they are."""
         cast, view = self.selection.cast is not None, self.entry.view is not None
         return not (cast or view or self.empty or self.instance is not None)
-
-    @property
-    def empty(self) -> bool:
-        """True when no output has an element, so that there is nothing to launch."""
-        return bool(self.outputs) and not any(o.size for o in self.outputs)
 
 
 def target_for(device: str) -> Target:
@@ -82,13 +77,13 @@ def prepare(
     """
     selection, device = target.select(primitive.name, inputs, outputs), target.device
     entry, cast = selection.entry, selection.cast
-    dtypes, promised = tuple([i.dtype for i in inputs]), tuple([o.dtype for o in outputs])
+    dtypes, promised = tuple(map(_dtype, inputs)), tuple(map(_dtype, outputs))
     if cast is not None:  # the kernel gets what the inputs are widened to
         dtypes, promised = entry.signature.expanded(len(inputs), len(outputs))
     node = KernelNode(
         primitive.name, _specs(inputs, dtypes), _specs(outputs, promised), attrs, target
     )
-    empty = bool(outputs) and not any(o.size for o in outputs)
+    empty = bool(outputs) and all(0 in o.shape for o in outputs)
     looks = entry.view is not None and not isinstance(entry.body, type)
     made = None if looks or (empty and entry.view is None) else device.kernel(entry)
     if made is not None:
@@ -98,7 +93,9 @@ def prepare(
     picked = _picked(made) if device.name == "cpu" else None
     function = picked or _bound(entry, node)
     launched = made if picked is None else None
-    prepared = BoundKernel(selection, node, outputs, launched, primitive._single, function, device)
+    prepared = BoundKernel(
+        selection, entry, node, outputs, launched, primitive._single, function, device, empty
+    )
     if made is not None:
         finalize(prepared, made.release)
     return prepared
@@ -132,7 +129,7 @@ def _seen(entry: KernelEntry, shape: tuple[int, ...], *arrays: Array, **attrs: A
 
 
 def _specs(abstracts: tuple[Abstract, ...], dtypes: tuple[DType, ...]) -> tuple[ArraySpec, ...]:
-    return tuple(map(ArraySpec, [a.shape for a in abstracts], dtypes))
+    return tuple(map(ArraySpec, map(_shape, abstracts), dtypes))
 
 
 def launcher(prepared: BoundKernel) -> Launcher:

@@ -7,8 +7,6 @@ from contextvars import Context
 from functools import partial
 from typing import NamedTuple
 
-import numpy as np
-
 from ..access import Access
 from ..backends.device import Array
 from ..backends.selection import Target
@@ -24,6 +22,7 @@ from .planner import Plan
 from .players.cuda_graph import Capture, CudaGraph, obstacle
 from .players.function import Function, write
 from .players.memory import Memory, read_only
+from .quiet import ignore_errors
 from .schedule import Schedule, schedule
 from .steps import Steps, steps
 
@@ -145,6 +144,6 @@ def _context(settings: Settings) -> Context:
     """A context with these settings in which NumPy warns of no floating-point error: cheaper to
     enter than errstate."""
     context = Context()
-    context.run(np.seterr, all="ignore")
+    context.run(ignore_errors)
     context.run(enter, settings)
     return context

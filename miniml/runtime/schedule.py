@@ -14,17 +14,13 @@ from .launch import BoundKernel
 @dataclass(frozen=True, slots=True)
 class Schedule:
     """main: nodes that run first, in program order. updates: nodes that only serve the new values
-    of parameters and whose kernels cannot fail; they run after everything else.
+    of parameters and whose kernels cannot fail; they run after everything else. order: all of them.
     writes: per parameter, the Var that is its value when the program ends."""
 
     main: tuple[Node, ...]
     updates: tuple[Node, ...]
+    order: tuple[Node, ...]
     writes: tuple[tuple[Parameter, Var], ...]
-
-    @property
-    def order(self) -> tuple[Node, ...]:
-        """All nodes in the order they run."""
-        return self.main + self.updates
 
 
 def schedule(
@@ -35,10 +31,12 @@ def schedule(
     check_nan: what a node makes is checked, so any may fail.
     """
     final = versions(graph).final
-    late = set() if check_nan else _late(graph, prepared, {var for _, var in final})
-    main = tuple(n for n in graph.nodes if n not in late)
-    updates = tuple(n for n in graph.nodes if n in late)
-    return Schedule(main, updates, final)
+    if check_nan or not final:
+        return Schedule(graph.nodes, (), graph.nodes, final)
+    late = _late(graph, prepared, {var for _, var in final})
+    main = tuple([n for n in graph.nodes if n not in late])
+    updates = tuple([n for n in graph.nodes if n in late])
+    return Schedule(main, updates, main + updates, final)
 
 
 def _late(graph: Graph, prepared: Mapping[Node, BoundKernel], useful: set[Var]) -> set[Node]:

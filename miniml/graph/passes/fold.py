@@ -22,13 +22,12 @@ def fold(graph: Graph) -> Graph:
     node that raises is left for the run to report.
     """
     rewriter = Rewriter(graph)
-    with context(device_target="cpu", check_nan=False):
-        for node in graph.nodes:
-            values = _values(rewriter, node)
-            if values is None:
-                rewriter.keep(node)
-            else:
-                rewriter.replace(node.outputs, [rewriter.constant(v) for v in values])
+    for node in graph.nodes:
+        values = _values(rewriter, node)
+        if values is None:
+            rewriter.keep(node)
+        else:
+            rewriter.replace(node.outputs, [rewriter.constant(v) for v in values])
     return rewriter.finish()
 
 
@@ -43,9 +42,10 @@ def _values(rewriter: Rewriter, node: Node) -> list[np.ndarray[Any, Any]] | None
         return None
     tensors = [Tensor.wrap(a, "cpu") for a in arrays]
     try:
-        outs = eager_trace().bind(
-            node.primitive, interleave(node.primitive, tensors, dict(node.consts))
-        )
+        with context(device_target="cpu", check_nan=False):
+            outs = eager_trace().bind(
+                node.primitive, interleave(node.primitive, tensors, dict(node.consts))
+            )
     except Exception:
         return None
     found = [out.asnumpy() for out in outs]

@@ -19,9 +19,8 @@ def prune(graph: Graph) -> Graph:
         if node.primitive.effect == "state" or not needed.isdisjoint(node.outputs):
             needed.update(node.inputs)
             kept.append(node)
-    return replace(
-        graph,
-        nodes=tuple(reversed(kept)),
-        constants=tuple(v for v in graph.constants if v in needed),
-        state=tuple((p, v) for p, v in graph.state if v in needed),
-    )
+    constants = tuple([v for v in graph.constants if v in needed])
+    state = tuple([(p, v) for p, v in graph.state if v in needed])
+    if (len(kept), constants, state) == (len(graph.nodes), graph.constants, graph.state):
+        return graph
+    return replace(graph, nodes=tuple(reversed(kept)), constants=constants, state=state)

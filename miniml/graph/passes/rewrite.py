@@ -35,7 +35,7 @@ class Rewriter:
 
     def inputs(self, node: Node) -> tuple[Var, ...]:
         """The inputs of an old node in the new graph."""
-        return tuple([self.now(v) for v in node.inputs])
+        return tuple(map(self._stand_in.get, node.inputs, node.inputs))
 
     def replace(self, old: Sequence[Var], new: Sequence[Var]) -> None:
         """From here on, Vars of the new graph stand for Vars of the old one."""
@@ -59,7 +59,7 @@ class Rewriter:
     def finish(self) -> Graph:
         """The new graph; the old one where nothing has changed."""
         graph, nodes = self.graph, tuple(self.nodes)
-        outputs = tuple(self.now(v) for v in graph.outputs)
+        outputs = tuple(map(self._stand_in.get, graph.outputs, graph.outputs))
         if nodes == graph.nodes and outputs == graph.outputs:
             return graph
         return replace(graph, nodes=nodes, outputs=outputs, constants=tuple(self._constants))
@@ -72,5 +72,6 @@ class Rewriter:
 
 def everywhere(change: Callable[[Graph], Graph], graph: Graph) -> Graph:
     """`change` applied to the graphs inside the attributes, innermost first, then to the graph."""
-    nodes = tuple([n.map_subgraphs(partial(everywhere, change)) for n in graph.nodes])
+    inside = partial(everywhere, change)
+    nodes = tuple([n.map_subgraphs(inside) if n.primitive.attributes else n for n in graph.nodes])
     return change(graph if nodes == graph.nodes else replace(graph, nodes=nodes))

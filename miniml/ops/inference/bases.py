@@ -86,6 +86,8 @@ class Comparison(Binary, abstract=True):
 
 def broadcast(name: str, *shapes: Shape) -> Shape:
     """The shape that all of `shapes` broadcast to, by NumPy's rule; ShapeError naming them."""
+    if len(set(shapes)) == 1:
+        return tuple(shapes[0])
     try:
         return tuple(np.broadcast_shapes(*shapes))
     except ValueError:

@@ -51,8 +51,8 @@ def write(steps: Steps, memory: Memory, name: str, inputs: Sequence[Var] | None 
         writer.compute(step)
     writer.publish(steps.publish)
     writer.line(f"return [{', '.join(writer.outputs)}]")
-    arguments = ", ".join(f"x{i}" for i in range(len(inputs or ())))
-    source = f"def program({arguments}):\n" + "".join(f"    {line}\n" for line in writer.lines)
+    arguments = ", ".join([f"x{i}" for i in range(len(inputs or ()))])
+    source = "\n    ".join([f"def program({arguments}):", *writer.lines]) + "\n"
     exec(compile(source, f"<miniml program {name}>", "exec"), writer.names)
     run = writer.names.pop("program")  # no ring: a program that is dropped frees its memory at once
     return Function(run, source, writer.nodes)
@@ -173,7 +173,7 @@ class _Writer:
         return self._moving[var] if array is None else array
 
     def _targets(self, node: Node) -> tuple[Any, ...]:
-        return tuple(self.memory.targets[v] for v in node.outputs)
+        return tuple(map(self.memory.targets.__getitem__, node.outputs))
 
     def _view(self, node: Node, kernel: BoundKernel) -> Iterator[_Call]:
         if node in self.memory.copies:
@@ -225,7 +225,7 @@ class _Writer:
     def _source(self, made: _Call, through: str = "") -> str:
         """The call as text, or that of a function which gets function and arguments."""
         given = [self._text(made.function, made.stem)] if through else []
-        given += [self._text(a) for a in made.arguments]
+        given += map(self._text, made.arguments)
         given += [f"{key}={self._text(value, 'a')}" for key, value in made.keywords.items()]
         return f"{through or self._text(made.function, made.stem)}({', '.join(given)})"
 
