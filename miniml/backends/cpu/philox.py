@@ -77,15 +77,6 @@ def blocks(key: int, offset: int, count: int) -> Words:
     return rounds(counters, np.array([key & 0xFFFFFFFF, key >> 32], np.uint32))
 
 
-def block_count(shape: Shape, dtype: np.dtype[Any]) -> int:
-    """Blocks to reserve for one draw: two words an element for float64, one for all else.
-
-    Enough for every kernel here; `bernoulli` takes one word an element even for float64.
-    """
-    per_block = 2 if dtype == np.float64 else 4
-    return -(-math.prod(shape) // per_block)
-
-
 def stream(state: State, skip: int, per_block: int, out: Array) -> Iterator[tuple[Words, Array]]:
     """Pairs of (words (blocks, 4), the part of `out` they fill, flat), a cached piece at a time."""
     flat = out.reshape(-1)
