@@ -37,8 +37,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..kernel import Array
+
 Words = npt.NDArray[np.uint32]
-Array = npt.NDArray[Any]
 State = npt.NDArray[np.uint64]
 Shape = tuple[int, ...]
 
