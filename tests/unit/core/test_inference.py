@@ -9,6 +9,7 @@ from miniml.abstract import Abstract
 from miniml.bprop import bprop_getters
 from miniml.errors import ConstInputError, DeclarationError, ShapeError
 from miniml.infer import infer
+from miniml.ops.inference.bases import Unary
 
 SEEN = {}
 
@@ -118,14 +119,8 @@ class TestConstInputs:
     def test_a_name_that_is_no_input_is_refused_at_definition(self):
         with pytest.raises(DeclarationError, match="InfWrong declares const_inputs perm; infer_sh"):
 
-            class InfWrong(Primitive):
+            class InfWrong(Unary):
                 const_inputs = ("perm",)
-
-                def infer_shape(self, x):
-                    return x
-
-                def infer_dtype(self, x):
-                    return x
 
 
 class TestInferValue:
@@ -147,13 +142,7 @@ class TestInferValue:
 
     @pytest.mark.parametrize("run", [lambda f: f, ml.jit])
     def test_its_result_has_the_shapes_of_the_rules(self, run):
-        class InfLonger(Primitive):
-            def infer_shape(self, x):
-                return x
-
-            def infer_dtype(self, x):
-                return x
-
+        class InfLonger(Unary):
             def infer_value(self, x):
                 return np.zeros(3)
 
