@@ -46,7 +46,7 @@ class BpropGetters:
             table: dict[Any, Getter] = self._by_name if isinstance(key, str) else self._by_class
             other = table.get(key) or self._of_class(key)
             if other is not None and _author(other) != _author(getter):
-                code = other.__code__
+                code = inspect.unwrap(other).__code__
                 name = key if isinstance(key, str) else key.name
                 raise DuplicateError(
                     f"{name} has a bprop already, {other.__qualname__} at "
@@ -113,7 +113,7 @@ class BpropGetters:
 
 def _check_getter(getter: Getter) -> None:
     """DeclarationError for a getter that does not take the primitive alone, as a bprop does not."""
-    taken = inspect.signature(getter)
+    taken = inspect.signature(getter, follow_wrapped=False)
     try:
         taken.bind(None)
     except TypeError:

@@ -15,8 +15,6 @@ from .hints import unknown
 if TYPE_CHECKING:
     from .tensor import Tensor
 
-Axis = int | tuple[int, ...] | None
-
 _UFUNCS = {
     np.add: "add", np.subtract: "sub", np.multiply: "mul", np.true_divide: "div",
     np.floor_divide: "floor_div", np.remainder: "mod", np.power: "pow", np.negative: "neg",
@@ -157,30 +155,6 @@ class Operators:
         """All elements along one axis."""
         return ops.reshape(self, (-1,))
 
-    def squeeze(self, axis: Axis = None) -> Tensor:
-        """Without axes of extent 1."""
-        return ops.squeeze(self, axis)
-
-    def sum(self, axis: Axis = None, keepdims: bool = False) -> Tensor:
-        """The sum over `axis`, all axes by default."""
-        return ops.sum(self, axis, keepdims)
-
-    def mean(self, axis: Axis = None, keepdims: bool = False) -> Tensor:
-        """The mean over `axis`, all axes by default."""
-        return ops.mean(self, axis, keepdims)
-
-    def prod(self, axis: Axis = None, keepdims: bool = False) -> Tensor:
-        """The product over `axis`, all axes by default."""
-        return ops.prod(self, axis, keepdims)
-
-    def max(self, axis: Axis = None, keepdims: bool = False) -> Tensor:
-        """The maximum over `axis`, all axes by default."""
-        return ops.max(self, axis, keepdims)
-
-    def min(self, axis: Axis = None, keepdims: bool = False) -> Tensor:
-        """The minimum over `axis`, all axes by default."""
-        return ops.min(self, axis, keepdims)
-
-    def argmax(self, axis: int | None = None, keepdims: bool = False) -> Tensor:
-        """The index of the first maximum along `axis`, of the flattened tensor by default."""
-        return ops.argmax(self, axis, keepdims)
+    squeeze = ops.squeeze
+    sum, mean, prod, max, min = ops.sum, ops.mean, ops.prod, ops.max, ops.min
+    argmax = ops.argmax

@@ -12,6 +12,7 @@ from .expressions.table import Expression as Expression
 from .signature import ArraySpec, Signature
 
 Array = np.ndarray[Any, Any]
+Arrays = tuple[Array, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +75,7 @@ class Kernel:
         """The scratch arrays that every launch needs; the framework owns them."""
         return ()
 
-    def launch(
-        self,
-        inputs: tuple[Array, ...],
-        workspace: tuple[Array, ...],
-        outputs: tuple[Array, ...],
-        stream: object,
-    ) -> None:
+    def launch(self, inputs: Arrays, workspace: Arrays, outputs: Arrays, stream: object) -> None:
         """Compute: fill every element of `outputs`. `stream` is None on the CPU."""
         if not hasattr(self, "call"):
             raise NotImplementedError(f"{type(self).__name__} defines no launch")

@@ -7,6 +7,7 @@ import importlib.util
 import runpy
 import sys
 from collections.abc import Sequence
+from functools import partial
 
 import miniml
 
@@ -89,13 +90,13 @@ def _add_demo(train: argparse.ArgumentParser) -> None:
     )
     train.add_argument(
         "--epochs",
-        type=_count,
+        type=partial(_whole, "number of epochs", 1),
         help=f"how often to go through the digits (default: {demo.EPOCHS}; on cuda-sim, which "
         f"takes its time, {demo.EPOCHS_SIMULATED})",
     )
     train.add_argument(
         "--seed",
-        type=_seed,
+        type=partial(_whole, "seed", 0),
         default=defaults.seed,
         help="chooses first weights, held-out digits and order; equal seeds give equal weights "
         "(default: %(default)s)",
@@ -117,15 +118,7 @@ def _add_demo(train: argparse.ArgumentParser) -> None:
     )
 
 
-def _count(text: str) -> int:
-    return _whole(text, "number of epochs", 1)
-
-
-def _seed(text: str) -> int:
-    return _whole(text, "seed", 0)
-
-
-def _whole(text: str, what: str, least: int) -> int:
+def _whole(what: str, least: int, text: str) -> int:
     try:
         value = int(text)
     except ValueError:

@@ -32,16 +32,17 @@ def load(address: str) -> object:
 def near(name: str, known: Iterable[str]) -> str:
     """The end of a message: the names that are most like `name`, or hold it; else how many there
     are, or, if they are few, which."""
-    folded = {_fold(n): n for n in known}
-    close = difflib.get_close_matches(_fold(name), folded, n=5, cutoff=0.5)
-    close += [f for f in folded if _fold(name) and _fold(name) in f and f not in close][:5]
+    folded = {fold(n): n for n in known}
+    close = difflib.get_close_matches(fold(name), folded, n=5, cutoff=0.5)
+    close += [f for f in folded if fold(name) and fold(name) in f and f not in close][:5]
     if not close and len(folded) > 10:
         return f"there are {len(folded)}, none of them like it"
     shown = ", ".join(folded[n] for n in close or folded)
     return f"near it: {shown}" if close else f"there are: {shown or 'none'}"
 
 
-def _fold(name: str) -> str:
+def fold(name: str) -> str:
+    """What different spellings of a name have in common."""
     return name.replace("_", "").lower()
 
 

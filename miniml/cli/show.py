@@ -18,7 +18,7 @@ from ..bprop import bprop_getters
 from ..errors import MinimlError
 from ..nn import Cell
 from ..primitive import Primitive, primitives
-from .named import load, near
+from .named import fold, load, near
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -52,8 +52,8 @@ def _hint(kind: type) -> str:
 
 def find(name: str) -> type[Primitive]:
     """The primitive class that `name` means: LeakyReLU, leakyrelu and leaky_relu are one."""
-    folded = {_fold(n): n for n in primitives}
-    found = folded.get(_fold(name))
+    folded = {fold(n): n for n in primitives}
+    found = folded.get(fold(name))
     if found is not None:
         return primitives[found]
     hint = near(name, primitives)
@@ -181,7 +181,3 @@ def _source(thing: type | Callable[..., Any]) -> str:
 def _near(where: str) -> str:
     """A file and line as seen from the checkout, or from the current folder, where it is inside."""
     return where.removeprefix(f"{ROOT}/").removeprefix(f"{Path.cwd()}/")
-
-
-def _fold(name: str) -> str:
-    return name.replace("_", "").lower()

@@ -19,15 +19,13 @@ class ReLU(Cell):
 class LeakyReLU(Cell):
     """x where x > 0, slope * x elsewhere."""
 
+    _shown = "{0.slope}"
+
     def __init__(self, slope: float = 0.01):
         self.slope = number("LeakyReLU", "slope", slope)
 
     def construct(self, x: Any) -> Any:
         return ops.leaky_relu(x, self.slope)
-
-    def describe(self) -> str:
-        """LeakyReLU(slope)."""
-        return f"LeakyReLU({self.slope})"
 
 
 class GELU(Cell):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from types import MethodType
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self
 
 import numpy as np
 
@@ -50,6 +50,7 @@ class Cell(Guarded):
     _structure: int  # how often anything but the mode has changed
     _watched: tuple[str, ...]  # names of attributes that may change without an assignment
     _entry: _Entry
+    _shown: ClassVar[str] = ""  # what stands in the brackets of describe(), "{0}" being the cell
 
     __signature__ = Constructor()
 
@@ -188,6 +189,8 @@ class Cell(Guarded):
 
         By default with the plain values among its attributes, as in Scaled(factor=2.0).
         """
+        if self._shown:
+            return f"{type(self).__name__}({self._shown.format(self)})"
         own = {k: v for k, v in vars(self).items() if k != "training" and not k.startswith("_")}
         plain = [
             f"{k}={shown(v)}" for k, v in own.items() if isinstance(v, (bool, int, float, str))

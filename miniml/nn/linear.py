@@ -47,6 +47,8 @@ class Embedding(Cell):
     to count - 1; negative ones count from the end.
     """
 
+    _shown = "{0.count}, {0.features}"
+
     def __init__(self, count: int, features: int):
         positive("Embedding", count=count, features=features)
         self.count, self.features = count, features
@@ -55,7 +57,3 @@ class Embedding(Cell):
     def construct(self, indices: Any) -> Any:
         shape_of(self, indices)
         return ops.gather(self.weight, indices)
-
-    def describe(self) -> str:
-        """Embedding(count, features)."""
-        return f"Embedding({self.count}, {self.features})"

@@ -22,6 +22,8 @@ class BatchNorm2d(Cell):
     Source: Ioffe, Szegedy 2015, "Batch normalization".
     """
 
+    _shown = "{0.num_features}, eps={0.eps}, momentum={0.momentum}"
+
     def __init__(self, num_features: int, eps: float = 1e-5, momentum: float = 0.1):
         positive("BatchNorm2d", num_features=num_features)
         self.num_features = num_features
@@ -51,10 +53,6 @@ class BatchNorm2d(Cell):
         moved = ops.mul(ops.cast(ops.stop_gradient(batch), running.dtype), self.momentum * factor)
         ops.assign(running, ops.add(ops.mul(running, 1.0 - self.momentum), moved))
 
-    def describe(self) -> str:
-        """BatchNorm2d(features, eps, momentum)."""
-        return f"BatchNorm2d({self.num_features}, eps={self.eps}, momentum={self.momentum})"
-
 
 class LayerNorm(Cell):
     """(x - mean) / sqrt(var + eps) * weight + bias, mean and variance over the last axes of x.
@@ -62,6 +60,8 @@ class LayerNorm(Cell):
     shape: the extents of those axes, an int for one. weight starts with 1, bias with 0.
     Source: Ba, Kiros, Hinton 2016, "Layer normalization".
     """
+
+    _shown = "{0.shape}, eps={0.eps}"
 
     def __init__(self, shape: int | tuple[int, ...], eps: float = 1e-5):
         extents = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
@@ -76,16 +76,14 @@ class LayerNorm(Cell):
             refuse_shape(self, shape, f"(..., {', '.join(map(str, self.shape))})")
         return ops.layer_norm(x, self.weight, self.bias, self.eps)
 
-    def describe(self) -> str:
-        """LayerNorm(shape, eps)."""
-        return f"LayerNorm({self.shape}, eps={self.eps})"
-
 
 class Dropout(Cell):
     """In training each element becomes 0 with probability p and the others grow by 1 / (1 - p).
 
     In evaluation it does nothing. The draws are the default generator's.
     """
+
+    _shown = "{0.p}"
 
     def __init__(self, p: float = 0.5):
         self.p = number("Dropout", "p", p)
@@ -95,7 +93,3 @@ class Dropout(Cell):
     def construct(self, x: Any) -> Any:
         x = as_tensor(x)
         return ops.dropout(x, self.p) if self.training and self.p else x
-
-    def describe(self) -> str:
-        """Dropout(p)."""
-        return f"Dropout({self.p})"

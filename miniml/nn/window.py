@@ -74,25 +74,34 @@ class Conv2d(Cell):
         return f"Conv2d({', '.join([f'{self.in_channels}, {self.out_channels}', size, *parts])})"
 
 
-class MaxPool2d(Cell):
-    """The largest pixel of each window of x (N, C, H, W); windows do not overlap by default."""
+class Pooling(Cell):
+    """Base of what makes one number of each window of x (N, C, H, W)."""
+
+    _shown = "{0.kernel_size}, stride={0.stride}, padding={0.padding!r}"
 
     def __init__(self, kernel_size: Lengths, stride: Lengths | None = None, padding: Padding = 0):
-        self.kernel_size = pair("MaxPool2d", "kernel_size", kernel_size)
+        layer = type(self).__name__
+        self.kernel_size = pair(layer, "kernel_size", kernel_size)
         self.stride, self.padding = self.kernel_size if stride is None else stride, padding
-        _check_windows("MaxPool2d", stride=self.stride)
-        paddings("MaxPool2d", padding)
+        _check_windows(layer, stride=self.stride)
+        paddings(layer, padding)
+
+    def check(self, x: Any) -> None:
+        """ShapeError unless x is a batch of images."""
+        shape = shape_of(self, x)
+        if len(shape) != 4:
+            refuse_shape(self, shape, "(N, C, H, W)")
+
+
+class MaxPool2d(Pooling):
+    """The largest pixel of each window of x (N, C, H, W); windows do not overlap by default."""
 
     def construct(self, x: Any) -> Any:
-        _planes(self, x)
+        self.check(x)
         return ops.max_pool2d(x, self.kernel_size, self.stride, self.padding)
 
-    def describe(self) -> str:
-        """MaxPool2d(kernel_size, stride, padding)."""
-        return f"MaxPool2d({self.kernel_size}, stride={self.stride}, padding={self.padding!r})"
 
-
-class AvgPool2d(Cell):
+class AvgPool2d(Pooling):
     """The mean of each window of x (N, C, H, W); windows do not overlap by default.
 
     count_include_pad: False leaves padding out of the mean.
@@ -105,21 +114,14 @@ class AvgPool2d(Cell):
         padding: Padding = 0,
         count_include_pad: bool = True,
     ):
-        self.kernel_size = pair("AvgPool2d", "kernel_size", kernel_size)
-        self.stride, self.padding = self.kernel_size if stride is None else stride, padding
-        _check_windows("AvgPool2d", stride=self.stride)
-        paddings("AvgPool2d", padding)
+        super().__init__(kernel_size, stride, padding)
         self.count_include_pad = flag("AvgPool2d", "count_include_pad", count_include_pad)
 
     def construct(self, x: Any) -> Any:
-        _planes(self, x)
+        self.check(x)
         return ops.avg_pool2d(
             x, self.kernel_size, self.stride, self.padding, self.count_include_pad
         )
-
-    def describe(self) -> str:
-        """AvgPool2d(kernel_size, stride, padding)."""
-        return f"AvgPool2d({self.kernel_size}, stride={self.stride}, padding={self.padding!r})"
 
 
 class Flatten(Cell):
@@ -163,9 +165,3 @@ def pair(layer: str, name: str, value: Any) -> tuple[int, int]:
         raise ShapeError(f"{layer} got {name}={value!r}; it wants an int or (rows, columns)")
     positive(layer, **{f"{name}[{i}]": v for i, v in enumerate(given)})
     return int(given[0]), int(given[1])
-
-
-def _planes(cell: Cell, x: Any) -> None:
-    shape = shape_of(cell, x)
-    if len(shape) != 4:
-        refuse_shape(cell, shape, "(N, C, H, W)")

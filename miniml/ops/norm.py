@@ -22,8 +22,8 @@ __all__ = [
 ]  # fmt: skip
 
 
-class Softmax(FloatUnary):
-    """exp(x) / sum(exp(x)) along `axis`, computed from x - max(x), which does not overflow.
+class Distribution(FloatUnary, abstract=True):
+    """What is made of exp(x) along `axis`, computed from x - max(x), which does not overflow.
 
     A row of nothing but -inf has no softmax and gives NaN, as does a row with +inf.
     """
@@ -35,17 +35,12 @@ class Softmax(FloatUnary):
         return x
 
 
-class LogSoftmax(FloatUnary):
-    """x - log(sum(exp(x))) along `axis`, computed from x - max(x), which does not overflow.
+class Softmax(Distribution):
+    """exp(x) / sum(exp(x)) along `axis`; NaN for a row of nothing but -inf, or with +inf."""
 
-    A row of nothing but -inf has no softmax and gives NaN, as does a row with +inf.
-    """
 
-    axis: int = -1
-
-    def infer_shape(self, x: Shape) -> Shape:
-        normal_axis(self.name, self.axis, len(x))
-        return x
+class LogSoftmax(Distribution):
+    """x - log(sum(exp(x))) along `axis`; NaN for a row of nothing but -inf, or with +inf."""
 
 
 def softmax(x: Any, axis: int = -1) -> Tensor:

@@ -75,17 +75,11 @@ class Min(Extremum):
     """The smallest element, NaN where there is one. Equal minima share the gradient equally."""
 
 
-class ArgExtremum(Primitive, abstract=True):
+class ArgExtremum(Extremum, abstract=True):
     """Where an extremum stands along `axis`, or in the flattened tensor for None: int64."""
 
     axis: int | None = None
-    keepdims: bool = False
     differentiable = False
-
-    def infer_shape(self, x: Shape) -> Shape:
-        out = reduced_shape(self.name, x, self.axis, self.keepdims)
-        refuse_nothing(self.name, x, normal_axes(self.name, self.axis, len(x)))
-        return out
 
     def infer_dtype(self, x: DType) -> DType:
         return int64

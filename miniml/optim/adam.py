@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -33,12 +32,10 @@ class Adam(Optimizer):
         super().__init__(params, lr)
         if np.shape(betas) != (2,):
             raise MinimlError(f"Adam got betas={betas!r}; it wants two numbers, as (0.9, 0.999)")
-        self.betas = (
-            in_range("Adam", "betas[0]", betas[0], 0.0, 1.0),
-            in_range("Adam", "betas[1]", betas[1], 0.0, 1.0),
-        )
-        self.eps = in_range("Adam", "eps", eps, 0.0, math.inf)
-        self.weight_decay = in_range("Adam", "weight_decay", weight_decay, 0.0, math.inf)
+        b1, b2 = (in_range("Adam", f"betas[{i}]", b, 1.0) for i, b in enumerate(betas))
+        self.betas = b1, b2
+        self.eps = in_range("Adam", "eps", eps)
+        self.weight_decay = in_range("Adam", "weight_decay", weight_decay)
         self._step = self.keep("step", np.int64(0))
         self._sum, self._squares = self.slots("sum"), self.slots("square_sum")
 

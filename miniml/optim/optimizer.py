@@ -155,10 +155,10 @@ def in_dtype(value: Tensor, dtype: DType) -> Tensor:
     return value if value.dtype == dtype else ops.cast(value, dtype)
 
 
-def in_range(owner: str, name: str, value: float, low: float, high: float) -> float:
-    """The value as a float; MinimlError unless low <= value < high."""
-    if not low <= float(value) < high:
-        raise MinimlError(f"{owner} got {name}={value}; it wants {low:g} <= {name} < {high:g}")
+def in_range(owner: str, name: str, value: float, high: float = math.inf) -> float:
+    """The value as a float; MinimlError unless 0 <= value < high."""
+    if not 0.0 <= float(value) < high:
+        raise MinimlError(f"{owner} got {name}={value}; it wants 0 <= {name} < {high:g}")
     return float(value)
 
 

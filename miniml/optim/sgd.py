@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 
 from .. import ops
@@ -27,8 +26,8 @@ class SGD(Optimizer):
         nesterov: bool = False,
     ):
         super().__init__(params, lr)
-        self.momentum = in_range("SGD", "momentum", momentum, 0.0, 1.0)
-        self.weight_decay = in_range("SGD", "weight_decay", weight_decay, 0.0, math.inf)
+        self.momentum = in_range("SGD", "momentum", momentum, 1.0)
+        self.weight_decay = in_range("SGD", "weight_decay", weight_decay)
         self.nesterov = nesterov
         if nesterov and not momentum:
             raise MinimlError("SGD got nesterov=True without momentum; give momentum > 0")

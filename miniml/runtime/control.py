@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..backends.device import Device
-from ..backends.kernel import Array, Kernel, KernelNode
+from ..backends.kernel import Array, Arrays, Kernel, KernelNode
 from ..backends.registry import kernel
 from ..backends.selection import Target
 from ..graph.ir import Graph
@@ -27,13 +27,7 @@ class CondKernel(Kernel):
         self.on_true = program(attrs["on_true"], node.target), attrs["true_takes"]
         self.on_false = program(attrs["on_false"], node.target), attrs["false_takes"]
 
-    def launch(
-        self,
-        inputs: tuple[Array, ...],
-        workspace: tuple[Array, ...],
-        outputs: tuple[Array, ...],
-        stream: object,
-    ) -> None:
+    def launch(self, inputs: Arrays, workspace: Arrays, outputs: Arrays, stream: object) -> None:
         truth = self.device.to_host(inputs[0])
         run, takes = self.on_true if truth else self.on_false
         write(self.device, outputs, run(*[inputs[1 + i] for i in takes]))
@@ -53,13 +47,7 @@ class WhileLoopKernel(Kernel):
         self.condition_takes = attrs["condition_takes"]
         self.body, self.body_takes = program(attrs["body"], node.target), attrs["body_takes"]
 
-    def launch(
-        self,
-        inputs: tuple[Array, ...],
-        workspace: tuple[Array, ...],
-        outputs: tuple[Array, ...],
-        stream: object,
-    ) -> None:
+    def launch(self, inputs: Arrays, workspace: Arrays, outputs: Arrays, stream: object) -> None:
         values = list(inputs)
         while self.device.to_host(self.condition(*[values[i] for i in self.condition_takes])[0]):
             values[: len(outputs)] = self.body(*[values[i] for i in self.body_takes])

@@ -18,6 +18,7 @@ from miniml.errors import (
     LaunchError,
     ShapeError,
 )
+from miniml.ops.inference.bases import Unary
 
 ROW_SUM = """
 extern "C" __global__ void row_sum(const T* x, T_OUT0* out, long long n) {
@@ -35,16 +36,10 @@ extern "C" __global__ void row_sum(const T* x, T_OUT0* out, long long n) {
 """
 
 
-class Swish2(Primitive):
+class Swish2(Unary):
     """x / (1 + exp(-beta x))."""
 
     beta: float = 1.0
-
-    def infer_shape(self, x):
-        return x
-
-    def infer_dtype(self, x):
-        return x
 
 
 class SumOfRows(Primitive):
@@ -66,27 +61,15 @@ elementwise_kernel("Swish2", "x / (1.0f + exp(-beta * x))", "f->f", "d->d", "e->
 raw_kernel("SumOfRows", "f->f", "d->d", entry="row_sum", source=ROW_SUM, defines={}, launch=rows)
 
 
-class ThirdOf(Primitive):
+class ThirdOf(Unary):
     """x / 3, for which there is a kernel in float64 alone."""
-
-    def infer_shape(self, x):
-        return x
-
-    def infer_dtype(self, x):
-        return x
 
 
 elementwise_kernel("ThirdOf", "x / 3", "d->d")
 
 
-class Doubled(Primitive):
+class Doubled(Unary):
     """2 x, by way of a workspace."""
-
-    def infer_shape(self, x):
-        return x
-
-    def infer_dtype(self, x):
-        return x
 
 
 @kernel("Doubled", "cuda", "f->f")

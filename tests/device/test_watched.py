@@ -4,17 +4,14 @@ import numpy as np
 import pytest
 
 import miniml as ml
-from miniml import Launch, Primitive, ops, raw_kernel
+from miniml import Launch, ops, raw_kernel
 from miniml.backends.signature import ArraySpec
 from miniml.errors import KernelFaultError, LaunchError
+from miniml.ops.inference.bases import Unary
 
 
-class _Same(Primitive):
-    def infer_shape(self, x):
-        return x
-
-    def infer_dtype(self, x):
-        return x
+class _Same(Unary):
+    """x in, something of its type out."""
 
 
 class WatchedWorkspace(_Same):

@@ -58,6 +58,14 @@ def fraction(self: Primitive, x: Any) -> Any:
     return tuple(n / 1 for n in x)
 
 
+def turned(self: Primitive, x: Any) -> Any:
+    return x[::-1]
+
+
+def careless_of_rank(self: Primitive, x: Any) -> Any:
+    return (x[0], *x[1:])  # an IndexError for 0-d
+
+
 def unchecked(self: Primitive, x: Any, y: Any) -> Any:
     return x if len(x) >= len(y) else y
 
@@ -140,6 +148,9 @@ RULES = (
     Planted("ShapeOneTooLong", WAVE, "rules|kernels run|refusals", body={"infer_shape": one_more}),
     Planted("ShapeOfFractions", WAVE, "rule|refusals", "tuple of ints",
         body={"infer_shape": fraction}),
+    Planted("ShapeTurned", WAVE, "rules", body={"infer_shape": turned}),
+    Planted("IndexErrorForASentence", WAVE, "refusals", body={"infer_shape": careless_of_rank},
+        severity="warning"),
     Planted("AcceptsAnyShapes", PRODUCT, "refusals|kernels run", body={"infer_shape": unchecked}),
     Planted("AcceptsZeroD", TOTAL, "refusals|kernels run", body={"infer_shape": any_axis},
         fn=last_axis, letters="fd"),
@@ -166,6 +177,10 @@ GRADIENTS = (
         bprop=rule(lambda x, y, dout: (dout * y, None))),
     Planted("OneGradientTooFew", PRODUCT, "bprop|gradient",
         bprop=rule(lambda x, y, dout: (dout * y,))),
+    Planted("OneGradientTooMany", WAVE, "bprop",
+        bprop=bprop_of(lambda self, x, out, dout: (dout, dout))),
+    Planted("GradientWithoutATuple", WAVE, "bprop",
+        bprop=bprop_of(lambda self, x, out, dout: dout)),
     Planted("GradientOfAnotherShape", PRODUCT, "bprop|gradient", "shape",
         bprop=rule(lambda x, y, dout: (ops.sum(dout * y), dout * x))),
     Planted("GradientOfAnotherDType", PRODUCT, "bprop|gradient", "float64",

@@ -99,7 +99,8 @@ def judge_planted(row: Planted, budget: float | None = None, **options: Any) -> 
         if row.severity == "fault" and finding.severity != "fault":
             return False
         text = f"{finding.message}\n{finding.advice}"
-        said = re.search(row.says, text, re.DOTALL)
+        said = finding.advice and re.search(row.says, text, re.DOTALL)
+        compile(finding.example, "example", "exec")
         return bool(re.search(row.check, finding.check) and said)
 
     found = bool(report.findings) if row.severity != "fault" else not report.ok

@@ -20,19 +20,18 @@ CASES = (
 )
 
 
+def out_shape(shape, attrs):
+    sides = attrs["kernel_size"], attrs["stride"], attrs.get("padding", NO_PAD)
+    counts = [(n + sum(p) - k) // s + 1 for n, k, s, p in zip(shape[2:], *sides)]
+    return (*shape[:2], *counts)
+
+
 def windows(shape, kernel_size, stride, padding=NO_PAD, **_):
     """For each window its place among the outputs, and its slices of the padded planes."""
-    counts = [
-        (n + sum(p) - k) // s + 1 for n, k, s, p in zip(shape[2:], kernel_size, stride, padding)
-    ]
-    for r, q in np.ndindex(*counts):
+    attrs = {"kernel_size": kernel_size, "stride": stride, "padding": padding}
+    for r, q in np.ndindex(out_shape(shape, attrs)[2:]):
         rows = slice(r * stride[0], r * stride[0] + kernel_size[0])
         yield (r, q), (rows, slice(q * stride[1], q * stride[1] + kernel_size[1]))
-
-
-def out_shape(shape, attrs):
-    last = max(place for place, _ in windows(shape, **attrs))
-    return (*shape[:2], last[0] + 1, last[1] + 1)
 
 
 def max_pool2d(x, **attrs):

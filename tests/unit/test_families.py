@@ -14,7 +14,7 @@ SCALAR = {"activation", "arithmetic", "compare", "create", "exponential", "trigo
 # What stands beside the families on a floor, and the families that have nothing there.
 FLOORS = {
     "miniml/ops": ({"getitem", "custom"}, set()),
-    "miniml/grad/rules": ({"call"}, {"create", "random"}),
+    "miniml/grad/rules": ({"call", "formulas"}, {"create", "random"}),
     "miniml/backends/cpu": (None, set()),
     "miniml/backends/expressions": (
         {"functions", "table", "types"}, {*FAMILIES} - SCALAR - {"reduce"}

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 import miniml as ml
-from miniml import Primitive, nn, ops, optim, viz
+from miniml import nn, ops, optim, viz
 from miniml.errors import MinimlError
 from miniml.graph.ir import Graph
+from miniml.ops.inference.bases import Unary
 from miniml.viz.drawing import draw
 from miniml.viz.folding import fold
 from miniml.viz.layout import BOX_HEIGHT, box_width, place
@@ -21,16 +22,10 @@ from miniml.viz.layout import BOX_HEIGHT, box_width, place
 X = np.ones((2, 3), np.float32)
 
 
-class Loop(Primitive):
+class Loop(Unary):
     """A body applied again and again."""
 
     body: Graph
-
-    def infer_shape(self, x):
-        return x
-
-    def infer_dtype(self, x):
-        return x
 
 
 def step_graph():

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...dtype import float32
-from ..kernel import Array, Kernel, KernelNode
+from ..kernel import Array, Arrays, Kernel, KernelNode
 from ..signature import ArraySpec
 from ..typecodes import INT, LOW, WIDE, same
 from .contraction import plan
@@ -52,13 +52,7 @@ class Einsum(Kernel):
         super().prepare(node)
         self.plan = plan(node.attrs["equation"], tuple(i.shape for i in node.inputs))
 
-    def launch(
-        self,
-        inputs: tuple[Array, ...],
-        workspace: tuple[Array, ...],
-        outputs: tuple[Array, ...],
-        stream: object,
-    ) -> None:
+    def launch(self, inputs: Arrays, workspace: Arrays, outputs: Arrays, stream: object) -> None:
         self.plan.run(inputs, outputs[0])
 
 
@@ -68,13 +62,7 @@ class EinsumInFloat32(Einsum):
     def workspace(self) -> tuple[ArraySpec, ...]:
         return (ArraySpec(self.node.outputs[0].shape, float32),)
 
-    def launch(
-        self,
-        inputs: tuple[Array, ...],
-        workspace: tuple[Array, ...],
-        outputs: tuple[Array, ...],
-        stream: object,
-    ) -> None:
+    def launch(self, inputs: Arrays, workspace: Arrays, outputs: Arrays, stream: object) -> None:
         self.plan.run(tuple(x.astype(float32) for x in inputs), workspace[0])
         outputs[0][...] = workspace[0]
 

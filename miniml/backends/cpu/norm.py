@@ -10,8 +10,8 @@ import numpy as np
 from ...dtype import DType, int64, uint8, uint16, uint32, uint64
 from ...errors import OutOfRangeError
 from ..kernel import Array
-from ..typecodes import INT, LOW, WIDE
-from .registering import in_float32, register, register_floats
+from ..typecodes import INT
+from .registering import register_floats
 
 Outs = tuple[Array, ...]
 
@@ -140,15 +140,7 @@ LARGEST = {size: 2 ** (8 * size) - 1 for size in UNSIGNED}
 
 register_floats("Softmax", softmax)
 register_floats("LogSoftmax", log_softmax)
-register("LayerNorm", layer_norm, *[f"{c * 3}->{c * 3}" for c in WIDE])
-register("LayerNorm", in_float32(layer_norm), *[f"{c * 3}->{c * 3}" for c in LOW])
-register("BatchNorm", batch_norm, *[f"{c * 3}->{c * 3}" for c in WIDE])
-register("BatchNorm", in_float32(batch_norm), *[f"{c * 3}->{c * 3}" for c in LOW])
-register("CrossEntropy", cross_entropy, *[f"{c}{i}->{c}{c}" for c in WIDE for i in INT])
-register("CrossEntropy", in_float32(cross_entropy), *[f"{c}{i}->{c}{c}" for c in LOW for i in INT])
-register("CrossEntropyGrad", cross_entropy_grad, *[f"{c}{i}{c}->{c}" for c in WIDE for i in INT])
-register(
-    "CrossEntropyGrad",
-    in_float32(cross_entropy_grad),
-    *[f"{c}{i}{c}->{c}" for c in LOW for i in INT],
-)
+register_floats("LayerNorm", layer_norm, "{}{}{}->{}{}{}")
+register_floats("BatchNorm", batch_norm, "{}{}{}->{}{}{}")
+register_floats("CrossEntropy", cross_entropy, *["{}" + i + "->{}{}" for i in INT])
+register_floats("CrossEntropyGrad", cross_entropy_grad, *["{}" + i + "{}->{}" for i in INT])

@@ -37,8 +37,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..kernel import Array
+
 Words = npt.NDArray[np.uint32]
-Array = npt.NDArray[Any]
 State = npt.NDArray[np.uint64]
 Shape = tuple[int, ...]
 
@@ -75,15 +76,6 @@ def blocks(key: int, offset: int, count: int) -> Words:
     counters[:, 0] = low & LOW_WORD
     counters[:, 1] = low >> WORD_BITS
     return rounds(counters, np.array([key & 0xFFFFFFFF, key >> 32], np.uint32))
-
-
-def block_count(shape: Shape, dtype: np.dtype[Any]) -> int:
-    """Blocks to reserve for one draw: two words an element for float64, one for all else.
-
-    Enough for every kernel here; `bernoulli` takes one word an element even for float64.
-    """
-    per_block = 2 if dtype == np.float64 else 4
-    return -(-math.prod(shape) // per_block)
 
 
 def stream(state: State, skip: int, per_block: int, out: Array) -> Iterator[tuple[Words, Array]]:

@@ -7,15 +7,13 @@ Images are taken a few at a time, so that what the taps share stays in the cache
 """
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from ..typecodes import FLOAT, LOW, WIDE
-from .registering import in_float32, register, register_floats
+from ..kernel import Array
+from ..typecodes import FLOAT
+from .registering import register, register_floats
 
-Array = npt.NDArray[Any]
 Pair = tuple[int, int]
 Padding = tuple[Pair, Pair]
 Region = tuple[slice, slice]
@@ -214,11 +212,9 @@ def avg_pool2d_grad(
         target[...] = sums
 
 
-PLACES = "l"  # int64, the dtype of indices
-register("MaxPool2D", max_pool2d, *[f"{c}->{c}{PLACES}" for c in WIDE])
-register("MaxPool2D", in_float32(max_pool2d), *[f"{c}->{c}{PLACES}" for c in LOW])
-register("MaxPool2DGrad", max_pool2d_grad, *[f"{c}{PLACES}->{c}" for c in WIDE])
-register("MaxPool2DGrad", in_float32(max_pool2d_grad), *[f"{c}{PLACES}->{c}" for c in LOW])
-register("MaxPool2DGather", max_pool2d_gather, *[f"{c}{PLACES}->{c}" for c in FLOAT])
+# Indices are int64.
+register_floats("MaxPool2D", max_pool2d, "{}->{}l")
+register_floats("MaxPool2DGrad", max_pool2d_grad, "{}l->{}")
+register("MaxPool2DGather", max_pool2d_gather, *[f"{c}l->{c}" for c in FLOAT])
 register_floats("AvgPool2D", avg_pool2d)
 register_floats("AvgPool2DGrad", avg_pool2d_grad)

@@ -11,7 +11,7 @@ import numpy as np
 from ...dtype import bfloat16, float16, float32
 from ..kernel import Array, Body
 from ..registry import kernel
-from ..typecodes import LOW, WIDE, same
+from ..typecodes import LOW, WIDE
 
 
 def in_float32(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -47,7 +47,12 @@ def register_ufuncs(
         register(name, ufunc, *signatures, inplace=inplace, total=True)
 
 
-def register_floats(name: str, fn: Callable[..., Any], arity: int = 1) -> None:
-    """Register `fn` for float32 and float64, and through float32 for float16 and bfloat16."""
-    register(name, fn, *same(arity, WIDE))
-    register(name, in_float32(fn), *same(arity, LOW))
+def register_floats(name: str, fn: Callable[..., Any], *signatures: str) -> None:
+    """Register `fn` for float32 and float64, and through float32 for float16 and bfloat16.
+
+    signatures: with {} for the float's type code; "{}->{}" where none is given.
+    """
+    for body, codes in ((fn, WIDE), (in_float32(fn), LOW)):
+        register(
+            name, body, *[s.replace("{}", c) for s in signatures or ("{}->{}",) for c in codes]
+        )

@@ -16,12 +16,11 @@ matrix of all windows.
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from numpy.lib.stride_tricks import as_strided
 
+from ..kernel import Array
 from .registering import register_floats
 
-Array = npt.NDArray[Any]
 Pair = tuple[int, int]
 Padding = tuple[Pair, Pair]
 
@@ -253,6 +252,6 @@ def conv2d_weight_grad(
     out[...] = total.reshape(out.shape)
 
 
-register_floats("Conv2D", conv2d, arity=2)
-register_floats("Conv2DInputGrad", conv2d_input_grad, arity=2)
-register_floats("Conv2DWeightGrad", conv2d_weight_grad, arity=2)
+register_floats("Conv2D", conv2d, "{}{}->{}")
+register_floats("Conv2DInputGrad", conv2d_input_grad, "{}{}->{}")
+register_floats("Conv2DWeightGrad", conv2d_weight_grad, "{}{}->{}")

@@ -32,7 +32,8 @@ HostArray = np.ndarray[Any, Any]
 class Cuda:
     """Memory and kernels of one GPU, or of the simulator of one.
 
-    module: cupy, or what stands for it. Of it the backend uses only what `surface` lists.
+    module: cupy, or what stands for it. Of it the backend uses only the names that
+    tests/device/sim/test_emucupy.py lists.
     around: entered for every compilation and launch. checks: launches are synchronous, so kernels
     may look at the values of their inputs first.
     Everything runs in order on the module's current stream; copies to the host wait for it.

@@ -7,31 +7,23 @@ from typing import Any
 
 from ... import ops
 from ...bprop import Bprop, bprop_getters
+from .formulas import formulas
 
-
-@bprop_getters.register(ops.Erf)
-def get_bprop_erf(self: ops.Erf) -> Bprop:
-    return lambda x, out, dout: (dout * _bell(x),)
-
-
-@bprop_getters.register(ops.Erfc)
-def get_bprop_erfc(self: ops.Erfc) -> Bprop:
-    return lambda x, out, dout: (-dout * _bell(x),)
+formulas(
+    {
+        ops.Erf: lambda x, out, dout: (dout * _bell(x),),
+        ops.Erfc: lambda x, out, dout: (-dout * _bell(x),),
+        ops.Sigmoid: lambda x, out, dout: (dout * (out * (1 - out)),),
+        ops.Softplus: lambda x, out, dout: (dout * ops.sigmoid(x),),
+        ops.ReLU: lambda x, out, dout: (ops.relu_grad(out, dout),),
+        ops.ReLUGrad: lambda x, dout, out, ddout: (None, ops.relu_grad(x, ddout)),
+    }
+)
 
 
 def _bell(x: Any) -> Any:
     """2 / sqrt(pi) * exp(-x^2), the derivative of erf."""
     return ops.exp(-ops.square(x)) * (2 / math.sqrt(math.pi))
-
-
-@bprop_getters.register(ops.Sigmoid)
-def get_bprop_sigmoid(self: ops.Sigmoid) -> Bprop:
-    return lambda x, out, dout: (dout * (out * (1 - out)),)
-
-
-@bprop_getters.register(ops.Softplus)
-def get_bprop_softplus(self: ops.Softplus) -> Bprop:
-    return lambda x, out, dout: (dout * ops.sigmoid(x),)
 
 
 @bprop_getters.register(ops.SiLU)
@@ -41,16 +33,6 @@ def get_bprop_silu(self: ops.SiLU) -> Bprop:
         return (dout * (s + out * (1 - s)),)
 
     return bprop
-
-
-@bprop_getters.register(ops.ReLU)
-def get_bprop_relu(self: ops.ReLU) -> Bprop:
-    return lambda x, out, dout: (ops.relu_grad(out, dout),)
-
-
-@bprop_getters.register(ops.ReLUGrad)
-def get_bprop_relu_grad(self: ops.ReLUGrad) -> Bprop:
-    return lambda x, dout, out, ddout: (None, ops.relu_grad(x, ddout))
 
 
 @bprop_getters.register(ops.LeakyReLU)

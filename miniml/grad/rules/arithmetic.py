@@ -6,6 +6,7 @@ from typing import Any
 
 from ... import ops
 from ...bprop import Bprop, bprop_getters
+from .formulas import formulas
 
 
 @bprop_getters.register(ops.Cast)
@@ -16,19 +17,20 @@ def get_bprop_cast(self: ops.Cast) -> Bprop:
     return bprop
 
 
-@bprop_getters.register(ops.Add)
-def get_bprop_add(self: ops.Add) -> Bprop:
-    return lambda x, y, out, dout: (dout, dout)
-
-
-@bprop_getters.register(ops.Sub)
-def get_bprop_sub(self: ops.Sub) -> Bprop:
-    return lambda x, y, out, dout: (dout, -dout)
-
-
-@bprop_getters.register(ops.Mul)
-def get_bprop_mul(self: ops.Mul) -> Bprop:
-    return lambda x, y, out, dout: (dout * y, dout * x)
+formulas(
+    {
+        ops.Add: lambda x, y, out, dout: (dout, dout),
+        ops.Sub: lambda x, y, out, dout: (dout, -dout),
+        ops.Mul: lambda x, y, out, dout: (dout * y, dout * x),
+        ops.Mod: lambda x, y, out, dout: (dout, -(dout * ops.floor_div(x, y))),
+        ops.Maximum: lambda x, y, out, dout: _shared(x > y, x < y, dout),
+        ops.Minimum: lambda x, y, out, dout: _shared(x < y, x > y, dout),
+        ops.Neg: lambda x, out, dout: (-dout,),
+        ops.Abs: lambda x, out, dout: (dout * ops.sign(x),),
+        ops.Square: lambda x, out, dout: (dout * x * 2,),
+        ops.Reciprocal: lambda x, out, dout: (-(dout * out * out),),
+    }
+)
 
 
 @bprop_getters.register(ops.Div)
@@ -41,41 +43,11 @@ def get_bprop_div(self: ops.Div) -> Bprop:
     return bprop
 
 
-@bprop_getters.register(ops.Mod)
-def get_bprop_mod(self: ops.Mod) -> Bprop:
-    return lambda x, y, out, dout: (dout, -(dout * ops.floor_div(x, y)))
-
-
-@bprop_getters.register(ops.Maximum)
-def get_bprop_maximum(self: ops.Maximum) -> Bprop:
-    return lambda x, y, out, dout: _shared(x > y, x < y, dout)
-
-
-@bprop_getters.register(ops.Minimum)
-def get_bprop_minimum(self: ops.Minimum) -> Bprop:
-    return lambda x, y, out, dout: _shared(x < y, x > y, dout)
-
-
 def _shared(first: Any, second: Any, dout: Any) -> tuple[Any, Any]:
     """dout to the first where it was taken, to the second where that was, half to both at ties."""
     half = dout * 0.5
     dx = ops.select(first, dout, ops.select(second, 0, half))
     return dx, ops.select(second, dout, ops.select(first, 0, half))
-
-
-@bprop_getters.register(ops.Neg)
-def get_bprop_neg(self: ops.Neg) -> Bprop:
-    return lambda x, out, dout: (-dout,)
-
-
-@bprop_getters.register(ops.Abs)
-def get_bprop_abs(self: ops.Abs) -> Bprop:
-    return lambda x, out, dout: (dout * ops.sign(x),)
-
-
-@bprop_getters.register(ops.Square)
-def get_bprop_square(self: ops.Square) -> Bprop:
-    return lambda x, out, dout: (dout * x * 2,)
 
 
 @bprop_getters.register(ops.Clip)
@@ -85,8 +57,3 @@ def get_bprop_clip(self: ops.Clip) -> Bprop:
         return (ops.select(x == out, dout, 0),)
 
     return bprop
-
-
-@bprop_getters.register(ops.Reciprocal)
-def get_bprop_reciprocal(self: ops.Reciprocal) -> Bprop:
-    return lambda x, out, dout: (-(dout * out * out),)

@@ -7,6 +7,7 @@ from typing import Any
 
 from ... import ops
 from ...bprop import Bprop, bprop_getters
+from .formulas import formulas
 
 
 @bprop_getters.register(ops.Pow)
@@ -21,41 +22,15 @@ def get_bprop_pow(self: ops.Pow) -> Bprop:
     return bprop
 
 
-@bprop_getters.register(ops.Sqrt)
-def get_bprop_sqrt(self: ops.Sqrt) -> Bprop:
-    return lambda x, out, dout: (dout / (out * 2),)
-
-
-@bprop_getters.register(ops.Rsqrt)
-def get_bprop_rsqrt(self: ops.Rsqrt) -> Bprop:
-    return lambda x, out, dout: (dout * (out * -0.5) / x,)
-
-
-@bprop_getters.register(ops.Exp)
-def get_bprop_exp(self: ops.Exp) -> Bprop:
-    return lambda x, out, dout: (dout * out,)
-
-
-@bprop_getters.register(ops.Expm1)
-def get_bprop_expm1(self: ops.Expm1) -> Bprop:
-    return lambda x, out, dout: (dout * ops.exp(x),)
-
-
-@bprop_getters.register(ops.Exp2)
-def get_bprop_exp2(self: ops.Exp2) -> Bprop:
-    return lambda x, out, dout: (dout * math.log(2) * out,)
-
-
-@bprop_getters.register(ops.Log)
-def get_bprop_log(self: ops.Log) -> Bprop:
-    return lambda x, out, dout: (dout / x,)
-
-
-@bprop_getters.register(ops.Log1p)
-def get_bprop_log1p(self: ops.Log1p) -> Bprop:
-    return lambda x, out, dout: (dout / (x + 1),)
-
-
-@bprop_getters.register(ops.Log2)
-def get_bprop_log2(self: ops.Log2) -> Bprop:
-    return lambda x, out, dout: (dout / x * (1 / math.log(2)),)
+formulas(
+    {
+        ops.Sqrt: lambda x, out, dout: (dout / (out * 2),),
+        ops.Rsqrt: lambda x, out, dout: (dout * (out * -0.5) / x,),
+        ops.Exp: lambda x, out, dout: (dout * out,),
+        ops.Expm1: lambda x, out, dout: (dout * ops.exp(x),),
+        ops.Exp2: lambda x, out, dout: (dout * math.log(2) * out,),
+        ops.Log: lambda x, out, dout: (dout / x,),
+        ops.Log1p: lambda x, out, dout: (dout / (x + 1),),
+        ops.Log2: lambda x, out, dout: (dout / x * (1 / math.log(2)),),
+    }
+)

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from ... import ops
 from ...bprop import Bprop, bprop_getters
+from .formulas import formulas
 from .reduce import inverse
 
-
-@bprop_getters.register(ops.Reshape)
-@bprop_getters.register(ops.ExpandDims)
-@bprop_getters.register(ops.Squeeze)
-def get_bprop_reshape(self: ops.Reshape | ops.ExpandDims | ops.Squeeze) -> Bprop:
-    return lambda x, out, dout: (ops.reshape(dout, x.shape),)
+formulas(
+    {
+        ops.Reshape: lambda x, out, dout: (ops.reshape(dout, x.shape),),
+        ops.ExpandDims: lambda x, out, dout: (ops.reshape(dout, x.shape),),
+        ops.Squeeze: lambda x, out, dout: (ops.reshape(dout, x.shape),),
+        ops.BroadcastTo: lambda x, out, dout: (ops.sum_to(dout, x.shape),),
+        ops.SumTo: lambda x, out, dout: (ops.broadcast_to(dout, x.shape),),
+    }
+)
 
 
 @bprop_getters.register(ops.Transpose)
@@ -23,13 +27,3 @@ def get_bprop_transpose(self: ops.Transpose) -> Bprop:
 @bprop_getters.register(ops.Flip)
 def get_bprop_flip(self: ops.Flip) -> Bprop:
     return lambda x, out, dout: (ops.flip(dout, self.axis),)
-
-
-@bprop_getters.register(ops.BroadcastTo)
-def get_bprop_broadcast_to(self: ops.BroadcastTo) -> Bprop:
-    return lambda x, out, dout: (ops.sum_to(dout, x.shape),)
-
-
-@bprop_getters.register(ops.SumTo)
-def get_bprop_sum_to(self: ops.SumTo) -> Bprop:
-    return lambda x, out, dout: (ops.broadcast_to(dout, x.shape),)

@@ -6,6 +6,7 @@ from typing import Any
 
 from ... import ops
 from ...bprop import Bprop, bprop_getters
+from .formulas import formulas
 
 
 @bprop_getters.register(ops.Atan2)
@@ -23,29 +24,20 @@ def get_bprop_atan2(self: ops.Atan2) -> Bprop:
     return bprop
 
 
-@bprop_getters.register(ops.Sin)
-def get_bprop_sin(self: ops.Sin) -> Bprop:
-    return lambda x, out, dout: (dout * ops.cos(x),)
-
-
-@bprop_getters.register(ops.Cos)
-def get_bprop_cos(self: ops.Cos) -> Bprop:
-    return lambda x, out, dout: (-dout * ops.sin(x),)
-
-
-@bprop_getters.register(ops.Tan)
-def get_bprop_tan(self: ops.Tan) -> Bprop:
-    return lambda x, out, dout: (dout * out * out + dout,)
-
-
-@bprop_getters.register(ops.Asin)
-def get_bprop_asin(self: ops.Asin) -> Bprop:
-    return lambda x, out, dout: (dout * ops.rsqrt((1 - x) * (1 + x)),)
-
-
-@bprop_getters.register(ops.Acos)
-def get_bprop_acos(self: ops.Acos) -> Bprop:
-    return lambda x, out, dout: (-dout * ops.rsqrt((1 - x) * (1 + x)),)
+formulas(
+    {
+        ops.Sin: lambda x, out, dout: (dout * ops.cos(x),),
+        ops.Cos: lambda x, out, dout: (-dout * ops.sin(x),),
+        ops.Tan: lambda x, out, dout: (dout * out * out + dout,),
+        ops.Asin: lambda x, out, dout: (dout * ops.rsqrt((1 - x) * (1 + x)),),
+        ops.Acos: lambda x, out, dout: (-dout * ops.rsqrt((1 - x) * (1 + x)),),
+        ops.Sinh: lambda x, out, dout: (dout * ops.cosh(x),),
+        ops.Cosh: lambda x, out, dout: (dout * ops.sinh(x),),
+        ops.Tanh: lambda x, out, dout: (dout * (1 - ops.square(out)),),
+        ops.Acosh: lambda x, out, dout: (dout * ops.rsqrt(x + 1) * ops.rsqrt(x - 1),),
+        ops.Atanh: lambda x, out, dout: (dout / ((1 - x) * (1 + x)),),
+    }
+)
 
 
 @bprop_getters.register(ops.Atan)
@@ -63,21 +55,6 @@ def _near_and_far(x: Any) -> tuple[Any, Any]:
     return ops.minimum(size, 1), 1 / ops.maximum(size, 1)
 
 
-@bprop_getters.register(ops.Sinh)
-def get_bprop_sinh(self: ops.Sinh) -> Bprop:
-    return lambda x, out, dout: (dout * ops.cosh(x),)
-
-
-@bprop_getters.register(ops.Cosh)
-def get_bprop_cosh(self: ops.Cosh) -> Bprop:
-    return lambda x, out, dout: (dout * ops.sinh(x),)
-
-
-@bprop_getters.register(ops.Tanh)
-def get_bprop_tanh(self: ops.Tanh) -> Bprop:
-    return lambda x, out, dout: (dout * (1 - ops.square(out)),)
-
-
 @bprop_getters.register(ops.Asinh)
 def get_bprop_asinh(self: ops.Asinh) -> Bprop:
     def bprop(x: Any, out: Any, dout: Any) -> tuple[Any]:
@@ -85,13 +62,3 @@ def get_bprop_asinh(self: ops.Asinh) -> Bprop:
         return (dout * (far * ops.rsqrt(ops.square(near) + ops.square(far))),)
 
     return bprop
-
-
-@bprop_getters.register(ops.Acosh)
-def get_bprop_acosh(self: ops.Acosh) -> Bprop:
-    return lambda x, out, dout: (dout * ops.rsqrt(x + 1) * ops.rsqrt(x - 1),)
-
-
-@bprop_getters.register(ops.Atanh)
-def get_bprop_atanh(self: ops.Atanh) -> Bprop:
-    return lambda x, out, dout: (dout / ((1 - x) * (1 + x)),)

@@ -11,12 +11,37 @@ import numpy as np
 import pytest
 
 from miniml.backends.cuda.emulator import cupy as cp
-from miniml.backends.cuda.emulator.surface import CUBLAS, SURFACE
 from miniml.backends.cuda.sim.settings import using
 from miniml.errors import KernelFaultError, LaunchError
 
 BACKEND = Path(cp.__file__).parents[1]
 f32, i32 = np.float32, np.int32
+
+# The part of cupy that the CUDA backend may use, by what has the names: these and no others.
+PARTS = {
+    "": "RawModule asarray empty get_default_memory_pool ndarray zeros",
+    "RawModule.": "get_function",
+    "RawKernel.": "__call__ max_dynamic_shared_size_bytes",
+    "ndarray.": "__getitem__ __setitem__ copy data dtype fill get itemsize nbytes ndim reshape set "
+    "shape size view",
+    "cuda.": "Device Event Stream get_current_stream get_elapsed_time",
+    "cuda.Device.": "attributes compute_capability mem_info synchronize use",
+    "cuda.Event.": "record synchronize",
+    "cuda.Graph.": "launch",
+    "cuda.MemoryPool.": "free_all_blocks get_limit set_limit total_bytes used_bytes",
+    "cuda.Stream.": "begin_capture end_capture is_capturing null record synchronize wait_event",
+    "cuda.memory.": "OutOfMemoryError",
+    "cuda.runtime.": "CUDARuntimeError driverGetVersion getDeviceCount runtimeGetVersion",
+}
+SURFACE = [owner + name for owner, names in PARTS.items() for name in names.split()]
+# What a device with the feature "cublas" has besides; emucupy has none of it.
+CUBLAS = [
+    "cuda.cublas",
+    "cuda.cublas.gemmStridedBatchedEx",
+    "cuda.cublas.getMathMode",
+    "cuda.cublas.setMathMode",
+    "cuda.get_cublas_handle",
+]
 
 TEXT = """
 extern "C" __global__ void put(float* y, float v) { y[threadIdx.x] = v; }

@@ -6,6 +6,8 @@ import pytest
 from scipy import stats
 
 from miniml.backends.cpu import philox
+from miniml.ops.random import block_count
+from tests.opinfo import random as rows
 
 STATE = np.array([0x0123456789ABCDEF, 1000], np.uint64)
 KERNELS = {
@@ -75,25 +77,22 @@ def test_blocks_carry_and_wrap():
 )  # fmt: skip
 def test_block_count(shape, dtype, count):
     dtype = np.dtype(ml_dtypes.bfloat16 if dtype == "E" else dtype)
-    assert philox.block_count(shape, dtype) == count
+    assert block_count(shape, dtype) == count
 
 
-def test_recipe_word_by_word():
-    """Plain Python arithmetic on the words, as another device would write it."""
-    words = [int(word) for word in philox.blocks(int(STATE[0]), int(STATE[1]), 3).ravel()]
-    singles, doubles = draw("uniform", (11,)), draw("uniform", (6,), np.float64)
-    ones = draw("bernoulli", (12,), np.bool_)
-    for e in range(11):
-        unit = np.float32((words[e] >> 8) * 2.0**-24)
-        assert singles[e] == np.float32(-1) + np.float32(4) * unit
-        assert ones[e] == ((words[e] >> 8) * 2.0**-24 < 0.3)
-    for e in range(6):
-        wide = words[2 * e + 1] << 32 | words[2 * e]
-        assert doubles[e] == -1 + 4 * ((wide >> 11) * 2.0**-53)
-    normals = draw("normal", (3,), np.float64, mean=0.0, std=1.0)
-    pair = [(words[k + 1] << 32 | words[k]) >> 11 for k in (0, 2)]
-    radius, angle = np.sqrt(-2 * np.log((pair[0] + 1) * 2.0**-53)), 2 * np.pi * pair[1] * 2.0**-53
-    np.testing.assert_allclose(normals[:2], radius * np.array([np.cos(angle), np.sin(angle)]))
+@pytest.mark.parametrize(("name", "dtype"), [
+    ("uniform", np.float32), ("uniform", np.float64), ("bernoulli", np.bool_),
+])  # fmt: skip
+def test_draws_are_those_of_the_recipe_bit_for_bit(name, dtype):
+    dtype, attrs = np.dtype(dtype), KERNELS[name][1]
+    expected = getattr(rows, name)(STATE, shape=(11,), dtype=dtype, **attrs)
+    np.testing.assert_array_equal(draw(name, (11,), dtype), expected)
+
+
+def test_normals_are_those_of_the_recipe():
+    expected = rows.normal(STATE, shape=(3,), dtype=np.dtype(np.float64))
+    got = draw("normal", (3,), np.float64, mean=0.0, std=1.0)
+    np.testing.assert_allclose(got, expected, rtol=1e-13)
 
 
 @pytest.mark.parametrize("name", KERNELS)

@@ -10,7 +10,6 @@ from miniml import (
     Kernel,
     KernelAttr,
     Launch,
-    Primitive,
     elementwise_kernel,
     kernel,
     ops,
@@ -20,6 +19,7 @@ from miniml import (
 from miniml.backends import registry
 from miniml.backends.signature import ArraySpec, parse
 from miniml.errors import DeclarationError, DTypeError, DuplicateError
+from miniml.ops.inference.bases import Unary
 from tests.unit.core.kernels import constant, primitive
 
 pytestmark = pytest.mark.usefixtures("tables_as_before")
@@ -173,14 +173,8 @@ class TestCalls:
     def test_the_life_of_a_class_kernel(self):
         life = []
 
-        class KerClass(Primitive):
+        class KerClass(Unary):
             scale: float = 1.0
-
-            def infer_shape(self, x):
-                return x
-
-            def infer_dtype(self, x):
-                return x
 
         @kernel("KerClass", "cpu", "f->f")
         class Scaled(Kernel):

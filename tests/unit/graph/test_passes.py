@@ -19,6 +19,7 @@ from miniml.graph.passes.rewrite import everywhere
 from miniml.graph.passes.share import share
 from miniml.graph.passes.simplify import simplify
 from miniml.graph.verify import verify
+from miniml.ops.inference.bases import Unary
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 ONE = np.ones((2, 3), np.float32)
@@ -36,17 +37,11 @@ class Draw(Primitive):
         return state
 
 
-class Repeat(Primitive):
+class Repeat(Unary):
     """A loop: a body applied `count` times."""
 
     body: Graph
     count: int
-
-    def infer_shape(self, x):
-        return x
-
-    def infer_dtype(self, x):
-        return x
 
 
 def parameter(name="w"):

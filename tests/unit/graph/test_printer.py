@@ -9,32 +9,21 @@ import miniml as ml
 from miniml import Primitive, ops
 from miniml.graph.ir import Graph
 from miniml.graph.printer import text
+from miniml.ops.inference.bases import Unary
 
 X = np.zeros((2, 3), np.float32)
 
 
-class Twice(Primitive):
+class Twice(Unary):
     """A body applied twice."""
 
     body: Graph
 
-    def infer_shape(self, x):
-        return x
 
-    def infer_dtype(self, x):
-        return x
-
-
-class Choose(Primitive):
+class Choose(Unary):
     """One of several bodies."""
 
     bodies: tuple
-
-    def infer_shape(self, x):
-        return x
-
-    def infer_dtype(self, x):
-        return x
 
 
 class Halves(Primitive):

@@ -6,37 +6,26 @@ import numpy as np
 import pytest
 
 import miniml as ml
-from miniml import Primitive, ops
+from miniml import ops
 from miniml.abstract import Abstract
 from miniml.errors import GraphError
 from miniml.graph.ir import Graph, Node, Var
 from miniml.graph.verify import verify
+from miniml.ops.inference.bases import Unary
 
 X = np.zeros((2, 3), np.float32)
 
 
-class Body(Primitive):
+class Body(Unary):
     """A graph, or several, as an attribute."""
 
     bodies: object
 
-    def infer_shape(self, x):
-        return x
 
-    def infer_dtype(self, x):
-        return x
-
-
-class Shout(Primitive):
+class Shout(Unary):
     """An effect on no parameter."""
 
     effect = "state"
-
-    def infer_shape(self, x):
-        return x
-
-    def infer_dtype(self, x):
-        return x
 
 
 def weight():

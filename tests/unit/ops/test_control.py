@@ -13,6 +13,7 @@ from miniml.errors import (
     ShapeError,
 )
 from miniml.grad import grad, hvp, value_and_grad
+from miniml.ops.inference.bases import Unary
 from miniml.random import default_generator
 
 X = ml.Tensor(np.array([0.1, 0.2, 0.3]))
@@ -253,14 +254,8 @@ def test_a_label_out_of_range_inside_a_branch():
 
 
 def test_a_missing_kernel_inside_a_branch_is_found_when_compiling():
-    class Nowhere(ml.Primitive):
+    class Nowhere(Unary):
         """Has no kernel."""
-
-        def infer_shape(self, x):
-            return x
-
-        def infer_dtype(self, x):
-            return x
 
     with pytest.raises(KernelNotFoundError, match="Nowhere has no kernel"):
         ml.jit(lambda p, x: ops.cond(p, lambda: Nowhere()(x), lambda: x))(NO, X)

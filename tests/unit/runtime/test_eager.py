@@ -7,9 +7,10 @@ import pytest
 
 import miniml as ml
 from benchmarks.eager import CALLS, frames
-from miniml import Primitive, kernel, ops
+from miniml import kernel, ops
 from miniml.errors import DTypeError, NonFiniteError, OutOfRangeError
 from miniml.grad import grad
+from miniml.ops.inference.bases import Unary
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 
@@ -57,12 +58,8 @@ def test_a_parameter_is_read_anew_and_what_views_it_keeps_its_value():
 
 
 def test_settings_and_kernels_of_the_moment_are_used():
-    class PlanNegated(Primitive):
-        def infer_shape(self, x):
-            return x
-
-        def infer_dtype(self, x):
-            return x
+    class PlanNegated(Unary):
+        """x in, something of its type out."""
 
     def register(provider, factor):
         @kernel("PlanNegated", "cpu", "f->f", provider=provider)
@@ -117,18 +114,12 @@ def test_an_index_is_told_from_one_that_is_equal_to_it():
 
 
 def test_a_primitive_made_again_keeps_what_its_own_init_sets():
-    class PlanNoted(Primitive):
+    class PlanNoted(Unary):
         scale: float
 
         def __init__(self, scale, note):
             self.note = note
             super().__init__(scale)
-
-        def infer_shape(self, x):
-            return x
-
-        def infer_dtype(self, x):
-            return x
 
     first, second = PlanNoted(1, "a"), PlanNoted(1, "b")
     assert (first.note, second.note) == ("a", "b")

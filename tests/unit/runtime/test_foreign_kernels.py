@@ -12,6 +12,7 @@ import pytest
 import miniml as ml
 from miniml import Kernel, Primitive, kernel, ops
 from miniml.backends.kernel import KernelEntry
+from miniml.ops.inference.bases import Unary
 from miniml.runtime.program import Program
 from miniml.settings import Settings, current
 
@@ -113,12 +114,8 @@ def test_an_output_of_another_size_gets_memory_of_its_own() -> None:
         np.testing.assert_array_equal(out, right)
 
 
-class RunGreedy(Primitive):
-    def infer_shape(self, x: Any) -> Any:
-        return x
-
-    def infer_dtype(self, x: Any) -> Any:
-        return x
+class RunGreedy(Unary):
+    """x in, something of its type out."""
 
 
 @kernel("RunGreedy", "cpu", "f->f")
@@ -138,14 +135,8 @@ def test_what_a_kernel_gets_is_read_only(run: Any, wrap: Any) -> None:
     assert np.asarray(x).tolist() == [1.0, 1.0, 1.0]
 
 
-class RunSettings(Primitive):
+class RunSettings(Unary):
     """x; its kernel notes the settings that it sees."""
-
-    def infer_shape(self, x: Any) -> Any:
-        return x
-
-    def infer_dtype(self, x: Any) -> Any:
-        return x
 
 
 SEEN: list[Settings] = []

@@ -15,6 +15,7 @@ from miniml import nn, ops
 from miniml.errors import BpropNotFoundError, GraphError, TracedValueError
 from miniml.grad import grad
 from miniml.graph.passes import register_pass, unregister_pass
+from miniml.ops.inference.bases import Unary
 from miniml.runtime.jit import Jit, compiled
 
 Array = np.ndarray[Any, Any]
@@ -145,14 +146,8 @@ def test_an_inner_jit_is_part_of_the_outer_trace() -> None:
 
 
 def test_a_new_kernel_is_taken_up() -> None:
-    class JitTwice(ml.Primitive):
+    class JitTwice(Unary):
         """2 x."""
-
-        def infer_shape(self, x: Any) -> Any:
-            return x
-
-        def infer_dtype(self, x: Any) -> Any:
-            return x
 
     ml.kernel("JitTwice", "cpu", "f->f")(lambda x, *, out: np.multiply(x, 2, out=out))
     quick = ml.jit(JitTwice())
@@ -191,14 +186,8 @@ def test_a_primitive_defined_again_is_taken_up() -> None:
 
 
 def test_a_new_gradient_rule_and_a_new_pass_are_taken_up() -> None:
-    class Thrice(ml.Primitive):
+    class Thrice(Unary):
         """3 x."""
-
-        def infer_shape(self, x: Any) -> Any:
-            return x
-
-        def infer_dtype(self, x: Any) -> Any:
-            return x
 
     ml.kernel("Thrice", "cpu", "f->f")(lambda x, *, out: np.multiply(x, 3, out=out))
     ml.grad.bprop_getters.register("Thrice")(lambda self: lambda x, out, dout: (dout * 3.0,))
@@ -262,14 +251,8 @@ def test_dead_draws_still_count() -> None:
 
 
 def test_threads_in_contexts_of_their_own_get_kernels_of_their_own() -> None:
-    class PerThread(ml.Primitive):
+    class PerThread(Unary):
         """Whose provider computed it."""
-
-        def infer_shape(self, x: Any) -> Any:
-            return x
-
-        def infer_dtype(self, x: Any) -> Any:
-            return x
 
     for provider, value in (("one", 1), ("two", 2)):
         ml.kernel("PerThread", "cpu", "f->f", provider=provider)(

@@ -15,6 +15,7 @@ import miniml as ml
 from miniml import nn, ops, optim
 from miniml.access import Access
 from miniml.errors import InUseError
+from miniml.ops.inference.bases import Unary
 from miniml.train import checkpoint
 
 SHAPE = (64, 257)  # large enough for NumPy to let other threads run while it computes
@@ -281,14 +282,8 @@ def test_a_copy_of_a_step_trains_a_copy_of_its_net(copied):
         assert np.array_equal(p.asnumpy(), q.asnumpy())
 
 
-class Slow(ml.Primitive):
+class Slow(Unary):
     """x, from a kernel that lets other threads run."""
-
-    def infer_shape(self, x):
-        return x
-
-    def infer_dtype(self, x):
-        return x
 
 
 @ml.kernel("Slow", "cpu", "f->f")
@@ -306,14 +301,8 @@ def test_two_shapes_of_one_function_count_every_call():
     assert float(n) == 60
 
 
-class Doorbell(ml.Primitive):
+class Doorbell(Unary):
     """x, from a kernel that sends this process a signal."""
-
-    def infer_shape(self, x):
-        return x
-
-    def infer_dtype(self, x):
-        return x
 
 
 @ml.kernel("Doorbell", "cpu", "f->f")

@@ -1,4 +1,4 @@
-"""The part of cupy that the CUDA backend uses (surface.py), on the simulator."""
+"""The part of cupy that the CUDA backend uses (listed in its tests), on the simulator."""
 
 from __future__ import annotations
 

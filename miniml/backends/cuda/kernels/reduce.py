@@ -19,7 +19,6 @@ from ..text.groups import grid_for, lanes_for, parts
 from ..text.layout import Axis, layout, merged
 from ..text.source import unit
 
-Shape = tuple[int, ...]
 PACK = 16  # bytes that a thread loads at once
 
 

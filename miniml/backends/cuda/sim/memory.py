@@ -5,13 +5,10 @@ from __future__ import annotations
 import ctypes
 import sys
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
-from ....errors import KernelFaultError
 from .forks import lock_of_process
 from .settings import current
 
@@ -154,14 +151,3 @@ def live() -> list[Allocation]:
     """The allocations alive."""
     with _lock:
         return list(_live)
-
-
-@contextmanager
-def no_leaks() -> Iterator[None]:
-    """KernelFaultError ("leak") if allocations made inside are still alive where it ends."""
-    before = {id(a) for a in live()}
-    yield
-    left = [a for a in live() if id(a) not in before]
-    if left:
-        lines = "".join(f"\n  {a.nbytes} bytes, allocated at {a.where or '?'}" for a in left)
-        raise KernelFaultError(f"leak: {len(left)} buffers are still allocated{lines}")
