@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from .. import epoch
-from ..dtype import DType, bool_, holds, letter
+from ..dtype import DType, bool_, holds, type_code
 from ..errors import DeclarationError, KernelNotFoundError
 from . import registry
 from .device import Device
@@ -214,7 +214,7 @@ def _not_found(target: Target, name: str, takes: DTypes) -> str:
 
 
 def _codes(dtypes: DTypes) -> str:
-    return "".join(map(letter, dtypes)) or "no inputs"
+    return "".join(map(type_code, dtypes)) or "no inputs"
 
 
 def _names(dtypes: DTypes) -> str:

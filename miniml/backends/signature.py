@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import NamedTuple
 
-from ..dtype import DType, as_dtype, from_letter, letter
+from ..dtype import DType, as_dtype, from_type_code, type_code
 from ..errors import DeclarationError, DTypeError
 
 
@@ -81,7 +81,7 @@ def _fits(entries: Entries, dtypes: tuple[DType, ...]) -> bool:
 
 
 def _spelling(dtype: DType | None) -> str:
-    return "." if dtype is None else letter(dtype)
+    return "." if dtype is None else type_code(dtype)
 
 
 class KernelAttr:
@@ -156,4 +156,4 @@ def _codes(text: str) -> tuple[Entries, bool]:
     codes = text[:-1] if repeats else text
     if "*" in codes or (repeats and not codes):
         raise DeclarationError("'*' may be used once, after the last type code")
-    return tuple(None if c == "." else from_letter(c) for c in codes), repeats
+    return tuple(None if c == "." else from_type_code(c) for c in codes), repeats

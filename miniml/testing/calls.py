@@ -17,7 +17,7 @@ from ..backends.devices import get_device
 from ..backends.kernel import Kernel, KernelEntry, KernelNode
 from ..backends.selection import Target
 from ..backends.signature import ArraySpec
-from ..dtype import ALL, DType, from_letter, is_float
+from ..dtype import ALL, DType, from_type_code, is_float
 from ..graph.ir import interleave
 from ..infer import infer
 from ..primitive import Primitive
@@ -123,7 +123,7 @@ class Call:
 def dtypes_of(info: OpInfo) -> tuple[DType, ...]:
     """The working dtypes of a row: its own letters, or the kernel table's for input 0."""
     if info.dtypes is not None:
-        return tuple(map(from_letter, info.dtypes))
+        return tuple(map(from_type_code, info.dtypes))
     entries = registry.table.get((info.primitive.name, "cpu"), [])
     found = {(e.signature.inputs or e.signature.outputs)[0] for e in entries}
     return tuple(d for d in ALL if d in found)

@@ -37,7 +37,7 @@ class OpInfo:
 
     samples(rng, dtype): small valid calls for a working dtype, away from kinks and poles.
     reference(*inputs, **attrs): the right outputs, independent of miniml, in float64.
-    dtypes: letters of the working dtypes, all of the kernel table's by default. domain: where
+    dtypes: type codes of the working dtypes, all of the kernel table's by default. domain: where
     inputs come from, a sentence or (low, high). refused: calls that must be refused. nan:
     "handled" where a NaN may rightly vanish. batch_axes: the input axes along which the
     primitive works row by row, where it does.

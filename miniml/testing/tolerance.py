@@ -126,10 +126,9 @@ def mismatch(
     if not wrong.any():
         return None
     index = tuple(int(i) for i in np.argwhere(wrong)[0])
-    came, wanted = actual[index], expected[index]
     return (
-        f"differs in {int(wrong.sum())} of {wrong.size} elements; at {list(index)} it is {came!s}, "
-        f"should be {wanted!s}"
+        f"differs in {int(wrong.sum())} of {wrong.size} elements; at {list(index)} it is "
+        f"{actual[index]!s}, should be {expected[index]!s}"
     )
 
 

@@ -7,14 +7,14 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ...dtype import from_letter
+from ...dtype import from_type_code
 from ..kernel import Array, Kernel, KernelNode
 from ..typecodes import FLOAT, NUMBER, same
 from .registering import register, register_floats
 
 # The least finite float32: x * P(x) has the limit -0 at -inf, where -inf * 0 would give NaN.
 _LOWEST = float(np.finfo(np.float32).min)
-_ZEROS = {dtype: np.zeros(1 << 18, dtype) for dtype in map(from_letter, NUMBER)}
+_ZEROS = {dtype: np.zeros(1 << 18, dtype) for dtype in map(from_type_code, NUMBER)}
 
 
 def erf(x: Array, *, out: Array) -> None:
@@ -128,7 +128,7 @@ def relu_grad_of(zero: Array) -> Callable[..., None]:
 
 register("ReLU", ReLU, *same(1, NUMBER), inplace=(0,))
 for _code in FLOAT:
-    register("ReLUGrad", relu_grad_of(np.zeros((), from_letter(_code))), f"{_code * 2}->{_code}")
+    register("ReLUGrad", relu_grad_of(np.zeros((), from_type_code(_code))), f"{_code * 2}->{_code}")
 register_floats("Erf", erf)
 register_floats("Erfc", erfc)
 register_floats("Sigmoid", sigmoid)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...dtype import float32, float64, from_letter
+from ...dtype import float32, float64, from_type_code
 from ..kernel import Array
 from ..typecodes import ANY, FLOAT, INT, NUMBER, same
 from .registering import in_float32, register, register_ufuncs
@@ -37,7 +37,8 @@ def cast(x: Array, *, dtype: object, out: Array) -> None:
 
 # The least integer of each dtype, and the first above all of them.
 _ENDS = {
-    d: (float(np.iinfo(d).min), 2.0 ** np.iinfo(d).max.bit_length()) for d in map(from_letter, INT)
+    d: (float(np.iinfo(d).min), 2.0 ** np.iinfo(d).max.bit_length())
+    for d in map(from_type_code, INT)
 }
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ...dtype import ALL, FLOATS, INTEGERS, float64, int64, letter, uint64
+from ...dtype import ALL, FLOATS, INTEGERS, float64, int64, type_code, uint64
 from .table import Node, express
 from .types import computed
 
@@ -62,4 +62,4 @@ _ROWS = (
     *(("Linspace", _LINE, d, _SPACED, spaced) for d in FLOATS),
 )
 for _name, _text, _dtype, _types, _scalars in _ROWS:
-    express(_name, _text, f"->{letter(_dtype)}", unit="create", types=_types, scalars=_scalars)
+    express(_name, _text, f"->{type_code(_dtype)}", unit="create", types=_types, scalars=_scalars)

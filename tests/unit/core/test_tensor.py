@@ -130,8 +130,8 @@ class TestPythonProtocols:
         with pytest.raises(ShapeError, match="has 0 elements"):
             ml.Tensor([]).item()
 
-    def test_a_float_is_no_index(self):
-        with pytest.raises(DTypeError, match="float32 is no index"):
+    def test_a_float_cannot_be_used_as_an_index(self):
+        with pytest.raises(DTypeError, match="float32 cannot be used as an index"):
             [1, 2][ml.Tensor(1.0)]
 
     def test_len_and_iteration(self):

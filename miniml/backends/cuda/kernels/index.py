@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ....dtype import from_letter, uint64
+from ....dtype import from_type_code, uint64
 from ...expressions.types import accumulation
 from ...kernel import KernelNode
 from ...registry import kernel
@@ -142,7 +142,7 @@ class Scatter(Indexed):
     def plan(self, node: KernelNode) -> Plan:
         out, value = node.outputs[0].shape, node.inputs[1].shape
         items = spelt_out(node.attrs["index"], len(out))
-        view = DeviceArray(None, None, 0, out, from_letter("b"))
+        view = DeviceArray(None, None, 0, out, from_type_code("b"))
         basic = view.seen(lambda a: a[tuple(slice(None) if i == "tensor" else i for i in items)])
         self.start = basic.offset
         kept = [i for i in items if not is_int(i)]

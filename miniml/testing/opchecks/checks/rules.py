@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from ....abstract import Abstract
-from ....dtype import from_letter
+from ....dtype import from_type_code
 from ....errors import DeclarationError, KernelNotFoundError, MinimlError
 from ...calls import ON_CPU, Arrays, Call, reference
 from ...opinfo import OpInfo
@@ -174,7 +174,7 @@ def _spoilt(call: Call) -> Iterator[tuple[str, Arrays]]:
         for shape in shapes:
             changed = np.resize(a, shape).astype(a.dtype)
             yield "infer_shape", (*call.arrays[:i], changed, *call.arrays[i + 1 :])
-    for dtype in map(from_letter, _FOREIGN):
+    for dtype in map(from_type_code, _FOREIGN):
         if all(a.dtype != dtype for a in call.arrays):
             yield "infer_dtype", tuple(np.ones(a.shape, dtype) for a in call.arrays)
 
