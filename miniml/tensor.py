@@ -177,8 +177,8 @@ class Tensor(Operators):
         array = self._host(operation)
         if array.size != 1:
             raise ShapeError(
-                f"Tensor of shape {self.shape} has {array.size} elements, so {operation} has no one "
-                "value; index it or reduce it first"
+                f"Tensor of shape {self.shape} has {array.size} elements, so {operation} has no "
+                "single value; index it or reduce it first"
             )
         return array.item()  # type: ignore[no-any-return]
 

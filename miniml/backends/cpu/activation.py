@@ -99,7 +99,7 @@ def leaky_relu_grad(x: Array, dout: Array, *, slope: float, out: Array) -> None:
 
 class ReLU(Kernel):
     """The maximum with zeros of the trailing axes' shape: NumPy's maximum of two float32 arrays is
-    three times as quick as that of an array and a number."""
+    three times as fast as that of an array and a number."""
 
     def prepare(self, node: KernelNode) -> None:
         zeros, shape = _ZEROS[node.inputs[0].dtype], node.inputs[0].shape
@@ -114,7 +114,7 @@ class ReLU(Kernel):
 def relu_grad_of(zero: Array) -> Callable[..., None]:
     """ReLUGrad of one dtype: dout's bits times 0 or 1 as integers, so that 0 * inf stays 0.
 
-    The cost is that of two passes without a branch; np.where on random signs costs ten times it.
+    It costs two passes without a branch; np.where on random signs costs ten times as much.
     """
     bits = np.dtype(f"i{zero.itemsize}")
 

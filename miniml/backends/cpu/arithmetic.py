@@ -1,4 +1,4 @@
-"""NumPy kernels of arithmetic, rounding, bounds and casts; where it has a ufunc, that is it."""
+"""NumPy kernels of arithmetic, rounding, bounds and casts: NumPy's ufunc where there is one."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _ENDS = {
 
 
 def whole(x: Array, *, dtype: object, out: Array) -> None:
-    """Floats as integers. NumPy leaves what the integers cannot hold to the machine."""
+    """Floats as integers. NumPy leaves values out of the integers' range to the machine."""
     low, above = _ENDS[out.dtype]
     if x.itemsize == 2:
         x = x.astype(float32)

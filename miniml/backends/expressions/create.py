@@ -1,4 +1,4 @@
-"""Tensors made from nothing but numbers, as expressions of the element's index."""
+"""Tensors made from numbers alone, as expressions of the element's index."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def filled(node: Node) -> dict[str, Any]:
 
 
 def spaced(node: Node) -> dict[str, Any]:
-    """Linspace by its step. By halves where the way from end to end leaves float64's range."""
+    """Linspace by its step. By halves if the distance between the ends overflows float64."""
     start, stop, num = (node.attrs[name] for name in ("start", "stop", "num"))
     scale = 2.0 if isinf(float(stop) - float(start)) else 1.0
     step = (stop / scale - start / scale) / max(num - 1, 1)
-    end = num - 1 if num > 1 else -1  # the index of what is `stop` itself
+    end = num - 1 if num > 1 else -1  # the index of the element that is `stop` itself
     return {"start": start / scale, "stop": stop, "step": step, "scale": scale, "end": end}
 
 

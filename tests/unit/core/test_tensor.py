@@ -125,7 +125,7 @@ class TestPythonProtocols:
         assert ml.Tensor([[2.5]]).item() == 2.5
 
     def test_more_than_one_element_has_no_value(self):
-        with pytest.raises(ShapeError, match=r"shape \(2,\) has 2 elements, so bool has no one"):
+        with pytest.raises(ShapeError, match=r"shape \(2,\) has 2 elements, so bool has no single"):
             bool(ml.Tensor([1.0, 2.0]))
         with pytest.raises(ShapeError, match="has 0 elements"):
             ml.Tensor([]).item()

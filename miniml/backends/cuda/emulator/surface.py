@@ -62,7 +62,7 @@ SURFACE = (
     "cuda.runtime.runtimeGetVersion",
 )
 
-# What a device with the feature "cublas" has besides; emucupy has none of it.
+# Also used where the device has the feature "cublas"; emucupy has none of these.
 CUBLAS = (
     "cuda.cublas",
     "cuda.cublas.gemmStridedBatchedEx",
