@@ -46,8 +46,8 @@ def torch_says(row: Planted) -> bool | None:
     with planted(row) as (primitive, _):
         op = _operator(torch, primitive, row.subject.arity)
         rng = np.random.default_rng(0)
-        for letter in letters:
-            arrays = [rng.normal(size=(3, 4)).astype(letter) for _ in range(row.subject.arity)]
+        for type_code in letters:
+            arrays = [rng.normal(size=(3, 4)).astype(type_code) for _ in range(row.subject.arity)]
             sample = tuple(torch.from_numpy(a).requires_grad_() for a in arrays)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")

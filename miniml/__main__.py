@@ -1,4 +1,4 @@
-"""`python -m miniml`: the demo and what shows the state of things."""
+"""`python -m miniml`: the demo, and commands that inspect an installation or a network."""
 
 import sys
 

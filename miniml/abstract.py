@@ -14,7 +14,7 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Abstract:
-    """A typed shape, such as float32[2,3]; `value` is the array when it is a constant.
+    """A typed shape, such as float32[2, 3]; `value` is the array when it is a constant.
 
     `format` names a memory layout ("NCHW") where a kernel asks for one.
     """
@@ -54,4 +54,4 @@ class Abstract:
         return hash(self.key())
 
     def __str__(self) -> str:
-        return f"{self.dtype.name}[{','.join(map(str, self.shape))}]"
+        return f"{self.dtype.name}[{', '.join(map(str, self.shape))}]"

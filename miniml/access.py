@@ -20,10 +20,11 @@ class Access:
     """The parameters that a section of code writes, and those that it must see in one state.
 
     `access.run(fn, *args)` waits until no other thread writes any of them, nor reads what this
-    section writes, and then calls fn. Sections that only read run at the same time. Whoever came
-    first goes first, so nobody waits for ever. In a thread that is already inside a section, that
-    is, in a signal handler, reading is allowed, since parameters change all at once, at the end
-    of a section; InUseError for writing what the section around uses. who: for that sentence.
+    section writes, and then calls fn. Sections that only read run at the same time. Turns are first
+    come, first served, so no thread waits forever. In a thread that is already inside a section,
+    that is, in a signal handler, reading is allowed, since parameters change all at once, at the
+    end of a section; InUseError for writing what the enclosing section uses. who: the name in that
+    message.
     """
 
     __slots__ = ("who", "parameters", "writes", "uses", "forks")
@@ -38,7 +39,7 @@ class Access:
         self.uses = frozenset(map(id, self.parameters))
 
     def run(self, fn: Callable[..., T], *args: Any) -> T:
-        """fn(*args), while nobody else uses the parameters otherwise than both can bear."""
+        """fn(*args), while no conflicting section uses the parameters."""
         over = allocate_lock()
         with over:  # in C, as is `pop`: no signal handler can leave a turn that never ends
             turn = _Turn(self, over, get_ident())
@@ -90,10 +91,10 @@ class _Turn:
             _waits_for.pop(self, None)
 
     def _look_until_over(self, earlier: _Turn) -> None:
-        """Wait, though others may be waiting for this thread.
+        """Wait for a turn that may itself be waiting for this thread.
 
-        Such a turn need not be waited for if it has not begun: it will not before the section
-        around this one is over. If it has begun, neither can ever go on.
+        A turn that has not begun need not be waited for: it cannot begin before the section around
+        this one is over. If it has begun, this is a deadlock.
         """
         until = monotonic() + _FORK_PATIENCE
         while earlier.lasts:
@@ -122,15 +123,15 @@ class _Turn:
         )
 
 
-# In the order they came. Each use is one step of C, which needs no lock: so a handler that comes
-# in between finds nothing half done. `list` and `copy`, unlike loops, make nothing on their way
-# that could start the garbage collector and with it code of others.
+# In the order of arrival. Each use is one call into C and needs no lock: a handler that runs in
+# between finds nothing half done. `list` and `copy`, unlike loops, allocate nothing on the way that
+# could start the garbage collector and with it foreign code.
 _turns: dict[_Turn, None] = {}
 _waits_for: dict[_Turn, _Turn] = {}
 
 
 def _turns_of(thread: int, before: _Turn | None = None) -> list[_Turn]:
-    """The turns of a thread that last: one inside the other."""
+    """The turns of a thread that are not over, outermost first."""
     _forget()
     return [t for t in list(_turns) if t.thread == thread and t is not before]
 
@@ -143,7 +144,7 @@ def _forget() -> None:
 
 
 def _blocked(thread: int, by: int) -> bool:
-    """True when a thread waits for another one, maybe by way of third ones."""
+    """True when a thread waits for another one, directly or through others."""
     seen: set[int] = set()
     while thread not in seen:
         seen.add(thread)
@@ -157,7 +158,7 @@ def _blocked(thread: int, by: int) -> bool:
 
 
 def claim(parameter: Any) -> None:
-    """Make a parameter that was not known before one that this thread's section writes."""
+    """Add a newly met parameter to those that this thread's section writes."""
     mine = _turns_of(get_ident())
     if mine and not any(id(parameter) in t.access.uses for t in mine):
         outer = mine[-1].part_of or mine[-1]
@@ -189,7 +190,7 @@ def _forked() -> None:
 
 
 def _in_child() -> None:
-    """Other threads do not exist here: what they were in the midst of will never be over."""
+    """Other threads do not exist here: the sections they were in will never end."""
     _forked()
     for turn in list(_turns):
         if turn.thread != get_ident():

@@ -1,4 +1,4 @@
-"""From what a caller passed to a primitive to its tensors and constants."""
+"""From the arguments of a call to the tensors and constants of the primitive."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def arguments(
     """
     names = primitive._inputs
     if names is not None and len(args) != len(names):
-        wanted = ", ".join(names) or "none"
+        expected = ", ".join(names) or "none"
         inputs = "input" if len(names) == 1 else "inputs"
         raise ArityError(
-            f"{primitive.name} takes {len(names)} {inputs} ({wanted}); got {len(args)}"
+            f"{primitive.name} takes {len(names)} {inputs} ({expected}); got {len(args)}"
         )
     consts: dict[str, Any] = {}
     if primitive._const:
@@ -119,7 +119,7 @@ def _is_weak(value: Any) -> bool:
 
 
 def weak_tensor(primitive: Primitive, value: Any, kind: Kind) -> Tensor:
-    """The tensor of a scalar, whose kind says of which dtype and where."""
+    """The tensor of a weak scalar, with the dtype and device of `kind`."""
     dtype = kind.abstract.dtype
     try:
         array = np.array(value, dtype)
@@ -146,7 +146,7 @@ def _to_tensor(primitive: Primitive, value: Any, device: str | None) -> Tensor:
 
 
 def _alike(primitive: Primitive, tensors: list[Tensor]) -> bool:
-    """True where all have one dtype that stays, as most have."""
+    """True where all share one dtype that needs no promotion, which is the common case."""
     dtype = tensors[0].dtype if tensors else float32
     for t in tensors:
         if t.dtype is not dtype:

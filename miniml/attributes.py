@@ -1,4 +1,4 @@
-"""Attributes of primitives: what may be one, and how two are told apart."""
+"""Attributes of primitives: which values are allowed, and when two differ."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ RESERVED = frozenset(
 
 def freeze(value: Any, owner: str, name: str) -> Any:
     """The frozen form of an attribute: lists, ranges and arrays become (nested) tuples of Python
-    scalars, dtypes become miniml dtypes. AttributeRefusedError for what cannot be hashed."""
+    scalars, dtypes become miniml dtypes. AttributeRefusedError for a value that cannot be
+    hashed."""
     if isinstance(value, np.generic):
         return value.item()
     if value is None or isinstance(value, (bool, int, float, str, bytes)):
@@ -54,7 +55,7 @@ def freeze(value: Any, owner: str, name: str) -> Any:
 
 
 def key(value: Any) -> object:
-    """What tells one frozen value from another: 1, 1.0 and True differ, so do 0.0 and -0.0."""
+    """The identity of a frozen value as a key: 1, 1.0 and True differ, and so do 0.0 and -0.0."""
     if isinstance(value, tuple):
         return tuple(map(key, value))
     if isinstance(value, float):
@@ -101,7 +102,7 @@ class Field:
         self.name, self.annotation, self.default = name, annotation, default
         self.names = names
         self.is_float = annotation in (float, "float")
-        # Axes, shapes and the like the library's own rules refuse in words of their own.
+        # The library's own rules refuse wrong axes, shapes and the like with messages of their own.
         own = str(names.get("__name__")).startswith("miniml.")
         self.checked = not own or annotation in _SCALARS
 
@@ -127,7 +128,7 @@ class Field:
 
 
 def _resolved(annotation: str, names: Mapping[str, Any]) -> Any:
-    """What a string annotation stands for; Any where that is not known when it is needed."""
+    """What a string annotation stands for; Any where it cannot be resolved."""
     try:
         return eval(annotation, dict(names))
     except Exception:  # whatever the user wrote there
@@ -135,7 +136,7 @@ def _resolved(annotation: str, names: Mapping[str, Any]) -> Any:
 
 
 def fits(value: Any, kind: Any) -> bool:
-    """False where a frozen value is not of an annotated type; types that are not told apart here
+    """False where a frozen value is not of an annotated type; types that are not checked here
     (classes, protocols, Any) take everything."""
     origin, inner = get_origin(kind), get_args(kind)
     if kind in _SCALARS:
@@ -215,14 +216,14 @@ def bind_fields(
 
 
 def _as_input(owner: str, *given: Any) -> str:
-    """What to say where an array came for an attribute: the class was taken for the primitive."""
+    """The hint for an array passed as an attribute: the class was taken for the primitive."""
     if not any(hasattr(value, "__dlpack__") for value in given):
         return ""
     return f"; inputs go to the primitive that it makes, as in {owner}()(x)"
 
 
 def _annotated(cls: type) -> str:
-    """What to say of a plain value in the class, which without annotation is no attribute."""
+    """The hint for a plain class variable: without an annotation it is not an attribute."""
     annotated = {name for base in cls.__mro__ for name in inspect.get_annotations(base)}
     for name, value in vars(cls).items():
         plain = isinstance(value, (bool, int, float, str, bytes, tuple))

@@ -20,8 +20,8 @@ class BpropGetters:
     """Gradient rules, registered by primitive class or by name.
 
     A getter `get(self) -> bprop(*inputs, out, dout)` is a function of the primitive; the bprop it
-    returns gives a tuple with one gradient per input, in order, None where there is none. `out`
-    and `dout` are tuples where the primitive has several outputs.
+    returns gives a tuple with one gradient per input, in order, None for an input without one.
+    `out` and `dout` are tuples where the primitive has several outputs.
     """
 
     def __init__(self) -> None:
@@ -65,7 +65,8 @@ class BpropGetters:
             _check_differentiable(primitive, getter)
 
     def _of_class(self, key: type[Primitive] | str) -> Getter | None:
-        """The getter of the class called `key`: it would go before one registered by name."""
+        """The getter of the class called `key`, which would take precedence over one registered by
+        name."""
         named = primitives.get(key) if isinstance(key, str) else None
         return None if named is None else self._by_class.get(named)
 
@@ -88,9 +89,9 @@ class BpropGetters:
 
     def _redefined(self, primitive: type[Primitive]) -> Getter | None:
         """The getter registered for an earlier definition of the same class (a cell run twice)."""
-        wanted = primitive.__module__, primitive.__qualname__
+        expected = primitive.__module__, primitive.__qualname__
         for cls, getter in list(self._by_class.items()):
-            if (cls.__module__, cls.__qualname__) == wanted:
+            if (cls.__module__, cls.__qualname__) == expected:
                 return getter
         return None
 
@@ -128,7 +129,7 @@ def _is_primitive(key: Any) -> bool:
 
 
 def _check_differentiable(primitive: type[Primitive] | None, getter: Any) -> None:
-    """DeclarationError for a primitive that says of itself that no gradient passes."""
+    """DeclarationError for a primitive that declares itself not differentiable."""
     if primitive is not None and not primitive.differentiable:
         raise DeclarationError(
             f"{primitive.name} says differentiable = False, so its bprop {_author(getter)[1]} "

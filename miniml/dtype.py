@@ -34,24 +34,24 @@ ALL = (bool_, *INTEGERS, *FLOATS)
 _FLOATS = frozenset(FLOATS)
 
 # NumPy's type codes; bfloat16 has the one ml_dtypes gave it. 'l' and 'q' are both int64 here.
-_BY_LETTER = {c: np.dtype(c) for c in "?bhilqBHILQefd"} | {bfloat16.char: bfloat16}
+_BY_CODE = {c: np.dtype(c) for c in "?bhilqBHILQefd"} | {bfloat16.char: bfloat16}
 _SCALARS: dict[type, DType] = {bool: bool_, int: int64, float: float32}
 _NAMES = {d.name: d for d in ALL}
 # Python's types by name are those types: NumPy's "float" is float64, and here float is float32.
 _SPELLINGS = _NAMES | {kind.__name__: d for kind, d in _SCALARS.items()}
 
 
-def from_letter(letter: str) -> DType:
+def from_type_code(type_code: str) -> DType:
     """The dtype of one NumPy type code, as signatures spell it."""
     try:
-        return _BY_LETTER[letter]
+        return _BY_CODE[type_code]
     except KeyError:
         raise DTypeError(
-            f"type code {letter!r} is unknown; known are {' '.join(_BY_LETTER)}"
+            f"type code {type_code!r} is unknown; known are {' '.join(_BY_CODE)}"
         ) from None
 
 
-def letter(dtype: DType) -> str:
+def type_code(dtype: DType) -> str:
     """The type code of a dtype, one spelling each ('l' for int64)."""
     return dtype.char if dtype is not int64 else "l"
 

@@ -15,14 +15,14 @@ class Epoch(NamedTuple):
     cells: int = 0
 
 
-now = Epoch()  # another object after each change: whoever holds this one has missed nothing
+now = Epoch()  # replaced after each change: a holder of the current one has missed nothing
 _latest = now._asdict()
 _ticks = count(1)
 
 
 def bump(kind: Literal["kernels", "bprops", "passes", "cells"]) -> None:
-    """Note a change: what was compiled before may be another now."""
+    """Note a change: what was compiled before may be stale now."""
     global now
-    _latest[kind] = next(_ticks)  # one step of C: no two changes have one number
-    while now != (latest := Epoch(**_latest)):  # in several threads, the last one finds all
+    _latest[kind] = next(_ticks)  # atomic, one call into C: no two changes get the same number
+    while now != (latest := Epoch(**_latest)):  # racing threads: the last sees all
         now = latest

@@ -52,7 +52,7 @@ class KernelNotFoundError(MinimlError, LookupError):
 
 
 class DeviceError(MinimlError, RuntimeError):
-    """A device is unknown or absent, or values of two devices met in one call."""
+    """A device is unknown or absent, or one call got values of two devices."""
 
 
 class DeviceMemoryError(MinimlError, MemoryError):
@@ -68,7 +68,7 @@ class CompileError(MinimlError, RuntimeError):
 
 
 class BpropNotFoundError(MinimlError, LookupError):
-    """A gradient was asked of a primitive that has no bprop."""
+    """A gradient was requested through a primitive that has no bprop."""
 
 
 class BpropError(MinimlError, ValueError):
@@ -76,11 +76,11 @@ class BpropError(MinimlError, ValueError):
 
 
 class GradientArgumentError(MinimlError, TypeError):
-    """A gradient was asked with respect to something that has none."""
+    """A gradient was requested with respect to a value that has none."""
 
 
 class TracedValueError(MinimlError, TypeError):
-    """A Python value was asked of a tensor that has none while its graph is being traced."""
+    """The Python value of a tensor was requested while it is being traced and has none."""
 
 
 class TraceEndedError(MinimlError, RuntimeError):
@@ -88,11 +88,11 @@ class TraceEndedError(MinimlError, RuntimeError):
 
 
 class ImmutableError(MinimlError, TypeError):
-    """Something that never changes was asked to change."""
+    """An attempt to change something immutable."""
 
 
 class GraphError(MinimlError, ValueError):
-    """A graph breaks one of its own rules, or holds what graph mode cannot run."""
+    """A graph breaks one of its own rules, or contains something that graph mode cannot run."""
 
 
 class CheckpointError(MinimlError, ValueError):
@@ -108,7 +108,7 @@ class NonFiniteError(MinimlError, FloatingPointError):
 
 
 class CaptureError(MinimlError, RuntimeError):
-    """Something came while a CUDA graph was recorded that no graph can repeat."""
+    """A call during the recording of a CUDA graph that a graph cannot repeat."""
 
 
 class LaunchError(MinimlError, ValueError):
@@ -116,7 +116,7 @@ class LaunchError(MinimlError, ValueError):
 
 
 class KernelFaultError(MinimlError, RuntimeError):
-    """A CUDA kernel did what it must not do; `faults` lists what the simulator found."""
+    """A CUDA kernel did something illegal; `faults` lists what the simulator found."""
 
     faults: tuple[object, ...] = ()
 
@@ -126,11 +126,11 @@ class MinimlWarning(UserWarning):
 
 
 class PerformanceWarning(MinimlWarning):
-    """What runs is right, but slower than it need be: compiled again and again, or in float64."""
+    """Results are right, but slower than need be: compiled again and again, or in float64."""
 
 
 class KernelWarning(MinimlWarning):
-    """Something in a CUDA kernel that is most likely wrong, though no launch has gone wrong."""
+    """A likely mistake in a CUDA kernel, though no launch has failed."""
 
 
 def warn_user(warning: MinimlWarning) -> None:

@@ -1,4 +1,4 @@
-"""The families of operations, whose modules stand under the same names on all floors."""
+"""The families of operations, whose modules have the same names on all floors."""
 
 from __future__ import annotations
 

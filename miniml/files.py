@@ -11,17 +11,17 @@ from pathlib import Path
 
 Buffer = bytes | memoryview
 _CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-DRAFT = ".tmp"  # how the names of drafts end
+DRAFT = ".tmp"  # the suffix of draft names
 _RANDOM = 4  # bytes of a draft's name, twice as many characters
 
 
 def write_file(target: Path, parts: Iterable[Buffer], mode: int | None = None) -> None:
     """Write `parts` to a draft beside `target`, sync it and put it in target's place.
 
-    A link is followed. mode: of the file; None leaves that of a file that is there, and gives a
-    new one what the umask allows. Drafts of the same target that killed processes left are
-    removed. When anything is raised, target is as it was and the draft is gone; an OSError says
-    that the system refuses.
+    A link is followed. mode: of the file; None keeps the mode of an existing file, and gives a new
+    one what the umask allows. Drafts of the same target left by killed processes are removed. If
+    anything is raised, target is as it was and the draft is gone; an OSError means that the system
+    refuses.
     """
     target = Path(os.path.realpath(target))
     remove_drafts(target)
@@ -34,7 +34,7 @@ def write_file(target: Path, parts: Iterable[Buffer], mode: int | None = None) -
 
 
 def remove_drafts(target: Path) -> None:
-    """Remove the drafts of `target` whose writers no longer live: a writer holds a lock."""
+    """Remove the drafts of `target` whose writers are dead: a living writer holds a lock."""
     start = _prefix(target)
     with suppress(OSError):
         for entry in os.scandir(target.parent):
@@ -71,11 +71,11 @@ def _create_locked(draft: Path) -> int:
         _lock(descriptor, fcntl.LOCK_EX)
         if os.fstat(descriptor).st_nlink:
             return descriptor
-        os.close(descriptor)  # another process took it for a dead one's before it was locked
+        os.close(descriptor)  # another process removed it as abandoned before it was locked
 
 
 def _remove_unless_locked(path: str) -> None:
-    with suppress(OSError):  # gone meanwhile, or somebody else's
+    with suppress(OSError):  # gone meanwhile, or another user's
         descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:
             if _lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB):
@@ -85,7 +85,7 @@ def _remove_unless_locked(path: str) -> None:
 
 
 def _lock(descriptor: int, operation: int) -> bool:
-    """False where another holds the lock, and on a file system that has no locks."""
+    """False where another process holds the lock, or the file system has no locks."""
     try:
         fcntl.flock(descriptor, operation)
     except OSError:
@@ -94,12 +94,12 @@ def _lock(descriptor: int, operation: int) -> bool:
 
 
 def _prefix(target: Path) -> str:
-    """How the names of target's drafts begin: cut, since a name may have 255 bytes."""
+    """The prefix of the names of target's drafts: cut, since a name may have at most 255 bytes."""
     return f".{os.fsdecode(os.fsencode(target.name)[:100])}."
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make a renaming last through a power cut, where folders can be synced."""
+    """Make a rename survive a power cut, where folders can be synced."""
     with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:

@@ -6,7 +6,7 @@ import inspect
 import sys
 from typing import Any
 
-# By what is used instead: the names that people look for.
+# Keyed by what to use here: the names that people look for.
 _INSTEAD = {
     # tensors
     "t.asnumpy()": "numpy block_until_ready",
@@ -152,7 +152,7 @@ _INSTEAD = {
     "ml.save_checkpoint(obj, path)": "save",
     "ml.load_checkpoint(path, obj)": "load",
     "ml.context(device_target=name)": "device set_default_device",
-    "not there: ops work on whole batches": "vmap pmap",
+    "not available: ops work on whole batches": "vmap pmap",
     "np, for what is not to be differentiated; ops for what is": "jnp np",
 }
 HINTS = {name: hint for hint, names in _INSTEAD.items() for name in names.split()}
@@ -167,7 +167,7 @@ _PACKAGES = {
 
 
 def unknown(owner: str, name: str, obj: object) -> AttributeError:
-    """The AttributeError for a name that an object lacks, with what would do, if that is known.
+    """The AttributeError for a name that an object lacks, with the replacement, if one is known.
 
     owner: the full name of a package, or what an object is called.
     """
@@ -178,7 +178,7 @@ def unknown(owner: str, name: str, obj: object) -> AttributeError:
 
 
 def hint_for(name: str, owner: str = "miniml") -> str:
-    """What does here what is called `name` elsewhere; "" where nothing is known."""
+    """The equivalent here of what other libraries call `name`; "" where none is known."""
     return HINTS.get(name) or _same_name(name, owner) or _in_place(name, owner)
 
 
@@ -189,7 +189,7 @@ def _in_place(name: str, owner: str) -> str:
 
 
 def _same_name(name: str, owner: str) -> str:
-    """The same public name in another package, or in this one in other capitals."""
+    """The same public name in another package, or in this one with other capitalization."""
     for package, short in _PACKAGES.items():
         if name in dir(sys.modules.get(package)):
             value = getattr(sys.modules[package], name)

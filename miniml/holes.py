@@ -1,4 +1,4 @@
-"""Holes: a tree with some of its leaves taken out, to be filled with other values."""
+"""Holes: a tree with some of its leaves taken out, to be filled with new values."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import optree
 
 
 class Holes(NamedTuple):
-    """A tree in leaves, some of which are told apart by their positions."""
+    """A tree as its leaves, some of which are selected by position."""
 
     leaves: list[Any]
     spec: Any
@@ -25,7 +25,7 @@ class Holes(NamedTuple):
         return [leaf for i, leaf in enumerate(self.leaves) if i not in inside]
 
     def emptied(self) -> Holes:
-        """The same without what is in these positions."""
+        """The same tree with these positions emptied."""
         inside = set(self.positions)
         rest = [None if i in inside else leaf for i, leaf in enumerate(self.leaves)]
         return self._replace(leaves=rest)

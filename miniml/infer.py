@@ -35,7 +35,7 @@ def infer(primitive: Primitive, inputs: tuple[Any, ...]) -> tuple[Abstract, ...]
     """The outputs of a call, as Abstracts.
 
     inputs: one Abstract per tensor input and the value itself per const input, in order.
-    Whatever the primitive's own rules raise passes through; a note names the rule and what it got.
+    Errors of the primitive's own rules pass through; a note names the rule and what it got.
     """
     shapes = tuple([i.shape if isinstance(i, Abstract) else i for i in inputs])
     dtypes = tuple([i.dtype if isinstance(i, Abstract) else i for i in inputs])
@@ -57,7 +57,7 @@ def infer(primitive: Primitive, inputs: tuple[Any, ...]) -> tuple[Abstract, ...]
 
 
 def _ruled(primitive: Primitive, rule: str, given: tuple[Any, ...]) -> Any:
-    """What a rule of the primitive gives for these shapes or dtypes."""
+    """The result of a rule of the primitive for these shapes or dtypes."""
     try:
         return getattr(primitive, rule)(*given)
     except Exception as error:
@@ -78,8 +78,8 @@ def _checked(
     rule = _rules.get(primitive.name)
     result = rule(*inputs) if rule else Abstract(inputs[0].shape, inputs[0].dtype)
     outs = result if isinstance(result, tuple) else (result,)
-    wanted = len(primitive.outputs) if isinstance(primitive.outputs, tuple) else len(outs)
-    if len(outs) != wanted or not all(isinstance(o, Abstract) for o in outs):
+    expected = len(primitive.outputs) if isinstance(primitive.outputs, tuple) else len(outs)
+    if len(outs) != expected or not all(isinstance(o, Abstract) for o in outs):
         rule_name = "infer_rule gave" if rule else "has no infer_rule, which gives"
         raise DeclarationError(
             f"{primitive.name} {rule_name} {', '.join(map(str, outs))} for outputs "
@@ -93,8 +93,8 @@ def _outputs(primitive: Primitive, rule: str, result: Any) -> tuple[Any, ...]:
     """One entry per output: a bare entry where the primitive has one output."""
     if primitive._single:
         return (result,)
-    wanted = len(primitive.outputs) if isinstance(primitive.outputs, tuple) else None
-    if not isinstance(result, (tuple, list)) or wanted not in (None, len(result)):
+    expected = len(primitive.outputs) if isinstance(primitive.outputs, tuple) else None
+    if not isinstance(result, (tuple, list)) or expected not in (None, len(result)):
         raise DeclarationError(
             f"{primitive.name} {rule} returned {result!r}; it has outputs {primitive.outputs!r}, "
             "so it returns a tuple with one entry for each"
@@ -115,7 +115,7 @@ def _shape(primitive: Primitive, shape: Any) -> Shape:
 
 
 def _possible(primitive: Primitive, out: Abstract) -> Abstract:
-    """The output, if NumPy can have such an array, however much memory there is."""
+    """The output; ShapeError if NumPy could not represent such an array, whatever the memory."""
     nbytes = prod([max(n, 1) for n in out.shape]) * out.dtype.itemsize
     if out.ndim > _AXES or nbytes >= 2**63:
         what = f"{out.ndim} axes" if out.ndim > _AXES else f"shape {out.shape}"

@@ -1,4 +1,4 @@
-"""Where the user's own code stands: the first frame outside miniml, with a caret under the call."""
+"""The user's own line: the first frame outside miniml, with a caret under the call."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Location:
     """One call in the user's source, an instruction of a code object: cheap to take, its line is
     found only when somebody asks.
 
-    layer: while a network is traced, what made the call, such as "layer 0.dense (Dense)"; "" else.
-    gradient: True for what the gradient of that call computes.
+    layer: while a network is traced, what made the call, such as "layer 0.dense (Dense)"; else "".
+    gradient: True for calls that belong to the gradient of that call.
     """
 
     __slots__ = ("code", "gradient", "lasti", "layer")
@@ -61,12 +61,12 @@ class Location:
 
 
 def _unpickled(text: str) -> None:
-    """A location is not carried to another process: its code object cannot be."""
+    """Locations are dropped by pickling, since code objects cannot be pickled."""
     return
 
 
 def is_own_file(name: str) -> bool:
-    """True for miniml's own code, that of compiled programs too."""
+    """True for miniml's own code, including compiled programs."""
     return name.startswith(_OWN)
 
 
@@ -80,7 +80,7 @@ def _of_library(module: dict[str, Any]) -> bool:
 
 
 class Pin:
-    """Where calls count as made: a gradient's at its forward call."""
+    """The place to which calls are attributed: a gradient's calls to its forward call."""
 
     __slots__ = ("where", "outer")
     where: Location | None
@@ -95,16 +95,16 @@ class Pin:
 
 
 _pinned: Scoped[Pin] = Scoped("miniml_location")
-_block = _pinned.variable.get  # quick where nothing is pinned
+_block = _pinned.variable.get  # fast where nothing is pinned
 
 
 def pinned() -> Block[Pin]:
-    """Inside the block, every call counts as made where its Pin says."""
+    """Inside the block, every call is attributed to the place that its Pin says."""
     return _pinned.use(Pin)
 
 
 class Layer(NamedTuple):
-    """What a traced call belongs to: a name for readers, and the network that the name is of."""
+    """The layer of a traced call: a readable name, and the network in which it has that name."""
 
     name: str
     network: Any = None
@@ -138,8 +138,8 @@ def user_location(passed: int = 0) -> Location | None:
 def point_at(error: BaseException, where: Location | None, doing: str = "") -> None:
     """Add to `error` a note with the user's own line.
 
-    One note is enough: the first that says what was done there (`doing`) stays, and takes the
-    place of one that only shows a line.
+    There is at most one such note: the first that says what was done there (`doing`) stays, and
+    replaces one that only shows a line.
     """
     bare = getattr(error, "_miniml_note", None)
     if where is None or bare == "" or (bare and not doing):
@@ -154,7 +154,7 @@ def point_at(error: BaseException, where: Location | None, doing: str = "") -> N
 
 
 def name_layer(error: BaseException, layer: str) -> None:
-    """Add to `error` a first note with the layer that it came from, in place of such a note."""
+    """Make the layer that `error` came from its first note, replacing an earlier such note."""
     if layer in str(error):
         return
     notes, old = getattr(error, "__notes__", []), getattr(error, "_miniml_layer", "")

@@ -33,8 +33,8 @@ _UFUNCS = {
 
 
 def _call(name: str) -> Callable[..., Tensor]:
-    """What a call of that function of `ops` runs. Bound once: an object's `__call__` is found in
-    about the time that NumPy takes to add two small arrays."""
+    """The bound `__call__` of that function of `ops`. Bound once: looking up an object's `__call__`
+    takes about as long as NumPy takes to add two small arrays."""
     function = getattr(ops, name)
     return function if isfunction(function) else function.__call__
 
@@ -59,7 +59,7 @@ class Operators:
         @property
         def shape(self) -> tuple[int, ...]: ...
 
-        def _host(self, wanted: str) -> np.ndarray[Any, Any]: ...
+        def _host(self, operation: str) -> np.ndarray[Any, Any]: ...
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Tensor:
         name = _UFUNCS.get(ufunc)
@@ -85,7 +85,7 @@ class Operators:
 
         return func(*map(seen, args), **{k: seen(v) for k, v in kwargs.items()})
 
-    if not TYPE_CHECKING:  # it would hide misspelt names from the checker
+    if not TYPE_CHECKING:  # it would hide misspelt names from the type checker
 
         def __getattr__(self, name: str) -> Any:
             raise unknown(type(self).__name__, name, self)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from .tensor import Tensor
 
 primitives: dict[str, type[Primitive]] = {}
-# What else must hold of a class when it is defined: each raises DeclarationError where it does not.
+# Further checks of a class when it is defined; each raises DeclarationError.
 definition_checks: list[Callable[[type[Primitive]], None]] = []
 Promote = bool | Literal["float"] | tuple[str, ...]
 F = TypeVar("F", bound=Callable[..., None])
@@ -36,7 +36,8 @@ _UNRECORDED = (
 
 
 class _Constructor:
-    """What a class of primitives takes, for `help` and `inspect.signature`: its attributes."""
+    """The signature of a class of primitives, for `help` and `inspect.signature`: its
+    attributes."""
 
     def __get__(self, primitive: object, kind: type[Primitive]) -> inspect.Signature:
         if primitive is not None:  # an instance is called with its inputs
@@ -60,13 +61,13 @@ class Primitive:
     name: the global name, by default the class name. outputs: names of the outputs, or "*parts"
     for a number that depends on the instance. const_inputs: inputs that must be known when the
     call is made. effect: "pure", or "state" to keep program order. promote: True casts inputs to
-    their common dtype before inference, "float" moreover casts integers to a float, a tuple of
+    their common dtype before inference, "float" also casts integers to a float, a tuple of
     names casts only those inputs to a dtype common among themselves.
-    dynamic_outputs: the outputs' shapes depend on values, so it runs only eagerly.
-    differentiable: False says that no gradient passes, by definition.
+    dynamic_outputs: the outputs' shapes depend on values, so the primitive runs only eagerly.
+    differentiable: False means that no gradient passes, by definition.
 
     Calling one gives a Tensor, or a tuple of them where there are several outputs; to a type
-    checker that is a Tensor too, which unpacks into Tensors. Inputs may be given by name.
+    checker this too is a Tensor, which unpacks into Tensors. Inputs may be given by name.
     """
 
     name: ClassVar[str] = "Primitive"
@@ -82,7 +83,7 @@ class Primitive:
         _hash: int
         _key: tuple[object, ...]
     _fields: ClassVar[tuple[Field, ...]] = ()
-    _made: ClassVar[WeakValueDictionary[object, Primitive]]  # by what the class was called with
+    _made: ClassVar[WeakValueDictionary[object, Primitive]]  # keyed by the arguments of the class
     _inputs: ClassVar[tuple[str, ...] | None] = None
     _const: ClassVar[tuple[tuple[int, str], ...]] = ()
     _promoted: ClassVar[tuple[int, ...] | None] = None
@@ -124,7 +125,7 @@ class Primitive:
         try:
             given = None if kwargs else attributes.key(args)
             made = self._made.get(given)
-        except TypeError:  # a list, say, which is frozen to a tuple
+        except TypeError:  # such as a list, which is frozen to a tuple
             given = made = None
         if made is not None:
             values = made.attributes
@@ -260,7 +261,8 @@ def rebuild(cls: type[Primitive], values: dict[str, Any]) -> Primitive:
 
 
 def _check_init(cls: type[Primitive]) -> None:
-    """DeclarationError for an `__init__` that calls no other one, so that nothing is recorded."""
+    """DeclarationError for an `__init__` that does not call super's, so that nothing is
+    recorded."""
     code = getattr(cls.__dict__.get("__init__"), "__code__", None)
     if cls._classic or code is None or code.co_freevars not in ((), ("__class__",)):
         return

@@ -1,4 +1,5 @@
-"""The public names of a package: what `dir` shows of it, what `import *` takes, what it lacks."""
+"""The public names of a package: what `dir` shows, what `import *` takes, and the errors for
+unknown names."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ def names(
     """`__all__`, `__dir__` and `__getattr__` of a package: what it imports by name, and these of
     its modules; a name that it lacks is refused with a hint.
 
-    What Python itself has, as `sum`, is left to `__dir__`, so that `import *` shadows nothing.
+    Names of Python's builtins, such as `sum`, are only in `__dir__`, so that `import *` shadows
+    nothing.
     """
     imported = {
         name
@@ -34,7 +36,7 @@ def names(
 
 
 class Uncallable(ModuleType):
-    """A module whose name people take for that of something in it."""
+    """A module that people call by mistake for the class or function in it."""
 
     _instead: str
 
@@ -43,6 +45,6 @@ class Uncallable(ModuleType):
 
 
 def refuse_calls(module: str, instead: str) -> None:
-    """Make a call of the module a TypeError that says what is meant instead."""
+    """Make calling the module a TypeError that names the class or function to call instead."""
     sys.modules[module].__class__ = Uncallable
     sys.modules[module]._instead = instead  # type: ignore[attr-defined]

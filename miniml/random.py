@@ -16,12 +16,12 @@ class Generator:
     """A stream of Philox 4x32-10 blocks: `state` holds (key, offset) as uint64.
 
     Drawing advances the offset by the number of blocks used, so equal seeds give equal numbers
-    and a stream can be resumed from its state. A forked child goes on where its parent was: seed it
-    anew where it is to draw other numbers.
+    and a stream can be resumed from its state. A forked child continues the stream of its parent:
+    reseed it if it is to draw other numbers.
     """
 
     def __init__(self, seed: int | None = None):
-        # On the CPU, wherever draws are made: programs bring it along.
+        # On the CPU, whatever the device of the draws: programs copy it there.
         self.state = Parameter(np.zeros(2, np.uint64), "random_state", False, "cpu")
         self.manual_seed(int.from_bytes(os.urandom(8), "little") if seed is None else seed)
 

@@ -23,19 +23,19 @@ class Reading(Tensor):
     def __init__(self, parameter: Parameter):
         data = self._data = parameter._data
         self._kind = Kind.of(Reading, data.shape, data.dtype, parameter.device)
-        self.parameter = parameter  # kept alive, since readings are found by its id
+        self.parameter = parameter  # kept alive, since readings are looked up by its id
         self.shares = True
 
     def own(self) -> None:
-        """Have memory of its own, which nothing writes to."""
+        """Copy the value into memory of its own, which nothing writes to."""
         if self.shares:
             self._data, self.shares = self._data.copy(), False
             self._seal()
 
-    def _host(self, wanted: str) -> Array:
-        if wanted not in _LOOKS:  # the array may outlive this call
+    def _host(self, operation: str) -> Array:
+        if operation not in _LOOKS:  # the array may outlive this call
             self.own()
-        return super()._host(wanted)
+        return super()._host(operation)
 
 
 def read(parameter: Parameter) -> Tensor:

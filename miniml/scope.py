@@ -1,4 +1,4 @@
-"""Values in force for one `with` block of a thread or task, and not a step longer."""
+"""Values in force for exactly one `with` block of a thread or task."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Scoped(Generic[T]):
 
 
 class _Exit:
-    """`__exit__` of a block: made anew for each `with` statement, whose it alone is."""
+    """`__exit__` of a block: a new object for each `with` statement, which alone holds it."""
 
     def __get__(self, block: Block[Any] | None, kind: type) -> Any:
         if block is None:
@@ -71,7 +71,7 @@ class Block(ContextDecorator, Generic[T]):
         if self.entered:
             raise RuntimeError("this context has been used; make another for another `with`")
         if self.way_out is not None and self.way_out() is None:
-            self.way_out = None  # entered by hand, and to be left by hand
+            self.way_out = None  # entered by calling __enter__, and to be left by calling __exit__
         self.thread, self.outer = get_ident(), self.scoped.block()
         self.value = self.make()
         self.entered = True

@@ -57,7 +57,7 @@ def set_context(
     cuda_graphs: str | None = None,
     full_tracebacks: bool | None = None,
 ) -> None:
-    """Change the process default; what is not named stays as it is.
+    """Change the process default; settings not named stay as they are.
 
     mode: PYNATIVE_MODE (run each operation at once) or GRAPH_MODE (compile cells and gradients).
     device_target: "cpu", "cuda" or "cuda-sim" ("CPU" and "GPU" are accepted).
@@ -91,9 +91,9 @@ def context(
 ) -> Block[Settings]:
     """The same settings as `set_context`, for one `with` block of this thread or task only.
 
-    However the block is left, by an interrupt at any moment too, the settings are as before. In a
-    generator they hold between its steps as well, for whoever iterates over it: that is how
-    Python's context variables are; let the block end before each `yield`.
+    However the block is left, even by an interrupt, the settings are restored. In a generator they
+    also hold between its steps, for the code that iterates over it, as Python's context variables
+    do; let the block end before each `yield`.
     """
     given = {key: value for key, value in locals().items() if value is not None}
     return _local.use(lambda: _changed(current(), dict(given)))

@@ -1,4 +1,4 @@
-"""What a primitive takes, as `help` and `inspect` show it and as calls by name bind it."""
+"""Signatures of primitives, as `help` and `inspect` show them and as calls by name bind them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SELF = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
 
 
 def input_parameters(rule: Callable[..., Any]) -> list[inspect.Parameter]:
-    """What an instance is called with: the parameters of its shape rule without a default."""
+    """The inputs of an instance: the parameters of its shape rule that have no default."""
     takes = list(inspect.signature(rule).parameters.values())[1:]
     return [
         p.replace(name=p.name.removesuffix("_shape"), annotation=EMPTY)
@@ -25,7 +25,8 @@ def input_parameters(rule: Callable[..., Any]) -> list[inspect.Parameter]:
 
 
 def attribute_parameters(fields: Sequence[Field]) -> list[inspect.Parameter]:
-    """What a class is called with; by name only where one without default follows others."""
+    """The attributes of a class; keyword-only where one without default follows one with a
+    default."""
     optional = [f.default is not EMPTY for f in fields]
     ordered = optional == sorted(optional)
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD if ordered else inspect.Parameter.KEYWORD_ONLY
@@ -35,7 +36,7 @@ def attribute_parameters(fields: Sequence[Field]) -> list[inspect.Parameter]:
 
 
 def with_parameters(call: Any, parameters: list[inspect.Parameter]) -> Any:
-    """The same method, as quick as it is, under a signature that names these parameters."""
+    """The same method, at no cost in speed, under a signature that names these parameters."""
     named: Any = FunctionType(call.__code__, call.__globals__, call.__name__)
     named.__qualname__, named.__module__ = call.__qualname__, call.__module__
     named.__signature__ = inspect.Signature([SELF, *parameters])
@@ -45,7 +46,8 @@ def with_parameters(call: Any, parameters: list[inspect.Parameter]) -> Any:
 def in_order(
     name: str, primitive: Callable[..., Any], args: tuple[Any, ...], inputs: dict[str, Any]
 ) -> tuple[Any, ...]:
-    """The inputs of a call in their order, where some came by name; ArityError for others."""
+    """The inputs of a call in order, where some were passed by name; ArityError for unknown or
+    missing ones."""
     takes = inspect.signature(primitive)
     try:
         return takes.bind(*args, **inputs).args

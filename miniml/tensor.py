@@ -23,10 +23,10 @@ NONE = "a function, or a cell's construct, that ends without return gives None"
 
 
 class Kind:
-    """What a call may depend on of a tensor besides its elements: its class, type and device.
+    """Everything about a tensor but its elements: its class, type and device.
 
     Compared by identity: `Kind.of` gives one object for all tensors of a kind, as long as it is
-    remembered.
+    cached.
     """
 
     __slots__ = ("abstract", "device", "is_float")
@@ -82,7 +82,7 @@ class Tensor(Operators):
         """The same, where the kind is known."""
         tensor = _new(Tensor)
         tensor._data, tensor._kind = data, kind
-        data.setflags(False)  # write=False, which takes longer by name
+        data.setflags(False)  # write=False; a keyword takes longer
         return tensor
 
     def _seal(self) -> None:
@@ -90,7 +90,7 @@ class Tensor(Operators):
 
     @staticmethod
     def of_host(array: Array, kind: Kind) -> Tensor:
-        """A Tensor of this kind of an array of NumPy's that nobody else will write to."""
+        """A Tensor of this kind around a NumPy array that nobody else will write to."""
         there = array if kind.device == "cpu" else get_device(kind.device).from_host(array)
         return Tensor.of_kind(there, kind)
 
@@ -128,8 +128,9 @@ class Tensor(Operators):
         """The number of bytes of the elements."""
         return self.size * self.dtype.itemsize
 
-    def _host(self, wanted: str) -> Array:
-        """The data as a NumPy array; `wanted` says what for, should a traced tensor refuse."""
+    def _host(self, operation: str) -> Array:
+        """The data as a NumPy array. operation: what needs them, for the error of a traced
+        tensor."""
         return self._data if self.device == "cpu" else get_device(self.device).to_host(self._data)
 
     def asnumpy(self) -> Array:
@@ -164,7 +165,7 @@ class Tensor(Operators):
     def __dlpack__(self, **options: Any) -> Any:
         """The data for another library: a copy, since many of them write to read-only memory too.
 
-        copy=False gives the memory itself, for consumers that leave it as it is.
+        copy=False gives the memory itself, for consumers that do not write to it.
         """
         array = self._host("DLPack")
         shared = options.get("copy") is False
@@ -173,12 +174,12 @@ class Tensor(Operators):
     def __dlpack_device__(self) -> tuple[int, int]:
         return self._host("DLPack").__dlpack_device__()
 
-    def _scalar(self, wanted: str) -> bool | int | float:
-        array = self._host(wanted)
+    def _scalar(self, operation: str) -> bool | int | float:
+        array = self._host(operation)
         if array.size != 1:
             raise ShapeError(
-                f"Tensor of shape {self.shape} has {array.size} elements, so {wanted} has no one "
-                "value; index it or reduce it first"
+                f"Tensor of shape {self.shape} has {array.size} elements, so {operation} has no "
+                "single value; index it or reduce it first"
             )
         return array.item()  # type: ignore[no-any-return]
 
@@ -193,7 +194,9 @@ class Tensor(Operators):
 
     def __index__(self) -> int:
         if self.dtype.kind not in "iu":
-            raise DTypeError(f"Tensor of {self.dtype} is no index; an integer tensor would be")
+            raise DTypeError(
+                f"Tensor of {self.dtype} cannot be used as an index; use an integer tensor"
+            )
         return int(self._scalar("index"))
 
     def __len__(self) -> int:
@@ -252,16 +255,19 @@ class Parameter(Tensor):
         self._data = self._buffer.view()
         self._data.setflags(write=False)
 
-    def _host(self, wanted: str) -> Array:
-        """The data, where they are known: a graph reads a parameter anew each time it runs."""
-        traced = is_tracing() and wanted != "repr"
-        return current_trace().stand_in(self)._host(wanted) if traced else super()._host(wanted)
+    def _host(self, operation: str) -> Array:
+        """The data, if known: while a graph is traced they are not, since it reads them anew at
+        each run."""
+        traced = is_tracing() and operation != "repr"
+        return (
+            current_trace().stand_in(self)._host(operation) if traced else super()._host(operation)
+        )
 
     def set_data(self, value: Any) -> None:
         """Overwrite the data; shape and dtype must be equal, else ShapeError or DTypeError.
 
-        While a graph is traced it is refused, because it would not happen when the graph runs;
-        and inside a step that runs op by op, as it is in the same step compiled.
+        It is refused while a graph is traced, because it would not happen when the graph runs, and
+        inside a step that runs op by op, as in the same step compiled.
         """
         if not computes_at_once():
             raise GraphError(
@@ -271,7 +277,8 @@ class Parameter(Tensor):
         write_all("set_data", [(self, self.fitting(value))])
 
     def fitting(self, value: Any) -> Array:
-        """A value as an array of this shape and dtype; ShapeError or DTypeError for others."""
+        """The value as an array of this shape and dtype; ShapeError or DTypeError if it has
+        others."""
         array = value._host("set_data") if isinstance(value, Tensor) else host_array(value, None)
         if array.shape != self.shape:
             raise ShapeError(
@@ -287,7 +294,7 @@ class Parameter(Tensor):
         return array
 
     def writing(self, array: Any) -> Callable[[], object]:
-        """The call that overwrites the data, nothing checked; see `undo.publish`."""
+        """The call that overwrites the data, unchecked; see `undo.publish`."""
         if isinstance(self._buffer, np.ndarray):
             return partial(self._buffer.__setitem__, ..., array)
         return partial(get_device(self.device).copy_into, self._buffer, array)
@@ -303,13 +310,13 @@ class Parameter(Tensor):
         return self._show("Parameter", f", name={self.name!r}")
 
 
-def host_array(data: Any, dtype: DType | None, wanted: str = "Tensor") -> Array:
-    """A NumPy array of what a user calls data, by the rules of Tensor; DTypeError if it is none.
+def host_array(data: Any, dtype: DType | None, operation: str = "Tensor") -> Array:
+    """User data as a NumPy array, by the rules of Tensor; DTypeError if that is impossible.
 
-    wanted: what for, should a traced tensor refuse.
+    operation: what needs it, for the error of a traced tensor.
     """
     if isinstance(data, Tensor):
-        array = data._host(wanted)
+        array = data._host(operation)
     elif isinstance(data, (np.ndarray, np.generic)):
         if isinstance(data, np.ma.MaskedArray):
             raise DTypeError(
@@ -321,7 +328,7 @@ def host_array(data: Any, dtype: DType | None, wanted: str = "Tensor") -> Array:
         array = np.from_dlpack(data)
     else:
         array = _from_python(data)
-    known = canonical(array.dtype)  # refuses what miniml does not compute with
+    known = canonical(array.dtype)  # refuses dtypes that miniml does not compute with
     return array.astype(dtype or known, copy=False)
 
 
@@ -361,7 +368,7 @@ def common_device(name: str, tensors: list[Tensor]) -> str:
 
 
 def two_devices(name: str, device: str, other: str) -> DeviceError:
-    """The error of a call with tensors on two devices."""
+    """The error for a call with tensors on two devices."""
     return DeviceError(
         f"{name} got tensors on two devices, {device} and {other}; move one with .to({device!r})"
     )

@@ -1,4 +1,4 @@
-"""The one interception point: a call of a primitive means what the current trace says."""
+"""The one interception point: the current trace decides what a call of a primitive does."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from .scope import Block, Scoped
 
 
 class Trace(Protocol):
-    """Who gives meaning to calls: the eager trace runs them, a graph trace records them.
+    """The interpreter of calls: the eager trace runs them, a graph trace records them.
 
-    What stands here is what a trace does that computes at once and says nothing else.
+    The defaults here are those of a trace that computes at once.
     differentiates: True where calls are recorded to pass a gradient through them.
     """
 
@@ -20,7 +20,7 @@ class Trace(Protocol):
 
     @property
     def parent(self) -> Trace | None:
-        """The trace that this one passes calls on to; None where calls end."""
+        """The trace that this one passes calls on to; None for the outermost trace."""
 
     def bind(self, primitive: Any, args: Sequence[Any]) -> tuple[Any, ...]:
         """One call of a primitive; always a tuple of outputs."""
@@ -43,22 +43,22 @@ class Trace(Protocol):
         raise GraphError("the eager trace runs branches and loops at once; it traces no graph")
 
     def stand_in(self, parameter: Any) -> Any:
-        """The value that a parameter has now inside this trace: a tensor that stays what it is
-        when the parameter is written to, and one and the same until then."""
+        """The value that a parameter has now inside this trace: a tensor that keeps this value when
+        the parameter is written to, and is the same object until then."""
 
     def reserve(self, blocks: int) -> tuple[Any, int]:
         """Random state to draw from: a (key, offset) tensor, and how many blocks to skip."""
 
     def guard(self, owner: Any, state: object) -> None:
-        """Note that what is traced depends on `owner`, a cell say, being in `state`."""
+        """Note that what is traced depends on `owner`, such as a cell, being in `state`."""
         return
 
 
 class Guarded:
-    """What a compiled program may depend on besides its arguments: a cell.
+    """An object that a compiled program depends on besides its arguments: a cell.
 
-    signature: changes whenever a program that was traced through the object would be another,
-    with a new epoch. silent: True where it may change without one, so that it is compared at each
+    signature: changes, with a new epoch, whenever tracing through the object would give another
+    program. silent: True where it may change without a new epoch, so that it is compared at each
     call.
     """
 
@@ -67,21 +67,21 @@ class Guarded:
 
     @property
     def signature(self) -> object:
-        """What the programs that depend on the object were made for."""
+        """The state for which programs that depend on the object were compiled."""
         raise NotImplementedError
 
     def outgrown(self, signature: object) -> bool:
-        """True where the signature can never be this one again."""
+        """True if the object can never have this signature again."""
         raise NotImplementedError
 
 
 _current: Scoped[Trace] = Scoped("miniml_trace")
-_block = _current.variable.get  # quick where no trace is current, which is most often
+_block = _current.variable.get  # fast where no trace is current, the common case
 _eager: Trace | None = None
 
 
 def install_eager(trace: Trace) -> None:
-    """Set the trace that is current where no other one is."""
+    """Set the trace that is current by default."""
     global _eager
     _eager = trace
 

@@ -17,9 +17,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 def hide_frames(error: BaseException) -> None:
     """Take miniml's own frames out of the traceback of an error, and of the errors it came from.
 
-    Where an error that miniml does not raise on purpose left the user's code for good, its own
-    frames stay: they are all that says what happened. `ml.context(full_tracebacks=True)` keeps
-    every frame. For `except` clauses that raise again: nothing is paid until then.
+    For an error that miniml does not raise on purpose, the frames below the user's last one stay:
+    they alone show what happened. `ml.context(full_tracebacks=True)` keeps every frame. For
+    `except` clauses that raise again, so calls that succeed pay nothing.
     """
     seen: set[int] = set()
     shown: BaseException | None = None if current().full_tracebacks else error
@@ -30,7 +30,8 @@ def hide_frames(error: BaseException) -> None:
 
 
 def _without_own(trace: TracebackType | None, all_of_them: bool) -> TracebackType | None:
-    """The traceback without miniml's frames; with those below the last of the user, if so asked."""
+    """The traceback without miniml's frames; all_of_them False keeps those below the user's last
+    frame."""
     kept: TracebackType | None = None
     for step in reversed(_steps(trace)):
         if not is_own(step.tb_frame):
@@ -51,7 +52,7 @@ def _steps(trace: TracebackType | None) -> list[TracebackType]:
 
 
 def hides_frames(fn: F) -> F:
-    """Decorator: an error that leaves the function shows the frames of its users only."""
+    """Decorator: errors that leave the function show only the frames of its users."""
 
     @wraps(fn)
     def hiding(*args: Any, **named: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Writes of parameters: several at once, and what was there before, to be read on or undone."""
+"""Writes of parameters: several at once, with the old values kept to be read or restored."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .uninterrupted import at_once
 
 
 class Log:
-    """Old values of the parameters that were written to, whoever holds them."""
+    """An undo log: old values of the parameters that were written to."""
 
     def __init__(self) -> None:
         self._old: dict[int, tuple[Any, Any]] = {}
@@ -37,12 +37,13 @@ _block = _log.variable.get
 
 
 def logged() -> Block[Log]:
-    """Inside the block every write of a parameter that is not a compiled program's is noted."""
+    """Inside the block every write of a parameter is logged, except those of compiled programs."""
     return _log.use(Log)
 
 
 def before_write(parameter: Any) -> None:
-    """To be called before a parameter's data change: what is old here is old in blocks around."""
+    """To be called before a parameter's data change: the old value is logged in all enclosing
+    blocks."""
     keep_readings((parameter,))
     block = _log.block() if _block() is not None else None
     while block is not None:
@@ -54,7 +55,7 @@ _readings: WeakValueDictionary[int, Any] = WeakValueDictionary()
 
 
 def reading_of(parameter: Any) -> Any:
-    """What shares the present value of the parameter; None where nothing does."""
+    """The Reading that shares the parameter's present value, or None."""
     return _readings.get(id(parameter))
 
 
@@ -67,7 +68,7 @@ def share(parameter: Any, reading: Any) -> None:
 
 
 def keep_readings(parameters: Iterable[Any]) -> None:
-    """To be called before these parameters change: what shares their values gets copies."""
+    """To be called before these parameters change: readings that share their memory get copies."""
     if _readings:
         for parameter in parameters:
             reading = _readings.get(id(parameter))
@@ -87,5 +88,6 @@ def publish(values: Sequence[tuple[Any, Any]]) -> None:
 
 
 def write_all(who: str, values: Sequence[tuple[Any, Any]]) -> None:
-    """`publish` as a section of its own: nobody sees some of the parameters new, others old."""
+    """`publish` as a section of its own: no other section sees some parameters new and others
+    old."""
     Access(who, [parameter for parameter, _ in values]).run(publish, values)

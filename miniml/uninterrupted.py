@@ -1,10 +1,10 @@
-"""Calls that happen all or not at all, whatever signals arrive meanwhile."""
+"""Groups of calls that all happen or none, whatever signals arrive meanwhile."""
 
 from __future__ import annotations
 
 import threading
 
-# The plain functions: those of `signal` make enums of everything, which takes ten times as long.
+# The plain functions: those of `signal` convert everything to enums, which takes ten times as long.
 from _signal import getsignal  # type: ignore[import-not-found]
 from _signal import signal as set_handler
 from collections import deque
@@ -25,15 +25,15 @@ _IN_C = (BuiltinFunctionType, MethodWrapperType, np.ufunc)
 
 
 def is_native(thunk: object) -> bool:
-    """True for a partial of a function of C that calls no Python: handlers cannot run in it."""
+    """True for a partial of a C function that calls no Python: handlers cannot run in it."""
     return isinstance(thunk, partial) and isinstance(thunk.func, _IN_C)
 
 
 def at_once(thunks: Sequence[Callable[[], object]]) -> None:
-    """Call all; the caller knows that they do not fail.
+    """Make all these calls; the caller guarantees that they do not fail.
 
-    Signal handlers run between the bytecodes of Python. There are none in one call of C that
-    makes all the others; where some of these are Python themselves, handlers are held back.
+    Signal handlers run between the bytecodes of Python. There are none inside one C call that makes
+    all the others; if some of these run Python, handlers are held back instead.
     """
     if all(map(is_native, thunks)):
         consume(map(call, thunks))
@@ -46,8 +46,8 @@ def at_once(thunks: Sequence[Callable[[], object]]) -> None:
 def uninterrupted() -> Iterator[None]:
     """Signals wait until the block is done: their handlers run, in order, after it.
 
-    Handlers in Python run in the main thread only; in others there is nothing to hold back. What
-    `signal.siginterrupt` has set for a signal is back at its default afterwards.
+    Handlers in Python run in the main thread only; in others there is nothing to hold back.
+    Afterwards the setting of `signal.siginterrupt` for a signal is back at its default.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -61,7 +61,7 @@ def uninterrupted() -> Iterator[None]:
 
 
 class _Gate:
-    """Takes the place of every handler in Python, and keeps what arrives."""
+    """Replaces every Python handler, and keeps the signals that arrive."""
 
     def __init__(self) -> None:
         self._handlers: dict[int, Callable[[int, Any], object]] = {}
@@ -76,7 +76,7 @@ class _Gate:
                 if callable(handler):
                     self._handlers[number] = handler
                     set_handler(number, self._keep)
-        except BaseException:  # of a handler that was not yet held back
+        except BaseException:  # raised by a handler that was not yet held back
             self.open()
             raise
 
@@ -87,7 +87,8 @@ class _Gate:
             self._handlers[number](number, frame)
 
     def open(self) -> None:
-        """Put every handler back, and call those of what arrived, even where one of them raises."""
+        """Put every handler back, and call those of the signals that arrived, even if one of them
+        raises."""
         try:
             for number, handler in self._handlers.items():
                 if getsignal(number) == self._keep:  # unless somebody has set another one

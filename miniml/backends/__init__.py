@@ -1,1 +1,1 @@
-"""How operations are computed: kernels and devices, which know arrays and plain data only."""
+"""How operations are computed: kernels and devices, which only know arrays and plain data."""

@@ -1,4 +1,4 @@
-"""A cache on disk of what compilers made: verified when read, published whole, bounded in size."""
+"""A disk cache of compiled files: verified when read, published whole, bounded in size."""
 
 from __future__ import annotations
 
@@ -28,17 +28,18 @@ _OTHERS = stat.S_IWGRP | stat.S_IWOTH
 class Cache:
     """Files by name, in the folder `part` of $MINIML_CACHE or of miniml in the user's own cache.
 
-    A file is given only if it is whole, as the hash behind its content shows, if its owner is this
-    user or root, and if nobody else can write it or its folder. Where the folder is another's, or
-    cannot be written, a temporary folder takes its place, and a warning says so once. limit: bytes
-    of a folder, beyond which the files read longest ago go. It may be emptied at any time.
+    A file is returned only if it is complete, as the hash after its content shows, if it belongs to
+    this user or root, and if nobody else can write it or its folder. If the folder belongs to
+    another user or cannot be written, a temporary folder takes its place, with one warning. limit:
+    bytes of a folder, beyond which the least recently read files are removed. It may be emptied at
+    any time.
     """
 
     def __init__(self, part: str, limit: int):
         self.part, self.limit = part, limit
 
     def find(self, name: str) -> Path | None:
-        """The file of that name, whole and trustworthy; None where there is none."""
+        """The file of that name, whole and trustworthy; None if there is none."""
         paths = (folder / name for folder in self._folders() if not distrust(folder))
         return next(filter(is_whole, paths), None)
 
@@ -52,7 +53,7 @@ class Cache:
         return None
 
     def make(self, name: str, build: Callable[[Path], bytes]) -> Path:
-        """Keep what `build` gives under a name; its argument is a folder for drafts.
+        """Store the result of `build` under a name; its argument is a folder for drafts.
 
         An OSError of the file system leads to the next folder; DeviceError when there is none.
         """
@@ -69,7 +70,7 @@ class Cache:
         raise DeviceError(f"no folder can take compiled files: {'; '.join(reasons)}; {_ADVICE}")
 
     def problem(self) -> str:
-        """What keeps the first folder from being used, in a clause; "" for nothing."""
+        """Why the first folder cannot be used, as a clause; "" if it can."""
         folder = self.folder
         try:
             _prepare(folder)
@@ -78,7 +79,7 @@ class Cache:
         return "" if os.access(folder, os.W_OK | os.X_OK) else "it cannot be written"
 
     def nbytes(self) -> int:
-        """The size of what the first folder holds."""
+        """The total size of the files in the first folder."""
         return sum(path.stat().st_size for path in self.folder.glob("*") if path.is_file())
 
     @property
@@ -87,7 +88,7 @@ class Cache:
         return next(self._folders())
 
     def _folders(self) -> Iterator[Path]:
-        """Where files may be, best first, without links; none need exist."""
+        """The candidate folders, best first, with links resolved; they need not exist."""
         chosen = os.environ.get("MINIML_CACHE")
         yield self._below(os.path.abspath(chosen) if chosen else _of_user())
         yield from map(self._below, _temporary_folders())
@@ -109,14 +110,15 @@ class Cache:
 
 
 def _of_user() -> str:
-    """Relative for a user who has no home."""
+    """The folder in the user's own cache; relative for a user who has no home."""
     user = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     return os.path.join(user, "miniml")
 
 
 @cache
 def _temporary_folders() -> tuple[str, ...]:
-    """One that outlives the process and, should that be another's, one of this process."""
+    """One that outlives the process and, should that belong to another user, one for this
+    process."""
     try:
         kept = os.path.join(tempfile.gettempdir(), f"miniml-{os.geteuid()}")
     except OSError:  # there is no temporary folder
@@ -142,7 +144,7 @@ def _prepare(folder: Path) -> None:
 
 
 def distrust(folder: Path) -> str:
-    """Why what stands in a folder might be another user's, in a clause; "" if it cannot be."""
+    """Why the contents of a folder might be another user's, as a clause; "" if they cannot be."""
     if not folder.is_absolute():
         return "there is no home folder"
     try:
@@ -168,7 +170,7 @@ def _lets_others_rename(folder: Path) -> bool:
 
 
 def is_whole(path: Path) -> bool:
-    """True for a file of one's own or of root's with the hash of its content behind it.
+    """True for a file that belongs to this user or root and ends with the hash of its content.
 
     It counts as read now.
     """
@@ -189,12 +191,12 @@ def is_whole(path: Path) -> bool:
 
 
 def content_of(path: Path) -> bytes:
-    """What was kept in a file that `find` gave, without the trailer."""
+    """The stored content of a file that `find` returned, without the trailer."""
     return path.read_bytes()[: -len(_MARK) - _DIGEST]
 
 
 def _opener(path: str, flags: int) -> int:
-    """Follows no link, and does not wait for the writer of a pipe."""
+    """Opens without following links or waiting for the writer of a pipe."""
     return os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW)
 
 
@@ -210,12 +212,12 @@ def _trailer(content: bytes | memoryview) -> bytes:
 def trim(folder: Path, limit: int) -> None:
     """Remove the files read longest ago until the folder has no more than `limit` bytes.
 
-    What was read within the last hour stays: another process may be about to load it. Drafts do
-    not count; those older than an hour have lost their compiler, and go.
+    Files read within the last hour stay: another process may be about to load them. Drafts do not
+    count; those older than an hour are abandoned, and are removed.
     """
     files, now = [], time.time()
     for entry in os.scandir(folder):
-        with suppress(OSError):  # another process trims, too
+        with suppress(OSError):  # another process is trimming, too
             status = entry.stat(follow_symlinks=False)
             if entry.name.endswith(DRAFT):
                 _remove(entry, now - status.st_mtime)
@@ -241,5 +243,5 @@ def _remove(draft: os.DirEntry[str], age: float) -> None:
 
 @cache
 def _warn(message: str) -> None:
-    """Once for each message."""
+    """Warn, once for each message."""
     warnings.warn(f"miniml: {message}", RuntimeWarning, stacklevel=2)

@@ -1,4 +1,4 @@
-"""Checks of kernel declarations against what the primitive says of itself."""
+"""Checks of kernel declarations against the declaration of the primitive."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def check(entry: KernelEntry, spec: OpSpec) -> None:
     if spec.outputs is not None:
         _count(entry, "outputs", len(s.outputs), spec.outputs, s.repeats_output)
     if isinstance(entry.body, Expression):
-        if entry.body.types is None:  # else it says itself what its names are
+        if entry.body.types is None:  # else its parameters are its own names
             _check_names(entry, entry.body, spec)
     elif not isinstance(entry.body, (RawSource, type)):
         _check_function(entry, entry.body, spec)
@@ -51,7 +51,8 @@ def _check_names(entry: KernelEntry, body: Expression, spec: OpSpec) -> None:
 
 
 def _check_function(entry: KernelEntry, body: Any, spec: OpSpec) -> None:
-    """A function gets all attributes by keyword; one that takes others could never be called."""
+    """A function gets all attributes by keyword; a function with other parameters could never be
+    called."""
     if isinstance(body, np.ufunc) or spec.attributes is None:
         return
     keywords = _keywords(body)
@@ -72,7 +73,7 @@ def _check_function(entry: KernelEntry, body: Any, spec: OpSpec) -> None:
 
 
 def check_fills(entry: KernelEntry) -> None:
-    """DeclarationError where a function kernel has no `out` to fill."""
+    """DeclarationError if a function kernel has no `out` to fill."""
     body: Any = entry.body
     keywords = _keywords(body) if inspect.isfunction(body) else None
     if keywords is not None and "out" not in keywords[0]:
@@ -83,7 +84,7 @@ def check_fills(entry: KernelEntry) -> None:
 
 
 def refuse_returned(entry: KernelEntry, returned: object, out: Any) -> None:
-    """DeclarationError where a kernel returned an array that is not `out`, which stays unfilled."""
+    """DeclarationError if a kernel returned an array other than `out`, which stays unfilled."""
     if isinstance(returned, np.ndarray) and not any(np.may_share_memory(returned, o) for o in out):
         raise DeclarationError(
             f"{entry.name} kernel {getattr(entry.body, '__name__', entry.body)!r} returned an "
@@ -93,7 +94,7 @@ def refuse_returned(entry: KernelEntry, returned: object, out: Any) -> None:
 
 @lru_cache(maxsize=512)
 def _keywords(body: Any) -> tuple[frozenset[str], frozenset[str]] | None:
-    """Names a function takes by keyword, and those it cannot do without; None if any will do."""
+    """The keywords that a function takes, and those it requires; None if it takes any."""
     try:
         parameters = inspect.signature(body).parameters.values()
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""Devices: where arrays live, and how they get there and back."""
+"""Devices: where arrays live, and the copies to them and back."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ Array = np.ndarray[Any, Any]
 
 
 class Device(Protocol):
-    """What the runtime asks of a device."""
+    """The interface of a device to the runtime."""
 
     name: str
 
     def empty(self, shape: tuple[int, ...], dtype: DType) -> Any:
-        """An uninitialised C-contiguous array of its own memory."""
+        """An uninitialised C-contiguous array in memory of its own."""
 
     def arena(self, nbytes: int) -> Any:
         """A block of `nbytes` bytes, aligned to 64."""
@@ -43,8 +43,8 @@ class Device(Protocol):
         """The elements in memory of their own."""
 
     def seen(self, look: Callable[..., Any], arrays: Sequence[Any]) -> tuple[Any, bool]:
-        """What `look` sees of arrays that need not be computed yet, and whether that is new memory
-        in place of a view."""
+        """The view that `look` makes of arrays that need not be computed yet, and whether it is new
+        memory instead."""
 
     def contiguous(self, array: Any) -> Any:
         """The array, or a copy of it in row-major order."""
@@ -53,8 +53,7 @@ class Device(Protocol):
         """The array, or a copy of it in another dtype."""
 
     def kernel(self, entry: KernelEntry) -> Kernel | None:
-        """A kernel of the table as an object with a life; None for a function that is called as
-        it stands."""
+        """A registered kernel as a Kernel object; None for a function that is called directly."""
 
     def takes_strides(self, entry: KernelEntry) -> bool:
         """True when the kernel takes inputs of any strides; others get contiguous ones."""
@@ -63,12 +62,12 @@ class Device(Protocol):
         """True for a feature that kernels may require and this device has."""
 
     def capture(self, launches: Callable[[], object]) -> Callable[[], None]:
-        """What `launches` launches, as one call that launches it again. CaptureError when it does
-        something else, or where there is no such thing."""
+        """The launches of `launches`, as one call that repeats them. CaptureError if it does
+        anything else, or if the device has no graphs."""
 
     @property
     def stream(self) -> Any:
-        """What kernels are launched on; None on the CPU."""
+        """The stream on which kernels are launched; None on the CPU."""
 
 
 class CPU:
@@ -103,10 +102,10 @@ class CPU:
         """Overwrite one array with another."""
         np.copyto(target, source)
 
-    copy = staticmethod(cast(Callable[[Any], Any], np.array))  # no frame of Python in between
+    copy = staticmethod(cast(Callable[[Any], Any], np.array))  # no Python frame in between
 
     def seen(self, look: Callable[..., Array], arrays: Sequence[Array]) -> tuple[Array, bool]:
-        """What `look` returns, and whether that shares no memory with the arrays."""
+        """The result of `look`, and whether it shares no memory with the arrays."""
         found = look(*arrays)
         return found, not any(np.may_share_memory(found, a) for a in arrays)
 
@@ -119,7 +118,7 @@ class CPU:
         return array.astype(dtype, copy=False)
 
     def kernel(self, entry: KernelEntry) -> Kernel | None:
-        """An instance of a class; functions are called as they stand."""
+        """An instance of a kernel class; functions are called directly."""
         body = entry.body
         return body() if isinstance(body, type) and issubclass(body, Kernel) else None
 

@@ -1,4 +1,4 @@
-"""What a kernel is: a function that fills `out`, or a class with a life of its own."""
+"""Kernels: functions that fill `out`, or classes with a life cycle."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ Arrays = tuple[Array, ...]
 
 @dataclass(frozen=True, slots=True)
 class OpSpec:
-    """What the kernel side knows of a primitive: names only.
+    """A primitive as seen by kernels: names only.
 
     `inputs` excludes const inputs; it is None for a variable number. `attributes` is None where
-    the primitive declares them only when it is made (the classic spelling).
+    the primitive declares them only when it is constructed (the classic spelling).
     """
 
     name: str
@@ -32,9 +32,9 @@ class OpSpec:
 
 @dataclass(frozen=True, slots=True)
 class KernelNode:
-    """The call a kernel is prepared for: names, shapes, dtypes and attributes, no data.
+    """The call for which a kernel is prepared: names, shapes, dtypes and attributes, no data.
 
-    target: the Target it was selected for, of which a kernel may select another kernel.
+    target: the Target it was selected for, from which a kernel may select another kernel.
     """
 
     name: str
@@ -45,14 +45,14 @@ class KernelNode:
 
     @property
     def device(self) -> Any:
-        """Where the kernel will run: it may ask it for memory, or to compile."""
+        """Where the kernel will run: the kernel may allocate memory or compile on it."""
         return None if self.target is None else self.target.device
 
 
 class Kernel:
     """Base of kernels that prepare once per shape and may own workspace.
 
-    The life: `prepare(node)`, then any number of `launch`, `resize(node)` should an owner give it
+    Life cycle: `prepare(node)`, then any number of `launch`, `resize(node)` if its owner gives it
     another shape, `release()` at the end. Attributes are in `node.attrs`. The runtime makes an
     instance for each shape, and releases it when the program or the eager cache that holds it is
     dropped.
@@ -60,15 +60,16 @@ class Kernel:
     A class whose `prepare` only picks a function for the node sets `self.call` to it, and needs no
     `launch`: the runtime calls `self.call(*inputs, out=out)`, without attributes.
 
-    capturable: True for a class whose `launch` does nothing but launch, the same each time, so
-    that a CUDA graph may repeat it without calling it. None: the library's own are, users' not.
+    capturable: True for a class whose `launch` only launches, in the same way each time, so that a
+    CUDA graph may repeat it without calling it. None: True for the library's own, False for users'
+    classes.
     """
 
     capturable: ClassVar[bool | None] = None
     call: Callable[..., Any]
 
     def prepare(self, node: KernelNode) -> None:
-        """Compile, choose an algorithm, pack constants: whatever is done once per shape."""
+        """Work done once per shape: compile, choose an algorithm, pack constants."""
         self.node = node
 
     def workspace(self) -> tuple[ArraySpec, ...]:
@@ -137,12 +138,12 @@ class KernelEntry:
     key: tuple[object, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        # What two rows must not share: computed once, because registration compares it often.
+        # What two entries must not share: computed once, because registration compares it often.
         object.__setattr__(self, "key", (self.signature, self.provider, self.requires))
 
     @property
     def built_in(self) -> bool:
-        """True for the library's own kernels, which keep every promise made to others."""
+        """True for the library's own kernels, which keep every contract."""
         return self.module.startswith("miniml.")
 
     def describe(self) -> str:

@@ -1,4 +1,4 @@
-"""Kernels registered under a name that no primitive has: most likely a misspelt one."""
+"""Kernels registered under a name that no primitive has: most likely a misspelling."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from difflib import get_close_matches
 
 
 def misnamed(name: str, registered: Iterable[str], primitives: Collection[str]) -> str:
-    """What to say where `name` lacks a kernel and one is registered under a name like it, which is
-    no primitive's; "" where there is none. Either half may come first, so it is said only then."""
+    """The hint if `name` lacks a kernel and one is registered under a similar name that no
+    primitive has; else "". Kernels may be registered before their primitive, so this is reported
+    only when a kernel is missing."""
     free = {other.lower(): other for other in registered if other not in primitives}
     near = [repr(free[found]) for found in get_close_matches(name.lower(), free, cutoff=0.5)]
     if not near:

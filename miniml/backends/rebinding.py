@@ -1,4 +1,4 @@
-"""Kernels that rebind `out`: they compute an array that nobody sees and leave out= unfilled."""
+"""Kernels that rebind `out`: their result is lost, and the array passed as out= stays unfilled."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ _STORES = frozenset(
 
 
 def refuse_rebinding(name: str, body: Any) -> None:
-    """DeclarationError where the function of a kernel makes its parameter `out` another array.
+    """DeclarationError if the function of a kernel rebinds its parameter `out`.
 
-    By its code: a plain assignment, a loop's target, `with ... as`, a walrus. `out += x` stays,
-    as it writes into the array itself. What has no code of Python (a ufunc) rebinds nothing.
+    Found in its bytecode: a plain assignment, a loop's target, `with ... as`, a walrus. `out += x`
+    is allowed, since it writes into the array itself. Functions without bytecode (ufuncs) rebind
+    nothing.
     """
     while isinstance(body, partial):
         body = body.func
@@ -42,9 +43,10 @@ def _parameters(code: CodeType) -> tuple[str, ...]:
 def _rebindings(code: CodeType) -> Iterator[int]:
     """The lines on which the name `out` gets another value."""
     steps = list(dis.get_instructions(code)) if _STORES.intersection(code.co_code[::2]) else []
-    # From Python 3.12 on a comprehension over `out` is code of the function, which saves the name.
+    # From Python 3.12 on a comprehension over `out` is inlined into the function and saves the
+    # name.
     saved = any(s.opname == "LOAD_FAST_AND_CLEAR" and s.argval == "out" for s in steps)
-    in_place = False  # out += x: an operation in place, whose result the name gets
+    in_place = False  # out += x: an in-place operation whose result is stored in the name
     for step in [] if saved else steps:
         if "out" in _stored(step) and not in_place:
             yield (step.positions.lineno if step.positions else None) or code.co_firstlineno
@@ -55,7 +57,7 @@ def _rebindings(code: CodeType) -> Iterator[int]:
 
 
 def _stored(step: dis.Instruction) -> tuple[str, ...]:
-    """The names that an instruction binds; Python 3.13 has some that do two things at once."""
+    """The names that an instruction binds; Python 3.13 has some that store two names."""
     if step.opcode not in _STORES:
         return ()
     names = step.argval if isinstance(step.argval, tuple) else (step.argval,)

@@ -1,4 +1,4 @@
-"""The kernel table: what is registered under (name, device, signature, provider)."""
+"""The kernel registry: entries by name, device, signature and provider."""
 
 from __future__ import annotations
 
@@ -29,10 +29,11 @@ table: dict[tuple[str, str], list[KernelEntry]] = {}
 
 
 def register_spec(spec: OpSpec, redefined: bool = False) -> None:
-    """Note what a primitive is called and what it takes; its kernels so far are checked now.
+    """Register the names of a primitive and its inputs; its kernels registered so far are checked
+    now.
 
     redefined: the class replaces an earlier definition of itself (a notebook cell run
-    again), so what was compiled from that one is stale, and kernels that fitted only that one are
+    again), so programs compiled from that one are stale, and kernels that only fitted that one are
     dropped instead of refusing the new one.
     """
     previous = specs.get(spec.name)
@@ -84,8 +85,8 @@ def kernel(
     """Decorator: register a function or a Kernel class as the kernel of primitive `name`.
 
     A function takes arrays by position and attributes by keyword and fills `out=` (a tuple for
-    several outputs). Only where the primitive has dynamic_outputs, so that nobody can make an
-    array to fill, does it take no `out` and return its arrays. A Kernel class prepares for a node.
+    several outputs). If the primitive has dynamic_outputs, so that no array to fill can be
+    allocated, it takes no `out` and returns its arrays. A Kernel class prepares for a node.
 
     device: "cpu" or "cuda". signatures: "ff->f" or KernelAttr, at least one.
     provider: whose kernel it is; contexts rank providers. requires: features the device must have:
@@ -120,7 +121,7 @@ def view_kernel(
 def _registering(
     name: str, device: str, signatures: tuple[Spec, ...], row: Callable[..., KernelEntry]
 ) -> Callable[[B], B]:
-    """The decorator that puts a body into the table, in one row for each signature."""
+    """The decorator that registers a body, as one entry for each signature."""
     if device not in ("cpu", "cuda"):
         raise DeclarationError(
             f"kernel for {name}: device {device!r} is unknown; register it for 'cpu' or 'cuda' "
@@ -147,9 +148,9 @@ def _registering(
 
 
 def elementwise_kernel(name: str, expression: str, *signatures: Spec) -> None:
-    """Register a scalar C expression for an elementwise primitive: it is its kernel on CUDA.
+    """Register a scalar C expression for an elementwise primitive: its kernel on CUDA.
 
-    The expression speaks of the primitive's inputs and numeric attributes by name, as in
+    The expression uses the primitive's inputs and numeric attributes by name, as in
     `elementwise_kernel("Snake", "x + sin(alpha * x) / alpha", "f->f", "d->d")`.
     Raises DeclarationError when it names something the primitive does not have.
     """
@@ -186,7 +187,7 @@ def raw_kernel(
 
 
 def _caller() -> tuple[str, str]:
-    """The module that registers a kernel, and the line of it."""
+    """The module that registers a kernel, and the line."""
     frame = sys._getframe(1)
     while frame.f_globals.get("__name__") == __name__ and frame.f_back is not None:
         frame = frame.f_back
@@ -217,7 +218,7 @@ def _register(entry: KernelEntry) -> None:
 def _same_author(a: KernelEntry, b: KernelEntry) -> bool:
     """A notebook cell run twice registers the same thing on the same line: that replaces it.
 
-    Text has no name of its own: it is the same on the same line, and where one module has two
+    Text has no name of its own: it counts as the same on the same line, or if one module has two
     files, which are two runs of a cell.
     """
     texts = [isinstance(e.body, (Expression, RawSource)) for e in (a, b)]

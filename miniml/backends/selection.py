@@ -1,4 +1,4 @@
-"""Target: what is compiled for, and the kernel that it selects for a call."""
+"""Target: the device and settings to compile for, which select the kernel of a call."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from .. import epoch
-from ..dtype import DType, bool_, holds, letter
+from ..dtype import DType, bool_, holds, type_code
 from ..errors import DeclarationError, KernelNotFoundError
 from . import registry
 from .device import Device
@@ -23,7 +23,7 @@ _dtype, _format = attrgetter("dtype"), attrgetter("format")
 
 
 class Typed(Protocol):
-    """An input or output of a call, as far as the choice of its kernel goes."""
+    """An input or output of a call, as far as selection needs it."""
 
     @property
     def dtype(self) -> DType:
@@ -31,7 +31,7 @@ class Typed(Protocol):
 
     @property
     def format(self) -> str | None:
-        """How it lies in memory; None is its primitive's own layout, "NCHW"."""
+        """Its memory format; None is its primitive's own layout, "NCHW"."""
 
 
 class Selection(NamedTuple):
@@ -43,7 +43,7 @@ class Selection(NamedTuple):
 
 
 class Target(NamedTuple):
-    """What a program, or an eager call, is compiled for.
+    """The target for which a program, or an eager call, is compiled.
 
     providers: those whose kernels go before others, best first.
     """
@@ -54,14 +54,14 @@ class Target(NamedTuple):
     def select(
         self, name: str, inputs: Sequence[Typed], outputs: Sequence[Typed] | None = None
     ) -> Selection:
-        """Choose the kernel of primitive `name`; asked again, it is the same Selection.
+        """Choose the kernel of primitive `name`; repeated calls return the same Selection.
 
         In this order: the device; memory formats; exact input dtypes (and output dtypes, unless
         they are not known); providers as the target ranks them; priority; of these the first whose
         required features the device has. If no kernel takes the inputs exactly, the first lossless
-        widening of all inputs to one dtype. KernelNotFoundError lists what exists and what it got,
-        or names a provider that has registered nothing at all; DeclarationError where the dtypes
-        that the primitive's rule gives are not those of the kernel.
+        widening of all inputs to one dtype. KernelNotFoundError lists the existing kernels and the
+        inputs, or names a provider that has registered nothing at all; DeclarationError where the
+        dtypes that the primitive's rule gives are not those of the kernel.
         """
         gives = None if outputs is None else tuple(map(_dtype, outputs))
         takes, formats = tuple(map(_dtype, inputs)), tuple(map(_format, inputs))
@@ -122,7 +122,7 @@ def _best(
 
 
 def _reason(entry: KernelEntry, lacking: list[str]) -> str:
-    """Why a kernel was chosen: dtypes, provider, the features that decided."""
+    """Why a kernel was chosen: dtypes, provider, the deciding features."""
     if entry.view is not None:
         return "a view: no copy"
     has = f", has {' '.join(entry.requires)}" if entry.requires else ""
@@ -131,7 +131,7 @@ def _reason(entry: KernelEntry, lacking: list[str]) -> str:
 
 
 def _format_fits(asked: Formats, formats: Formats) -> bool:
-    """True when every input lies as the kernel asks, where it asks."""
+    """True when every input has the memory format that the kernel requires, if any."""
     lie = [f or "NCHW" for f in formats]
     return all(a in (None, "DefaultFormat", f) for a, f in zip(asked, lie, strict=False))
 
@@ -140,7 +140,7 @@ Rows = dict[tuple[object, object], list[KernelEntry]]  # by dtypes of inputs and
 
 
 def _exact(name: str, home: str, takes: DTypes, gives: DTypes | None) -> Sequence[KernelEntry]:
-    """The kernels that take, and give where that is known, exactly these dtypes, in the order of
+    """The kernels for exactly these input dtypes, and output dtypes if known, in the order of
     registration."""
     rows = _rows(name, home, len(takes), len(gives or ()), epoch.now.kernels)
     if rows is not None:
@@ -154,8 +154,8 @@ def _exact(name: str, home: str, takes: DTypes, gives: DTypes | None) -> Sequenc
 
 @lru_cache(maxsize=1024)
 def _rows(name: str, home: str, inputs: int, outputs: int, version: int) -> Rows | None:
-    """The kernels for so many inputs and outputs by their dtypes, and by those of the inputs
-    alone; None where one takes any dtype."""
+    """The kernels for that many inputs and outputs by their dtypes, and by the inputs' dtypes
+    alone; None if one takes any dtype."""
     rows: Rows = {}
     for entry in registry.table.get((name, home), ()):
         s = entry.signature
@@ -174,7 +174,7 @@ _WIDER_INTEGERS, _WIDER_FLOATS = "bhil", "efd"
 def widenings(dtypes: DTypes) -> list[DType]:
     """Dtypes that hold every value of every input, the narrowest first.
 
-    Floats would hold bool, too, but a truth value among them is more likely a mistake.
+    Floats could hold bool, too, but a truth value among floats is more likely a mistake.
     """
     if not dtypes:
         return []
@@ -216,7 +216,7 @@ def _not_found(target: Target, name: str, takes: DTypes) -> str:
 
 
 def _codes(dtypes: DTypes) -> str:
-    return "".join(map(letter, dtypes)) or "no inputs"
+    return "".join(map(type_code, dtypes)) or "no inputs"
 
 
 def _names(dtypes: DTypes) -> str:

@@ -1,4 +1,4 @@
-"""Which dtypes a kernel takes and gives: "ff->f", or the same spelt out as a KernelAttr."""
+"""The dtypes that a kernel takes and gives: "ff->f", or the same spelt out as a KernelAttr."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import NamedTuple
 
-from ..dtype import DType, as_dtype, from_letter, letter
+from ..dtype import DType, as_dtype, from_type_code, type_code
 from ..errors import DeclarationError, DTypeError
 
 
@@ -38,7 +38,7 @@ class Signature:
     any_dtype: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        # Not `None in`: NumPy calls float64 == None true. For that it is part of equality, too.
+        # Not `None in`: NumPy says that float64 == None. So this is part of equality, too.
         free = any(d is None for d in (*self.inputs, *self.outputs))
         object.__setattr__(self, "any_dtype", free)
 
@@ -51,7 +51,7 @@ class Signature:
         return _fits(_expand(self.outputs, self.repeats_output, len(dtypes)), dtypes)
 
     def expanded(self, inputs: int, outputs: int) -> tuple[tuple[DType, ...], tuple[DType, ...]]:
-        """The dtypes of so many inputs and outputs; DeclarationError where they may be any."""
+        """The dtypes of that many inputs and outputs; DeclarationError if they may be any."""
         if self.any_dtype:
             raise DeclarationError(
                 "a signature with '.' names no dtype, so nothing can be cast to it"
@@ -81,7 +81,7 @@ def _fits(entries: Entries, dtypes: tuple[DType, ...]) -> bool:
 
 
 def _spelling(dtype: DType | None) -> str:
-    return "." if dtype is None else letter(dtype)
+    return "." if dtype is None else type_code(dtype)
 
 
 class KernelAttr:
@@ -127,7 +127,7 @@ class KernelAttr:
 
 
 def _formats(arrays: list[tuple[DType, str | None]]) -> tuple[str | None, ...]:
-    """The memory formats; () where none is asked for, as in a signature that is spelt out."""
+    """The memory formats; () if none is required, as in a signature given as a string."""
     return tuple(f for _, f in arrays) if any(f for _, f in arrays) else ()
 
 
@@ -156,4 +156,4 @@ def _codes(text: str) -> tuple[Entries, bool]:
     codes = text[:-1] if repeats else text
     if "*" in codes or (repeats and not codes):
         raise DeclarationError("'*' may be used once, after the last type code")
-    return tuple(None if c == "." else from_letter(c) for c in codes), repeats
+    return tuple(None if c == "." else from_type_code(c) for c in codes), repeats

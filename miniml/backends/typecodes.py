@@ -1,11 +1,11 @@
-"""NumPy's type codes by kind, and the signatures that they spell: for kernels of every device."""
+"""NumPy's type codes by kind, and signatures made of them, for kernels of every device."""
 
 from __future__ import annotations
 
 from ..dtype import bfloat16
 
 BF16 = bfloat16.char
-LOW = "e" + BF16  # stored in 16 bits; computed in float32 where accuracy needs it
+LOW = "e" + BF16  # stored in 16 bits; computed in float32 where accuracy requires it
 WIDE = "fd"
 FLOAT = LOW + WIDE
 SIGNED = "bhil"

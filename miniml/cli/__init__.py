@@ -74,7 +74,7 @@ def _add_summary(command: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="TYPE",
-        help="the type of an input, such as 32,784 or int64[32,10]: shows what each layer gives; "
+        help="the type of an input, such as 32,784 or int64[32, 10]: shows what each layer gives; "
         "once for each input",
     )
     command.set_defaults(run=lambda o: summary.run(o.net, o.input))

@@ -25,7 +25,7 @@ Row = tuple[str, str, str, str]
 
 def run(address: str | None, inputs: Sequence[str]) -> int:
     """Print the network at `module:net`, the demo's for None, and, for inputs given as types such
-    as "float32[32,784]", the type that each layer gives; returns the exit code."""
+    as "float32[32, 784]", the type that each layer gives; returns the exit code."""
     net = demo.network() if address is None else network(address)
     parts = [str(net), parameters(net)]
     if inputs:
@@ -57,11 +57,11 @@ def _made(address: str, make: Any) -> object:
 
 
 def zeros(text: str) -> Array:
-    """An array of the type written as "float32[32,784]", "32,784" or "32x784"."""
+    """An array of the type written as "float32[32, 784]", "32,784" or "32x784"."""
     found = re.fullmatch(r"(?:(\w+)\[(.*)\])?|(.*)", text)
     sizes = re.split(r"[,x]", found[2] or found[3] or "") if found else []
     if found is None or not all(size.strip().isdigit() for size in sizes):
-        raise MinimlError(f"{text!r} is not a type; write float32[32,784], int64[32] or 32,784")
+        raise MinimlError(f"{text!r} is not a type; write float32[32, 784], int64[32] or 32,784")
     return np.zeros([int(size) for size in sizes], as_dtype(found[1] or float32))
 
 

@@ -157,7 +157,7 @@ def _broadcasts(small: tuple[int, ...], large: tuple[int, ...]) -> bool:
 
 def _what(value: Any) -> str:
     if isinstance(value, Tensor):
-        return f"{value.dtype.name}[{','.join(map(str, value.shape))}]"
+        return f"{value.dtype.name}[{', '.join(map(str, value.shape))}]"
     return (
         f"{type(value).__name__} {value!r}"
         if isinstance(value, (int, float))

@@ -1,1 +1,1 @@
-"""Programs as values: the graph, how it is traced, printed, verified and rewritten."""
+"""Programs as values: the graph, and how it is traced, printed, verified and rewritten."""

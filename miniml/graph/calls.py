@@ -1,4 +1,5 @@
-"""Calls of functions that carry their own gradient: run in the trace around, recorded as a node."""
+"""Calls of functions that carry their own gradient: run in the enclosing trace, recorded as one
+node."""
 
 from __future__ import annotations
 
@@ -61,7 +62,7 @@ def by_position(
 
 
 def record_call(trace: Any, name: str, fn: Function, bprop: Function, args: Sequence[Any]) -> Any:
-    """fn(*args) in the trace around, with a node for `bprop` if an argument is recorded."""
+    """fn(*args) in the enclosing trace, with a node for `bprop` if an argument is recorded."""
     given = holes(_map(_read(trace), tuple(args)), is_result, none_is_leaf=True)
     own = _constant(trace, fn), _constant(trace, bprop)
     with use_trace(trace.parent):
@@ -81,7 +82,7 @@ def _map(fn: Function, tree: Any) -> Any:
 
 
 def _read(trace: Any) -> Callable[[Any], Any]:
-    """A Parameter among the arguments is what the trace has for it, if it records it."""
+    """The argument; for a Parameter the trace's value of it, if the trace records that."""
 
     def read(leaf: Any) -> Any:
         stands = trace.stand_in(leaf) if isinstance(leaf, Parameter) else None
@@ -99,15 +100,15 @@ def _as_result(trace: Any) -> Callable[[Any], Any]:
 
 
 def _constant(trace: Any, fn: Function) -> Function:
-    """The function, for which what the trace has recorded are values without a gradient.
+    """The function, to which tensors that the trace has recorded are values without a gradient.
 
-    The trace records calls that hold this, so that holding it would make a ring of them.
+    The trace records calls that hold this function, so a strong reference would make a cycle.
     """
     held = weakref.ref(trace)
 
     def constant(*args: Any) -> Any:
         record = held()
-        if record is None:  # and with it all that it traced
+        if record is None:  # and all that it traced
             return fn(*args)
         with use_trace(record.constant_in(current_trace())):
             return fn(*args)

@@ -1,4 +1,4 @@
-"""What a trace does that sits on another one, wherever it has no reason to do anything else."""
+"""Forwarding: the defaults of a trace that sits on top of another one."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from .tracer import trace_body
 
 
 class ForwardingTrace:
-    """Base of the traces that pass calls on to a `parent`; a subclass says what it does besides.
+    """Base of the traces that pass calls on to a `parent`; a subclass overrides what it does
+    differently.
 
-    Functions are just called, so that what they call comes here again; graphs of branches and
+    Functions are just called, so that their calls arrive here again; graphs of branches and
     loop bodies are traced with this trace around them.
     """
 

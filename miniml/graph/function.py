@@ -1,4 +1,4 @@
-"""From Python functions to graphs: arguments and results are trees, of which tensors are traced."""
+"""From Python functions to graphs: arguments and results are trees, whose tensors are traced."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def trace(fn: Callable[..., Any], *example_args: Any, **named: Any) -> Graph:
     >>> import numpy as np
     >>> from miniml import ops
     >>> print(trace(ops.exp, np.zeros((2, 3), np.float32)))
-    Exp(%0: float32[2,3]):
-      %1: float32[2,3] = Exp() %0
+    Exp(%0: float32[2, 3]):
+      %1: float32[2, 3] = Exp() %0
       return %1
     """
     leaves, _, _ = flatten_arguments((example_args, named))
@@ -54,14 +54,15 @@ def trace_call(
 
 
 def _rebuild(result: Holes) -> Rebuild:
-    """What puts values where the tensors of a result were, of which it keeps none."""
+    """A function that puts values in the places of a result's tensors, without keeping those
+    alive."""
     if result.positions == [0] and result.spec.is_leaf():
         return itemgetter(0)
     return result.emptied().filled
 
 
 def function_name(fn: Any) -> str:
-    """What a graph of `fn` is called."""
+    """The name of a graph of `fn`."""
     name = getattr(fn, "__name__", None) or getattr(fn, "name", None)
     name = name if isinstance(name, str) else type(fn).__name__
     return name if name.isidentifier() else "graph"

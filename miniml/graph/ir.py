@@ -15,7 +15,7 @@ from ..tensor import Parameter
 
 
 class Var:
-    """One value of a graph, told apart by identity; a constant if its abstract has a value."""
+    """One value of a graph, compared by identity; a constant if its abstract has a value."""
 
     __slots__ = ("abstract",)
 
@@ -38,12 +38,13 @@ class Node:
 
     @property
     def attrs(self) -> dict[str, Any]:
-        """Attributes and const inputs together: what the kernel gets by keyword."""
+        """Attributes and const inputs together: the kernel's keyword arguments."""
         return {**self.primitive.attributes, **dict(self.consts)}
 
     @property
     def writes(self) -> bool:
-        """True where the node makes a new version of what its first input is a version of."""
+        """True where the node makes a new version of the parameter that its first input is a
+        version of."""
         return self.primitive.effect == "state" and bool(self.inputs)
 
     def rule_inputs(self) -> tuple[Any, ...]:
@@ -81,7 +82,7 @@ class Graph:
 
     @cached_property
     def key(self) -> tuple[object, ...]:
-        """The graph up to the names of its Vars and the places its nodes came from.
+        """The graph up to the names of its Vars and the source lines of its nodes.
 
         Vars that nothing defines, in a graph that `verify` would refuse, stand for themselves.
         """
@@ -125,7 +126,7 @@ _text: Callable[[Graph], str] = repr
 
 
 def print_by(text: Callable[[Graph], str]) -> None:
-    """Set what `str(graph)` is; the printer, which knows graphs, does."""
+    """Set the function behind `str(graph)`; the printer, which imports this module, calls it."""
     global _text
     _text = text
 
@@ -148,7 +149,7 @@ def interleave(primitive: Primitive, tensors: list[Any], consts: dict[str, Any])
     """Tensors and const values in the order of the primitive's inputs."""
     if not consts:
         return tuple(tensors)
-    places = {i: consts[name] for i, name in primitive._const}
+    const_values = {i: consts[name] for i, name in primitive._const}
     rest = iter(tensors)
-    count = len(tensors) + len(places)
-    return tuple(places[i] if i in places else next(rest) for i in range(count))
+    count = len(tensors) + len(const_values)
+    return tuple(const_values[i] if i in const_values else next(rest) for i in range(count))

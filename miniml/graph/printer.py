@@ -15,20 +15,20 @@ from ..dtype import bool_, float32, int64
 from .ir import Graph, Node, Var, print_by
 
 _WIDTH = 100
-_SHOWN = 8  # constants of up to so many elements are written out
+_SHOWN = 8  # constants of at most this many elements are written out
 
 
 def text(graph: Graph, where: bool = False) -> str:
     """The graph as text; `where` adds the user's line to each node, as a comment.
 
-    Scalar constants stand where they are used: `1.0` is a float32[], `1` an int64[], `True` a
+    Scalar constants are written where they are used: `1.0` is a float32[], `1` an int64[], `True` a
     bool[], others say their dtype. Graphs inside attributes are printed below their node.
     """
     return "\n".join(_lines(graph, where))
 
 
 class Names:
-    """What the Vars of one graph are called in its text; `%?` is a Var that it does not define."""
+    """The names of a graph's Vars in its text; `%?` is a Var that the graph does not define."""
 
     def __init__(self, graph: Graph):
         self._names: dict[Var, str] = {}
@@ -46,7 +46,7 @@ class Names:
         return self._names.get(var, "%?")
 
     def typed(self, var: Var) -> str:
-        """Name and type: `%1: float32[2,3]`."""
+        """Name and type: `%1: float32[2, 3]`."""
         return f"{self[var]}: {var.abstract}"
 
     def node(self, node: Node) -> str:
@@ -82,7 +82,7 @@ def _head(name: str, signature: list[str]) -> Iterable[str]:
 
 
 def user_line(node: Node) -> str:
-    """`file.py:12: y = exp(x)`, the place in the user's source a node comes from."""
+    """`file.py:12: y = exp(x)`, the line of the user's source that a node comes from."""
     if node.where is None:
         return ""
     file = node.where.code.co_filename
@@ -90,9 +90,9 @@ def user_line(node: Node) -> str:
     return f"{os.path.basename(file)}:{node.where.line}" + (f": {source}" if source else "")
 
 
-def _unused(wanted: str, taken: set[str]) -> str:
-    """`%wanted`, kept apart from numbers and from the names already taken."""
-    stem = re.sub(r"[^\w.]", "_", wanted) or "state"
+def _unused(preferred: str, taken: set[str]) -> str:
+    """`%preferred`, changed if it looks like a number or is already taken."""
+    stem = re.sub(r"[^\w.]", "_", preferred) or "state"
     stem = f"p{stem}" if stem.isdigit() else stem
     name, count = stem, 1
     while name in taken:

@@ -1,4 +1,4 @@
-"""State: which version of which parameter a Var is."""
+"""State: which Vars are versions of which parameters."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from .ir import Graph, Node, Var
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    """What a graph does to parameters.
+    """How a graph reads and writes parameters.
 
-    parameter: of every Var that is a version of one, that one. writes: of every node that makes a
-    new version, the parameter; `again` are those among them that overwrite a version which is not
-    the newest, as no valid graph does. final: each parameter that is written, with the Var that is
-    its value at the end.
+    parameter: the parameter of every Var that is a version of one. writes: the parameter of every
+    node that makes a new version; `again` are those among them that overwrite a version other than
+    the newest, which no valid graph does. final: each written parameter, with the Var of its value
+    at the end.
     """
 
     parameter: dict[Var, Parameter]

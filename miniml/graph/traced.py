@@ -1,4 +1,4 @@
-"""Traced tensors: what stands for a tensor while a function is traced."""
+"""Traced tensors: stand-ins for tensors while a function is traced."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ _INSTEAD = {
 class TracedTensor(Tensor):
     """A tensor inside a trace: typed, and without data of its own.
 
-    `value` is what stands for it one trace further out, where that is known: the real tensor
+    `value` is its counterpart one trace further out, where that is known: the real tensor
     when a gradient is recorded eagerly.
     """
 
     __slots__ = ("var", "trace", "device", "value")
-    _kind = None  # type: ignore[assignment]  # no call may run on it
+    _kind = None  # type: ignore[assignment]  # call plans are for real tensors
 
     def __init__(self, var: Var, trace: Any, device: str, value: Any = None):
         self.var, self.trace, self.value = var, trace, value
-        self.device = device  # type: ignore[misc]  # a slot here
+        self.device = device  # type: ignore[misc]  # a slot here, a property there
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -50,23 +50,23 @@ class TracedTensor(Tensor):
         known = self.var.abstract
         return known if known.value is None else Abstract(known.shape, known.dtype)
 
-    def _host(self, wanted: str) -> Array:
+    def _host(self, operation: str) -> Array:
         live(self)
-        if wanted in ("repr", "bool", "int", "float", "item()", "index", "format"):
+        if operation in ("repr", "bool", "int", "float", "item()", "index", "format"):
             if self.value is not None:
-                self.trace.numbers_left |= wanted in ("int", "float", "item()")
-                with use_trace(self.trace.parent):  # there it has its value
-                    return self.value._host(wanted)  # type: ignore[no-any-return]
+                self.trace.numbers_left |= operation in ("int", "float", "item()")
+                with use_trace(self.trace.parent):  # the outer trace has its value
+                    return self.value._host(operation)  # type: ignore[no-any-return]
         elif self.value is not None:
             instead = "use ops functions on it, or stop_gradient(t) to leave on purpose"
             raise TracedValueError(
-                f"{wanted} on a tensor under a gradient would lose the gradient; "
-                f"{_INSTEAD.get(wanted, instead)}"
+                f"{operation} on a tensor under a gradient would lose the gradient; "
+                f"{_INSTEAD.get(operation, instead)}"
             )
         what = f"{self.dtype.name}{list(self.shape)}"
         raise TracedValueError(
-            f"{wanted} on a traced tensor {what}: its value is not known while the graph is "
-            f"traced; {_instead(wanted)}"
+            f"{operation} on a traced tensor {what}: its value is not known while the graph is "
+            f"traced; {_instead(operation)}"
         )
 
     def __repr__(self) -> str:
@@ -81,12 +81,12 @@ class TracedTensor(Tensor):
         raise TracedValueError("a traced tensor cannot be pickled; return it from the function")
 
 
-def _instead(wanted: str) -> str:
-    """What would do in place of a value."""
-    name = wanted.removeprefix("np.")
-    if name != wanted and name in dir(ops):
+def _instead(operation: str) -> str:
+    """What to use in place of a value."""
+    name = operation.removeprefix("np.")
+    if name != operation and name in dir(ops):
         return f"use ops.{name}"
-    return _INSTEAD.get(wanted, "return it from the traced function, or use ops functions")
+    return _INSTEAD.get(operation, "return it from the traced function, or use ops functions")
 
 
 def live(tensor: TracedTensor) -> None:

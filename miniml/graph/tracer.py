@@ -80,8 +80,8 @@ class GraphTrace:
         return results
 
     def _same_device(self, primitive: Primitive, tensors: Sequence[Tensor]) -> None:
-        """DeviceError for a tensor of another device than the graph's, unless it stands beside
-        the state of the random stream, which is the host's and serves all."""
+        """DeviceError for a tensor on another device than the graph's, except beside the state of
+        the random stream, which lives on the host and serves every device."""
         for t in tensors:
             if t.device != self.device:
                 if any(t is random.default_generator.state for t in tensors):
@@ -107,7 +107,7 @@ class GraphTrace:
         self.versions[id(parameter)] = version
 
     def lift(self, value: Tensor) -> TracedTensor:
-        """The traced tensor that stands for a value in this graph."""
+        """The traced tensor for a value in this graph."""
         if isinstance(value, TracedTensor):
             if value.trace is self:
                 return value
@@ -118,7 +118,7 @@ class GraphTrace:
         return self.constant(value)
 
     def constant(self, value: Tensor) -> TracedTensor:
-        """A constant of the graph; equal small constants are one."""
+        """A constant of the graph; equal small constants are shared."""
         array = value._host("constant")
         small = array.nbytes <= 64
         name = (array.dtype, array.shape, array.tobytes()) if small else id(array)
@@ -158,7 +158,7 @@ class GraphTrace:
         return fn(*args)
 
     def _differentiated(self) -> bool:
-        """True for a body whose graph as a whole is what a gradient records."""
+        """True for a body whose graph is recorded as a whole by a gradient."""
         trace = self.outer
         while trace is not None and not trace.differentiates:
             trace = trace.outer if isinstance(trace, GraphTrace) else trace.parent
@@ -179,7 +179,7 @@ class GraphTrace:
         return self.lift(parameter)
 
     def reserve(self, blocks: int) -> tuple[Any, int]:
-        # A body draws from where the trace around it stands; who traces it reserves the blocks.
+        # A body draws from the outer trace's state; whoever traces the body reserves the blocks.
         state, start = (
             (random.default_generator.state, 0) if self.outer is None else self.outer.reserve(0)
         )
@@ -208,7 +208,7 @@ def as_tensor(value: Any) -> Tensor:
 def known_value(
     primitive: Primitive, tensors: Sequence[Tensor], consts: dict[str, Any]
 ) -> tuple[Tensor, ...] | None:
-    """The outputs of a primitive whose `infer_value` knows them from constant inputs, or None.
+    """The outputs of a primitive whose `infer_value` computes them from constant inputs, or None.
 
     DeclarationError where it gives other shapes or another number than the rules.
     """
@@ -256,7 +256,7 @@ def trace_graph(
     """Trace `fn(*tensors) -> sequence of tensors` on inputs of the given types."""
     trace = GraphTrace(device)
     try:
-        # What the function makes is made on the device.
+        # Tensors that the function creates are created on the device.
         with context(device_target=device), use_trace(trace):
             outs = fn(*[trace.input(a) for a in abstracts])
             return trace.finish(outs, name), trace

@@ -49,12 +49,12 @@ def is_traced(leaf: Any) -> bool:
 
 def _as_leaf(leaf: Any, device: str | None) -> Tensor:
     if isinstance(leaf, Reading):
-        leaf.own()  # a program may write to what it shares memory with
+        leaf.own()  # a program may write to memory that it shares
     return leaf if isinstance(leaf, Tensor) else Tensor(leaf, device=device)
 
 
 def refuse_dataclass(who: str, leaf: Any, kind: type[MinimlError] = GraphError) -> None:
-    """Raise where a leaf is a dataclass with tensors in its fields, which no trace would see."""
+    """Refuse a leaf that is a dataclass with tensors in its fields, which no trace would see."""
     if not is_dataclass(leaf) or isinstance(leaf, (type, Guarded)):
         return
     held: Any = [getattr(leaf, f.name, None) for f in fields(leaf)]

@@ -1,4 +1,4 @@
-"""The rules of a graph, checked: what a broken pass breaks is named with node, text and line."""
+"""The rules of a graph, checked: an error names the node, with its text and source line."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def verify(graph: Graph) -> Graph:
     """The graph itself, if it keeps all rules; else GraphError.
 
     Every Var is defined once, and before it is used; constants carry a value of their shape and
-    dtype; state Vars have their parameter's; each node's outputs are what inference says of its
-    inputs; a state node on a parameter writes its newest version; the graphs inside attributes
+    dtype; state Vars have their parameter's; each node's outputs are those that inference gives for
+    its inputs; a state node on a parameter writes its newest version; the graphs inside attributes
     keep the same rules. The work is linear in the number of nodes.
     """
     names = Names(graph)
@@ -78,18 +78,18 @@ def _define(variables: Iterable[Var], names: Names, defined: set[Var]) -> None:
 
 
 def _check_inputs(node: Node, names: Names, defined: set[Var]) -> None:
-    for place, var in enumerate(node.inputs):
+    for index, var in enumerate(node.inputs):
         if var not in defined:
-            raise GraphError(f"input {place}, {names[var]}, is used before it is defined")
+            raise GraphError(f"input {index}, {names[var]}, is used before it is defined")
 
 
 def _check_types(node: Node, names: Names) -> None:
     inferred = infer(node.primitive, node.rule_inputs())
     if len(inferred) != len(node.outputs):
         raise GraphError(f"it has {len(node.outputs)} outputs; inference gives {len(inferred)}")
-    for var, wanted in zip(node.outputs, inferred, strict=True):
-        if (var.abstract.shape, var.abstract.dtype) != (wanted.shape, wanted.dtype):
-            raise GraphError(f"output {names.typed(var)} is inferred to be {wanted}")
+    for var, expected in zip(node.outputs, inferred, strict=True):
+        if (var.abstract.shape, var.abstract.dtype) != (expected.shape, expected.dtype):
+            raise GraphError(f"output {names.typed(var)} is inferred to be {expected}")
         if var.abstract.value is not None:
             raise GraphError(f"output {names[var]} carries a constant value")
 

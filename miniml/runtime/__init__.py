@@ -1,3 +1,3 @@
-"""When operations are computed: at once, or as compiled programs."""
+"""The runtime: operations computed at once, or as compiled programs."""
 
 from . import control as control

@@ -39,8 +39,9 @@ class BufferAssignment:
     """Where the values of a scheduled graph live, and which writes of state need no copy.
 
     allocation: of every Var. whole: Vars that a node computed, rather than views of them. donated:
-    Vars computed straight into the buffer of their parameter. staged: old values of parameters
-    that others get, each with the Var that keeps it while its parameter is overwritten.
+    Vars computed straight into the buffer of their parameter. staged: old values of parameters that
+    are written to other parameters, each with the Var that keeps it while its own parameter is
+    overwritten.
     workspaces: scratch memory of each node's kernel. offsets: in the arena, by `plan`.
     """
 
@@ -56,7 +57,7 @@ class BufferAssignment:
     offsets: dict[Allocation, int] = field(default_factory=dict)
 
     def computed_in_parameter(self, var: Var) -> bool:
-        """True for a new value, or a view of one, that was computed where a parameter lives."""
+        """True for a new value, or a view of one, that was computed in a parameter's buffer."""
         return any(self.allocation[v] is self.allocation[var] for v in self.donated)
 
     def is_there(self, parameter: Parameter, var: Var) -> bool:
@@ -87,7 +88,8 @@ def assign_buffers(
 
 
 def _given(buffers: BufferAssignment, device: str) -> dict[int, Allocation]:
-    """Allocate what is there when the program begins; the parameters', by their ids."""
+    """Allocate the values that exist when the program begins; the parameters' allocations, by
+    id."""
     graph = buffers.graph
     buffers.allocation.update({var: Allocation("input") for var in graph.inputs})
     buffers.allocation.update({var: Allocation("constant") for var in graph.constants})
@@ -102,7 +104,7 @@ def _given(buffers: BufferAssignment, device: str) -> dict[int, Allocation]:
 def _last_reads(
     graph: Graph, prepared: Mapping[Node, BoundKernel], order: Schedule
 ) -> dict[Var, int]:
-    """The last step at which a Var, or a view of it, is read; past the end where it is kept."""
+    """The last step at which a Var, or a view of it, is read; past the end if it is kept."""
     last: dict[Var, int] = {}
     steps = order.order
     for var in (*graph.outputs, *(v for _, v in order.writes)):
@@ -170,7 +172,7 @@ def _reusable(
 
 
 def _stage(buffers: BufferAssignment) -> None:
-    """Find the new values that are old ones of parameters, and memory to keep them in."""
+    """Find the new values that are old values of parameters, and allocate memory to stage them."""
     end = len(buffers.order.order)
     for _, var in buffers.order.writes:
         old = buffers.allocation[var].kind == "parameter" and not buffers.computed_in_parameter(var)

@@ -1,4 +1,4 @@
-"""Kernels of branches and loops: the graphs they carry, compiled and run."""
+"""Kernels of branches and loops: they compile and run the graphs that these carry."""
 
 from __future__ import annotations
 

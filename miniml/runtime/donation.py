@@ -19,7 +19,7 @@ def donations(
 
     Such a Var is made by one of the last updates, is what the parameter finally holds, and
     nothing that runs later, nor any copy at the end, reads the parameter's old value.
-    held: what stands for the buffer of each parameter, by the parameter's id.
+    held: a token for the buffer of each parameter, by the parameter's id.
     """
     made = {v: n for n in order.updates for v in n.outputs}
     root = _origins(order.order, prepared)
@@ -46,7 +46,7 @@ def donations(
 
 
 def _origins(nodes: Iterable[Node], prepared: Mapping[Node, BoundKernel]) -> dict[Var, Var]:
-    """For what these nodes make of it as a view, the Var whose memory it finally is."""
+    """For every Var that these nodes make as a view, the Var whose memory it shares in the end."""
     origins: dict[Var, Var] = {}
     for node in nodes:
         view = prepared[node].entry.view
@@ -56,7 +56,7 @@ def _origins(nodes: Iterable[Node], prepared: Mapping[Node, BoundKernel]) -> dic
 
 
 def _exact(node: Node, var: Var, root: Mapping[Var, Var], prepared: BoundKernel) -> bool:
-    """True when the node reads `var` itself, no view of it, and only where its kernel may
-    overwrite it."""
+    """True when the node reads `var` itself, not a view of it, and only as an input that its kernel
+    may overwrite."""
     positions = [i for i, v in enumerate(node.inputs) if root.get(v, v) is var]
     return all(node.inputs[i] is var and i in prepared.entry.inplace for i in positions)

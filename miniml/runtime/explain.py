@@ -54,7 +54,7 @@ def explain(fn: Callable[..., Any], *example_args: Any, **named: Any) -> Explana
 
 
 def explain_program(program: Program) -> Explanation:
-    """The same for a program that is compiled already."""
+    """The same for a program that is already compiled."""
     choices = []
     for node in program.schedule.order:
         prepared = program.prepared[node]

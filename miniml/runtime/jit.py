@@ -255,7 +255,7 @@ def _differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
 
 def _type(leaf: tuple[tuple[int, ...], Any]) -> str:
     shape, dtype = leaf
-    return f"{dtype.name}[{','.join(map(str, shape))}]"
+    return f"{dtype.name}[{', '.join(map(str, shape))}]"
 
 
 def jit(fn: F) -> F:

@@ -1,4 +1,4 @@
-"""From a typed call to something that can be launched: one kernel, chosen and prepared."""
+"""From a typed call to a bound kernel: selected, prepared and ready to launch."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ class BoundKernel:
     called when nothing uses this any more.
 
     single: the primitive has one output, so a function kernel gets `out` bare, not as a tuple.
-    function: the function kernel with its attributes bound, or what a class picked for the node.
+    function: the function kernel with its attributes bound, or the function that a class kernel
+    picked for the node.
     instance: the object of a class kernel that launches itself.
     empty: no output has an element, so that there is nothing to launch.
     """
@@ -58,7 +59,7 @@ class BoundKernel:
 
 
 def target_for(device: str) -> Target:
-    """What is compiled for on a device under the settings in force."""
+    """The target to compile for on a device, under the settings in force."""
     settings = current()
     return Target(get_device(device, settings.sim), settings.providers)
 
@@ -78,7 +79,7 @@ def prepare(
     selection, device = target.select(primitive.name, inputs, outputs), target.device
     entry, cast = selection.entry, selection.cast
     dtypes, promised = tuple(map(_dtype, inputs)), tuple(map(_dtype, outputs))
-    if cast is not None:  # the kernel gets what the inputs are widened to
+    if cast is not None:  # the kernel gets the widened inputs
         dtypes, promised = entry.signature.expanded(len(inputs), len(outputs))
     node = KernelNode(
         primitive.name, _specs(inputs, dtypes), _specs(outputs, promised), attrs, target
@@ -117,7 +118,7 @@ def _bound(entry: KernelEntry, node: KernelNode) -> Callable[..., Any]:
 
 
 def _seen(entry: KernelEntry, shape: tuple[int, ...], *arrays: Array, **attrs: Any) -> Array:
-    """What a view kernel returns; DeclarationError where it has another shape than promised."""
+    """The view that the kernel returns; DeclarationError if its shape is not the inferred one."""
     body: Any = entry.body
     seen: Array = body(*arrays, **attrs)
     if seen.shape != shape:
@@ -160,7 +161,7 @@ def _filling(prepared: BoundKernel, dtypes: tuple[DType, ...]) -> Launcher:
             note_kernel(error, prepared)
             raise
         if returned is not None and returned is not out:
-            refuse_returned(prepared.entry, returned, (out,))  # and so keeps it from its release
+            refuse_returned(prepared.entry, returned, (out,))  # which keeps it from being released
         return (out,)
 
     def several(arrays: Arrays) -> Arrays:
@@ -175,7 +176,7 @@ def _filling(prepared: BoundKernel, dtypes: tuple[DType, ...]) -> Launcher:
         return outs
 
     def owned(arrays: Arrays) -> Arrays:
-        instance = prepared.instance  # by way of what keeps it from being released
+        instance = prepared.instance  # through `prepared`, which keeps it alive
         assert instance is not None
         if not strided:
             arrays = tuple(map(device.contiguous, arrays))
@@ -194,7 +195,7 @@ def _filling(prepared: BoundKernel, dtypes: tuple[DType, ...]) -> Launcher:
 
 
 def note_kernel(error: Exception, prepared: BoundKernel) -> None:
-    """Say in an error that a kernel did not mean what it got and what it was to fill."""
+    """Add to an unexpected error in a kernel what the kernel got and was to fill."""
     if isinstance(error, MinimlError):
         return
     entry, node = prepared.entry, prepared.node

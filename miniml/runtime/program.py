@@ -28,7 +28,7 @@ from .steps import Steps, steps
 
 
 class Executable(NamedTuple):
-    """A player, over arrays of its own, and its `run` under the settings of compilation; it serves
+    """A player with arrays of its own, and its `run` under the settings of compilation; it serves
     one call at a time."""
 
     run: Callable[..., list[Array]]
@@ -53,7 +53,7 @@ class Program:
             self.graph, self.prepared, self.schedule, self.device.name, reuse=not checked
         )
         self.steps: Steps = steps(self.buffers, checked)
-        # Built-in kernels write to no input; others shall not be able to.
+        # Built-in kernels write to no input; others must not be able to.
         on_cpu = self.device.name == "cpu"
         self._guarded = on_cpu and not all(p.entry.built_in for p in self.prepared.values())
         why_not = obstacle(self.steps, self.graph, self.device.name, settings.cuda_graphs)
@@ -107,7 +107,7 @@ class Program:
         return "launched one by one at the first call, as one CUDA graph from then on"
 
     def _used(self) -> Access | None:
-        """The parameters that a call writes and reads; None where there are none to care for."""
+        """The parameters that a call writes and reads; None if there are none."""
         writes, reads = self.schedule.writes, self.graph.state
         if not reads:
             return None
@@ -141,7 +141,7 @@ class Program:
 
 
 def _context(settings: Settings) -> Context:
-    """A context with these settings in which NumPy warns of no floating-point error: cheaper to
+    """A context with these settings in which NumPy gives no floating-point warnings: cheaper to
     enter than errstate."""
     context = Context()
     context.run(ignore_errors)

@@ -1,4 +1,4 @@
-"""Calls in which NumPy warns of no floating-point error."""
+"""Calls in which NumPy gives no floating-point warnings."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import numpy as np
 
 _context = Context()
 _context.run(np.seterr, all="ignore")
-_ERRORS, _IGNORED = next(iter(_context.items()))  # the variable in which NumPy keeps what to do
+_ERRORS, _IGNORED = next(iter(_context.items()))  # NumPy's variable for its error state
 
-# For the first line of what runs in a context of its own: np.errstate takes ten times as long.
+# To be called first in a context of its own: np.errstate takes ten times as long.
 ignore_errors = partial(_ERRORS.set, _IGNORED)
 
 
 def quietly(run: Callable[..., Any], *args: Any) -> Any:
-    """`run(*args)`, in which NumPy warns of nothing.
+    """`run(*args)`, without floating-point warnings of NumPy.
 
     It runs in a copy of the context of `contextvars`, so no interrupt can leave NumPy quiet.
     """

@@ -1,4 +1,5 @@
-"""In which order a graph runs: first what may fail, last the updates of state, which cannot."""
+"""The order in which a graph runs: first the nodes that may fail, last the updates of state, which
+cannot."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ def schedule(
 ) -> Schedule:
     """Split a graph's nodes into those that run first and the updates that come last.
 
-    check_nan: what a node makes is checked, so any may fail.
+    check_nan: the outputs of every node are checked, so any may fail.
     """
     final = versions(graph).final
     if check_nan or not final:
@@ -40,9 +41,9 @@ def schedule(
 
 
 def _late(graph: Graph, prepared: Mapping[Node, BoundKernel], useful: set[Var]) -> set[Node]:
-    """Nodes that cannot fail and whose results go nowhere but into new values of parameters.
+    """Nodes that cannot fail and whose results only serve new values of parameters.
 
-    useful: the Vars that are those values; it grows by what they are made of.
+    useful: the Vars of those values; Vars that they are computed from are added.
     """
     early: set[Var] = set(graph.outputs)
     late: set[Node] = set()
@@ -57,6 +58,6 @@ def _late(graph: Graph, prepared: Mapping[Node, BoundKernel], useful: set[Var]) 
 
 
 def _cannot_fail(prepared: BoundKernel) -> bool:
-    """Views are resolved ahead of time."""
+    """True for views, which are resolved ahead of time, and kernels declared not to fail."""
     entry = prepared.entry
     return entry.built_in and (entry.view is not None or entry.total)

@@ -1,4 +1,4 @@
-"""The staged trace: every call runs at once, but what is assigned is published at the end."""
+"""The staged trace: every call runs at once, but assignments are published at the end."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ T = TypeVar("T")
 
 
 class StagedTrace(Trace):
-    """The eager trace, in which assignments make versions, as they do in a graph.
+    """The eager trace, but assignments make new versions, as they do in a graph.
 
     Parameters keep their values until `publish`, so there is nothing to undo when something
-    raises, and whoever looks meanwhile, such as a signal handler that saves, sees a whole state.
+    raises, and code that looks meanwhile, such as a signal handler that saves, sees a consistent
+    state.
     """
 
     parent = None  # set_data is refused here, as it is while a graph is traced
@@ -41,7 +42,7 @@ class StagedTrace(Trace):
         return outs
 
     def _now(self, parameter: Parameter) -> Tensor:
-        """The latest version of a parameter: itself where it has not been assigned."""
+        """The latest version of a parameter: itself if it has not been assigned."""
         if id(parameter) not in self._versions:
             claim(parameter)
             return parameter
@@ -65,9 +66,9 @@ class StagedTrace(Trace):
 
 
 def together(fn: Callable[..., T], *args: Any) -> T:
-    """fn(*args), after which all that it assigned is published at once, or nothing if it raises.
+    """fn(*args), after which all its assignments are published at once, or none if it raises.
 
-    Inside a trace it is just the call: that trace says when writes happen.
+    Inside a trace it is just the call: that trace decides when writes happen.
     """
     if is_tracing():
         return fn(*args)

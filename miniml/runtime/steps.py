@@ -1,4 +1,4 @@
-"""What a program does at each call, as plain records: players run them, or write them out."""
+"""The steps of a program at each call, as plain records: players run them, or write them out."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from .launch import BoundKernel
 
 @dataclass(frozen=True, slots=True, eq=False)
 class View:
-    """The node's output is what its kernel sees of its inputs, without a copy where strides
-    describe it."""
+    """The node's output is a view of its inputs, without a copy where strides can describe it."""
 
     node: Node
     kernel: BoundKernel
@@ -39,14 +38,15 @@ class Check:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Copy:
-    """The next output of the call: the value in memory of the caller's own."""
+    """The next output of the call: a copy of the value that the caller owns."""
 
     source: Var
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stage:
-    """A parameter's old value is copied to `target`, as it is overwritten before it is read."""
+    """A parameter's old value is copied to `target`, because it is overwritten before it is
+    read."""
 
     source: Var
     target: Var
@@ -64,8 +64,8 @@ Step = View | Launch | Check | Copy | Stage | Publish
 
 
 class Steps(NamedTuple):
-    """compute: what may fail, and changes nothing that anybody sees. publish: what cannot fail; it
-    changes parameters, and happens wholly or not at all."""
+    """compute: steps that may fail and have no visible effect. publish: steps that cannot fail;
+    they change parameters, and happen all or not at all."""
 
     compute: tuple[Step, ...] = ()
     publish: tuple[Step, ...] = ()

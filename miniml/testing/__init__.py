@@ -1,4 +1,4 @@
-"""Tools for testing primitives, one's own included."""
+"""Tools for testing primitives, including your own."""
 
 from .gradchecks.report import GradientError as GradientError
 from .gradchecks.report import GradReport as GradReport

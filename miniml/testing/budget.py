@@ -1,4 +1,4 @@
-"""How long a check may take: the time it was given, and checks inside a check end with it."""
+"""Time limits of checks; a check inside another one ends with it at the latest."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-_PATIENCE = 4.0  # how many times longer than its own work a program may wait for its turn
+_PATIENCE = 4.0  # on a busy machine: at most so many times its own work
 
 
 def _never() -> bool:
@@ -19,10 +19,10 @@ _over: ContextVar[Callable[[], bool]] = ContextVar("miniml_testing_over", defaul
 
 
 class Stopwatch:
-    """Seconds since it was made: of the clock where the machine is idle; where others have it, the
-    time of this process and of the compilers it starts, but at least a quarter of the clock's.
+    """Seconds since its construction: of the clock on an idle machine; on a busy one, of this
+    process and of the compilers it starts, but at least a quarter of the clock's.
 
-    So a check sees as much on a busy machine as on an idle one, and what sleeps still ends.
+    So a check sees as much on a busy machine as on an idle one, and code that sleeps still ends.
     """
 
     def __init__(self) -> None:
@@ -39,18 +39,18 @@ class Stopwatch:
 
 
 def _work() -> float:
-    """Processor seconds of this process and of those it has waited for."""
+    """Processor seconds of this process and of the children it has waited for."""
     times = os.times()
     return times.user + times.system + times.children_user + times.children_system
 
 
 class TimeIsUpError(Exception):
-    """Raised inside a check when its time is up; the check says what it has not looked at."""
+    """Raised inside a check when its time is up; the check says what it has not examined."""
 
 
 @contextmanager
 def lasting_until(over: Callable[[], bool]) -> Iterator[None]:
-    """Inside the block time is up when `over()` says so, or a block around."""
+    """Inside the block time is up when `over()` says so, or an enclosing block."""
     outer = _over.get()
     token = _over.set(lambda: over() or outer())
     try:
@@ -61,14 +61,15 @@ def lasting_until(over: Callable[[], bool]) -> Iterator[None]:
 
 @contextmanager
 def lasting(seconds: float | None) -> Iterator[None]:
-    """Inside the block time is up after that many seconds; None: whenever it is up around."""
+    """Inside the block time is up after that many seconds; None: when that of the enclosing block
+    is."""
     watch = Stopwatch()
     with lasting_until(_never if seconds is None else lambda: watch.elapsed() > seconds):
         yield
 
 
 def time_is_up() -> bool:
-    """True when the time of this check, or of one around it, is over."""
+    """True when the time of this check, or of an enclosing one, is over."""
     return _over.get()()
 
 

@@ -17,7 +17,7 @@ from ..backends.devices import get_device
 from ..backends.kernel import Kernel, KernelEntry, KernelNode
 from ..backends.selection import Target
 from ..backends.signature import ArraySpec
-from ..dtype import ALL, DType, from_letter, is_float
+from ..dtype import ALL, DType, from_type_code, is_float
 from ..graph.ir import interleave
 from ..infer import infer
 from ..primitive import Primitive
@@ -33,13 +33,12 @@ ON_CPU = Target(get_device("cpu"))
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """A primitive with inputs as bind would pass them on: arrays by position, consts by name.
+    """A primitive with inputs as bind passes them on: arrays by position, consts by name.
 
-    given: the attributes as `info.reference` takes them. smooth: the numbers are such that a
-    gradient is well-defined. kind: which numbers were drawn, "" for numbers that were given.
-    layouts: the ways in which a check of strides lays the arrays, and
-    after them the cotangents of the outputs, into memory, as words of `opchecks.layouts`; () for
-    a list of usual ones.
+    given: the attributes as `info.reference` takes them. smooth: the gradient is well-defined at
+    these numbers. kind: the kind of numbers drawn, "" for given numbers.
+    layouts: the memory layouts that a check of strides gives the arrays, and after them the
+    cotangents of the outputs, in the words of `testing.layouts`; () for a list of usual ones.
     """
 
     primitive: Primitive
@@ -58,12 +57,12 @@ class Call:
 
     @property
     def referenced(self) -> bool:
-        """True where the reference of an OpInfo says what is right."""
+        """True if the expected outputs come from the reference of an OpInfo."""
         return self.info is not None and self.info.reference is not None
 
     @property
     def attrs(self) -> dict[str, Any]:
-        """What kernels get by keyword."""
+        """The keyword arguments of kernels."""
         return {**self.primitive.attributes, **self.consts}
 
     @property
@@ -73,7 +72,7 @@ class Call:
 
     @cached_property
     def inferred(self) -> tuple[Abstract, ...]:
-        """The outputs, as the primitive's rules say."""
+        """The outputs, as inferred by the primitive's rules."""
         abstracts = [Abstract(a.shape, a.dtype) for a in self.arrays]
         return infer(self.primitive, interleave(self.primitive, abstracts, dict(self.consts)))
 
@@ -121,16 +120,17 @@ class Call:
 
 
 def dtypes_of(info: OpInfo) -> tuple[DType, ...]:
-    """The working dtypes of a row: its own letters, or the kernel table's for input 0."""
+    """The working dtypes of an OpInfo: its own type codes, or the registered kernels' for input
+    0."""
     if info.dtypes is not None:
-        return tuple(map(from_letter, info.dtypes))
+        return tuple(map(from_type_code, info.dtypes))
     entries = registry.table.get((info.primitive.name, "cpu"), [])
     found = {(e.signature.inputs or e.signature.outputs)[0] for e in entries}
     return tuple(d for d in ALL if d in found)
 
 
 def calls(info: OpInfo, dtype: DType, rng: np.random.Generator) -> Iterator[Call]:
-    """The row's samples for a working dtype."""
+    """The OpInfo's samples for a working dtype."""
     for sample in info.samples(rng, dtype):
         yield call_of(info.primitive(**sample.attrs), sample, info, sample.attrs)
 
@@ -144,7 +144,7 @@ def call_of(
 
 
 def as_tuple(value: Any) -> tuple[Any, ...]:
-    """A tuple of outputs, whether there are one or several."""
+    """The outputs as a tuple, be it one or several."""
     return tuple(value) if isinstance(value, (tuple, list)) else (value,)
 
 
@@ -158,9 +158,9 @@ def wide(value: Any) -> Any:
 
 
 def reference(call: Call, inputs: tuple[Any, ...] | None = None) -> Arrays:
-    """What the row's reference says of a call, one array per output.
+    """The outputs of the OpInfo's reference for a call, one array each.
 
-    inputs: other arguments than the call's own, in the order of the primitive's inputs.
+    inputs: arguments to use instead of the call's own, in the order of the primitive's inputs.
     """
     assert call.info is not None
     assert call.info.reference is not None

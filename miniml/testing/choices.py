@@ -1,4 +1,4 @@
-"""What is chosen for one call."""
+"""Reproducible random choices."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class Choices:
-    """The choices of one call of a number, for a seed. Equal ones are equal on every machine."""
+    """The choices for one numbered call and a seed, equal on every machine."""
 
     def __init__(self, seed: int, number: int):
         self._rng = np.random.default_rng([seed, number])

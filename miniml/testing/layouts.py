@@ -1,7 +1,7 @@
-"""The ways in which an array can lie in memory, by name: strides of every kind.
+"""Memory layouts of arrays, by name: strides of every kind.
 
 A layout is words joined by commas, as in "Fortran-ordered, reversed along axis 1". Axes that an
-array does not have are passed over, so that a layout fits arrays of any rank.
+array does not have are ignored, so that a layout fits arrays of any rank.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ def _split(part: str) -> tuple[str, str]:
 
 
 def drawn(choose: Choices, ranks: Iterable[int]) -> tuple[str, ...]:
-    """A layout for each array of these ranks, one of them contiguous now and then."""
+    """A random layout for each array of these ranks, now and then contiguous."""
     return tuple(_drawn(choose, rank) for rank in ranks)
 
 
 def usual(count: int, shifts: int = len(USUAL)) -> Iterator[tuple[str, ...]]:
-    """Usual layouts: each for that many arrays together, then, where there are several arrays, one
-    layout beside another. shifts: 1 for no such mixture, more for more of them."""
+    """Usual layouts: each for that many arrays together, then, if there are several arrays,
+    mixtures of layouts. shifts: 1 for no mixtures, more for more of them."""
     for shift in range(shifts if count > 1 else 1):
         for first in range(len(USUAL)):
             yield tuple(USUAL[(first + shift * i) % len(USUAL)] for i in range(count))
@@ -59,7 +59,7 @@ def _drawn(choose: Choices, rank: int) -> str:
 
 
 def named(layouts: Sequence[str], what: str) -> str:
-    """What to call arrays in these layouts: "reversed inputs", or each one by itself."""
+    """The name of arrays in these layouts: "reversed inputs", or each one by itself."""
     if len(set(layouts)) <= 1:
         return f"{next(iter(layouts), CONTIGUOUS)} {what}s"
     each = [f"{what} {i} {layout}" for i, layout in enumerate(layouts)]
@@ -67,7 +67,7 @@ def named(layouts: Sequence[str], what: str) -> str:
 
 
 def simpler(layout: str) -> tuple[str, ...]:
-    """Layouts that say less: without any word, then without one of them."""
+    """Simpler layouts: with no words, then with one word less."""
     words = layout.split(", ")
     if layout == CONTIGUOUS:
         return ()
@@ -84,8 +84,8 @@ def laid_out(arrays: Arrays, layouts: Sequence[str]) -> Arrays:
 def lay(a: Array, layout: str) -> Array:
     """The elements of an array in that layout.
 
-    Where an axis is broadcast (axis 0 unless it says which), the first entry along it stands for
-    all of them; integers, which may be indices that must differ, are not.
+    Where an axis is broadcast (axis 0 unless it says which), the first entry along it replaces all
+    of them; integers, which may be indices that must differ, are not broadcast.
     """
     order, steps, start = list(range(a.ndim)), [1] * a.ndim, 0
     for word, along in map(_split, layout.split(", ")):
@@ -120,5 +120,5 @@ def _strided(a: Array, order: Sequence[int], steps: Sequence[int], start: int) -
     view = as_strided(memory[start:], a.shape, [s * a.itemsize for s in strides])
     view[distinct] = a[distinct]
     if 0 in steps:
-        view.flags.writeable = False  # elements that are one: nobody may write one of them
+        view.flags.writeable = False  # these elements alias each other, so the view is read-only
     return view

@@ -1,4 +1,4 @@
-"""OpInfo: one row per primitive that says how to draw inputs, what is right and what is refused."""
+"""OpInfo: one row per primitive with valid inputs, a reference and refused calls."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """One call that must be refused with a message that `match` (a regular expression) finds."""
+    """One call that must be refused with a message in which `match` (a regular expression) is
+    found."""
 
     inputs: tuple[Any, ...]
     match: str
@@ -33,14 +34,14 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class OpInfo:
-    """What tests need to know of a primitive that its rules do not say.
+    """What tests need to know about a primitive beyond its rules.
 
     samples(rng, dtype): small valid calls for a working dtype, away from kinks and poles.
     reference(*inputs, **attrs): the right outputs, independent of miniml, in float64.
-    dtypes: letters of the working dtypes, all of the kernel table's by default. domain: where
-    inputs come from, a sentence or (low, high). refused: calls that must be refused. nan:
-    "handled" where a NaN may rightly vanish. batch_axes: the input axes along which the
-    primitive works row by row, where it does.
+    dtypes: type codes of the working dtypes, all of the registered kernels' by default. domain:
+    where inputs come from, a sentence or (low, high). refused: calls that must be refused. nan:
+    "handled" if a NaN may rightly vanish. batch_axes: the input axes along which the
+    primitive works row by row, if any.
     """
 
     primitive: type[Primitive]

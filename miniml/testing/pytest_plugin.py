@@ -19,7 +19,7 @@ from .opinfo import OpInfo
 
 
 class Primitives:
-    """Adds the tests to the paths that pytest was given; without any they are all there is."""
+    """Adds the tests to the paths given to pytest; without paths only these tests run."""
 
     def __init__(self, config: pytest.Config):
         self.modules: list[str] = config.getoption("--miniml-opcheck")
@@ -69,7 +69,7 @@ class PrimitiveTest(pytest.Item):
             pytest.skip(f"{error}; give an instance or an OpInfo in the module")
 
     def repr_failure(self, excinfo: Any, style: Any = None) -> Any:
-        """The report alone: where opcheck raised it says nothing."""
+        """The report alone: opcheck's own traceback tells nothing more."""
         if isinstance(excinfo.value, OpCheckError):
             return str(excinfo.value.report)
         return super().repr_failure(excinfo, style)
@@ -79,14 +79,14 @@ class PrimitiveTest(pytest.Item):
 
 
 def load(name: str) -> ModuleType:
-    """A module by its name or by the path of its file; CollectError where there is none."""
+    """A module by its name or by the path of its file; CollectError if there is none."""
     path = Path(name)
     if path.suffix != ".py":
         try:
             return importlib.import_module(name)
         except ModuleNotFoundError as error:
             if error.name is None or not f"{name}.".startswith(f"{error.name}."):
-                raise  # it is there, and imports something that is not
+                raise  # the module exists, but imports one that does not
             raise pytest.Collector.CollectError(
                 f"--miniml-opcheck {name}: there is no module {error.name} where Python looks; "
                 "install it, run `python -m pytest` in its folder, or give the path of its file"

@@ -1,4 +1,4 @@
-"""How far a computed number may lie from the exact one, derived from its dtype and its sums."""
+"""How far a computed number may be from the exact one, derived from its dtype and its sums."""
 
 from __future__ import annotations
 
@@ -77,8 +77,8 @@ def spread_of(
 ) -> tuple[Array, ...]:
     """How far each output of `function` moves when its float64 inputs move by u, up or down.
 
-    The largest of `probes` draws of signs. Where an output jumps (a rounding, a choice) no
-    derivative is meant: its spread is 0.
+    The largest of `probes` draws of signs. Where an output jumps (a rounding, a choice) its spread
+    is 0, since there is no derivative.
     """
     u = unit_roundoff(dtype)
     exact = function(*inputs)
@@ -112,7 +112,7 @@ def _is_float64(value: Any) -> bool:
 def mismatch(
     actual: Array, expected: Array, terms: int = 1, spread: Array | float = 0.0
 ) -> str | None:
-    """What is wrong with `actual`, in a sentence; None if it is `expected` up to rounding.
+    """The mismatch in a sentence; None if `actual` is `expected` up to rounding.
 
     Shapes must be equal. Integers and bools must be equal; floats may differ by `allowed`, in
     actual's dtype; NaN equals NaN; beyond the largest number of the dtype, infinity is right.
@@ -126,10 +126,9 @@ def mismatch(
     if not wrong.any():
         return None
     index = tuple(int(i) for i in np.argwhere(wrong)[0])
-    came, wanted = actual[index], expected[index]
     return (
-        f"differs in {int(wrong.sum())} of {wrong.size} elements; at {list(index)} it is {came!s}, "
-        f"should be {wanted!s}"
+        f"differs in {int(wrong.sum())} of {wrong.size} elements; at {list(index)} it is "
+        f"{actual[index]!s}, should be {expected[index]!s}"
     )
 
 

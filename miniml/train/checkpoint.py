@@ -173,7 +173,7 @@ def _misfits(name: str, value: Any, stored: Mapping[str, Spec]) -> list[str]:
 
 def _type(spec: Spec | None) -> str:
     shape, dtype = spec or ((), "")
-    return short(f"{dtype}[{','.join(map(str, shape))}]")
+    return short(f"{dtype}[{', '.join(map(str, shape))}]")
 
 
 def _digest(arrays: Mapping[str, Array]) -> str:

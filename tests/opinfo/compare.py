@@ -3,7 +3,7 @@
 import numpy as np
 
 from miniml import ops
-from miniml.dtype import ALL, is_float, letter
+from miniml.dtype import ALL, is_float, type_code
 from miniml.errors import DTypeError, ShapeError
 from miniml.testing import OpInfo, Refusal, Sample
 
@@ -75,7 +75,7 @@ ROWS = (
         ops.Select,
         selections,
         reference=np.where,
-        dtypes="".join(map(letter, ALL)),
+        dtypes="".join(map(type_code, ALL)),
         refused=(
             Refusal((F, F, F), "bool condition; got float64", error=DTypeError),
             Refusal((F > 0, np.ones((2, 3)), np.ones(2)), "cannot broadcast", error=ShapeError),

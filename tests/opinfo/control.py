@@ -112,7 +112,7 @@ ROWS = (
             Refusal((YES, X), "that came; give a place for each", cond_attrs(X, Y), ShapeError),
             Refusal(
                 (YES, X, Y),
-                r"value 0 is float64\[2,3\] in on_true and float64\[3\] in on_false",
+                r"value 0 is float64\[2, 3\] in on_true and float64\[3\] in on_false",
                 {**cond_attrs(X, Y), "on_false": ml.trace(lambda y: (y, y), Y)},
                 ShapeError,
             ),
@@ -127,7 +127,7 @@ ROWS = (
         refused=(
             Refusal(
                 (ONE, X, TWO, ONE),
-                r"condition gives float64\[2,3\]; it gives one bool",
+                r"condition gives float64\[2, 3\]; it gives one bool",
                 {
                     **loop_attrs(ONE, X, TWO, ONE),
                     "condition": ml.trace(lambda count, x, limit: x, ONE, X, ONE),
@@ -136,7 +136,7 @@ ROWS = (
             ),
             Refusal(
                 (ONE, X, TWO, ONE),
-                r"value 1 is float64\[2,3\] in the loop and float64\[\] in body",
+                r"value 1 is float64\[2, 3\] in the loop and float64\[\] in body",
                 {
                     **loop_attrs(ONE, X, TWO, ONE),
                     "body": ml.trace(lambda count, x, factor: (count, factor), ONE, X, TWO),

@@ -88,8 +88,8 @@ def damaged(path, how):
     [
         ("missing", r"2\.bias \(float32\[2\]\) is missing"),
         ("extra", r"3\.scale is extra"),
-        ("shape", r"0\.weight is float32\[4,4\] in the file, float32\[4,3\] here"),
-        ("dtype", r"0\.weight is float64\[4,3\] in the file, float32\[4,3\] here"),
+        ("shape", r"0\.weight is float32\[4, 4\] in the file, float32\[4, 3\] here"),
+        ("dtype", r"0\.weight is float64\[4, 3\] in the file, float32\[4, 3\] here"),
     ],
 )
 def test_what_does_not_fit_is_named_and_nothing_changes(tmp_path, how, message):

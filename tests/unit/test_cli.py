@@ -270,7 +270,7 @@ def test_show_and_summary_take_what_is_in_a_module_of_mine(own, capsys):
     assert text.startswith("OwnCube: x -> out; attributes: none\n")
     assert "own_module.py:8\n        @kernel" in text
     for made in ("own_module:own_net", "own_module:OwnNet"):
-        text = said(capsys, "summary", made, "--input", "float32[5,3]")
+        text = said(capsys, "summary", made, "--input", "float32[5, 3]")
         assert re.search(r"dense\.weight +\(3, 2\)", text)
         assert re.search(r"\ndense +Dense +float32\[5, 2\] +8\n", text)
 

@@ -205,5 +205,5 @@ def test_a_batch_given_as_one_tuple_is_refused():
 
 def test_a_graph_names_the_parameters_of_a_net_that_nobody_asked_for():
     text = str(ml.trace(nn.Sequential(nn.Dense(3, 4), nn.Dense(4, 2)), X))
-    assert "state %0.weight: float32[3,4]" in text
+    assert "state %0.weight: float32[3, 4]" in text
     assert "state %1.bias: float32[2]" in text

@@ -50,45 +50,45 @@ def shown(expected):
 def test_mermaid():
     assert viz.to_mermaid(step_graph()) == shown("""
         flowchart TD
-          i0(["%0<br/>float32[2,3]"])
-          s1[("%the__w____1_<br/>float32[2,3]")]
+          i0(["%0<br/>float32[2, 3]"])
+          s1[("%the__w____1_<br/>float32[2, 3]")]
           c2[/"%c0<br/>float32[3]"/]
-          n0["LeakyReLU<br/>float32[2,3]"]
-          n1["Mul<br/>float32[2,3]"]
-          n2["Add<br/>float32[2,3]"]
-          n3["Sub 1.0<br/>float32[2,3]"]
-          n4[["Assign<br/>float32[2,3]"]]
-          out(["return<br/>float32[2,3]"])
-          i0 -->|"float32[2,3]"| n0
-          n0 -->|"float32[2,3]"| n1
-          s1 -->|"float32[2,3]"| n1
-          n1 -->|"float32[2,3]"| n2
+          n0["LeakyReLU<br/>float32[2, 3]"]
+          n1["Mul<br/>float32[2, 3]"]
+          n2["Add<br/>float32[2, 3]"]
+          n3["Sub 1.0<br/>float32[2, 3]"]
+          n4[["Assign<br/>float32[2, 3]"]]
+          out(["return<br/>float32[2, 3]"])
+          i0 -->|"float32[2, 3]"| n0
+          n0 -->|"float32[2, 3]"| n1
+          s1 -->|"float32[2, 3]"| n1
+          n1 -->|"float32[2, 3]"| n2
           c2 -->|"float32[3]"| n2
-          n2 -->|"float32[2,3]"| n3
-          s1 -->|"float32[2,3]"| n4
-          n3 -->|"float32[2,3]"| n4
-          n2 -->|"float32[2,3]"| out
+          n2 -->|"float32[2, 3]"| n3
+          s1 -->|"float32[2, 3]"| n4
+          n3 -->|"float32[2, 3]"| n4
+          n2 -->|"float32[2, 3]"| out
         """)
 
 
 def test_mermaid_draws_inner_graphs_as_boxes_of_boxes():
     assert viz.to_mermaid(loop_graph()) == shown("""
         flowchart TD
-          i0(["%0<br/>float32[2,3]"])
-          n0["Loop<br/>float32[2,3]"]
+          i0(["%0<br/>float32[2, 3]"])
+          n0["Loop<br/>float32[2, 3]"]
           subgraph n0_0["body: Exp"]
-            n0_0_i0(["%0<br/>float32[2,3]"])
-            n0_0_n0["Exp<br/>float32[2,3]"]
-            n0_0_out(["return<br/>float32[2,3]"])
-            n0_0_i0 -->|"float32[2,3]"| n0_0_n0
-            n0_0_n0 -->|"float32[2,3]"| n0_0_out
+            n0_0_i0(["%0<br/>float32[2, 3]"])
+            n0_0_n0["Exp<br/>float32[2, 3]"]
+            n0_0_out(["return<br/>float32[2, 3]"])
+            n0_0_i0 -->|"float32[2, 3]"| n0_0_n0
+            n0_0_n0 -->|"float32[2, 3]"| n0_0_out
           end
           n0 -.- n0_0
-          n1["Mul 2.0<br/>float32[2,3]"]
-          out(["return<br/>float32[2,3]"])
-          i0 -->|"float32[2,3]"| n0
-          n0 -->|"float32[2,3]"| n1
-          n1 -->|"float32[2,3]"| out
+          n1["Mul 2.0<br/>float32[2, 3]"]
+          out(["return<br/>float32[2, 3]"])
+          i0 -->|"float32[2, 3]"| n0
+          n0 -->|"float32[2, 3]"| n1
+          n1 -->|"float32[2, 3]"| out
         """)
 
 
@@ -99,22 +99,22 @@ def test_dot():
         digraph "graph" {
           compound=true;
           node [fontname="monospace"];
-          i0 [label="%0\nfloat32[2,3]", shape=oval];
-          n0 [label="Loop\nfloat32[2,3]", shape=box, style=rounded];
+          i0 [label="%0\nfloat32[2, 3]", shape=oval];
+          n0 [label="Loop\nfloat32[2, 3]", shape=box, style=rounded];
           subgraph cluster_n0_0 {
             label="body: Exp";
-            n0_0_i0 [label="%0\nfloat32[2,3]", shape=oval];
-            n0_0_n0 [label="Exp\nfloat32[2,3]", shape=box, style=rounded];
-            n0_0_out [label="return\nfloat32[2,3]", shape=oval];
-            n0_0_i0 -> n0_0_n0 [label="float32[2,3]"];
-            n0_0_n0 -> n0_0_out [label="float32[2,3]"];
+            n0_0_i0 [label="%0\nfloat32[2, 3]", shape=oval];
+            n0_0_n0 [label="Exp\nfloat32[2, 3]", shape=box, style=rounded];
+            n0_0_out [label="return\nfloat32[2, 3]", shape=oval];
+            n0_0_i0 -> n0_0_n0 [label="float32[2, 3]"];
+            n0_0_n0 -> n0_0_out [label="float32[2, 3]"];
           }
           n0 -> n0_0_i0 [style=dashed, arrowhead=none, lhead=cluster_n0_0];
-          n1 [label="Mul 2.0\nfloat32[2,3]", shape=box, style=rounded];
-          out [label="return\nfloat32[2,3]", shape=oval];
-          i0 -> n0 [label="float32[2,3]"];
-          n0 -> n1 [label="float32[2,3]"];
-          n1 -> out [label="float32[2,3]"];
+          n1 [label="Mul 2.0\nfloat32[2, 3]", shape=box, style=rounded];
+          out [label="return\nfloat32[2, 3]", shape=oval];
+          i0 -> n0 [label="float32[2, 3]"];
+          n0 -> n1 [label="float32[2, 3]"];
+          n1 -> out [label="float32[2, 3]"];
         }
         """)
     if shutil.which("dot"):
@@ -171,7 +171,7 @@ def test_the_page_shows_types_attributes_and_the_users_line(tmp_path):
     assert page.headings == ["All 5 calls", "Text"]
     assert "<title>step: 5 calls</title>" in source
     relu = page.boxes["all.n0"].splitlines()
-    assert relu[:2] == ["%1: float32[2,3] = LeakyReLU(slope=0.5) %0", "slope = 0.5"]
+    assert relu[:2] == ["%1: float32[2, 3] = LeakyReLU(slope=0.5) %0", "slope = 0.5"]
     assert relu[2].startswith("test_viz.py:")
     assert relu[2].endswith("y = ops.leaky_relu(x, 0.5) * w + np.arange(3, dtype=np.float32)")
 

@@ -7,14 +7,14 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ...dtype import from_letter
+from ...dtype import from_type_code
 from ..kernel import Array, Kernel, KernelNode
 from ..typecodes import FLOAT, NUMBER, same
 from .registering import register, register_floats
 
 # The least finite float32: x * P(x) has the limit -0 at -inf, where -inf * 0 would give NaN.
 _LOWEST = float(np.finfo(np.float32).min)
-_ZEROS = {dtype: np.zeros(1 << 18, dtype) for dtype in map(from_letter, NUMBER)}
+_ZEROS = {dtype: np.zeros(1 << 18, dtype) for dtype in map(from_type_code, NUMBER)}
 
 
 def erf(x: Array, *, out: Array) -> None:
@@ -99,7 +99,7 @@ def leaky_relu_grad(x: Array, dout: Array, *, slope: float, out: Array) -> None:
 
 class ReLU(Kernel):
     """The maximum with zeros of the trailing axes' shape: NumPy's maximum of two float32 arrays is
-    three times as quick as that of an array and a number."""
+    three times as fast as that of an array and a number."""
 
     def prepare(self, node: KernelNode) -> None:
         zeros, shape = _ZEROS[node.inputs[0].dtype], node.inputs[0].shape
@@ -114,7 +114,7 @@ class ReLU(Kernel):
 def relu_grad_of(zero: Array) -> Callable[..., None]:
     """ReLUGrad of one dtype: dout's bits times 0 or 1 as integers, so that 0 * inf stays 0.
 
-    The cost is that of two passes without a branch; np.where on random signs costs ten times it.
+    It costs two passes without a branch; np.where on random signs costs ten times as much.
     """
     bits = np.dtype(f"i{zero.itemsize}")
 
@@ -128,7 +128,7 @@ def relu_grad_of(zero: Array) -> Callable[..., None]:
 
 register("ReLU", ReLU, *same(1, NUMBER), inplace=(0,))
 for _code in FLOAT:
-    register("ReLUGrad", relu_grad_of(np.zeros((), from_letter(_code))), f"{_code * 2}->{_code}")
+    register("ReLUGrad", relu_grad_of(np.zeros((), from_type_code(_code))), f"{_code * 2}->{_code}")
 register_floats("Erf", erf)
 register_floats("Erfc", erfc)
 register_floats("Sigmoid", sigmoid)

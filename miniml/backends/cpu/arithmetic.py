@@ -1,10 +1,10 @@
-"""NumPy kernels of arithmetic, rounding, bounds and casts; where it has a ufunc, that is it."""
+"""NumPy kernels of arithmetic, rounding, bounds and casts: NumPy's ufunc where there is one."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from ...dtype import float32, float64, from_letter
+from ...dtype import float32, float64, from_type_code
 from ..kernel import Array
 from ..typecodes import ANY, FLOAT, INT, NUMBER, same
 from .registering import in_float32, register, register_ufuncs
@@ -37,12 +37,13 @@ def cast(x: Array, *, dtype: object, out: Array) -> None:
 
 # The least integer of each dtype, and the first above all of them.
 _ENDS = {
-    d: (float(np.iinfo(d).min), 2.0 ** np.iinfo(d).max.bit_length()) for d in map(from_letter, INT)
+    d: (float(np.iinfo(d).min), 2.0 ** np.iinfo(d).max.bit_length())
+    for d in map(from_type_code, INT)
 }
 
 
 def whole(x: Array, *, dtype: object, out: Array) -> None:
-    """Floats as integers. NumPy leaves what the integers cannot hold to the machine."""
+    """Floats as integers. NumPy leaves values out of the integers' range to the machine."""
     low, above = _ENDS[out.dtype]
     if x.itemsize == 2:
         x = x.astype(float32)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ...dtype import from_letter
+from ...dtype import from_type_code
 from ..kernel import Array
 from ..typecodes import ANY, same
 from .registering import register, register_ufuncs
@@ -42,5 +42,5 @@ def select_of(bits: str) -> Callable[..., None]:
 
 
 for _code in ANY:
-    _bits = f"i{from_letter(_code).itemsize}"
+    _bits = f"i{from_type_code(_code).itemsize}"
     register("Select", select_of(_bits), f"?{_code}{_code}->{_code}", inplace=(1,))

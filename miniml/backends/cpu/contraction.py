@@ -28,7 +28,8 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """An Einstein sum for given shapes: axes each operand drops because they broadcast, steps."""
+    """An Einstein sum for given shapes: the axes that each operand drops because they broadcast,
+    and the steps."""
 
     drops: tuple[Shape, ...]
     steps: tuple[Step, ...]
@@ -88,7 +89,7 @@ def _unique(labels: str, users: tuple[str, ...]) -> str:
 
 
 def _order(terms: list[str], output: str, extents: Extents) -> list[tuple[int, ...]]:
-    """Which operands each step takes, positions descending; one or two a step."""
+    """The positions of the one or two operands that each step takes, descending."""
     if len(terms) < 3:
         return [tuple(range(len(terms)))[::-1]]
     nothing = [np.broadcast_to(np.float32(0), [extents[c] for c in term]) for term in terms]
@@ -106,7 +107,7 @@ def _order(terms: list[str], output: str, extents: Extents) -> list[tuple[int, .
 
 
 def _step(terms: list[str], result: str, extents: Extents) -> Run:
-    """What fills `result` from one or two operands with these labels."""
+    """The function that fills `result` from one or two operands with these labels."""
     if len(terms) == 1:
         return _reduced(terms[0], result)
     x, y = (_unique(t, (result, other)) for t, other in zip(terms, terms[::-1], strict=True))
@@ -147,7 +148,7 @@ def _reduced(term: str, result: str) -> Run:
 
 
 def _multiplied(ready: Ready, x: str, y: str, result: str) -> Run:
-    """No label is summed over both operands: an elementwise product."""
+    """An elementwise product, where no label of both operands is summed."""
     orders = [[t.index(c) for c in result if c in t] for t in (x, y)]
     spread: list[Any] = [tuple(slice(None) if c in t else None for c in result) for t in (x, y)]
 

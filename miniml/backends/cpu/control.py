@@ -1,4 +1,4 @@
-"""NumPy kernels of state and of the flow of gradients."""
+"""NumPy kernels of state and of StopGradient."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NumPy kernels of the tensors made from nothing but numbers."""
+"""NumPy kernels of tensors made from numbers alone."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def steps(*, start: int, stop: int, num: int, dtype: Any, out: Array) -> None:
 
 
 def linspace(*, start: float, stop: float, num: int, dtype: Any, out: Array) -> None:
-    scale = 2.0 if isinf(float(stop) - float(start)) else 1.0  # by halves, which stay in the range
+    scale = 2.0 if isinf(float(stop) - float(start)) else 1.0  # by halves, which cannot overflow
     np.copyto(out, np.linspace(start / scale, stop / scale, num) * scale, casting="unsafe")
 
 

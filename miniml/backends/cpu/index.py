@@ -1,4 +1,4 @@
-"""NumPy kernels of indexing, and of adding at indices, which NumPy's own add.at does slowly."""
+"""NumPy kernels of indexing, and of adding at indices, for which NumPy's own add.at is slow."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..kernel import Array
 from ..typecodes import ANY, INT, LOW, WIDE
 from .registering import in_float32, register
 
-# From so many elements on, a product with a sparse matrix beats add.at and repays its import.
+# From this many elements on, a product with a sparse matrix beats add.at and repays its import.
 _SPARSE = 16384
 
 

@@ -30,7 +30,7 @@ def split(x: Array, *, axis: int, sections: Any, out: tuple[Array, ...]) -> None
 
 
 class Slice(Kernel):
-    """A view by an index that is known beforehand."""
+    """A view by an index that is known when the kernel is prepared."""
 
     def prepare(self, node: KernelNode) -> None:
         self.call = itemgetter(place(**node.attrs))

@@ -28,7 +28,7 @@ def matmul(x: Array, y: Array, *, transpose_x: bool, transpose_y: bool, out: Arr
 
 
 class MatMul(Kernel):
-    """The product for given shapes: NumPy's own where nothing is transposed or folded."""
+    """The product for given shapes: NumPy's own if nothing is transposed or folded."""
 
     def prepare(self, node: KernelNode) -> None:
         x, y = (i.shape for i in node.inputs)

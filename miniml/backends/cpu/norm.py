@@ -80,7 +80,7 @@ def cross_entropy(logits: Array, labels: Array, *, reduction: str, out: Outs) ->
     np.subtract(losses, chosen, out=losses)
     if reduction == "sum":
         loss[...] = np.dot(losses, rows.each)
-    elif reduction == "mean":  # of no rows there is none
+    elif reduction == "mean":  # without rows there is no mean
         loss[...] = np.dot(losses, rows.share) if labels.size else np.nan
 
 
@@ -97,7 +97,8 @@ def cross_entropy_grad(
 
 
 class Rows(NamedTuple):
-    """Constants of matrices of one shape: where rows start, and what sums and means them."""
+    """Constants of matrices of one shape: where rows start, and the vectors that sum and average
+    them."""
 
     starts: Array
     ones: Array
@@ -108,7 +109,7 @@ class Rows(NamedTuple):
 
 @lru_cache(maxsize=256)
 def rows_of(shape: tuple[int, int], dtype: DType) -> Rows:
-    """The constants for matrices of `shape` and `dtype`: products with them are quick sums."""
+    """The constants for matrices of `shape` and `dtype`: products with them are fast sums."""
     n, classes = shape
     return Rows(
         np.arange(0, n * classes, classes) if classes else np.zeros(n, int64),

@@ -1,4 +1,4 @@
-"""Counter-based random draws on the CPU: Philox 4x32-10 and what is made of its words.
+"""Counter-based random draws on the CPU: Philox 4x32-10 and the draws made from its words.
 
 Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3" (SC 2011).
 

@@ -2,8 +2,8 @@
 
 Attributes of all: `kernel_size` (KH, KW), `stride` (sh, sw) and `padding` ((top, bottom),
 (left, right)), each of which must be smaller than the kernel, so that every window holds a pixel.
-Padding is never built: a tap is applied to those windows alone in which it meets the image.
-Images are taken a few at a time, so that what the taps share stays in the cache.
+Padding is never materialized: a tap is applied only to the windows in which it meets the image.
+Images are taken a few at a time, so that the data that the taps share stay in the cache.
 """
 
 from collections.abc import Iterator
@@ -58,7 +58,7 @@ def max_pool2d(
 ) -> None:
     """x (N, C, H, W) to (values (N, C, OH, OW), indices (N, C, OH, OW) int64).
 
-    An index counts the H*W pixels of the unpadded plane, and is the first place of the maximum in
+    An index counts the H*W pixels of the unpadded plane, and is that of the first maximum in
     row-major order of the window. NaN is larger than all: the first NaN of a window wins.
 
     Memory, for each window of a few images: a pixel, a truth value and two small integers.
@@ -76,7 +76,7 @@ def max_pool2d(
             values[...] = pixels[:, :, first[0]][:, :, :, first[1]]
         else:
             values[...] = pixels[:, :, *taps[0][1]]
-        # The winner is the number of a tap: a small integer moves in SIMD, an index does not.
+        # The winner is the number of a tap: small integers fill SIMD lanes, indices would not.
         winner = np.empty(values.shape, np.min_scalar_type(len(taps)))
         winner[...] = begin
         compete(pixels, taps, values, winner)
@@ -87,7 +87,7 @@ def max_pool2d(
 def compete(pixels: Array, taps: list[tuple[Region, Region]], values: Array, winner: Array) -> None:
     """Raise `values` to the largest pixel of each window and `winner` to its tap, in place.
 
-    They begin as the first pixel of each window that lies in the image, and its tap.
+    Initially they are the first pixel of each window that lies in the image, and its tap.
     """
     rival, better = np.empty_like(values), np.empty(values.shape, np.bool_)
     number = np.empty_like(winner)

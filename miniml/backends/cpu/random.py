@@ -1,4 +1,4 @@
-"""NumPy kernels of random draws: Philox words made into numbers."""
+"""NumPy kernels of random draws: Philox words turned into numbers."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ Axes = int | tuple[int, ...] | None
 Shape = tuple[int, ...]
 Plan = Callable[..., Any]  # plan(x, out=out)
 
-_ROWS = 1024  # as many numbers are summed by one BLAS call: more would lose accuracy
+_ROWS = 1024  # numbers summed by one BLAS call: more would lose accuracy
 _ONES = {d: np.ones(_ROWS, d) for d in (float32, float64)}
 
 
@@ -129,7 +129,7 @@ def add_rows(x: Array, ones: Array, out: Array) -> None:
 def blocks(shape: Shape, axes: tuple[int, ...]) -> tuple[int, int, int] | None:
     """(lead, kept, trail) where reducing `axes` leaves the middle of that view, else None.
 
-    None also where np.add.reduce, which sums contiguous numbers pairwise, is as good or better.
+    None also where np.add.reduce, which sums contiguous numbers pairwise, is at least as good.
     """
     long = [i for i in range(len(shape)) if i not in axes and shape[i] != 1]
     if not long or 0 in shape:
@@ -198,7 +198,7 @@ def cumsum(x: Array, *, axis: int, reverse: bool, exclusive: bool, out: Array) -
     np.add.accumulate(x, axis=axis, out=sums, dtype=sums.dtype)
 
 
-# Sums of integers and bools are given in 64 bits.
+# Sums of integers and bools have 64 bits.
 _WHOLE = [f"{c}->{'L' if c.isupper() else 'l'}" for c in "?" + INT]
 
 register("Sum", Sum, *same(1, WIDE))

@@ -1,4 +1,4 @@
-"""How the NumPy kernels are registered, and float16 and bfloat16 computed in float32."""
+"""Registration of the NumPy kernels, which compute float16 and bfloat16 in float32."""
 
 from __future__ import annotations
 

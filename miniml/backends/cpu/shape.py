@@ -1,4 +1,4 @@
-"""NumPy kernels of the shape operations: views. SumTo stands with the sums."""
+"""NumPy kernels of the shape operations, as views. SumTo is with the sums."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SPREAD: Any = ("multi_index", "refs_ok", "zerosize_ok")
 
 
 def reshape(x: Array, *, shape: tuple[int, ...]) -> Array:
-    return x.reshape(shape)  # a copy where no strides describe the new shape
+    return x.reshape(shape)  # a copy where no strides can describe the new shape
 
 
 def transpose(x: Array, *, axes: tuple[int, ...]) -> Array:
@@ -35,7 +35,7 @@ def squeeze(x: Array, *, axis: Any) -> Array:
 
 
 def flip(x: Array, *, axis: Any) -> Array:
-    return np.flip(x, axis) if x.ndim else x  # of a 0-d array NumPy makes a scalar
+    return np.flip(x, axis) if x.ndim else x  # NumPy turns a 0-d array into a scalar
 
 
 view_kernel("Reshape", "cpu")(reshape)

@@ -1,4 +1,4 @@
-"""NumPy kernels of circular and hyperbolic functions and their inverses: its ufuncs."""
+"""NumPy kernels of circular and hyperbolic functions and their inverses: NumPy's ufuncs."""
 
 from __future__ import annotations
 

@@ -56,7 +56,8 @@ class Patches:
         self.oh = (h + top + bottom - dh * (kh - 1) - 1) // sh + 1
         self.ow = (w + left + right - dw * (kw - 1) - 1) // sw + 1
         pitch = max(w + max(left, right), self.ow)
-        # A wrapped column costs as much in the product as a true one: a quarter more pays off.
+        # A wrapped column costs as much in the product as a real one: up to a quarter more pays
+        # off.
         self.width = pitch if stride == (1, 1) and 4 * pitch <= 5 * self.ow else self.ow
 
         one = channels * kh * kw * self.oh * self.width * dtype.itemsize
@@ -164,7 +165,7 @@ def conv2d_input_grad(
 
     `input_shape` is (H, W). With stride 1 this is `conv2d` of `dout` with the filters turned by
     180 degrees and their two channel axes exchanged; otherwise, and where there are so few input
-    channels that the product would be slow, W^T dout is added back to where the windows came from.
+    channels that the product would be slow, W^T dout is added back to the pixels of the windows.
     """
     if 0 in (dout.size, w.size, out.size):
         out[...] = 0

@@ -1,1 +1,2 @@
-"""Declarations of CUDA kernels; the device that runs them is not part of this version."""
+"""The CUDA backend: device memory, kernels and their text, on a GPU through cupy or in the
+simulator."""

@@ -16,7 +16,7 @@ Shape = tuple[int, ...]
 
 
 class Sized:
-    """What shape and dtype say of an array's size."""
+    """The sizes that follow from shape and dtype."""
 
     __slots__ = ()
     shape: Shape
@@ -47,9 +47,8 @@ class DeviceArray(Sized):
     """Elements of `dtype` in a block of bytes: element (i, j, ...) is at byte
     offset + i * strides[0] + j * strides[1] + ...
 
-    block: a flat uint8 array of cupy's or of the simulator's, shared by all views of it. The
-    backend asks cupy for nothing but such blocks: shapes, strides and dtypes (bfloat16 among
-    them) are kept here.
+    block: a flat uint8 array of cupy or of the simulator, shared by all views of it. The backend
+    uses cupy only for such blocks: shapes, strides and dtypes (bfloat16 among them) are kept here.
     """
 
     __slots__ = ("device", "block", "offset", "shape", "dtype", "strides", "contiguous", "_flat")
@@ -82,7 +81,7 @@ class DeviceArray(Sized):
     def flat(self) -> Any:
         """The bytes between the bounds as a flat array of the module's, for a kernel's argument.
 
-        bfloat16, which not every cupy knows, goes as 16-bit integers.
+        bfloat16, which not every cupy supports, is passed as 16-bit integers.
         """
         if self._flat is None:
             low, high = self.bounds()
@@ -93,13 +92,13 @@ class DeviceArray(Sized):
     def seen(self, look: Callable[[Any], Any]) -> DeviceArray:
         """The view that `look` makes of a NumPy array of this shape and these strides.
 
-        The array is never read: NumPy only does the arithmetic of shapes and strides. `look` must
+        The array is never read: NumPy only computes shapes and strides. `look` must
         not copy.
         """
         anchor = _anchor(self.dtype)
         start = anchor.ctypes.data
         view = look(as_strided(anchor, self.shape, self.strides))
-        if not isinstance(view, np.ndarray):  # NumPy's scalar for the one element there is
+        if not isinstance(view, np.ndarray):  # NumPy's scalar for a single element
             return self.view()
         moved = view.__array_interface__["data"][0] - start if view.size else 0
         return DeviceArray(
@@ -120,7 +119,7 @@ class DeviceArray(Sized):
             return self.copy().reshape(shape)
 
     def view(self) -> DeviceArray:
-        """The same elements by another name."""
+        """A view of the same elements."""
         return DeviceArray(
             self.device, self.block, self.offset, self.shape, self.dtype, self.strides
         )
@@ -131,11 +130,12 @@ class DeviceArray(Sized):
         return copied
 
     def planned(self) -> DeviceArray:
-        """The same view, whose copies are memory alone: nothing is read of it."""
+        """The same view as a Planned: copies of it are uninitialised memory, since nothing is
+        read."""
         return Planned(self.device, self.block, self.offset, self.shape, self.dtype, self.strides)
 
     def setflags(self, write: bool) -> None:
-        """Nothing: that inputs are not written to is checked where kernels are declared const."""
+        """Does nothing: kernels cannot write to inputs that their text declares const."""
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         raise TypeError("an array on a device does not become a NumPy array by itself; to_host()")

@@ -13,11 +13,11 @@ _recording: ContextVar[bool] = ContextVar("miniml_cuda_recording", default=False
 
 
 def recorded(module: Any, launches: Callable[[], object]) -> Callable[[], None]:
-    """A function that launches, on the current stream, what `launches` launched; the arguments
-    are those of now, and nothing has run yet.
+    """A function that repeats the launches of `launches` on the current stream, with the present
+    arguments; recording runs nothing.
 
     CaptureError, or the module's own error, when `launches` waits, allocates or copies from or to
-    the host; the module is as before then.
+    the host; the module is then as before.
     """
     stream = module.cuda.Stream(non_blocking=True)  # the default stream has no capture
     with stream:
@@ -39,8 +39,8 @@ def recorded(module: Any, launches: Callable[[], object]) -> Callable[[], None]:
 def refuse_recording(what: str) -> None:
     """CaptureError while a graph is recorded.
 
-    CUDA does not refuse all of it: memory of cupy's pool, and copies from the host, would be
-    recorded, and found changed when the graph runs again.
+    CUDA does not refuse everything: memory of cupy's pool, and copies from the host, would be
+    recorded, and would have changed when the graph runs again.
     """
     if _recording.get():
         raise CaptureError(f"a CUDA graph only launches; got {what} while one was recorded")

@@ -1,4 +1,4 @@
-"""The device that runs CUDA: cupy on a GPU, or its double on the simulator."""
+"""The CUDA device: cupy on a GPU, or its emulation on the simulator."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ HostArray = np.ndarray[Any, Any]
 class Cuda:
     """Memory and kernels of one GPU, or of the simulator of one.
 
-    module: cupy, or what stands for it. Of it the backend uses only the names that
+    module: cupy or its emulation; the backend uses only the names that
     tests/device/sim/test_emucupy.py lists.
     around: entered for every compilation and launch. checks: launches are synchronous, so kernels
     may look at the values of their inputs first.
@@ -44,7 +44,7 @@ class Cuda:
         self.compiler = Compiler(self, around)
         self.moves: dict[object, Any] = {}
         self.features: dict[str, bool] = {}
-        self.arenas: WeakSet[Any] = WeakSet()  # where memory is used again, for Watched
+        self.arenas: WeakSet[Any] = WeakSet()  # arenas, whose memory is reused; for Watched
 
     def empty(self, shape: Shape, dtype: DType) -> DeviceArray:
         """An uninitialised contiguous array."""
@@ -69,7 +69,7 @@ class Cuda:
         return made
 
     def to_host(self, buffer: DeviceArray) -> HostArray:
-        """A copy on the host; waits until all that was launched is done."""
+        """A copy on the host; waits until all launches are done."""
         if not buffer.size:
             return np.empty(buffer.shape, buffer.dtype)
         source = self.contiguous(buffer).flat
@@ -78,7 +78,7 @@ class Cuda:
         return flat.view(buffer.dtype).reshape(buffer.shape)
 
     def set(self, block: Any, array: HostArray) -> None:
-        """Overwrite a block with the elements of an array of the host."""
+        """Overwrite a block with the elements of a host array."""
         with self._outside_graphs("a copy from the host"):
             block.set(as_bytes(array))
 
@@ -93,7 +93,8 @@ class Cuda:
         return made
 
     def seen(self, look: Callable[..., Any], arrays: Sequence[DeviceArray]) -> tuple[Any, bool]:
-        """What `look` sees of the arrays, nothing of which is read; whether it is new memory."""
+        """The view that `look` makes of the arrays, which are not read; and whether it is new
+        memory."""
         found = look(*[a.planned() for a in arrays]).view()
         return found, not any(found.block is a.block for a in arrays)
 
@@ -121,7 +122,7 @@ class Cuda:
         return made
 
     def kernel(self, entry: KernelEntry) -> Kernel:
-        """A kernel of the table, not prepared yet; in check mode it must fill its outputs."""
+        """A registered kernel, not yet prepared; in check mode it must fill its outputs."""
         made = self.bare_kernel(entry)
         return Watched(made, self) if self.checks else made
 
@@ -139,7 +140,7 @@ class Cuda:
         return entry.strided or isinstance(entry.body, Expression)
 
     def has(self, feature: str) -> bool:
-        """True for a feature of `features.FEATURES` that a probe finds; each is looked for once."""
+        """True for a feature of `features.FEATURES` that a probe finds; each is probed once."""
         found = self.features.get(feature)
         if found is None:
             probe = FEATURES.get(feature)
@@ -147,12 +148,12 @@ class Cuda:
         return found
 
     def synchronize(self) -> None:
-        """Wait until all that was launched is done."""
+        """Wait until all launches are done."""
         with self._outside_graphs("waiting for the stream"):
             self.stream.synchronize()
 
     def capture(self, launches: Callable[[], object]) -> Callable[[], None]:
-        """What `launches` launches, as one CUDA graph: a function that launches it again."""
+        """The launches of `launches` as one CUDA graph: a function that repeats them."""
         launch = recorded(self.module, launches)
 
         def again() -> None:
@@ -174,7 +175,7 @@ class Cuda:
 
     @contextmanager
     def _outside_graphs(self, doing: str) -> Iterator[None]:
-        """What no CUDA graph can record; errors of CUDA become miniml's."""
+        """The block does what no CUDA graph can record; CUDA errors become miniml's."""
         refuse_recording(doing)
         try:
             yield

@@ -1,4 +1,4 @@
-"""What errors of cupy and of NVIDIA's driver mean, each in one sentence."""
+"""The meaning of errors of cupy and of NVIDIA's driver, each in one sentence."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _OF_CUDA = ("CUDARuntimeError", "CUDADriverError", "CUBLASError", "NVRTCError", 
 
 
 def raise_as(clear: Exception, error: Exception) -> NoReturn:
-    """Raise the clear one; where it is the error itself, that goes on."""
+    """Raise the clear error from the original one; if they are the same, re-raise it."""
     if clear is error:
         raise error
     raise clear from error
@@ -43,7 +43,7 @@ def kind_of(error: BaseException) -> str:
 
 
 def explained(error: Exception, device: Any, doing: str) -> Exception:
-    """The error to raise for one that came of `doing` something; itself where it is not
+    """The error to raise for one that occurred while `doing` something; itself if it is not
     CUDA's."""
     kind = kind_of(error)
     if not kind or isinstance(error, MinimlError):
@@ -85,7 +85,7 @@ def not_launched(
 
 
 def not_loaded(error: Exception, device: Any, entry: str) -> Exception:
-    """The error to raise when a kernel cannot be had at all."""
+    """The error to raise when a kernel cannot be loaded."""
     if kind_of(error) in WRONG_ARCHITECTURE or "--gpu-architecture" in str(error):
         capability = device.module.cuda.Device().compute_capability
         return DeviceError(

@@ -1,7 +1,7 @@
-"""What a device may have that kernels require: libraries, and units of its hardware.
+"""Optional features of a device that kernels may require: libraries and hardware units.
 
-A feature is present when a probe shows it, so a machine that lacks a library or a header takes the
-kernels that do without.
+A feature is present when a probe shows it, so a machine that lacks a library or a header uses the
+kernels that do without it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ...errors import CompileError
 from .text.source import unit
 
 # Compiles where the compiler finds mma.h and the architecture multiplies matrices of the type:
-# from sm_70 on of __half, from sm_80 on of __nv_bfloat16.
+# __half from sm_70 on, __nv_bfloat16 from sm_80 on.
 PROBE = r"""
 #include <mma.h>
 extern "C" __global__ void probe(const T* x, float* out) {

@@ -1,4 +1,4 @@
-"""What every GPU that CUDA supports lets a launch have."""
+"""Limits of a launch that every GPU supported by CUDA allows."""
 
 MAX_THREADS = 1024  # of a block
 MAX_BLOCK = (1024, 1024, 64)

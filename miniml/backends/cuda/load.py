@@ -1,4 +1,4 @@
-"""Which device of CUDA this machine has: a GPU through cupy, or the simulator."""
+"""The CUDA device of this machine: a GPU through cupy, or the simulator."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NO_GPU = "device 'cuda' is not available: there is no GPU; use device_target='cu
 
 
 def device(name: str, sim: str) -> Cuda:
-    """The device "cuda" or "cuda-sim"; DeviceError says in a sentence what to do without it."""
+    """The device "cuda" or "cuda-sim"; DeviceError says what to do if it is absent."""
     return simulator(sim) if name == "cuda-sim" else gpu()
 
 
@@ -26,7 +26,7 @@ def gpu() -> Cuda:
         import cupy
     except ImportError as error:
         raise DeviceError(
-            f"device 'cuda' is not available: it needs cupy, and there is none ({error}); "
+            f"device 'cuda' is not available: it needs cupy, which is missing ({error}); "
             "pip install 'miniml[cuda13]', or use device_target='cuda-sim'"
         ) from None
     runtime = cupy.cuda.runtime
@@ -48,7 +48,7 @@ def gpu() -> Cuda:
 
 
 def check_architecture(cupy: Any) -> None:
-    """DeviceError for a GPU that is older than what cupy's compiler builds for."""
+    """DeviceError for a GPU that is older than cupy's compiler supports."""
     toolkit = cupy.cuda.runtime.runtimeGetVersion() // 1000
     oldest = 75 if toolkit >= 13 else 50
     capability = int(cupy.cuda.Device().compute_capability)
@@ -62,5 +62,5 @@ def check_architecture(cupy: Any) -> None:
 
 def simulator(sim: str) -> Cuda:
     """The simulator, in mode "check" or "fast"."""
-    toolchain.identity()  # DeviceError where nothing can be compiled, and nothing has been
+    toolchain.identity()  # DeviceError if nothing can be compiled and nothing is cached
     return Cuda("cuda-sim", emucupy, partial(settings.using, mode=sim), sim == "check")

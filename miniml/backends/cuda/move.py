@@ -1,6 +1,7 @@
-"""Copies between arrays of any strides, and filling: parts of kernels of several launches.
+"""Copies between arrays of any strides, and filling: building blocks of kernels with several
+launches.
 
-Only bytes matter here, so one text serves all dtypes of a size.
+Only bytes matter here, so one text serves all dtypes of one size.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ def carrier(nbytes: int) -> DType:
 
 @cache
 def text(nbytes: int) -> str:
-    """The unit of elements of that size."""
+    """The unit for elements of that size."""
     word = carrier(max(nbytes, 4))
     return unit(TEXT, E=carrier(nbytes), WORD=word, WIDTH=16 // nbytes, Turn=TURN)
 

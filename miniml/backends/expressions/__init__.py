@@ -1,7 +1,9 @@
-"""What one element of a primitive's output is, in C: written once, for every backend that makes C.
+"""The elements of primitives' outputs as C expressions: written once, for every backend that
+generates C.
 
-`table.table` has the expressions, by primitive and signature; `functions` what they may call;
-`types` the C types they are computed in; `reduce` the rows of reductions. No device is known here.
+`table.table` has the expressions, by primitive and signature; `functions` those they may call;
+`types` the C types they are computed in; `reduce` the rows of reductions. Nothing here knows of
+devices.
 """
 
 from ...families import load

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ...dtype import from_letter
+from ...dtype import from_type_code
 from ..typecodes import ANY, FLOAT, INT, NUMBER, SIGNED, UNSIGNED, same
 from .table import Expression, Node, express, table
 from .types import computed
@@ -57,7 +57,7 @@ def bounds(node: Node) -> dict[str, Any]:
 
 _CLIP = "nan_min(nan_max(x, low), high)"
 for _c in NUMBER:
-    _bound = computed(from_letter(_c))
+    _bound = computed(from_type_code(_c))
     _types = (("low", _bound), ("high", _bound))
     express("Clip", _CLIP, f"{_c}->{_c}", unit="elementwise", types=_types, scalars=bounds)
 for _from in ANY:  # all casts from a dtype are one unit

@@ -1,4 +1,4 @@
-"""Tensors made from nothing but numbers, as expressions of the element's index."""
+"""Tensors made from numbers alone, as expressions of the element's index."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ...dtype import ALL, FLOATS, INTEGERS, float64, int64, letter, uint64
+from ...dtype import ALL, FLOATS, INTEGERS, float64, int64, type_code, uint64
 from .table import Node, express
 from .types import computed
 
@@ -23,11 +23,11 @@ def filled(node: Node) -> dict[str, Any]:
 
 
 def spaced(node: Node) -> dict[str, Any]:
-    """Linspace by its step. By halves where the way from end to end leaves float64's range."""
+    """Linspace by its step. By halves if the distance between the ends overflows float64."""
     start, stop, num = (node.attrs[name] for name in ("start", "stop", "num"))
     scale = 2.0 if isinf(float(stop) - float(start)) else 1.0
     step = (stop / scale - start / scale) / max(num - 1, 1)
-    end = num - 1 if num > 1 else -1  # the index of what is `stop` itself
+    end = num - 1 if num > 1 else -1  # the index of the element that is `stop` itself
     return {"start": start / scale, "stop": stop, "step": step, "scale": scale, "end": end}
 
 
@@ -62,4 +62,4 @@ _ROWS = (
     *(("Linspace", _LINE, d, _SPACED, spaced) for d in FLOATS),
 )
 for _name, _text, _dtype, _types, _scalars in _ROWS:
-    express(_name, _text, f"->{letter(_dtype)}", unit="create", types=_types, scalars=_scalars)
+    express(_name, _text, f"->{type_code(_dtype)}", unit="create", types=_types, scalars=_scalars)

@@ -1,6 +1,6 @@
-"""What expressions may call: C's mathematics, and these functions of numbers of a type A.
+"""The functions that expressions may call: C's mathematics, and these functions on a type A.
 
-A compiler of C++ makes templates of them, one of C a function for each type.
+In C++ they become templates, in C one function for each type.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ A scaled_sum(A m, A s, A k, A t) {
 }
 """
 OWN = tuple(re.findall(r"^\w+ (\w+)\(A", FUNCTIONS, re.MULTILINE))
-# What an expression may name besides these and what its primitive has.
+# Names an expression may use besides these and those of its primitive.
 C_WORDS = frozenset(
     """sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh exp exp2 expm1 log log2
     log10 log1p sqrt rsqrt cbrt pow hypot fabs abs fmod floor ceil rint round trunc fmin fmax min

@@ -15,7 +15,7 @@ WORDS = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
 
 
 class Node(Protocol):
-    """What the scalar arguments of an expression depend on: a KernelNode, whatever its device."""
+    """The part of a KernelNode on which the scalar arguments of an expression depend."""
 
     @property
     def inputs(self) -> tuple[ArraySpec, ...]: ...
@@ -30,11 +30,11 @@ class Expression:
     """A scalar C expression in the names of a primitive's inputs and attributes.
 
     Besides these it may name `index`, the number of the element; T, the type in which the first
-    input (or else the output) is computed; and U, in which that wraps around. The output is stored
-    as Cast would store it.
+    input (or else the output) is computed; and U, the unsigned type in which T wraps around. The
+    output is stored as by Cast.
     unit: expressions that name the same unit are compiled together; "" for a user's. types,
-    scalars: the names and dtypes of its scalar arguments and their values for a node, where they
-    are not simply the attributes it names.
+    scalars: the names and dtypes of its scalar arguments and their values for a node, if they are
+    not simply the attributes it names.
     """
 
     text: str
@@ -48,8 +48,8 @@ class Expression:
         return set(WORDS.findall(self.text))
 
     def scalar_types(self, signature: Signature, attributes: tuple[str, ...]) -> dict[str, DType]:
-        """The scalar arguments and their dtypes: where the body does not say them, those attributes
-        that it names, in the dtype in which its first float input is computed, else float64."""
+        """The scalar arguments and their dtypes: by default the attributes that the text names, in
+        the dtype in which its first float input is computed, else float64."""
         if self.types is not None:
             return dict(self.types)
         first = next((d for d in signature.inputs if d is not None and d.kind in "fV"), float64)
@@ -72,6 +72,6 @@ def express(
     types: tuple[tuple[str, DType], ...] | None = None,
     scalars: Callable[[Node], Mapping[str, Any]] | None = None,
 ) -> None:
-    """Enter an expression of the library, compiled with those of its unit and signature."""
+    """Register an expression of the library, compiled with those of its unit and signature."""
     for signature in signatures:
         table[name, signature] = Expression(text, f"{unit} {signature}", types, scalars)

@@ -1,4 +1,4 @@
-"""In which C types elements are stored, computed and summed."""
+"""The C types in which elements are stored, computed and summed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ...dtype import (
     uint64,
 )
 
-# The floats of 16 bits are called otherwise by each compiler.
+# Each compiler has its own names for the floats of 16 bits.
 C_TYPES: dict[DType, str] = {
     bool_: "bool", int8: "signed char", int16: "short", int32: "int", int64: "long long",
     uint8: "unsigned char", uint16: "unsigned short", uint32: "unsigned int",
@@ -38,7 +38,7 @@ def accumulation(dtype: DType) -> DType:
 def unsigned(dtype: DType) -> DType:
     """The dtype in which integers wrap around without undefined behaviour; else `computed`.
 
-    32 bits at least: C would promote narrower ones to int, which may overflow.
+    At least 32 bits: C would promote narrower ones to int, which may overflow.
     """
     if dtype.kind not in "iub":
         return computed(dtype)

@@ -21,18 +21,18 @@ def get_bprop_assign(self: ops.Assign) -> Bprop:
 def get_bprop_cond(self: ops.Cond) -> Bprop:
     def bprop(pred: Any, *rest: Any) -> tuple[Any, ...]:
         *operands, _, dout = rest
-        places = [i for i, x in enumerate(operands) if is_float(x.dtype)]
+        positions = [i for i, x in enumerate(operands) if is_float(x.dtype)]
 
         def pull(graph: Any, takes: tuple[int, ...]) -> Callable[[], list[Any]]:
             def branch() -> list[Any]:
                 found = pull_graph(graph, [operands[i] for i in takes], dout)
-                by_place = dict(zip(takes, found, strict=True))
-                return [by_place.get(i, ops.zeros_like(operands[i])) for i in places]
+                by_position = dict(zip(takes, found, strict=True))
+                return [by_position.get(i, ops.zeros_like(operands[i])) for i in positions]
 
             return branch
 
         yes, no = pull(self.on_true, self.true_takes), pull(self.on_false, self.false_takes)
-        gradients = dict(zip(places, ops.cond(pred, yes, no), strict=True)) if places else {}
+        gradients = dict(zip(positions, ops.cond(pred, yes, no), strict=True)) if positions else {}
         return (None, *(gradients.get(i) for i in range(len(operands))))
 
     return bprop

@@ -47,11 +47,11 @@ def _factors(x: Any, y: Any, dout: Any, turned_x: bool, turned_y: bool) -> tuple
     return dx, dy
 
 
-def _fitted(gradient: Any, matrix: Any, wanted: Any) -> Any:
+def _fitted(gradient: Any, matrix: Any, expected: Any) -> Any:
     """The gradient summed over the batch axes its input broadcast along, in the input's shape."""
     if gradient.shape != matrix.shape:
         gradient = ops.sum_to(gradient, matrix.shape)
-    return gradient if matrix is wanted else ops.reshape(gradient, wanted.shape)
+    return gradient if matrix is expected else ops.reshape(gradient, expected.shape)
 
 
 @bprop_getters.register(ops.Einsum)

@@ -1,4 +1,4 @@
-"""Passes: functions from graph to graph that keep what it computes, to rounding."""
+"""Passes: functions from graph to graph that preserve its results up to rounding."""
 
 from .pipeline import PIPELINE as PIPELINE
 from .pipeline import Pass as Pass

@@ -1,4 +1,4 @@
-"""Constant folding: what depends on constants alone is computed once, ahead of time."""
+"""Constant folding: nodes that depend on constants alone are computed once, ahead of time."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ def fold(graph: Graph) -> Graph:
     """The graph with every pure node whose inputs are all constants replaced by its value.
 
     The eager kernels of the CPU compute it, so dtypes and bits are those of an eager call. A
-    constant lives as long as the compiled program does: a value above 64 KB is folded only if it
-    is no larger than the constants it is made of, so that zeros and ranges stay cheap to hold. A
-    node that raises is left for the run to report.
+    constant lives as long as the compiled program does: a value above 64 KB is folded only if it is
+    no larger than the constants it is computed from, so that zeros and ranges stay cheap to hold. A
+    node that raises is left in the graph, so that the run reports it.
     """
     rewriter = Rewriter(graph)
     for node in graph.nodes:
@@ -32,7 +32,7 @@ def fold(graph: Graph) -> Graph:
 
 
 def _values(rewriter: Rewriter, node: Node) -> list[np.ndarray[Any, Any]] | None:
-    """The outputs of the node, or None where they are not for this pass to compute."""
+    """The outputs of the node, or None where this pass must not compute them."""
     given = [v.abstract.value for v in rewriter.inputs(node)]
     arrays = [a for a in given if a is not None]
     if len(arrays) != len(given) or node.primitive.effect != "pure":

@@ -1,8 +1,8 @@
-"""Algebraic identities, as a table: what a call may be replaced by.
+"""Algebraic identities, as a table of calls and their replacements.
 
-Every bit stays, but for the sign of NaN. So x + 0.0 is left alone, since -0.0 + 0.0 is 0.0, and
-with it sums of one number, which begin with 0.0; x * 0 as well, since NaN and infinities must come
-through. Gradients stay the same, too, so StopGradient is no identity here.
+Results keep every bit, but for the sign of NaN. So x + 0.0 is left alone, since -0.0 + 0.0 is 0.0,
+and so are sums of one number, which begin with 0.0; x * 0 as well, since NaN and infinities must
+propagate. Gradients stay the same, too, so StopGradient is not an identity here.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ Number = bool | int | float
 
 
 class Site(Protocol):
-    """What a rule may ask about the place of a call."""
+    """The questions that a rule may ask about the operands of a call."""
 
-    shape: Shape  # of the call's output
+    shape: Shape  # the call's output
 
     def is_all(self, var: Var, number: Number) -> bool:
         """True when every element of `var` is known to be `number`; 0.0 and -0.0 differ."""
 
     def scalar(self, var: Var) -> Var | None:
-        """A constant of shape () equal to every element of `var`, whose shape is another; None
-        where no one number is known to fill it."""
+        """A constant of shape () equal to every element of `var`, which has another shape; None
+        unless one number is known to fill it."""
 
     def made_by(self, var: Var, *kinds: type[Primitive]) -> Node | None:
         """The node that makes `var`, if it is a call of one of these primitives."""
@@ -43,7 +43,7 @@ class Site(Protocol):
 
 class Rule(NamedTuple):
     """For calls of `kinds`, `propose(site, primitive, *inputs)` gives a Var, (primitive, *inputs)
-    or None. What has another shape or dtype than the call's output is not taken."""
+    or None. A proposal whose shape or dtype differs from the call's output is ignored."""
 
     says: str
     kinds: tuple[type[Primitive], ...]
@@ -71,7 +71,7 @@ def _y_if_x_adds_nothing(site: Site, primitive: Primitive, x: Var, y: Var) -> Pr
 
 
 def _x_if_exponent_is(number: Number) -> Callable[..., Proposal]:
-    # NumPy has shorter ways for one exponent; an array of many, though equal, is rounded otherwise.
+    # NumPy has fast paths for a scalar exponent; an array of equal exponents rounds differently.
     rule = _x_if_y_is(number)
     return lambda site, power, x, y: rule(site, power, x, y) if y.abstract.shape == () else None
 
@@ -97,7 +97,7 @@ def _cast_of_cast(site: Site, cast: Cast, x: Var) -> Proposal:
     inner = site.made_by(x, Cast)
     if inner is None or not holds(x.abstract.dtype, inner.inputs[0].abstract.dtype):
         return None
-    # What float-to-integer casts do out of range is the kernel's own choice: keep it the same one.
+    # Float-to-integer casts out of range are up to the kernel, so keep the same kernel.
     same = cast.dtype not in INTEGERS or x.abstract.dtype not in FLOATS
     return (cast, inner.inputs[0]) if same else None
 
@@ -156,13 +156,13 @@ RULES = (
     Rule("-(-x) is x", (Neg,), _negated_twice),
     Rule("a cast to its own dtype", (Cast,), _itself),
     Rule("a cast of a lossless cast", (Cast,), _cast_of_cast),
-    Rule("a shape brought to itself", (*RESHAPES, BroadcastTo), _itself),
+    Rule("a reshape or broadcast to the same shape", (*RESHAPES, BroadcastTo), _itself),
     Rule("a reshape of a reshape", RESHAPES, _reshape_of_reshape),
     Rule("a broadcast of a broadcast", (BroadcastTo,), _broadcast_of_broadcast),
-    Rule("axes in their own order", (Transpose,), _in_order),
+    Rule("a transpose that keeps the order of axes", (Transpose,), _in_order),
     Rule("a transpose of a transpose", (Transpose,), _transpose_of_transpose),
-    Rule("a reduction of extents 1 that stay", _REDUCTIONS, _itself),
+    Rule("a reduction over axes of extent 1 with keepdims", _REDUCTIONS, _itself),
     Rule("a choice that is always the first", (Select,), _chosen(True)),
     Rule("a choice that is always the second", (Select,), _chosen(False)),
-    Rule("one number many times is a scalar", _ARITHMETIC, _scalar_operand),
+    Rule("an array filled with one number is a scalar", _ARITHMETIC, _scalar_operand),
 )

@@ -1,4 +1,4 @@
-"""Which passes run, in which order, and how users put their own between them."""
+"""Which passes run, in which order, and how users insert their own."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from .simplify import simplify
 
 
 class Pass(NamedTuple):
-    """A named function from graph to graph. It is given one level at a time: the graphs inside
-    attributes go through it on their own, before the graph around them. Passes of LOWERING get
-    the target as well, and the graphs inside attributes when these are compiled."""
+    """A named function from graph to graph. It gets one level at a time: the graphs inside
+    attributes go through it on their own, before the enclosing graph. Passes of LOWERING get the
+    target as well, and the graphs inside attributes when these are compiled."""
 
     name: str
     fn: Callable[..., Graph]
 
 
 class UserPass(NamedTuple):
-    """A pass somebody registered, and where it runs."""
+    """A pass registered by a user, and where it runs."""
 
     entry: Pass
     position: str
@@ -46,7 +46,8 @@ _registered: dict[str, UserPass] = {}
 
 
 def add_stage(stage: Stage) -> Stage:
-    """A row of built-in passes that runs after those so far; users' passes may join it."""
+    """Add a stage of built-in passes, which runs after the earlier stages; users' passes may join
+    it."""
     _stages.append(stage)
     return stage
 
@@ -55,7 +56,7 @@ def run_passes(graph: Graph, disabled: Collection[str] = (), verified: bool = Fa
     """The graph after every pass of `pipeline()` but those whose names are in `disabled`.
 
     verified: after each pass, check the graph, and that inputs, outputs and effects are the same
-    as before. GraphError names the pass that broke a rule, or a disabled name that is no pass.
+    as before. GraphError names the pass that broke a rule, or a disabled name that is not a pass.
     """
     return run_stage(PIPELINE, everywhere, graph, disabled, verified)
 
@@ -67,8 +68,8 @@ def run_stage(
     disabled: Collection[str],
     verified: bool,
 ) -> Graph:
-    """The same for the passes of any stage. apply: from a pass's function and a graph to what the
-    pass makes of it."""
+    """The same for the passes of any stage. apply: from a pass's function and a graph to the new
+    graph."""
     _check_disabled(disabled)
     for name, fn in pipeline(stage):
         if name in disabled:
@@ -156,7 +157,7 @@ def _check(name: str, before: Graph, after: Graph) -> None:
                 raise GraphError(f"graph {after.name!r} has other {what} than before")
     except GraphError as error:
         broken = GraphError(f"pass {name!r} broke a rule of graphs: {error}")
-        broken.__notes__ = list(error.__notes__)  # of the node, not of who runs the passes
+        broken.__notes__ = list(error.__notes__)  # of the node, not the runner
         raise broken from error
 
 
@@ -165,7 +166,7 @@ def _types(variables: Sequence[Var]) -> tuple[str, ...]:
 
 
 def _effects(graph: Graph) -> list[tuple[object, ...]]:
-    """The nodes with an effect, in order: what is done to which parameter."""
+    """The nodes with an effect, in order: which primitive writes which parameter."""
     writes = versions(graph).writes
     kept = (n for n in graph.nodes if n.primitive.effect != "pure")
     return [(n.primitive, n.consts, id(writes.get(n))) for n in kept]

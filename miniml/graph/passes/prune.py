@@ -1,4 +1,4 @@
-"""Dead code: what nobody uses is dropped."""
+"""Dead code elimination: nodes that no output and no effect needs are dropped."""
 
 from __future__ import annotations
 

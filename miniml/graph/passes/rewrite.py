@@ -30,7 +30,7 @@ class Rewriter:
         self._stand_in: dict[Var, Var] = {}
 
     def now(self, var: Var) -> Var:
-        """What stands for a Var of the old graph in the new one."""
+        """The Var of the new graph for a Var of the old one."""
         return self._stand_in.get(var, var)
 
     def inputs(self, node: Node) -> tuple[Var, ...]:
@@ -38,16 +38,16 @@ class Rewriter:
         return tuple(map(self._stand_in.get, node.inputs, node.inputs))
 
     def replace(self, old: Sequence[Var], new: Sequence[Var]) -> None:
-        """From here on, Vars of the new graph stand for Vars of the old one."""
+        """From here on, use these Vars of the new graph for those of the old one."""
         self._stand_in.update(zip(old, map(self.now, new), strict=True))
 
     def keep(self, node: Node) -> None:
-        """The node, on what its inputs are now."""
+        """Keep the node, on its new inputs."""
         inputs = self.inputs(node)
         self._append(node if inputs == node.inputs else replace(node, inputs=inputs))
 
     def call(self, node: Node, primitive: Primitive, inputs: Sequence[Var]) -> None:
-        """In place of `node`, whose outputs and line it takes over: a call of `primitive`."""
+        """A call of `primitive` instead of `node`, whose outputs and line it takes over."""
         self._append(Node(primitive, tuple(inputs), node.outputs, (), node.where))
 
     def constant(self, value: np.ndarray[Any, Any]) -> Var:
@@ -57,7 +57,7 @@ class Rewriter:
         return var
 
     def finish(self) -> Graph:
-        """The new graph; the old one where nothing has changed."""
+        """The new graph; the old one if nothing has changed."""
         graph, nodes = self.graph, tuple(self.nodes)
         outputs = tuple(map(self._stand_in.get, graph.outputs, graph.outputs))
         if nodes == graph.nodes and outputs == graph.outputs:

@@ -1,4 +1,4 @@
-"""Common subexpressions: equal calls on equal values are made once."""
+"""Common subexpression elimination: equal calls on equal values are made once."""
 
 from __future__ import annotations
 

@@ -23,8 +23,8 @@ _SAME_ELEMENTS = (*RESHAPES, BroadcastTo, Transpose)
 
 
 def simplify(graph: Graph) -> Graph:
-    """The graph with the identities of RULES applied, again and again to what they gave, so that
-    chains of casts, reshapes and transposes become one call or none."""
+    """The graph with the identities of RULES applied repeatedly, so that chains of casts, reshapes
+    and transposes become one call or none."""
     rewriter = Rewriter(graph)
     sight = Sight(rewriter)
     for node in graph.nodes:
@@ -51,7 +51,7 @@ def _simplify(rewriter: Rewriter, sight: Sight, node: Node) -> None:
 
 
 class Sight:
-    """What the rules may ask about the place of a call: see `identities.Site`."""
+    """The answers to what rules ask about the operands of a call: see `identities.Site`."""
 
     def __init__(self, rewriter: Rewriter):
         self._rewriter = rewriter
@@ -83,7 +83,8 @@ class Sight:
         return maker if maker is not None and isinstance(maker.primitive, kinds) else None
 
     def first(self, primitive: Primitive, inputs: tuple[Var, ...], out: Abstract) -> Proposal:
-        """What the first rule that holds makes of a call with the output `out`, or None."""
+        """The replacement that the first matching rule gives for a call with the output `out`, or
+        None."""
         self.shape = out.shape
         for rule in _BY_KIND.get(type(primitive), ()):
             found = rule.propose(self, primitive, *inputs)
@@ -95,7 +96,7 @@ class Sight:
         return None
 
     def note(self, outputs: tuple[Var, ...]) -> None:
-        """Remember the number that fills what a node has just made, if one does."""
+        """Remember the number that fills the output of a node just made, if there is one."""
         for var in outputs:
             filled = self.made_by(var, Full)
             if filled is not None:

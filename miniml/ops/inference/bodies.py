@@ -81,7 +81,7 @@ def known_truth(name: str, pred: Any) -> bool | None:
 
 def _kind(value: Any) -> str:
     if hasattr(value, "dtype"):
-        return f"{value.dtype}[{','.join(map(str, np.shape(value)))}]"
+        return f"{value.dtype}[{', '.join(map(str, np.shape(value)))}]"
     return f"{type(value).__name__} {value!r}"
 
 
@@ -136,7 +136,7 @@ def agree(name: str, left: str, ours: Sequence[Any], right: str, theirs: Sequenc
         raise ShapeError(f"{name} {left} has {len(ours)} values and {right} {len(theirs)}")
     for i, (one, two) in enumerate(zip(ours, theirs, strict=True)):
         if one != two:
-            shown = [f"{dtype}[{','.join(map(str, shape))}]" for dtype, shape in (one, two)]
+            shown = [f"{dtype}[{', '.join(map(str, shape))}]" for dtype, shape in (one, two)]
             raise (DTypeError if one[1] == two[1] else ShapeError)(
                 f"{name} value {i} is {shown[0]} in {left} and {shown[1]} in {right}; make them "
                 "equal, as with ops.cast or ops.reshape"

@@ -1,4 +1,4 @@
-"""Lowering: the passes that know for which target a graph is compiled, after all others."""
+"""Lowering: the passes that depend on the target; they run after all others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Casts around kernels: where no kernel takes a node's dtypes, its inputs are widened visibly."""
+"""Casts around kernels: where no kernel takes a node's dtypes, Cast nodes widen its inputs."""
 
 from __future__ import annotations
 

@@ -22,21 +22,22 @@ Run = Callable[..., list[Any]]
 
 @dataclass(slots=True)
 class Capture:
-    """What the executables of a program share. why_not: why its launches become no CUDA graph."""
+    """State shared by the executables of a program. why_not: why it does not run as a CUDA
+    graph."""
 
     why_not: str
 
 
 def obstacle(steps: Steps, graph: Graph, device: str, cuda_graphs: str) -> str:
-    """Why the launches of a program become no CUDA graph; "" when nothing stands in the way."""
+    """Why the launches of a program cannot become a CUDA graph; "" if they can."""
     if device == "cpu":
-        return "the CPU launches nothing"
+        return "the CPU has no launches"
     if cuda_graphs == "off":
         return "cuda_graphs='off'"
     if cuda_graphs == "auto" and device != "cuda":
         return "the simulator makes a CUDA graph only with cuda_graphs='on'"
     if any(isinstance(step, Check) for step in steps.compute):
-        return "check_nan looks at what each kernel made"
+        return "check_nan looks at the outputs of each kernel"
     launched = [s for s in (*steps.compute, *steps.publish) if isinstance(s, Launch)]
     for step in launched:
         if not repeats(step.kernel.entry):
@@ -51,7 +52,8 @@ def obstacle(steps: Steps, graph: Graph, device: str, cuda_graphs: str) -> str:
 
 
 def repeats(entry: KernelEntry) -> bool:
-    """True when a kernel launches the same at each call, so that its Python may be left out."""
+    """True when a kernel makes the same launches at each call, so that its Python may be
+    skipped."""
     if isinstance(entry.body, (Expression, RawSource)):
         return True
     capturable = getattr(entry.body, "capturable", None)
@@ -62,10 +64,10 @@ class CudaGraph:
     """The steps of a program, recorded once and repeated with one launch.
 
     Inputs are copied into buffers of its own, so one graph serves all calls: the first call
-    launches step by step, which compiles what compiles at its first launch; the second records,
-    and from then on a call is the copies of the inputs, one launch of the graph, and the copies
-    of the outputs, whose memory is taken first. State that stays on the host is read before the
-    graph and written after it.
+    launches step by step, so that kernels compiled at their first launch are compiled; the second
+    records, and from then on a call copies the inputs, launches the graph once, and copies the
+    outputs, whose memory is allocated first. State that stays on the host is read before the graph
+    and written after it.
     """
 
     def __init__(self, steps: Steps, memory: Memory, graph: Graph, capture: Capture):
@@ -111,7 +113,7 @@ class CudaGraph:
             self.recorded = self._repeated(replay, results)
 
     def _repeated(self, replay: Callable[[], None], results: list[Any]) -> Run:
-        """A call that launches the graph. results: where that leaves the outputs."""
+        """A call that launches the graph. results: where the graph leaves the outputs."""
         device = self.device
         receive = self._written(Steps(), self.graph.inputs).run
         hosted = tuple(s for s in self.steps.publish if self._is_hosted(s))
@@ -137,12 +139,12 @@ class CudaGraph:
         return isinstance(step, Publish) and step.parameter.device != self.device.name
 
     def _changes(self, var: Var) -> bool:
-        """True for an output that is in a parameter when the graph has run, and may be another."""
+        """True for an output in the memory of a parameter, which publishing may overwrite."""
         kind = self.memory.buffers.allocation[var].kind
         return bool(self.steps.publish) and kind in ("parameter", "upload")
 
     def _keep(self, var: Var) -> Var:
-        """Memory for an output, which is copied there before the parameter changes."""
+        """Memory for an output, to which it is copied before the parameter changes."""
         kept = Var(var.abstract)
         array = self.device.empty(var.abstract.shape, var.abstract.dtype)
         self.memory.targets[kept] = self.memory.arrays[kept] = array

@@ -18,12 +18,13 @@ from ..launch import BoundKernel
 from ..steps import Check, Copy, Launch, Publish, Stage, Step, Steps, View
 from .memory import Memory
 
-# NumPy takes a third positional argument of these for a mistake.
+# NumPy warns of a third positional argument of these, as of a mistake.
 _KEYWORD_OUT = (np.maximum, np.minimum)
 
 
 class Function(NamedTuple):
-    """What was written: `run(*arrays)` gives fresh output arrays. nodes: of the lines of source."""
+    """The compiled function: `run(*arrays)` gives fresh output arrays. nodes: of the lines of
+    source."""
 
     run: Callable[..., list[Array]]
     source: str
@@ -59,11 +60,11 @@ def write(steps: Steps, memory: Memory, name: str, inputs: Sequence[Var] | None 
 
 
 class _Text(str):
-    """Source text of what may be another value at each call."""
+    """Source text of a value that may differ at each call."""
 
 
 class _Call(NamedTuple):
-    """A call of constants and _Texts, which a line makes. stem: of the function's name in it."""
+    """A call in a line, on constants and _Texts. stem: of the function's name in the source."""
 
     function: Any
     arguments: tuple[Any, ...]
@@ -72,7 +73,7 @@ class _Call(NamedTuple):
 
     @property
     def thunk(self) -> Callable[[], object] | None:
-        """The call, to be made later; None where it is another one each time."""
+        """The call, to be made later; None if it differs at each run."""
         if any(map(_varies, (*self.arguments, *self.keywords.values()))):
             return None
         return partial(self.function, *self.arguments, **self.keywords)
@@ -94,7 +95,7 @@ class _Writer:
         self._moving: dict[Var, _Text] = {}
 
     def line(self, text: str, node: Node | None = None) -> None:
-        """Write a line; an error in it will point at the node."""
+        """Write a line; an error raised in it points at the node."""
         self.lines.append(text)
         if node is not None:
             self.nodes[len(self.lines) + 1] = node
@@ -117,7 +118,7 @@ class _Writer:
             self.line(f"if isinstance({name}, ndarray): {name} = device.from_host({name})")
 
     def compute(self, step: Step) -> None:
-        """Write a step of those that may fail."""
+        """Write one step that may fail."""
         if isinstance(step, Copy):
             self.outputs.append(f"out{len(self.outputs)}")
             made = _Call(self.device.copy, (self._value(step.source),), stem="copy")
@@ -127,8 +128,8 @@ class _Writer:
             self._write(made, step)
 
     def publish(self, steps: Sequence[Step]) -> None:
-        """Write the steps that happen wholly or not at all: as one call of C where all are of C, so
-        that no signal handler comes between, else with all handlers held back."""
+        """Write the steps that happen wholly or not at all: as one C call if all are C functions,
+        so that no signal handler runs in between, else with all handlers held back."""
         made = [(c, step) for step in steps for c in self._calls(step)]
         if not made:
             return
@@ -184,7 +185,7 @@ class _Writer:
             self.line(f"{name} = {self._source(_Call(kernel.function, given, stem='view'))}", node)
 
     def _operands(self, node: Node, kernel: BoundKernel) -> Generator[_Call, None, tuple[Any, ...]]:
-        """What the kernel gets of its inputs; copies in row-major order if it must have these."""
+        """The inputs as the kernel gets them: copies in row-major order if it requires that."""
         given = []
         strided = self.device.takes_strides(kernel.entry)
         for var in node.inputs:
@@ -211,11 +212,11 @@ class _Writer:
         picked = isinstance(function, np.ufunc) or isinstance(entry.body, type)  # by a Kernel class
         if picked or any(map(keyword.iskeyword, attrs)):
             return _Call(function, inputs, {"out": out}, stem)
-        # The kernel itself with its attributes is quicker than a partial with keywords.
+        # Calling the kernel itself with its attributes is faster than a partial with keywords.
         return _Call(entry.body, inputs, {**attrs, "out": out}, stem)
 
     def _copied(self, target: Any, source: Any) -> _Call:
-        """A copy into an array; on the host by a slot of C, as np.copyto runs Python first."""
+        """A copy into an array; on the host by a C slot, since np.copyto runs Python first."""
         if not isinstance(target, np.ndarray):
             return _Call(self.device.copy_into, (target, source), stem="copy")
         if self.device.name != "cpu":  # a parameter that stays on the host
@@ -223,21 +224,22 @@ class _Writer:
         return _Call(target.__setitem__, (..., source), stem="copy")
 
     def _source(self, made: _Call, through: str = "") -> str:
-        """The call as text, or that of a function which gets function and arguments."""
+        """The call as text; through: a function that is called with the function and its
+        arguments."""
         given = [self._text(made.function, made.stem)] if through else []
         given += map(self._text, made.arguments)
         given += [f"{key}={self._text(value, 'a')}" for key, value in made.keywords.items()]
         return f"{through or self._text(made.function, made.stem)}({', '.join(given)})"
 
     def _text(self, value: Any, stem: str = "b") -> str:
-        """The value as text: a name of it, unless it varies."""
+        """The value as text: a name for it, unless it varies."""
         if isinstance(value, _Text):
             return value
         if _varies(value):
             return f"({', '.join(map(self._text, value))},)"
         if id(value) not in self._named:
             name = self._named[id(value)] = f"{stem}{len(self.names)}"
-            self.names[name] = value  # which keeps it, so that no other value has its id
+            self.names[name] = value  # which keeps it alive, so that no other value gets its id
         return self._named[id(value)]
 
 

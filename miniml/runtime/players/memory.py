@@ -1,4 +1,4 @@
-"""The arrays of one executable: every value of a program that is in one place at every call."""
+"""The arrays of one executable: the values of a program whose address is the same at every call."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from ..buffers import Allocation, BufferAssignment
 
 
 class Memory:
-    """An arena, and what is in it.
+    """An arena and the arrays in it.
 
-    arrays: what kernels read. Vars that are missing may be another array at each call: the inputs,
+    arrays: what kernels read. Missing Vars may be a different array at each call: the inputs,
     unless the memory has buffers for them (`own_inputs`), and views of them. targets: what kernels
-    write. copies: (to, from) of a View that no strides describe, so that each call copies.
-    uploads: where the device reads parameters that stay on the host, the state of random streams.
+    write. copies: (to, from) of a View that no strides can describe, so that each call copies.
+    uploads: where the device reads parameters that stay on the host: the states of random streams.
     """
 
     def __init__(self, buffers: BufferAssignment, device: Device, own_inputs: bool = False):
@@ -77,7 +77,7 @@ class Memory:
         return self.device.carve(self.arena, self.buffers.offsets[allocation], shape, dtype)
 
     def _look(self, node: Node) -> None:
-        """A view is made once. Not every reshape is one."""
+        """Make a view, once; not every reshape can be one."""
         kernel = self.buffers.prepared[node]
         given = [self.arrays[v] for v in node.inputs]
         seen, copied = self.device.seen(kernel.function, given)

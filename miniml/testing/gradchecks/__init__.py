@@ -1,1 +1,1 @@
-"""gradcheck: is a gradient that of the function, and if not, where and in what way?"""
+"""gradcheck: is the gradient right, and if not, where and in what way is it wrong?"""

@@ -1,7 +1,7 @@
 """Derivatives of a function of one real number, by differences at several scales, with errors.
 
-y(t) is a vector, and every component has its own extrapolation, error and noise: one component
-with a pole or a kink nearby does not blur the others.
+y(t) is a vector, and every component has its own extrapolation, error and noise, so that a
+component with a pole or a kink nearby does not blur the others.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .report import Array
 ROUNDING, ONE_SIDED = 4.0, 12.0
 ENOUGH = 12  # steps worth an extrapolation of their own: the last of six columns has six entries
 
-FIRST = 0.1  # of the size of the numbers: no step reaches 0, and h^14 is below rounding
+FIRST = 0.1  # times the size of the numbers: no step reaches 0, and h^14 is below rounding
 HALVINGS = 6  # steps that a smooth function needs; each further two come one by one
 ROWS = (
     30  # the most steps, each of two calls: halving 0.1 so often leaves 1e-10, less than rounding
@@ -37,7 +37,7 @@ SMALL = 1e4  # roundings of y: what a long sum may leave, too little to look for
 
 @dataclass(frozen=True, slots=True)
 class Slopes:
-    """What differences say of y at 0: the derivative, both one-sided ones, and y's noise.
+    """The result of differences of y at 0: the derivative, both one-sided ones, and y's noise.
 
     bent: the difference between the two sides is there at the smallest steps, too. reach: the
     typical size of a difference quotient, over all steps and both sides.
@@ -61,7 +61,7 @@ class Slopes:
             return np.asarray((jump > 8 * blur) & (jump > 1e-6 * size) & self.bent)
 
     def put(self, columns: Array, part: Slopes) -> None:
-        """Put the slopes of some components in."""
+        """Insert the slopes of some components."""
         for old, new in zip(self._arrays(), part._arrays(), strict=True):
             old[columns] = new
 
@@ -70,7 +70,7 @@ class Slopes:
 
     @staticmethod
     def at_rest(still: Array) -> Slopes:
-        """Of components that do not change: 0 +- still."""
+        """The slopes of components that do not change: 0 +- still."""
 
         def zeros() -> Array:
             return np.zeros(still.size)
@@ -83,10 +83,10 @@ class Slopes:
 
 @dataclass(slots=True)
 class Line:
-    """Values of y(t) on both sides of 0, at as many steps as were asked for.
+    """Values of y(t) on both sides of 0, at the steps measured so far.
 
     at: y, a vector of m components; NaN where it has no value. origin: y(0). unit: the unit
-    roundoff of each component. inside: what roundings inside y do to it, where that is known.
+    roundoff of each component. inside: the effect of roundings inside y, where known.
     bends: steps far smaller still, and |y(h) + y(-h) - 2 y(0)|.
     """
 
@@ -101,9 +101,9 @@ class Line:
 
     @property
     def grain(self) -> Array:
-        """How exactly y is known at 0: its own rounding, or that of what it is made of.
+        """How exactly y is known at 0: its own rounding, or that of the terms it is computed from.
 
-        The latter also shows in stairs: y stands still, then jumps by a large unit.
+        The latter also shows as stairs: y stays constant, then jumps by a large unit.
         """
         own = np.fmax(self.unit * np.abs(self.origin), self.inside)
         return np.asarray(np.fmax(own, stairs(np.array(self.above + self.below) - self.origin)))
@@ -118,7 +118,7 @@ class Line:
     def slopes(self) -> Slopes:
         """The derivatives at 0 that the values so far support.
 
-        Numbers that never changed by a bit have derivative 0, to their rounding; inf has none.
+        Numbers that never changed have derivative 0, to their rounding; inf has none.
         """
         order = np.argsort(self.steps)[::-1]
         h = np.array(self.steps)[order]
@@ -188,7 +188,7 @@ def climb(line: Line, first: float, done: Callable[[Slopes], bool]) -> Slopes:
         slopes = line.slopes()
         vague = vague_in(line, slopes)
         if not looked and 0 < vague.sum() <= (vague.size + 9) // 10:
-            looked = True  # a few of many: chance, more likely than structure
+            looked = True  # few of many: more likely chance than structure
             line.add(*(sixth / s for s in MORE_SENTINELS))
         elif not deep and (vague & _unsettled(line)).any():
             deep = True
@@ -201,15 +201,15 @@ def climb(line: Line, first: float, done: Callable[[Slopes], bool]) -> Slopes:
 
 
 def _halved(first: float, start: int, stop: int) -> Sequence[float]:
-    """About first / 2**k, but no exact powers: roundings at one step repeat at its half."""
+    """About first / 2**k, but not exact powers: roundings at one step would repeat at its half."""
     return [first / 2**k * (1 + 0.2 * (0.618034 * k % 1)) for k in range(start, stop)]
 
 
 def vague_in(line: Line, slopes: Slopes) -> Array:
-    """Components without a usable derivative that have a value at 0 and count for something.
+    """Components without a usable derivative that have a value at 0 and matter.
 
-    What does not: the rounding of their own values, a millionth of what they do over all
-    steps, and a millionth of the slope of most components.
+    Uncertainty does not matter below the rounding of their own values, a millionth of their change
+    over all steps, and a millionth of the slope of most components.
     """
     error, value = slopes.central.error, np.abs(slopes.central.value)
     typical = float(np.median(value[np.isfinite(error)])) if np.isfinite(error).any() else 0.0
@@ -229,9 +229,9 @@ def _unsettled(line: Line) -> Array:
 
 
 def _all_at_zero(line: Line, slopes: Slopes, done: Callable[[Slopes], bool]) -> bool:
-    """Take out the kinks that are only near, which far smaller steps do not see.
+    """Remove kinks that are only nearby, which far smaller steps do not see.
 
-    True if nothing more is to be measured without them.
+    True if nothing else remains to be measured.
     """
     kink = np.flatnonzero(slopes.kink)
     if not kink.size:
@@ -251,7 +251,7 @@ def _all_at_zero(line: Line, slopes: Slopes, done: Callable[[Slopes], bool]) -> 
 def converged(origin: Array) -> Callable[[Slopes], bool]:
     """Whether nothing is gained by smaller steps: all is sharp, kinked, or blurred by rounding.
 
-    Sharp is 1e-9 of the derivative, or 1e-12 of what y does at all: no fault is as small.
+    Sharp is 1e-9 of the derivative, or 1e-12 of the whole change of y: no fault is that small.
     """
     size = np.abs(origin)
 

@@ -19,13 +19,13 @@ from .subject import Subject
 Change = Callable[[Array], Array]
 
 LOWER = (np.float32, np.float16, ml_dtypes.bfloat16)
-EXACT = 1e-6  # of a factor: differences give six digits where a bar is at all narrow
+EXACT = 1e-6  # tolerance of a factor: differences give six digits wherever the bar is narrow
 
 
 def diagnosed(subject: Subject, members: Array, verdicts: list[Verdict]) -> list[Verdict]:
-    """The verdicts; wrong elements say what kind of fault the gradient of their argument has.
+    """The verdicts; wrong elements get the kind of fault that the gradient of their argument has.
 
-    members: the elements that can be judged. What has no numeric side explains itself.
+    members: the elements that can be judged. Findings without a numeric side need no diagnosis.
     """
     wrong = [f for v in verdicts if v.kind == WRONG for f in v.findings if np.isfinite(f.numeric)]
     kinds = {}
@@ -49,7 +49,7 @@ def diagnosed(subject: Subject, members: Array, verdicts: list[Verdict]) -> list
 
 
 def _alone(f: GradFinding) -> str:
-    """How far one element is off, where the argument as a whole shows no pattern."""
+    """The error of one element, where the argument as a whole shows no pattern."""
     if not np.isfinite(f.analytic):
         return "not finite, where differences give a number"
     if f.analytic == 0:
@@ -62,7 +62,7 @@ def _alone(f: GradFinding) -> str:
 
 
 def _kind(subject: Subject, leaf: Leaf, probes: list[Probe]) -> str:
-    """A sentence on the gradient of one argument, or "" where nothing known fits.
+    """A sentence on the gradient of one argument, or "" if no known fault fits.
 
     probes: random directions in which only this argument moves, as far as it can be judged. A
     kind of fault is named if the gradient, with that fault undone, agrees with all of them.
@@ -118,7 +118,8 @@ def _factor(probes: list[Probe]) -> float | None:
 
 
 def _is_round(factor: float) -> bool:
-    """Whether a number is n or 1/n: of one element any fault is a factor, seldom a round one."""
+    """Whether a number is n or 1/n: for a single element any fault is a factor, but seldom a round
+    one."""
     if abs(factor) < 1:
         factor = 1 / factor
     return abs(factor - round(factor)) < EXACT * abs(factor)

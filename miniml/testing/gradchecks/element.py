@@ -11,14 +11,14 @@ from .probe import Probe, probe
 from .report import CORRECT, KINK, NAN, NEAR_KINK, UNKNOWN, WRONG, Array, Numbers, Verdict
 from .subject import Subject
 
-# First steps where 0.1 is too large: each climb reaches some five decades down, so that
-# these leave no gap, and the last ones come to where rounding ends all differences.
+# First steps where 0.1 is too large: each climb reaches some five decades down, so that these leave
+# no gap, and the last ones reach steps where rounding hides all differences.
 FINER = 3e-3, 1e-5, 1e-8, 1e-11
 VALID = "a valid subgradient"
 
 
 def judge_element(subject: Subject, first: Probe) -> Verdict:
-    """Correct as soon as one scale shows it; wrong if all that are sharp say so, and alike.
+    """Correct as soon as one scale shows it; wrong if all sharp scales agree that it is.
 
     first: the first probe of the element.
     """
@@ -50,7 +50,7 @@ def wide_step(subject: Subject, members: Array) -> float:
 
 
 def _concluded(subject: Subject, tries: list[Probe]) -> tuple[str, Probe, str]:
-    """The kind of verdict, the probe that shows it, and what there is to say."""
+    """The kind of verdict, the probe that shows it, and a comment."""
     sharp = [t for t in tries if t.sharp]
     if tries[-1].clean:
         return CORRECT, tries[-1], ""
@@ -66,7 +66,8 @@ def _concluded(subject: Subject, tries: list[Probe]) -> tuple[str, Probe, str]:
 
 
 def _consistent(sharp: list[Probe]) -> bool:
-    """Whether probes of one element found the same derivative of every output, to their errors."""
+    """Whether probes of one element found the same derivative of every output, within their
+    errors."""
     for one, other in itertools.pairwise(sharp):
         if one.kinked or other.kinked:
             continue
@@ -89,7 +90,7 @@ def _broken(seen: Probe) -> bool:
 
 
 def why_unjudged(subject: Subject, seen: Probe) -> str:
-    """Why a probe says nothing for certain."""
+    """Why a probe is inconclusive."""
     slopes = seen.slopes
     if subject.raised and seen.lost:
         return f"the function raises nearby ({subject.raised})"
@@ -103,7 +104,7 @@ def why_unjudged(subject: Subject, seen: Probe) -> str:
 
 
 def _numbers_of(subject: Subject, seen: Probe) -> Numbers:
-    """A probe of one element as a person reads it: per unit of the element.
+    """A probe of one element in readable units: per unit of the element.
 
     For a cotangent of ones if the disagreement shows there, else for another.
     """

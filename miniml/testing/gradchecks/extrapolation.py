@@ -10,17 +10,17 @@ from .report import Array
 
 EPS = float(np.finfo(np.float64).eps)
 COLUMNS = 6  # a truncation of h^14 (h^7 on one side): more columns only add up rounding
-TRUNCATION = 3.0  # the last change is an estimate of what is left; seldom is it off by three times
+TRUNCATION = 3.0  # the last change estimates the remaining error, seldom wrong by a factor of three
 WITNESSES = 2  # the smallest steps: one alone could agree with the larger ones by chance
-# Points that stand still, and points that move: so many are not still, or in step, by chance.
+# Constant points, and moving points: this many are not constant, or in step, by chance.
 STILL = 4
 STEP_PARTS = 4  # the least change seen may itself be up to four stairs high
 
 
 class Estimate(NamedTuple):
-    """A derivative per component: its value, what extrapolation left, what rounding does.
+    """A derivative per component: its value, the errors of extrapolation and of rounding.
 
-    step: the smallest that it is made of; 0 for a component that never changed.
+    step: the smallest step used; 0 for a component that never changed.
     """
 
     value: Array
@@ -40,10 +40,10 @@ def extrapolate(
     """The limit of rows[k] for h[k] -> 0, if rows are a polynomial in h**power near 0.
 
     h: steps, falling; rows: (steps, m) difference quotients, rounded by `grain`. Neville's scheme;
-    of all its entries the one with the least error is taken. An entry's error is its change from
-    its neighbours, TRUNCATION-fold, and blur times the larger of noise / h and the grain of the
-    rows it is made of. Three rows at least have to agree, and the WITNESSES
-    smallest steps give no entry of their own: they show what noise there is.
+    the entry with the least error is taken. An entry's error is its change from its neighbours,
+    TRUNCATION-fold, and blur times the larger of noise / h and the grain of the rows it is computed
+    from. At least three rows have to agree, and the WITNESSES smallest steps give no entry of their
+    own: they show the noise.
     Source: Ridders, "Accurate computation of F'(x) and F'(x)F''(x)" (1982).
     """
     m = rows.shape[1]
@@ -68,7 +68,7 @@ def extrapolate(
 
 
 def _better(best: Estimate, column: Estimate) -> Estimate:
-    """Of each component the entry with the least error, if that is less than before."""
+    """For each component the entry with the least error, if that is less than before."""
     error = np.where(np.isnan(column.error), np.inf, column.error)
     error[max(len(error) - WITNESSES, 0) :] = np.inf
     k, every = np.argmin(error, axis=0), np.arange(error.shape[1])
@@ -84,10 +84,10 @@ def next_column(h: Array, previous: Array, c: int, power: int) -> Array:
 
 
 def stairs(changes: Array) -> Array:
-    """The step of each component whose small changes are all 0 or multiples of one number.
+    """The stair of each component whose small changes are all 0 or multiples of one number.
 
-    So they are where y is a difference of rounded numbers far larger than itself, 1 - tanh(x)**2
-    at 18; 0 for components that change in other ways. changes: (points, m).
+    They are so where y is a difference of rounded numbers far larger than itself, as in
+    1 - tanh(x)**2 at 18; 0 for components that change in other ways. changes: (points, m).
     """
     sizes = np.abs(changes)
     least = np.where(sizes > 0, sizes, np.inf).min(axis=0, initial=np.inf)
@@ -104,9 +104,9 @@ def noise_in(h: Array, rows: Array, rough: Estimate, least: Array) -> tuple[Arra
     """The noise of y, from the steps below the best one, where the derivative is known.
 
     There y is off by h |quotient - derivative|. Noise is as large at one step as at another;
-    what fades or grows with h is not noise but structure that the best step was too large to
-    see (second result: such an estimate is worth nothing). The factors leave room for chance:
-    of a few draws of noise the largest is seldom 8 times, and never 24 times, another.
+    an error that fades or grows with h is not noise but structure that the best step was too large
+    to see (second result: such an estimate is worthless). The factors leave room for chance: of a
+    few draws of noise the largest is seldom 8 times, and never 24 times, another.
     """
     steps, column = h[:, None], rows
     seen = steps * np.abs(rows - rough.value)

@@ -1,4 +1,4 @@
-"""What is not a number at the point: inputs, outputs, and the elements only such outputs see."""
+"""Non-finite values at the point: inputs, outputs, and the elements that only such outputs see."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from .subject import Subject
 
 
 def not_finite(subject: Subject) -> list[GradFinding]:
-    """What cannot be judged because it is not a number: inputs, and outputs at the point."""
+    """Findings for inputs and outputs that cannot be judged because they are not finite at the
+    point."""
     bad = np.flatnonzero(~np.isfinite(subject.x))
     found = _by_leaf(subject, bad, "{} of its numbers are not finite")
     lost = int(np.sum(~np.isfinite(subject.y)))
@@ -20,12 +21,12 @@ def not_finite(subject: Subject) -> list[GradFinding]:
 
 
 def blind(subject: Subject) -> tuple[Array, Array]:
-    """Positions whose gradient the finite outputs do not tell: NaN, and zero.
+    """Positions whose gradient the finite outputs do not determine: NaN, and zero.
 
-    The cotangent of every output that is not a number is 0, but a rule multiplies that 0 by
-    something that is not a number either: NaN is not a fault of an element that such an output
-    may depend on. An element with gradient 0 may depend on nothing, or on these outputs alone.
-    Both are empty where all outputs are finite.
+    The cotangent of every non-finite output is 0, but a rule multiplies that 0 by something that is
+    not finite either: NaN is not a fault of an element on which such an output may depend. An
+    element with gradient 0 may depend on nothing, or on these outputs alone. Both are empty where
+    all outputs are finite.
     """
     finite = np.isfinite(subject.y)
     if finite.all():
@@ -35,7 +36,7 @@ def blind(subject: Subject) -> tuple[Array, Array]:
 
 
 def unseen(subject: Subject, positions: Array) -> list[GradFinding]:
-    """One finding for each argument that has elements which no finite output judges."""
+    """One finding for each argument with elements that no finite output can judge."""
     message = "{} of its elements: no finite output tells their gradient"
     return _by_leaf(subject, positions, message)
 

@@ -10,19 +10,19 @@ from .derivative import Line
 from .report import WRONG, Array, Numbers, Verdict
 from .subject import Subject
 
-CLEAR = 20.0  # an isolated value is so many times further off than its neighbours are apart
-ROUNDINGS = 64.0  # and so many roundings away from them: more than any sum of a few explains
+CLEAR = 20.0  # an isolated value is this many times further off than its neighbours are apart
+ROUNDINGS = 64.0  # and this many roundings away from them: more than a short sum explains
 # Steps, far below those of a probe, at which a narrow peak would be seen to be continuous.
 NEARER = 1e-6, 1e-9, 1e-12
-NEAREST = 1e-30, 1e-100  # of a 0 there are smaller steps than of other numbers
-SAME = 0.01  # limits that differ by less of the gap at all these steps are one limit
+NEAREST = 1e-30, 1e-100  # from 0 smaller steps are possible than from other numbers
+SAME = 0.01  # limits that differ by a smaller part of the gap at all these steps are one limit
 
 
 def lonely(line: Line) -> Array:
     """Components whose value at 0 is far from all the values at the smallest steps, which agree.
 
-    A jump has other values on each side, and at a kink or a pole the values go to the one at 0,
-    or nowhere.
+    A jump has different values on each side, and at a kink or a pole the values tend to the one at
+    0, or to no limit.
     """
     nearest = np.argsort(line.steps)[:3]
     values = np.array([side[k] for k in nearest for side in (line.above, line.below)])
@@ -36,7 +36,7 @@ def lonely(line: Line) -> Array:
 def isolated(
     subject: Subject, members: Array, u: Array, step: float, outputs: Array
 ) -> Verdict | None:
-    """The element that alone makes an output leave its limits: wrong, for there is no derivative.
+    """The one element that makes an output leave its limits: wrong, since there is no derivative.
 
     outputs: those found to be lonely along u. The element is found by bisection; steps far
     smaller then tell a function that bends in a narrow space from one that has no limit there.

@@ -11,15 +11,15 @@ from .probe import Probe, probe
 from .report import KINK, WRONG, Array, GradFinding, Numbers, Verdict
 from .subject import Subject
 
-MANY = 32  # kinks that a report lists: more would not be read
+MANY = 32  # kinks that a report lists: nobody would read more
 ASIDE = 0.07, -0.07  # steps that show what an output depends on: nearly as large as a probe takes
 
 
 def sources_of(subject: Subject, seen: Probe) -> Array | None:
     """For each output without a derivative, the one member it depends on; -1 for the others.
 
-    None if one of them depends on several. Bit by bit of the members' numbers: half of them moves
-    at a time, and shows in the outputs.
+    None if one of them depends on several. Found bit by bit of the members' numbers: half of the
+    members move at a time, and the outputs that change show one bit.
     """
     bad, count = seen.without, seen.members.size
     number = np.zeros(bad.size, np.int64)
@@ -33,7 +33,7 @@ def sources_of(subject: Subject, seen: Probe) -> Array | None:
 
 
 def _moved(subject: Subject, seen: Probe, which: Array) -> Array:
-    """The outputs that change where some of a probe's members move."""
+    """The outputs that change when some of a probe's members move."""
     u = np.zeros(subject.x.shape)
     u[seen.members[which]] = seen.u[seen.members[which]]
     sides = [subject(subject.x + t * u) != subject.y for t in ASIDE]
@@ -57,7 +57,7 @@ def valid_kinks(subject: Subject, seen: Probe, sources: Array) -> Array:
 
 
 def as_kinks(subject: Subject, seen: Probe, sources: Array, positions: Array) -> Verdict:
-    """The verdict on elements with valid kinks, of which the first ones are listed."""
+    """The verdict on elements with valid kinks, of which only the first are listed."""
     kinks = seen.slopes.kink & (sources >= 0)
     gradient = subject.pull(kinks.astype(np.float64))
 

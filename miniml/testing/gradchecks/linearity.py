@@ -16,15 +16,19 @@ from .report import WRONG, Array, GradFinding, Numbers
 from .rounding import largest_in
 from .subject import Subject, joined
 
-ROUNDINGS = 256.0  # one after the other: the operations of a long backward; a fault is far above
-GROSS = 1e-6  # a layout that is read wrongly changes more than this
+ROUNDINGS = 256.0  # roundings one after the other in a long backward pass; faults are far above
+GROSS = 1e-6  # a wrongly read layout changes more than this
 INSIDE = 16.0  # another normal draw is more than 16 times the largest of three in 2 of 10,000 cases
-BELIEVED = 0.01  # of the gradient: how far it may move across a jump before that is a fault
-SCALES = 2.0**10, 2.0**-10, -1.0  # powers of 2, which change no rounding; a clip or a floor shows
+BELIEVED = 0.01  # of the gradient: its largest change across a jump that is not a fault
+SCALES = (
+    2.0**10,
+    2.0**-10,
+    -1.0,
+)  # powers of 2 change no rounding; a clip or a floor shows
 
 
 def check_linearity(subject: Subject) -> tuple[Array, list[GradFinding]]:
-    """The gradient for a random cotangent v, and what is not linear.
+    """The gradient for a random cotangent v, and findings where the pull-back is not linear.
 
     pull(2v + w) = 2 pull(v) + pull(w), pull(1024 v) = 1024 pull(v), pull(-v) = -pull(v), and
     pull(v) = pull(v) again, in whatever layout v is; pull(0) = 0 exactly. The others hold up to
@@ -43,7 +47,7 @@ def _everywhere(rank: int) -> str:
     return ", ".join(f"broadcast along axis {k}" for k in range(rank))
 
 
-# Layouts of an array of a rank, in the words of `layouts`, and what to call a cotangent in it.
+# Layouts of an array of a rank, in the words of `layouts`, and the name of a cotangent in it.
 _LAYOUTS: dict[Callable[[int], str], str] = {
     lambda rank: "Fortran-ordered, sliced": "strided, not contiguous cotangent",
     lambda rank: "reversed": "reversed cotangent, of negative strides, not contiguous",
@@ -58,10 +62,10 @@ _LAYOUTS: dict[Callable[[int], str], str] = {
 
 
 class _Equation(NamedTuple):
-    """Two gradients that have to be equal, to a relative error, and what it means if not.
+    """Two gradients that have to be equal up to a relative error, and the message if they are not.
 
     exact: they come from the same operations on the same digits, up to the order of sums. least:
-    what is smaller is not compared.
+    smaller numbers are not compared.
     """
 
     got: Array
@@ -81,7 +85,7 @@ class _Linearity:
     pv: Array
 
     def comparisons(self) -> Iterator[_Equation]:
-        """All that has to be equal; of an argument the first failure is reported."""
+        """All pairs that have to be equal; the first failure of an argument is reported."""
         pull, v, pv, fine = self.subject.pull, self.v, self.pv, ROUNDINGS * self._unit
         same = STEPS * self._unit
         message = "not 0 for dout = 0: a term lacks its factor dout"
@@ -139,21 +143,22 @@ class _Linearity:
 
     @property
     def _tiny(self) -> float:
-        """The smallest number that has all its digits in every dtype."""
+        """The smallest number that is normal in every dtype."""
         dtypes = (*(dtype for _, dtype in self.subject.shapes), *self.subject.dtypes)
         return max(float(limits_of(dtype).tiny) for dtype in dtypes)
 
     def _scale(self, leaf: Leaf, position: int, *gradients: Array) -> float:
-        """The size of what is rounded: gradients of the argument, outputs that cancel in them."""
+        """The size of the rounded numbers: gradients of the argument, outputs that cancel in
+        them."""
         largest = max(largest_in(g[leaf.part]) for g in (*gradients, self.pv))
         outputs = float(np.sum(np.abs(self.subject.y), where=np.isfinite(self.subject.y)))
         return largest + outputs / float(self.subject.sizes(uniform=False)[position])
 
     def _inside(self, leaf: Leaf, gradient: Array) -> float:
-        """How far the argument's gradient moves when all that is computed is off by a unit.
+        """How far the argument's gradient moves when every computed number is off by a unit.
 
-        At an ill-conditioned point it moves further than any rounding of numbers of its size:
-        believed as far as it is small beside the gradient.
+        At an ill-conditioned point it moves further than roundings of numbers of its size explain;
+        that is allowed for only as far as it is small beside the gradient.
         """
         step, numbers = self.subject.step, (self.subject.x, self.v, self.pv)
         with np.errstate(invalid="ignore"):

@@ -1,4 +1,4 @@
-"""Functions of arrays with their pull-backs, and the arguments and gradients of these."""
+"""Functions of arrays with their pull-backs, and their arguments and gradients."""
 
 from __future__ import annotations
 
@@ -22,14 +22,15 @@ Name = tuple[int | None, str, str]
 
 
 class WrongGradientForm(Exception):
-    """A pull-back gives what no gradient of its input (`leaf`, if it is one of them) can be."""
+    """A pull-back returned something that cannot be a gradient of its input (`leaf`, if it is
+    one)."""
 
     def __init__(self, message: str, leaf: Leaf | None = None):
         super().__init__(message)
         self.leaf = leaf
 
     def finding(self, order: int, where: str = "") -> GradFinding:
-        """That it is wrong. where: words before the message."""
+        """The finding that it is wrong. where: words before the message."""
         message = f"{where}{self}"
         if self.leaf is None:
             return GradFinding(WRONG, order, message, "gradient")
@@ -38,7 +39,7 @@ class WrongGradientForm(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """One float array among the arguments, whose elements stand in the long vector from `start`."""
+    """One float array among the arguments, whose elements begin at `start` in the long vector."""
 
     argnum: int | None
     path: str
@@ -58,7 +59,7 @@ class Leaf:
         return slice(self.start, self.start + self.size)
 
     def among(self, positions: Array) -> Array:
-        """Those of the long vector's elements that are its."""
+        """Its own elements among these of the long vector."""
         return positions[(self.start <= positions) & (positions < self.start + self.size)]
 
     def finding(
@@ -78,7 +79,7 @@ class Leaf:
         )
 
     def formed(self, gradient: Any) -> Array:
-        """Its gradient as an array (None: zeros); WrongGradientForm for what cannot be one."""
+        """Its gradient as an array (None: zeros); WrongGradientForm if it cannot be one."""
         if gradient is None:
             return np.zeros(self.shape)
         array = np.asarray(gradient)
@@ -106,7 +107,7 @@ class Map:
 
     run(arrays): the outputs. linearize(arrays): the pull-back, from cotangents to gradients;
     each is a list, in the order of `names`, (argnum, path, shown name) of each input.
-    rounding(by, rng): inside it, the results of operations that can be seen are perturbed.
+    rounding(by, rng): inside it, the results of visible operations are perturbed.
     order: of the derivatives that the pull-back gives. following(): once it has run, the Map of the
     next order: this pull-back, as a function of its inputs and of one cotangent for each output.
     """
@@ -121,20 +122,20 @@ class Map:
 
 
 class Kept:
-    """Arrays that a function may read and not write to."""
+    """Arrays that a function may read but must not write to."""
 
     def __init__(self, values: Sequence[Any]):
         self.values = [v for v in values if not isinstance(v, Tensor) or v.device == "cpu"]
         self.bytes = [np.asarray(v).tobytes() for v in self.values]
 
     def changed(self) -> list[int]:
-        """Which of them hold something else now."""
+        """Which of them have changed."""
         now = [np.asarray(v).tobytes() for v in self.values]
         return [i for i, (a, b) in enumerate(zip(now, self.bytes, strict=True)) if a != b]
 
 
 def guarded(pull: Pull, values: Sequence[Any]) -> Pull:
-    """The pull-back, which raises WrongGradientForm where it writes to what it reads."""
+    """The pull-back, with WrongGradientForm if it writes to its inputs."""
     kept = Kept(values)
 
     def checked(douts: Arrays) -> list[Any]:
@@ -149,7 +150,7 @@ def guarded(pull: Pull, values: Sequence[Any]) -> Pull:
 
 
 def floats_of(name: str, leaves: Sequence[Any]) -> list[Any]:
-    """The float ones among the outputs of a function; GradientArgumentError if there is none."""
+    """The float outputs of a function; GradientArgumentError if there is none."""
     floats = [leaf for leaf in leaves if is_float_leaf(leaf)]
     if not floats:
         raise GradientArgumentError(
@@ -160,7 +161,7 @@ def floats_of(name: str, leaves: Sequence[Any]) -> list[Any]:
 
 
 def nothing_in(what: str, leaves: Sequence[Any], expected: str) -> GradientArgumentError:
-    """The refusal of arguments among which there is no float array."""
+    """The error for arguments without any float array."""
     return GradientArgumentError(
         f"{what} has nothing to differentiate: it got {shown(leaves) or 'no arguments'}; give at "
         f"least one non-empty {expected} of floats"

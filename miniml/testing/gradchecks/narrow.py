@@ -15,23 +15,23 @@ from .report import WRONG, Agreement, Array, GradReport, Numbers
 from .rounding import Perturbation
 from .subject import Subject, at_point, joined
 
-# Draws of roundings, and of points nearby, which are asked about few arguments. Two roundings of
+# Draws of roundings, and of nearby points; few arguments need them. Two roundings of
 # one size cancel in half of the draws, and so in all three for every eighth element.
 DRAWS, POINTS = 3, 6
 OTHER_DRAWS = 4  # another normal draw is more than four times the largest of three in 1 % of cases
 NEAR = 4  # units: points that the dtype tells apart
-FURTHER = 2.0**-9, 2.0**-5  # of the numbers: where a saturated function begins to move
-LARGEST = 0.98  # of the largest number: a rounding may take a result of this size to infinity
+FURTHER = 2.0**-9, 2.0**-5  # relative distances at which a saturated function begins to move
+LARGEST = 0.98  # part of the largest number: a rounding may take a result of this size to infinity
 
 
 def check_narrow(wide: Subject, own: tuple[DType, ...], report: GradReport) -> None:
-    """Run the pull-back in the dtypes that the function was given: is it linear, and the same?
+    """Run the pull-back in the function's own dtypes: is it linear, and equal to the float64 one?
 
-    An element may be off by what roundings of its dtype explain: some units of itself, and what
-    it does to the float64 backward when the inputs, dout, and every operation of the function and
-    its backward that can be seen are off by a unit of that dtype. So 1 - out**2 of a tanh near 1
-    may be off by a unit of `out`, however small it is itself, and a mistake of 1 % shows wherever
-    the dtype holds the gradient to 1 %.
+    An element may be off by as much as roundings of its dtype explain: some units of itself, and
+    the change of the float64 backward when the inputs, dout, and every visible operation of the
+    function and its backward are off by a unit of that dtype. So 1 - out**2 of a tanh near 1 may be
+    off by a unit of `out`, however small it is itself, and a mistake of 1 % shows wherever the
+    dtype holds the gradient to 1 %.
     """
     if all(d == float64 for d in own):
         return
@@ -58,14 +58,15 @@ def check_narrow(wide: Subject, own: tuple[DType, ...], report: GradReport) -> N
 
 @dataclass(frozen=True)
 class _Both:
-    """A function in its own dtypes and in float64. v: a cotangent that both hold."""
+    """A function in its own dtypes and in float64. v: a cotangent that both can represent."""
 
     narrow: Subject
     wide: Subject
     v: Array
 
     def bars(self, got: Array, expected: Array) -> Array:
-        """How far each element may be off. What is further off than its rounding costs more."""
+        """How far each element may be off. Only elements beyond their own rounding need the costly
+        bars."""
         bars = self._rounding(expected)
         with np.errstate(invalid="ignore"):
             gap = got - expected
@@ -77,7 +78,7 @@ class _Both:
         return bars
 
     def _rounding(self, expected: Array) -> Array:
-        """What roundings of its dtype explain."""
+        """The error that roundings of its dtype explain."""
         wide, bars = self.wide, np.zeros(expected.size)
         unit = Perturbation.rounding_to(max(self.narrow.dtypes, key=unit_roundoff))
         moved = [wide.rounded(self.v, unit) - expected for _ in range(DRAWS)]
@@ -90,18 +91,18 @@ class _Both:
         return bars
 
     def _near(self, gap: Array) -> Array:
-        """How much the error changes from one point to others next to it.
+        """How much the error changes from the point to others next to it.
 
-        Where terms inside the backward cancel, rounding of these terms is all that is left, and it
-        is another one at each point; a mistake stays what it is.
+        Where terms inside the backward cancel, only the rounding of these terms is left, and it
+        differs from point to point; a mistake stays the same.
         """
         return self._change(gap, NEAR * self.narrow.roundoff)
 
     def _far(self, gap: Array) -> Array:
-        """The same of points further away, which show it where a saturated function hides it.
+        """The same for points further away, which show it where a saturated function hides it.
 
-        There a mistake changes, too, so no more is believed than some roundings of the outputs,
-        over the size of the input.
+        There a mistake changes, too, so at most some roundings of the outputs are allowed for, over
+        the size of the input.
         """
         far = np.fmax(*(self._change(gap, step) for step in FURTHER))
         outputs = np.abs(self.v * np.where(np.isfinite(self.wide.y), self.wide.y, 0.0))
@@ -115,7 +116,7 @@ class _Both:
 
     def _gaps(self, step: float) -> Iterator[Array]:
         for _ in range(POINTS):
-            # Not all equally far: the rounding of 3 x is the same one at each fourth number.
+            # At different distances: the rounding of 3 x is the same at every fourth number.
             moved = self.wide.x * (1 + self.wide.rng.uniform(-step, step, self.wide.x.shape))
             x = joined(self.narrow.arrays(moved))
             yield self.narrow.linearized(x)(self.v) - self.wide.linearized(x)(self.v)
@@ -124,7 +125,7 @@ class _Both:
 def _compare(
     leaf: Leaf, got: Array, expected: Array, bar: Array, order: int, report: GradReport
 ) -> None:
-    """Add what is wrong with one argument to the report, or the comparison that went through."""
+    """Add a finding on one argument to the report, or the comparison if it passed."""
     with np.errstate(invalid="ignore"):
         off = np.abs(got - expected)
         too_large = np.abs(expected) > LARGEST * float(limits_of(leaf.dtype).max)
@@ -143,7 +144,7 @@ def _compare(
 
 
 def _message(leaf: Leaf, got: Array, expected: Array) -> str:
-    """What is wrong, given the wrong elements."""
+    """The message, given the wrong elements."""
     message = f"wrong in {leaf.dtype.name} only, in {got.size} of {leaf.size} elements"
     ratio = got / np.where(expected == 0, np.nan, expected)
     if got.size > 1 and np.isfinite(ratio).any():

@@ -1,4 +1,4 @@
-"""A float64 function whose values are noisier than float64: parts of it may be float32."""
+"""Float64 functions whose values are noisier than float64: parts of them may be float32."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from .probe import Probe
 from .report import Array
 from .subject import Subject
 
-NOISY = 1e-10  # of an output: far above the rounding of float64, far below that of float32
-UNEXPLAINED = 1e3  # roundings of the function's own operations: more than even a long sum adds up
+NOISY = 1e-10  # relative to an output: far above the rounding of float64, far below that of float32
+UNEXPLAINED = 1e3  # roundings of its own operations: more than even a long sum accumulates
 SPACINGS = 1e-7, 3e-8  # near a unit of float32, where its stairs show
 POINTS, ORDER, GROWTH = 7, 4, 8.0  # noise grows by sqrt(1 + 16 + 36 + 16 + 1) in 4th differences
 
 
 def noise_of(subject: Subject, both: list[Probe]) -> float:
-    """How far the worst output is off its own smooth course next to the point, of its size.
+    """The largest relative deviation of an output from a smooth course next to the point.
 
-    0 where nothing in the probes suggests more than NOISY; that costs no call. Else a few points
-    on one side, so near that only noise can make their fourth differences. Roundings
-    of the function's own operations do not count.
+    0 if nothing in the probes suggests more than NOISY; that costs no call. Else from a few points
+    on one side, so near that only noise can show in their fourth differences. Roundings of the
+    function's own operations do not count.
     """
     noise = np.min([seen.slopes.noise for seen in both], axis=0)
     size = np.maximum(np.abs(subject.y), np.max([seen.slopes.reach for seen in both], axis=0))
@@ -42,7 +42,7 @@ def _rough(subject: Subject, u: Array, spacing: float) -> Array:
 
 
 def note_on(noise: float) -> str:
-    """The sentence on a noise of more than NOISY."""
+    """The note on a noise above NOISY."""
     narrow = "float32" if noise < 1e-5 else "a narrower dtype"
     return (
         f"the function is noisy: next to the point its float64 values are off by about {noise:.0e} "

@@ -1,4 +1,4 @@
-"""One order of derivatives after the other: what is compared, and what is made of it."""
+"""One order of derivatives after the other: the comparisons, and the findings from them."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def check_orders(
 
 
 def _subject(map_: Map, point: Arrays, rng: np.random.Generator, report: GradReport) -> Subject:
-    """In float64 if the function runs there, else in the dtypes it was given."""
+    """The Subject, in float64 if the function runs there, else in the dtypes it was given."""
     own = tuple(a.dtype for a in point)
     if all(d == float64 for d in own):
         return at_point(map_, point, own, rng)
@@ -71,7 +71,7 @@ def _subject(map_: Map, point: Arrays, rng: np.random.Generator, report: GradRep
 
 
 def _check_order(subject: Subject, report: GradReport, fixed: Array) -> Array:
-    """Judge one order; returns the elements that have no derivative, or none that was found."""
+    """Judge one order; returns the elements for which no derivative exists, or was found."""
     order = subject.map.order
     found, faults, verdicts = not_finite(subject), list[GradFinding](), list[Verdict]()
     if subject.unlike:
@@ -124,7 +124,8 @@ def _unlike(subject: Subject) -> GradFinding:
 
 
 def _with_faults(found: list[GradFinding], faults: list[GradFinding]) -> list[GradFinding]:
-    """Findings with what is known without differences: it names the fault of its argument."""
+    """Findings with the faults known without differences, which name the fault of their
+    argument."""
     known = {f.argument: f.diagnosis for f in faults}
     named = {f.argument for f in found if f.verdict == WRONG}
     merged = [

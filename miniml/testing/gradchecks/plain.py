@@ -58,7 +58,7 @@ def of_numpy(f: Function, backward: Function, args: Sequence[Any]) -> tuple[Map,
 
     @contextmanager
     def rounding(by: Perturbation, rng: np.random.Generator) -> Iterator[None]:
-        """Of a plain function only the output can be seen, which the vjp may take."""
+        """Of a plain function only the output is visible, which the vjp may take."""
         inexact.append((by, rng))
         try:
             yield

@@ -12,16 +12,16 @@ from .extrapolation import EPS
 from .report import Array
 from .subject import Subject
 
-ANALYTIC = 8.0  # roundings in each element of a gradient: as many as one library function takes
-MARGIN = 3.0  # a bar is an estimate from a few differences; seldom is it three times too narrow
+ANALYTIC = 8.0  # roundings in each element of a gradient: as many as one library function has
+MARGIN = 3.0  # a bar is estimated from a few differences, and is seldom three times too narrow
 WIDENED = 8.0  # another normal draw is more than 8 times the largest of two in 1 % of cases
-UNSEEN = 1e-12  # of the outputs: a derivative so small is 0 to all that float64 shows of it
-BLUNT = 0.01  # of the gradient: more than roundings move a backward that is worth a number
+UNSEEN = 1e-12  # relative to the outputs: float64 cannot tell a smaller derivative from 0
+BLUNT = 0.01  # of the gradient: roundings do not move a meaningful backward further
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """What one direction `u` says of the gradient of <v, f>.
+    """The evidence of one direction `u` on the gradient of <v, f>.
 
     analytic: <g, u> with g = pull(v). The numeric side is the interval from `low` to `high`,
     a point unless an output has a kink, give or take `bar`. parts: g * u, element by element.
@@ -50,7 +50,7 @@ class Probe:
 
     @property
     def lost(self) -> int:
-        """How many outputs have neither a derivative there nor a kink."""
+        """The number of outputs with neither a derivative there nor a kink."""
         return int(np.sum(self.without & ~self.slopes.kink))
 
     @property
@@ -64,7 +64,7 @@ class Probe:
         return self.holds(self.analytic, 1.0)
 
     def holds(self, analytic: float, bars: float) -> bool:
-        """Whether a derivative lies in the numeric interval, give or take so many bars."""
+        """Whether a derivative lies in the numeric interval, give or take that many bars."""
         return self.low - bars * self.bar <= analytic <= self.high + bars * self.bar
 
     @property
@@ -79,7 +79,7 @@ class Probe:
 
     @property
     def settled(self) -> bool:
-        """Differences found the derivative of every output, if only to be 0 next to others."""
+        """Differences found the derivative of every output, if only as 0 beside others."""
         right, left = self.slopes.right, self.slopes.left
         with np.errstate(invalid="ignore"):
             apart = right.error + left.error + np.abs(right.value - left.value)
@@ -93,7 +93,8 @@ class Probe:
 
     @property
     def hopeless(self) -> bool:
-        """Not sharp for a reason that smaller parts are unlikely to cure: a quarter is lost."""
+        """Not sharp for a reason that splitting is unlikely to cure: a quarter of the outputs is
+        lost."""
         return self.blurred or 4 * self.lost > max(3, int(np.sum(self.slopes.noise > 0)))
 
     @property
@@ -103,17 +104,18 @@ class Probe:
 
     @property
     def smoothly_wrong(self) -> bool:
-        """Sharp and smooth, and not what the pull-back says."""
+        """Sharp and smooth, and different from the pull-back's derivative."""
         return self.sharp and self.finite and not self.kinked and not self.agrees
 
     @property
     def resolution(self) -> float:
-        """The relative error of one typical element that would have shown."""
+        """The relative error of one typical element that would have been detected."""
         sizes = np.abs(self.parts[self.parts != 0])
         return MARGIN * self.bar / float(np.median(sizes)) if sizes.size else 0.0
 
     def joined(self, other: Probe) -> Probe:
-        """What both say of the same members: an output need be sharp in one of them only.
+        """The combined evidence on the same members: an output need be sharp in only one of the
+        probes.
 
         The derivative of every output is then compared in one random direction at least.
         """
@@ -124,7 +126,8 @@ class Probe:
         return replace(self, without=self.without & other.without)
 
     def rest(self, part: Probe) -> Probe:
-        """What is left for the other members, given what the first ones say along the same u."""
+        """The evidence on the other members: this probe less that of the first ones along the same
+        u."""
         first = part.members.size
         return replace(
             self,
@@ -147,8 +150,8 @@ def probe(
     """Compare in a random direction in which only `members` (positions in x) move.
 
     The cotangent weighs each output by the inverse of its own numeric error, so that no output
-    is hidden by the rounding of a larger one. along: a direction and a cotangent to use instead;
-    of the direction the members' part.
+    is hidden by the rounding of a larger one. along: a direction, of which the members' part is
+    used, and a cotangent to use instead.
     """
     u = np.zeros(subject.x.shape)
     if along is None:
@@ -203,7 +206,7 @@ def _compared(
     finite = np.where(np.isfinite(parts), parts, 0.0)
     bar = (
         float(np.sum(np.abs(w) * truncation))
-        + 1.5 * _norm(w * rounding)  # roundings are independent, so they add up in squares
+        + 1.5 * _norm(w * rounding)  # roundings are independent, so their squares add up
         + ANALYTIC * subject.roundoff * float(np.sum(np.abs(finite)))
     )
     typical = _norm(finite)
@@ -237,10 +240,10 @@ def _norm(a: Array) -> float:
 def _widened(subject: Subject, found: Probe) -> Probe:
     """The probe with a bar that also holds the rounding of an ill-conditioned pull-back.
 
-    It is what the gradient changes by when everything moves by a unit in the last place: the
-    point, the cotangent, and what is computed of them. Where that takes the rest across a kink,
-    it is what it changes by when the members move; and nothing if they, too, are on an edge, for
-    a gradient that is another one at the point alone is what it is.
+    That is the change of the gradient when everything moves by a unit in the last place: the point,
+    the cotangent, and all numbers computed from them. If that takes other elements across a kink,
+    only the members move; and nothing is added if they, too, are on an edge, since a gradient that
+    differs at the point alone is not a rounding.
     """
 
     def change(gradient: Array) -> float:

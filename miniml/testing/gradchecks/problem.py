@@ -1,4 +1,4 @@
-"""From a function of Tensors to a Map: which leaves are differentiated, and how it runs."""
+"""From a function of Tensors to a Map: the leaves to differentiate, and how the function runs."""
 
 from __future__ import annotations
 
@@ -60,7 +60,8 @@ def _chosen(
     argnums: int | tuple[int, ...] | None,
     weights: Sequence[Parameter],
 ) -> tuple[list[Any], list[Name], Callable[[Sequence[Any]], Any]]:
-    """What is differentiated, weights last; its names; how to put others into the arguments."""
+    """The leaves to differentiate, weights last; their names; a function that replaces them in the
+    arguments."""
     tree: Any = tuple(args)
     leaves, spec = optree.tree_flatten(tree, none_is_leaf=True)
     paths, numbers = spec.paths(), _numbers(fn, len(args), argnums)
@@ -116,7 +117,7 @@ def _map(
 
 
 def _pulled(function: Function, count: int) -> Function:
-    """(x..., dout...) -> dx...: what the next order differentiates."""
+    """(x..., dout...) -> dx...: the function that the next order differentiates."""
 
     def pulled(*xs: Any) -> tuple[Any, ...]:
         _, pull = vjp(function, *xs[:count])
@@ -126,13 +127,13 @@ def _pulled(function: Function, count: int) -> Function:
 
 
 def _tensor(array: Array) -> Tensor:
-    """A Tensor of a cotangent; on the CPU with the strides that it has."""
+    """A Tensor of a cotangent; on the CPU with its own strides."""
     on_cpu = current().device_target == "cpu" and not array.flags.c_contiguous
     return Tensor.wrap(array.view(), "cpu") if on_cpu else Tensor(array)
 
 
 def device_of(args: Sequence[Any], weights: Sequence[Parameter]) -> str:
-    """Where the first Tensor of all is; the context's device if there is none."""
+    """The device of the first Tensor of all; the context's device if there is none."""
     tree: Any = tuple(args)
     leaves: list[Any] = [*optree.tree_leaves(tree, none_is_leaf=True), *weights]
     devices = [leaf.device for leaf in leaves if isinstance(leaf, Tensor)]
@@ -148,12 +149,13 @@ def _numbers(fn: Function, count: int, argnums: int | tuple[int, ...] | None) ->
 
 
 def as_array(value: Any) -> Any:
-    """The array that nested lists of Python floats are, as NumPy takes them; else the value."""
+    """The array of nested lists of Python floats, as NumPy reads them; any other value
+    unchanged."""
     return np.array(value, np.float64) if is_list_of_floats(value) else value
 
 
 def is_list_of_floats(value: Any) -> bool:
-    """True for nested lists of numbers with a Python float among them, of one length each."""
+    """True for nested lists of numbers, rectangular, with a Python float among them."""
     if not isinstance(value, (list, tuple)):
         return False
     leaves: list[Any] = optree.tree_leaves(cast(Any, value), none_is_leaf=True)
@@ -161,7 +163,7 @@ def is_list_of_floats(value: Any) -> bool:
         return False
     try:
         return bool(np.array(value).size)
-    except ValueError:  # lists of several lengths
+    except ValueError:  # ragged lists
         return False
 
 
@@ -180,7 +182,7 @@ def _inner(path: tuple[Any, ...]) -> str:
 
 
 def name_of(fn: Any) -> str:
-    """What a report calls a function."""
+    """The name of a function in a report."""
     if isinstance(fn, Primitive):
         return repr(fn)
     return getattr(fn, "__name__", None) or type(fn).__name__

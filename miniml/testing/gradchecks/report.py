@@ -1,4 +1,4 @@
-"""GradReport: what a gradient check found, as an object and as a table."""
+"""GradReport: the result of a gradient check, as an object and as a table."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NAN = float("nan")
 
 
 class Numbers(NamedTuple):
-    """The two sides of one comparison: NaN for what was not measured.
+    """The two sides of one comparison; NaN for numbers that were not measured.
 
     The numeric side is the interval numeric +- error_bar. left, right: one-sided slopes.
     """
@@ -37,13 +37,13 @@ NOTHING = Numbers()
 
 @dataclass(frozen=True, slots=True)
 class GradFinding:
-    """One element, or one whole argument, whose gradient is not plainly correct.
+    """One element, or one whole argument, whose gradient is not clearly correct.
 
     verdict: "wrong", "kink" (a valid subgradient, accepted), "too near a kink" or "cannot judge".
-    order: of the derivative. diagnosis: what it looks like, in words. argument: its name; argnum,
-    path: its number, and the way to the leaf inside it; None and the weight's name for a weight.
+    order: of the derivative. diagnosis: the likely fault, in words. argument: its name; argnum,
+    path: its number, and the path to the leaf inside it; None and the weight's name for a weight.
     From order 2 on, arguments after the function's own are cotangents. index: of the element, None
-    where the whole argument is meant. The other fields are the Numbers at that element.
+    for the whole argument. The other fields are the Numbers at that element.
     """
 
     verdict: str
@@ -61,14 +61,14 @@ class GradFinding:
 
     @property
     def element(self) -> str:
-        """The element as a person would write it: argument and index."""
+        """The element in readable form: argument and index."""
         return f"{self.argument}{list(self.index)}" if self.index else self.argument
 
 
 class Verdict(NamedTuple):
-    """What is known of the gradient of some elements, by their positions in the long vector.
+    """The verdict on the gradient of some elements, by their positions in the long vector.
 
-    kind: CORRECT, or the verdict of the findings. findings: those that a report lists.
+    kind: CORRECT, or the verdict of the findings. findings: those to list in the report.
     """
 
     kind: str
@@ -78,7 +78,7 @@ class Verdict(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """One comparison that went through: a direction, or all elements in a narrow dtype."""
+    """One comparison that passed: a direction, or all elements in a narrow dtype."""
 
     order: int
     what: str
@@ -92,14 +92,14 @@ class Agreement:
 class GradReport:
     """The result of a gradient check.
 
-    findings: wrong ones first. checks: the comparisons made; `resolution` is the relative error
-    of one typical element that a comparison would have shown. gradients: the analytic gradient of
+    findings: wrong ones first. checks: the comparisons made; `resolution` is the relative error of
+    one typical element that a comparison would have detected. gradients: the analytic gradient of
     each differentiable argument leaf, under the cotangent of the first linearity check.
     forward_calls: how often the function was called. judged: the number of elements judged.
-    notes: what a reader should know, such as the dtype of the numeric side. repeatable: False if
+    notes: remarks for the reader, such as the dtype of the numeric side. repeatable: False if
     two equal calls of the function differ by more than a few roundings, so that it has no
-    derivative. noise: how far its float64 values are off, of their size, where that is far more
-    than float64 explains.
+    derivative. noise: the relative noise of its float64 values, if that is far more than float64
+    explains.
     """
 
     name: str
@@ -114,7 +114,7 @@ class GradReport:
     strict: bool = False
 
     def sort(self) -> None:
-        """Put what is wrong first, then by order."""
+        """Put wrong findings first, then by order."""
         self.findings.sort(key=lambda f: (_RANK[f.verdict], f.order))
 
     @property

@@ -1,4 +1,4 @@
-"""One rounding more: a function run with each of its operations off by a unit, up or down."""
+"""Perturbed runs: a function run with each of its operations off by a unit, up or down."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from ...trace import current_trace
 from ..tolerance import limits_of, unit_roundoff
 from .report import Array
 
-# These round even where the result is one of the inputs, the others being too small to count.
+# These round even if the result equals one of the inputs, because the others are too small to
+# count.
 SUMS = Add, Sub, Sum, SumTo, Mean, CumSum, LogSumExp, MatMul, Einsum
 JUMP = 64.0  # roundings that a change may add up, and not be a jump: as in tolerance.spread_of
 
@@ -27,7 +28,7 @@ JUMP = 64.0  # roundings that a change may add up, and not be a jump: as in tole
 class Perturbation(NamedTuple):
     """How far a number is off: `relative` to itself, and `least` however small it is.
 
-    own: what is computed in a narrower dtype is off by two of that dtype's units.
+    own: results in a narrower dtype are off by two of that dtype's units.
     """
 
     relative: float
@@ -36,15 +37,15 @@ class Perturbation(NamedTuple):
 
     @staticmethod
     def rounding_to(dtype: DType) -> Perturbation:
-        """By a rounding to the dtype, subnormal numbers included.
+        """The perturbation of a rounding to the dtype, subnormal numbers included.
 
-        What is too small for a normal float32 may get lost on the way: 1 / (1 + exp(90)) is 0.
+        Results too small for a normal float32 may get lost on the way: 1 / (1 + exp(90)) is 0.
         """
         least = max(limits_of(dtype).smallest_subnormal, limits_of(float32).tiny)
         return Perturbation(unit_roundoff(dtype), float(least))
 
     def of(self, a: Array, rng: np.random.Generator) -> Array:
-        """Each number moved up or down; zeros stay, for they are exact."""
+        """Each number moved up or down; zeros stay, because they are exact."""
         a = np.asarray(a)
         signs = rng.choice([-1.0, 1.0], size=a.shape)
         relative = max(self.relative, 2 * unit_roundoff(a.dtype) if self.own else 0.0)
@@ -52,24 +53,24 @@ class Perturbation(NamedTuple):
         return np.asarray(moved).astype(a.dtype)
 
     def jump(self, x: Array, *numbers: Array) -> float:
-        """More than this does to products of three of these numbers, or of 1/x: the derivatives of
-        1/x and x/|x| have such terms, also where they cancel."""
+        """A change larger than this perturbation makes in products of three of these numbers, or of
+        1/x: the derivatives of 1/x and x/|x| have such terms, even where they cancel."""
         with np.errstate(divide="ignore", over="ignore"):
             largest = np.float64(max(map(largest_in, (1 / x, x, *numbers))))
             return float(JUMP * self.relative * largest * max(1.0, largest) ** 2)
 
     def without_jumps(self, change: Array, x: Array, *numbers: Array) -> Array:
-        """How far results change, 0 where they jump: a jump is a choice, not a rounding."""
+        """How far results change; 0 where they jump, since a jump is a choice, not a rounding."""
         with np.errstate(invalid="ignore", over="ignore"):
             return np.where(np.abs(change) <= self.jump(x, *numbers), np.abs(change), 0.0)
 
 
 class Rounding(ForwardingTrace):
-    """The trace around it, in which every operation that rounds is perturbed in its result.
+    """The enclosing trace, but with the result of every operation that rounds perturbed.
 
-    What a result then changes by is what roundings inside the function and
-    its pull-back do to it: the 1 - out**2 of a tanh near 1 keeps few digits of `out`, which no
-    change of the point shows. An operation that only moves or chooses numbers does not round.
+    The change of a result is then the effect of roundings inside the function and its pull-back:
+    the 1 - out**2 of a tanh near 1 keeps few digits of `out`, which no change of the point shows.
+    An operation that only moves or chooses numbers does not round.
     """
 
     def __init__(self, by: Perturbation, rng: np.random.Generator):

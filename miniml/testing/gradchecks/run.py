@@ -39,13 +39,13 @@ def gradcheck(
     """Check the gradients of `fn` at `args` against differences of `fn`.
 
     fn: a function of trees of tensors to a tree of tensors, a Primitive or a Cell. args: Tensors,
-    NumPy arrays, Python floats, or trees of these; everything else in them, const inputs of a
-    Primitive too, is passed on as it is. argnums: the arguments to differentiate, all by default.
+    NumPy arrays, Python floats, or trees of these; everything else in them, including const inputs
+    of a Primitive, is passed on unchanged. argnums: the arguments to differentiate, all by default.
     weights: Parameters that fn reads, to differentiate too: a Cell, a Parameter, a list or a dict;
     fn's own where fn is a Cell; no Parameter is changed. order: derivatives up to this one
     are checked; 2 by default for a Primitive, else 1. mode: PYNATIVE_MODE or GRAPH_MODE, by
-    default the context's. seed: of the random directions. budget: seconds, after which what was
-    not judged is listed as such.
+    default the context's. seed: of the random directions. budget: seconds, after which elements not
+    yet judged are listed as such.
 
     Differences run in float64, with an error bar of their own; a backward pass in a narrower
     dtype is compared with the float64 one, element by element. Raises GradientError, which has
@@ -80,7 +80,7 @@ def _weights_of(fn: Function, weights: Given | None) -> tuple[Parameter, ...]:
 
 
 def _of_lists(fn: Function, args: tuple[Any, ...]) -> MinimlError:
-    """The error where a function got a list of numbers that it takes for an array."""
+    """The error for a function that got a list of numbers which it treats as an array."""
     first = next(i for i, a in enumerate(args) if is_list_of_floats(a))
     return GradientArgumentError(
         f"gradcheck of {name_of(fn)} got a list for argument {first}, which is a tree of scalars, "
@@ -100,7 +100,7 @@ def gradcheck_vjp(
     """Check a hand-written vector-Jacobian product of a plain NumPy function.
 
     f(*args) returns an array or a tuple of arrays. vjp(*args, dout), or vjp(*args, out, dout),
-    returns the gradient, or a tuple with one for each argument (None: there is none); dout and out
+    returns the gradient, or a tuple with one for each argument (None for no gradient); dout and out
     are tuples where f returns one. Report, errors and options are those of `gradcheck`.
 
     >>> gradcheck_vjp(np.sin, lambda x, dout: dout * np.cos(x), np.array([0.3, 2.0])).ok

@@ -1,4 +1,4 @@
-"""Group testing: from a direction in which something is off down to the elements that are.
+"""Group testing: from a direction in which something is off down to the wrong elements.
 
 A probe compares the pull-back with differences along one random direction, in which only a group
 of elements moves. So one probe judges a group of any size:
@@ -9,10 +9,11 @@ of elements moves. So one probe judges a group of any size:
    is halved along its own direction: the left half is measured, the right half is the rest.
    Elements that each have outputs without a derivative are separated: those on valid kinks are
    accepted at once, the others are judged alone. Any other group is halved, in new directions.
-3. A single element is probed at several scales, until one shows what it is (`element`).
+3. A single element is probed at several scales, until one is conclusive (`element`).
 4. A group that disagrees although all its parts agree is probed once more.
-5. The budget: after MOST wrong elements, or CALLS of the function, what is left is not judged.
-   Verdicts are yielded as they are reached, so that those before a time limit are kept.
+5. The budget: after MOST wrong elements, or CALLS of the function, the remaining elements are not
+judged.
+   Verdicts are yielded as they are reached, so that those reached before a time limit are kept.
 """
 
 from __future__ import annotations
@@ -32,16 +33,16 @@ from .probe import Probe, probe
 from .report import CORRECT, UNKNOWN, WRONG, Agreement, Array, GradReport, Numbers, Verdict
 from .subject import Subject
 
-MOST = 8  # wrong elements: enough to see a pattern in, and each costs some 200 calls
-# Calls to spend on what agrees, and on what does not. A probe takes 20 to 60: 1,500 judge a few
-# dozen vague groups, 6,000 lead to MOST elements among 100,000.
+MOST = 8  # wrong elements: enough to show a pattern, and each costs some 200 calls
+# Calls to spend on groups that agree, and on groups that do not. A probe takes 20 to 60: 1,500
+# judge a few dozen vague groups, 6,000 lead to MOST elements among 100,000.
 CALLS = 1500, 6000
-VAGUE = 2  # groups one inside the other in which differences see too little: smaller ones as well
+VAGUE = 2  # nested groups in which differences see too little: smaller ones would not help
 
 
 @dataclass(slots=True)
 class Search:
-    """Judges the elements of one Subject. wrong: how many were found to be so."""
+    """Judges the elements of one Subject. wrong: the number found wrong."""
 
     subject: Subject
     report: GradReport
@@ -50,7 +51,7 @@ class Search:
     def judge(self, members: Array, seen: Probe | None = None, vague: int = 0) -> Iterator[Verdict]:
         """Verdicts on a group.
 
-        seen: what is known of it. vague: in how many groups around it differences saw too little.
+        seen: its probe so far. vague: in how many enclosing groups differences saw too little.
         """
         seen = self._repeated(seen or probe(self.subject, members))
         if seen.clean:
@@ -68,7 +69,8 @@ class Search:
                 yield from self._asked_again(seen)
 
     def _repeated(self, seen: Probe) -> Probe:
-        """Joined with other directions, with steps of either kind, as long as that helps."""
+        """The probe joined with other directions, with steps of either kind, as long as that
+        helps."""
         wide = wide_step(self.subject, seen.members) if seen.blurred else FIRST
         kinds = [(True, wide)] if wide > FIRST else []
         for uniform, first in (*kinds, (not seen.uniform, FIRST), (seen.uniform, FIRST)):
@@ -115,7 +117,7 @@ class Search:
                 yield from self.judge(group, None, vague)
 
     def _halves(self, members: Array) -> tuple[Array, Array]:
-        """Two parts, cut between two arguments if there are several."""
+        """Two halves, cut between two arguments if there are several."""
         middle = members.size // 2
         leaf = self.subject.leaf_of(int(members[middle]))
         cuts = [int(np.searchsorted(members, c)) for c in (leaf.start, leaf.start + leaf.size)]
@@ -124,7 +126,7 @@ class Search:
         return members[:cut], members[cut:]
 
     def _spent(self, seen: Probe) -> bool:
-        """Whether the budget is: fewer calls are for what agrees."""
+        """Whether the budget is spent; groups that agree get fewer calls."""
         limit = CALLS[seen.sharp and not seen.agrees]
         return self.wrong >= MOST or self.subject.forward_calls > limit
 
@@ -137,14 +139,15 @@ class Search:
         return verdict
 
     def _asked_again(self, seen: Probe) -> Iterator[Verdict]:
-        """A group in which every part is right, and the whole was not."""
+        """A group whose parts all agree, though the whole did not."""
         again = probe(self.subject, seen.members, seen.uniform)
         if not again.agrees:
             message = "every part agrees, all together do not: too noisy, or not differentiable"
             yield self._unjudged(again, message)
 
     def _given_up(self, seen: Probe) -> Iterator[Verdict]:
-        """A group that the budget leaves; nothing where enough wrong elements are named already."""
+        """A group left over by the budget; no verdict if enough wrong elements are named
+        already."""
         if not (self.wrong and seen.sharp and not seen.agrees):
             yield self._unjudged(seen, why_unjudged(self.subject, seen))
 
@@ -175,12 +178,13 @@ class Search:
         yield from self.judge(members, both[0].joined(both[1]))
 
     def _first(self, members: Array, uniform: bool) -> Probe:
-        """A random direction; another one where the first disagrees by no more than chance may."""
+        """A random direction; another one if the first disagrees by no more than chance
+        explains."""
         seen = probe(self.subject, members, uniform)
         return probe(self.subject, members, uniform) if seen.marginal else seen
 
     def _isolated(self, members: Array, both: list[Probe]) -> Verdict | None:
-        """The isolated value that both directions show, one of them where there are several."""
+        """The isolated value that both directions show; one of them if there are several."""
         outputs = lonely(both[0].line) & lonely(both[1].line)
         if not outputs.any() or not self.subject.repeatable:
             return None

@@ -1,4 +1,4 @@
-"""What a gradient check works on: a function of one long float64 vector, with its pull-back."""
+"""The subject of a gradient check: a function of one long float64 vector, with its pull-back."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from .rounding import Perturbation, largest_in
 Cotangent = Array | Arrays
 LongPull = Callable[[Cotangent], Array]
 
-REPEATS = 1e4  # roundings by which sums in another order, of some 1e8 terms, may differ
-LESS_EXACT = 8  # roundings: a library function is off by as many
+REPEATS = 1e4  # roundings by which sums of some 1e8 terms may differ in another order
+LESS_EXACT = 8  # roundings: the error of a library function
 
 
 class Subject:
-    """A Map at a point, in long vectors. `dtypes`: what the function is called with.
+    """A Map at a point, in long vectors. `dtypes`: those of the arrays that the function gets.
 
     rng: the source of all random numbers of its check. x, y: the point and the outputs there. unit:
     the unit roundoff of each output. unlike: how far two equal calls differ. inside: how far
@@ -57,7 +57,7 @@ class Subject:
         return next(f for f in self.leaves if position < f.start + f.size)
 
     def sizes(self, uniform: bool) -> Array:
-        """How far each element is moved for a step of 1.
+        """How far each element moves for a step of 1.
 
         Its own size (so that a step never crosses 0), or with `uniform` the typical size in its
         array; 1 in an array of zeros. Of numbers above 1 only the square root, or a thousandth if
@@ -117,19 +117,19 @@ class Subject:
 
     @property
     def repeatable(self) -> bool:
-        """Two equal calls give the same, up to roundings in another order."""
+        """Two equal calls give equal results, up to roundings in another order."""
         return self.unlike <= REPEATS * largest_in(self.unit * self.y)
 
     @property
     def grain(self) -> Array:
-        """How exactly the outputs are known at the point, as far as it was measured."""
+        """How exactly the outputs are known at the point, as far as measured."""
         y = np.where(np.isfinite(self.y), np.abs(self.y), 0.0)
         return np.asarray(np.maximum(self.unit * y, self.inside))
 
     def settle(self) -> bool:
-        """Measure, once, what roundings inside the function do to its outputs.
+        """Measure, once, the effect of roundings inside the function on its outputs.
 
-        True if that is far more than their own last places, so that what was concluded may change.
+        True if that is far more than their own last digits, so that earlier conclusions may change.
         """
         if self.settled:
             return False
@@ -149,30 +149,31 @@ class Subject:
 
     @property
     def step(self) -> Perturbation:
-        """A relative change by which numbers of the arguments' dtypes surely move."""
+        """A relative change that surely moves numbers of the arguments' dtypes."""
         return Perturbation(2 * self.roundoff)
 
     @property
     def natural(self) -> Array:
-        """The size of what each output is made of: its own, or that of terms that cancel in it."""
+        """The size of the terms of each output: its own, or that of terms that cancel in it."""
         return np.asarray(self.grain / self.unit)
 
     def rounded(self, v: Array, by: Perturbation) -> Array:
-        """pull(v) where the point, v and every operation that can be seen are perturbed."""
+        """pull(v) with the point, v and every visible operation perturbed."""
         with self.map.rounding(by, self.rng):
             return self.linearized(by.of(self.x, self.rng))(by.of(v, self.rng))
 
     def pull(self, v: Cotangent) -> Array:
         """The gradient of <v, f> at the point, as one float64 vector.
 
-        v: one long vector, or arrays like the outputs, which keep the strides that they have.
+        v: one long vector, or arrays like the outputs, which keep their strides.
         """
         if self._pull is None:
             self._pull = self.linearized(self.x)
         return self._pull(v)
 
     def linearized(self, x: Array) -> LongPull:
-        """The pull-back at another point; WrongGradientForm for what no gradient can be."""
+        """The pull-back at another point; WrongGradientForm for results that cannot be
+        gradients."""
         self.forward_calls += 1
         with _same_random_state(), np.errstate(all="ignore"):
             pull = self.map.linearize(self.arrays(x))
@@ -206,7 +207,8 @@ def joined(arrays: Sequence[Array]) -> Array:
 
 @contextmanager
 def _same_random_state() -> Iterator[None]:
-    """Draws inside are the same each time, from miniml's generator and from NumPy's global one."""
+    """The block draws the same numbers each time, from miniml's generator and NumPy's global
+    one."""
     state, legacy = default_generator.state.asnumpy(), np.random.get_state()  # noqa: NPY002
     try:
         yield

@@ -1,4 +1,4 @@
-"""Parameters as arguments: while a function runs, other tensors stand where it reads them."""
+"""Parameters as arguments: while a function runs, its reads of parameters give other tensors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Function = Callable[..., Any]
 
 
 class Substitution(ForwardingTrace):
-    """The trace around it, except that parameters are other tensors there.
+    """The enclosing trace, except that reads of parameters give other tensors.
 
     An assignment to such a parameter changes its substitute, never the parameter.
     """
@@ -61,10 +61,10 @@ def run_with(
     held: Sequence[tuple[Parameter, Array]],
     wide: bool,
 ) -> Any:
-    """fn(*args) where other tensors stand for parameters.
+    """fn(*args) with other tensors substituted for parameters.
 
-    held: parameters and their values, which fn gets, in float64 if `wide` and they are floats;
-    fn can assign to them without effect.
+    held: further parameters and the values that fn gets for them, in float64 if `wide` and they are
+    floats; assignments of fn to them have no effect.
     """
     if not replaced and not held:
         return fn(*args)
@@ -77,16 +77,17 @@ def run_with(
 
 
 def held_of(fn: Function, args: Sequence[Any]) -> list[tuple[Parameter, Array]]:
-    """The Parameters that keep their values in all calls: a Cell's own, or those that fn writes."""
+    """The Parameters that have the same values in all calls: a Cell's own, or those that fn
+    writes."""
     if isinstance(fn, Cell):
         return [(p, p.asnumpy()) for p in fn.get_parameters()]
     return [] if isinstance(fn, Primitive) else _written(fn, args)
 
 
 def _written(fn: Function, args: Sequence[Any]) -> list[tuple[Parameter, Array]]:
-    """The Parameters that fn writes, such as running statistics, with the values they had.
+    """The Parameters that fn writes, such as running statistics, with their previous values.
 
-    The call is not compiled: in a compiled one the writes would not be seen.
+    The call is not compiled, since the writes of a compiled call would not be seen.
     """
     tree: Any = tuple(args)
     given: Any = optree.tree_map(_as_tensor, tree, none_is_leaf=True)
@@ -94,7 +95,7 @@ def _written(fn: Function, args: Sequence[Any]) -> list[tuple[Parameter, Array]]
         try:
             fn(*given)
         except Exception:
-            return []  # reported where its gradient is checked
+            return []  # reported when its gradient is checked
         finally:
             log.restore()
     return [(p, value) for p, value in log.written() if p is not default_generator.state]

@@ -1,4 +1,4 @@
-"""opcheck: everything that can be checked of a primitive, without being given inputs."""
+"""opcheck: everything that can be checked about a primitive, on inputs that it draws itself."""
 
 from .report import OpCheckError as OpCheckError
 from .report import OpFinding as OpFinding

@@ -1,4 +1,4 @@
-"""What a report says beside its findings: what numbers were compared with, what was left out."""
+"""The notes of a report: what numbers were compared with, and what was left out."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def outside(calls: Sequence[Call]) -> tuple[int, int]:
 
 
 def _on_devices(primitive: Primitive, session: Session) -> Iterator[str]:
-    """Which CUDA kernels ran, and which did not, and why."""
+    """Which CUDA kernels ran, which did not, and why."""
     entries = simulated.registered(primitive)
     why = simulated.available() if entries else ""
     seen = session.seen.get("devices", [])

@@ -1,4 +1,4 @@
-"""What opcheck found: findings, the report that holds them, and the error that carries it."""
+"""The findings of opcheck, the report that holds them, and the error that carries it."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ Severity = Literal["fault", "warning"]
 
 @dataclass(frozen=True, slots=True)
 class OpFinding:
-    """One thing that is wrong or doubtful.
+    """One fault, or one doubtful property.
 
     check: the name of the check, see `CHECKS`. message: what happened, in the smallest call that
-    shows it. advice: what to do about it. example: a program that shows it, complete as it stands
-    where the primitive's source can be found.
+    shows it. advice: what to do about it. example: a program that shows it, complete if the
+    primitive's source can be found.
     """
 
     check: str
@@ -32,11 +32,12 @@ class OpFinding:
 
 @dataclass(frozen=True, slots=True)
 class OpReport:
-    """The result of opcheck; printed, it says everything, and what programs share only once.
+    """The result of opcheck; printed, it gives everything, with lines that programs share only
+    once.
 
     ok: no fault was found (warnings leave it True). findings: faults first. calls: how many calls
     each check saw. notes: what numbers were compared with, and what was not checked and why.
-    samples: lines that give an OpInfo, where the inputs that were drawn may not be valid ones.
+    samples: lines of an OpInfo to start from, if the drawn inputs may not be valid.
     """
 
     subject: str
@@ -58,7 +59,7 @@ class OpReport:
 
     @property
     def warnings(self) -> tuple[OpFinding, ...]:
-        """The findings that may be meant."""
+        """The findings that may be intended."""
         return tuple(f for f in self.findings if f.severity == "warning")
 
     def __str__(self) -> str:
@@ -87,7 +88,7 @@ class OpReport:
 
 
 class OpCheckError(MinimlError, AssertionError):
-    """opcheck found a fault; `report` says all that was found."""
+    """opcheck found a fault; `report` has all findings."""
 
     def __init__(self, report: OpReport):
         super().__init__(str(report))

@@ -66,7 +66,7 @@ def literal(array: Array) -> str:
 
 
 def _exact(array: Array) -> Any:
-    """Nested lists whose numbers, rounded to the dtype, are the array again."""
+    """Nested lists whose numbers, rounded to the dtype, give the array exactly."""
     if array.dtype.kind in "?biu":
         return array.tolist()
     text = np.array([float(str(v)) for v in array.reshape(-1)], np.float64)
@@ -84,14 +84,14 @@ def _value(value: Any) -> str:
 
 
 def _info(call: Call) -> list[str]:
-    """An OpInfo that says of this call what the one given says."""
+    """An OpInfo with the same claims about this call as the given one."""
     if call.info is None:
         return []
     parts = [type(call.primitive).__qualname__, "samples=lambda rng, dtype: ()"]
     if call.info.reference is not None:
         try:
             outs = ", ".join(map(literal, as_tuple(reference(call))))
-        except Exception:  # the reference cannot be asked here: leave it out
+        except Exception:  # the reference fails here: leave it out
             outs = ""
         single = call.primitive._single
         parts += [f"reference=lambda *xs, **attrs: {outs if single else f'({outs},)'}"] * bool(outs)
@@ -117,7 +117,7 @@ def _definition(cls: type[Primitive]) -> list[str]:
 
 
 def _path_to(module: ModuleType) -> list[str]:
-    """What makes a module importable that lies in no installed package."""
+    """The lines that make a module importable that is in no installed package."""
     root = os.path.abspath(str(module.__file__))
     for _ in range(module.__name__.count(".") + 1):
         root = os.path.dirname(root)
@@ -127,8 +127,8 @@ def _path_to(module: ModuleType) -> list[str]:
 
 
 def _source(module: ModuleType, cls: type[Primitive]) -> str:
-    """The part of a program that defines a primitive: its class, what is registered for it, and
-    the imports, classes, functions and names that these use."""
+    """The part of a program that defines a primitive: its class, the registrations for it, and the
+    imports, classes, functions and names that these use."""
     try:
         text = inspect.getsource(module)
         body = [Part(text, node) for node in ast.parse(text).body]
@@ -193,8 +193,8 @@ def an_opinfo(primitive: Primitive, calls: Sequence[Call]) -> tuple[str, ...]:
 
 
 def _sampled(value: Any) -> str:
-    """An expression for an input: square matrices get a heavy diagonal, so that they are regular
-    (and, of the lower half alone, positive definite)."""
+    """An expression for an input: square matrices get a heavy diagonal, so that they are
+    nonsingular (and, if only the lower half is read, positive definite)."""
     if not isinstance(value, np.ndarray):
         return show(value)
     if value.dtype.kind in "?biu":

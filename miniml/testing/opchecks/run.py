@@ -1,4 +1,4 @@
-"""opcheck itself: calls are drawn, every check sees them, and what fails is made small."""
+"""opcheck: calls are drawn, every check sees them, and failing calls are made small."""
 
 from __future__ import annotations
 
@@ -45,19 +45,19 @@ def opcheck(
     layouts: Sequence[str] = (),
     draws: Literal["all", "samples"] = "all",
 ) -> OpReport:
-    """Check a primitive in everything that its rules, kernels and gradient promise.
+    """Check a primitive against everything that its rules, kernels and gradient promise.
 
     Inputs are drawn from the rules and the kernel table; `info` gives samples where they cannot
     be guessed, an independent reference, and what NaN and batches do. budget: seconds (on a busy
-    machine those in which it ran), after which what has not run is named in the report. seed:
-    other draws; None draws the same each time. checks: some of `CHECKS` only. inputs: this call
-    only. layouts: how its inputs, and after them the cotangents of its outputs, lie in memory, as
-    findings say it: "reversed along axis 1", "Fortran-ordered, offset", "contiguous". draws:
-    "samples" looks at those of `info` alone, at few of them where that takes long, and makes no
-    example smaller: for the tests of every day.
+    machine, seconds of its own work), after which checks that have not run are named in the report.
+    seed: other draws; None draws the same each time. checks: some of `CHECKS` only. inputs: this
+    call only. layouts: how its inputs, and after them the cotangents of its outputs, lie in memory,
+    as findings say it: "reversed along axis 1", "Fortran-ordered, offset", "contiguous". draws:
+    "samples" uses only those of `info`, few of them in slow checks, and makes no example smaller:
+    for daily tests.
 
-    Raises OpCheckError, whose `report` is what is returned otherwise, when there is a fault and
-    `raise_error` is true.
+    Raises OpCheckError, with the OpReport as its `report`, if there is a fault and `raise_error` is
+    true.
     """
     if draws not in ("all", "samples") or (draws == "samples" and info is None):
         raise ArityError(
@@ -118,7 +118,7 @@ def assert_op(
 
 
 def _instance(primitive: Primitive | type[Primitive], info: OpInfo | None) -> Primitive:
-    """The primitive; of a class the one of the first sample, or the one with its defaults."""
+    """The primitive; for a class the one of the first sample, or the one with its defaults."""
     if isinstance(primitive, Primitive):
         return primitive
     if not inspect.isclass(primitive):
@@ -156,8 +156,8 @@ def _one(
 def _calls(
     primitive: Primitive, info: OpInfo | None, seed: int | None, few: bool
 ) -> tuple[list[Call], list[OpFinding]]:
-    """Samples, smaller ones first, then drawn calls; and what is wrong with the OpInfo, or that
-    there is too little to check."""
+    """Samples, smaller ones first, then drawn calls; and issues with the OpInfo, or with too few
+    calls to check."""
     if info is None:
         found = drawn(primitive, seed, lambda call: not refused_by_value(call))
         return found, list(_lacking(primitive, found))
@@ -177,7 +177,7 @@ def _calls(
 def _doubtful(
     session: Session, calls: Sequence[Call], found: Sequence[OpFinding]
 ) -> Sequence[Call]:
-    """Calls to take for a sample, simple ones first, where what was drawn may not be valid."""
+    """Calls to suggest as samples, simple ones first, if the drawn ones may not be valid."""
     doubtful = [call for (_, kind), (_, call) in session.found.items() if kind in (DOMAIN, ENDS)]
     if not doubtful and not outside(calls)[0] and not any(f.check == "draws" for f in found):
         return ()
@@ -186,7 +186,7 @@ def _doubtful(
 
 
 def _hashable(primitive: Primitive) -> bool:
-    """False for a primitive that nothing can run, because launchers are kept by primitive."""
+    """False for a primitive that cannot run, because launchers are cached by primitive."""
     return getattr(type(primitive), "__hash__", None) is not None
 
 
@@ -241,6 +241,6 @@ def _shrunk(
 
     start = issue.call or call
     if of(start) is None:
-        start = call  # the issue shows only beside the call that led to it
+        start = call  # the issue shows only after the call that led to it
     small = smallest(start, lambda c: of(c) is not None, seconds)
     return of(small) or issue, small

@@ -1,4 +1,4 @@
-"""One run of opcheck: the calls, the clock, and what the checks say of them."""
+"""One run of opcheck: the calls, the clock, and the issues found."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from ..budget import Stopwatch, lasting_until
 from ..calls import Call
 from .report import Severity
 
-DOMAIN = "domain"  # the kind of an issue that is one of the numbers
-ENDS = "out of range"  # of one whose numbers are at the ends of the range of their dtype
-_RAISES = "raises "  # how the kind of an issue begins that is an exception
+DOMAIN = "domain"  # the kind of an issue with the numbers
+ENDS = "out of range"  # the same with numbers at the ends of the range of their dtype
+_RAISES = "raises "  # the prefix of the kinds of issues that are exceptions
 _LIBRARIES = str(Path(__file__).parents[2]) + os.sep, str(Path(np.__file__).parent) + os.sep
 
 
 class Issue(NamedTuple):
-    """What a check says of a call.
+    """An issue that a check finds in a call.
 
     kind: tells the issues of one check apart; it stays while a call is made smaller.
     call: the call that shows it directly, where that is another one.
@@ -36,7 +36,7 @@ class Issue(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """How far two results are apart where both are right: no issue, but worth a line.
+    """How far two right results are apart: not an issue, but worth a line.
 
     ulp: units in the last place.
     """
@@ -52,11 +52,12 @@ Remark = Issue | Difference
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One property. run: what there is to say of a call. wants: the calls it is made for.
+    """One property.
 
-    limit: how many calls it sees at most; few: of samples alone, where that differs. It sees every
-    dtype first, then every kind of numbers, then every rank.
-    trusted: where there is an OpInfo, only its samples, because others may leave the domain.
+    run: yields the issues of a call. wants: the calls it applies to. limit: how many calls it sees
+    at most; few: the limit for samples alone, if that differs. It sees every dtype first, then
+    every kind of numbers, then every rank.
+    trusted: with an OpInfo it only sees samples, because other calls may leave the domain.
     enough: after how many calls with issues it stops. share: the part of the budget it may take.
     after: a check whose faults leave nothing to be remark here.
     """
@@ -74,7 +75,7 @@ class Check:
 
 @dataclass
 class Session:
-    """What has been found so far: by check and kind, the issue in its smallest call."""
+    """The findings so far: by check and kind, the issue in its smallest call."""
 
     budget: float
     few: bool = False
@@ -127,7 +128,8 @@ class Session:
         """Keep an issue if it is new, or its call smaller than the one known; a fault before any
         warning.
 
-        What a line raises, and numbers outside of the domain, count once whichever check runs it.
+        Exceptions of one line, and numbers outside the domain, count once, whichever check finds
+        them.
         """
         key = name, issue.kind
         once = issue.kind in (DOMAIN, ENDS) or issue.kind.startswith(_RAISES)
@@ -161,7 +163,7 @@ def issues(check: Check, call: Call) -> list[Issue]:
 
 
 def everything(check: Check, call: Call) -> list[Remark]:
-    """What a check says of a call; that it raised is an issue."""
+    """The issues that a check finds in a call; an exception is an issue, too."""
     try:
         return list(check.run(call))
     except np.linalg.LinAlgError as error:
@@ -184,21 +186,21 @@ def first_line(error: Exception) -> str:
 
 
 def _line(error: Exception) -> str:
-    """Where an exception was raised, by its last line outside of this package and libraries."""
+    """Where an exception was raised: its last line outside this package and libraries."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [f for f in frames if not f.filename.startswith(_LIBRARIES)] or frames[-1:]
     return f"{own[-1].filename}:{own[-1].lineno}" if own else ""
 
 
 def size(call: Call) -> tuple[int, int, int]:
-    """How large a call is to read: axes and elements, axes, inputs."""
+    """The size of a call for a reader: axes and elements, axes, inputs."""
     axes = sum(a.ndim for a in call.arrays)
     return sum(a.size for a in call.arrays) + axes, axes, len(call.arrays)
 
 
 def spread(calls: Sequence[Call]) -> list[Call]:
-    """The calls, reordered: every combination of dtypes comes early, of each every kind of numbers,
-    and of each of these every rank."""
+    """The calls, reordered: every combination of dtypes comes early, with each every kind of
+    numbers, and with each of these every rank."""
     return _interleaved(
         _interleaved(
             _interleaved(_grouped(kind, lambda c: (_ranks(c), repr(c.primitive))))

@@ -41,7 +41,7 @@ def smallest(call: Call, shows: Callable[[Call], bool], seconds: float) -> Call:
 def _valid(call: Call) -> bool:
     try:
         return bool(call.inferred) and not refused_by_value(call)
-    except Exception:  # refused by the rules: no smaller example of the same thing
+    except Exception:  # refused by the rules: not a smaller example of the same issue
         return False
 
 
@@ -68,7 +68,7 @@ def _smaller(call: Call) -> Iterator[Arrays]:
 
 
 def _plainer(call: Call) -> Iterator[Call]:
-    """The call with one layout that says less."""
+    """The call with one simpler layout."""
     if len(call.layouts) != 1:
         return
     (words,) = call.layouts

@@ -31,7 +31,7 @@ from .session import Check, Remark
 
 
 def _floats(call: Call, most: float = inf) -> bool:
-    """True for calls with a number in a float input, and at most so many in any."""
+    """True for calls with a number in a float input, and at most that many in each."""
     return any(is_float(a.dtype) and a.size for a in call.arrays) and _at_most(call, most)
 
 
@@ -44,8 +44,8 @@ def _small(call: Call) -> bool:
 
 
 def _bent(call: Call) -> bool:
-    """Ties, zeros, large numbers and negative integers in float64; in narrower dtypes, where large
-    numbers overflow soonest, these alone."""
+    """Ties, zeros, large numbers and negative integers in float64; in narrower dtypes, only large
+    numbers, which overflow soonest there."""
     usable = _small(call) and call.kind in (*BENT, NEGATIVE)
     return usable and (in_float64(call) or (narrow(call) and call.kind == "large"))
 
@@ -60,12 +60,12 @@ def _batched(call: Call) -> bool:
 
 
 def _threadable(call: Call) -> bool:
-    """True for calls of which there is another with the same numbers in another order."""
+    """True for calls whose numbers can also be put in another order."""
     return launched(call) and any(1 < a.size <= 64 for a in call.arrays)
 
 
 def _narrow_integers(call: Call) -> bool:
-    """True for calls of integers alone, some of them narrower than int64, and no reference."""
+    """True for calls of integers alone, some of them narrower than int64, without a reference."""
     narrower = any(d.itemsize < int64.itemsize for d in call.dtypes)
     only = {d.kind for d in call.dtypes} <= set("biu")
     return narrower and only and not call.referenced and launched(call)
@@ -82,7 +82,7 @@ FIRST = (
     Check("refusals", refusals, 40, few=8),
     Check("kernels run", kernels_run, 200, unusual),
 )
-# Causes before what follows from them.
+# Causes before their consequences.
 REST = (
     Check("memory", _both(memory, related("memory")), 80, few=ALL),
     Check("repeat", related("repeat"), 80, few=ALL),
@@ -134,6 +134,6 @@ REST = (
     ),
     Check("isolated values", isolated_values, 6, _plain, trusted=True, enough=2),
 )  # fmt: skip
-# A call with an issue of these has no outputs that later checks could look at.
+# A call with an issue of these checks has no outputs for later checks.
 SETTLING = ("memory", "repeat")
 CHECKS = tuple(check.name for check in (*FIRST, *REST))

@@ -23,7 +23,7 @@ class Slope:
         self.xs: Arrays = tuple(call.arrays[i] for i in self.positions)
 
     def dtypes(self) -> set[DType]:
-        """Of float inputs and outputs; more than one where attributes fix a dtype, as in Cast."""
+        """The dtypes of float inputs and outputs; several if attributes fix a dtype, as in Cast."""
         found = [x.dtype for x in self.xs] + [a.dtype for a in self.call.inferred]
         return {d for d in found if is_float(d)}
 
@@ -42,7 +42,7 @@ class Slope:
         return pull(tuple(xs_and_douts[n:]))  # type: ignore[no-any-return]
 
     def some_cotangents(self) -> Arrays:
-        """The same ones each time."""
+        """Cotangents, the same ones each time."""
         return self.cotangents(np.random.default_rng(0))
 
     def cotangents(self, rng: np.random.Generator) -> Arrays:

@@ -85,7 +85,7 @@ class TestRules:
             (1.0, "returned float 1.0; return a tuple with one gradient per input, 1 here"),
             ((1.0,), r"returned float 1.0 for input 0; return a tensor float32\[2\]"),
             ((ml.Tensor([1.0]),), r"returned float32\[1\] for input 0, which is float32\[2\]"),
-            ((ml.Tensor([[1.0, 2.0]]),), r"returned float32\[1,2\] for input 0"),
+            ((ml.Tensor([[1.0, 2.0]]),), r"returned float32\[1, 2\] for input 0"),
             (
                 (ml.Tensor(X.astype(float)),),
                 r"float64\[2\] for input 0.*cast the gradient to float3",

@@ -125,13 +125,13 @@ class TestPythonProtocols:
         assert ml.Tensor([[2.5]]).item() == 2.5
 
     def test_more_than_one_element_has_no_value(self):
-        with pytest.raises(ShapeError, match=r"shape \(2,\) has 2 elements, so bool has no one"):
+        with pytest.raises(ShapeError, match=r"shape \(2,\) has 2 elements, so bool has no single"):
             bool(ml.Tensor([1.0, 2.0]))
         with pytest.raises(ShapeError, match="has 0 elements"):
             ml.Tensor([]).item()
 
-    def test_a_float_is_no_index(self):
-        with pytest.raises(DTypeError, match="float32 is no index"):
+    def test_a_float_cannot_be_used_as_an_index(self):
+        with pytest.raises(DTypeError, match="float32 cannot be used as an index"):
             [1, 2][ml.Tensor(1.0)]
 
     def test_len_and_iteration(self):

@@ -14,11 +14,11 @@ from miniml.dtype import (
     FLOATS,
     INTEGERS,
     as_dtype,
-    from_letter,
+    from_type_code,
     holds,
-    letter,
     promote,
     scalar_dtype,
+    type_code,
 )
 from miniml.errors import DTypeError
 from miniml.infer import infer
@@ -143,7 +143,7 @@ class TestPythonNumbers:
 class TestNames:
     @pytest.mark.parametrize("d", ALL)
     def test_each_dtype_has_a_name_and_a_letter(self, d):
-        assert as_dtype(d) is as_dtype(d.name) is from_letter(letter(d)) is d
+        assert as_dtype(d) is as_dtype(d.name) is from_type_code(type_code(d)) is d
         assert getattr(ml, d.name if d != ml.bool_ else "bool_") is d
 
     def test_python_types(self):

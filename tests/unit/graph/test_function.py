@@ -72,9 +72,9 @@ def test_results_keep_their_structure_and_their_static_leaves():
 def test_trace_prints_the_program_as_written():
     graph = ml.trace(lambda x, n: ops.exp(x) * n, X, 2.0)
     assert str(graph) == (
-        "graph(%0: float32[2,3]):\n"
-        "  %1: float32[2,3] = Exp() %0\n"
-        "  %2: float32[2,3] = Mul() %1, 2.0\n"
+        "graph(%0: float32[2, 3]):\n"
+        "  %1: float32[2, 3] = Exp() %0\n"
+        "  %2: float32[2, 3] = Mul() %1, 2.0\n"
         "  return %2"
     )
 

@@ -71,7 +71,7 @@ class TestFold:
             "%c1: float32[3] = constant [0., 0., 0.]",
             "%c2: float32[3] = constant [1., 1., 1.]",
             "%c3: float32[3] = constant [1., 2., 3.]",
-            "%1: float32[2,3] = Add() %0, %c3",
+            "%1: float32[2, 3] = Add() %0, %c3",
             "return %1",
         ]
 
@@ -94,7 +94,7 @@ class TestFold:
 
     def test_parameters_are_no_constants(self):
         w = parameter()
-        assert body(fold, lambda: ops.exp(w)) == ["%0: float32[2,3] = Exp() %w", "return %0"]
+        assert body(fold, lambda: ops.exp(w)) == ["%0: float32[2, 3] = Exp() %w", "return %0"]
 
     def test_effects_on_constants_stay(self):
         w = parameter()
@@ -122,8 +122,8 @@ class TestShare:
             return ops.exp(x) + ops.exp(x), ops.sum(ops.exp(x), 0), ops.sum(ops.exp(x), 0)
 
         assert body(share, fn, X) == [
-            "%1: float32[2,3] = Exp() %0",
-            "%2: float32[2,3] = Add() %1, %1",
+            "%1: float32[2, 3] = Exp() %0",
+            "%2: float32[2, 3] = Add() %1, %1",
             "%3: float32[3] = Sum(axis=0, keepdims=False) %1",
             "return %2, %3, %3",
         ]
@@ -168,9 +168,9 @@ class TestShare:
             return before, ops.exp(w)
 
         assert body(share, fn, X) == [
-            "%1: float32[2,3] = Exp() %w",
-            "%2: float32[2,3] = Assign() %w, %0",
-            "%3: float32[2,3] = Exp() %2",
+            "%1: float32[2, 3] = Exp() %w",
+            "%2: float32[2, 3] = Assign() %w, %0",
+            "%3: float32[2, 3] = Exp() %2",
             "return %1, %3",
         ]
 
@@ -349,9 +349,9 @@ class TestPrune:
             return ops.cos(x) * w
 
         assert str(prune(ml.trace(fn, X, X))) == shown("""
-            fn(%0: float32[2,3], %1: float32[2,3], state %w: float32[2,3]):
-              %2: float32[2,3] = Cos() %0
-              %3: float32[2,3] = Mul() %2, %w
+            fn(%0: float32[2, 3], %1: float32[2, 3], state %w: float32[2, 3]):
+              %2: float32[2, 3] = Cos() %0
+              %3: float32[2, 3] = Mul() %2, %w
               return %3
             """)
 
@@ -362,9 +362,9 @@ class TestPrune:
             ops.assign(w, ops.exp(x) * w)
 
         assert body(prune, fn, X) == [
-            "%1: float32[2,3] = Exp() %0",
-            "%2: float32[2,3] = Mul() %1, %w",
-            "%3: float32[2,3] = Assign() %w, %2",
+            "%1: float32[2, 3] = Exp() %0",
+            "%2: float32[2, 3] = Mul() %1, %w",
+            "%3: float32[2, 3] = Assign() %w, %2",
             "return",
         ]
 
@@ -382,14 +382,14 @@ class TestEverywhere:
         inner = ml.trace(step, X)
         twice = ml.trace(Repeat(ml.trace(Repeat(inner, 2), X), 3), X)
         assert str(run_passes(twice, verified=True)) == shown("""
-            Repeat(%0: float32[2,3]):
-              %1: float32[2,3] = Repeat(body=<Graph Repeat: 1 nodes>, count=3) %0
-                body: Repeat(%0: float32[2,3]):
-                  %1: float32[2,3] = Repeat(body=<Graph step: 3 nodes>, count=2) %0
-                    body: step(%0: float32[2,3]):
-                      %1: float32[2,3] = Exp() %0
-                      %2: float32[2,3] = Add() %1, %1
-                      %3: float32[2,3] = Mul() %2, 2.0
+            Repeat(%0: float32[2, 3]):
+              %1: float32[2, 3] = Repeat(body=<Graph Repeat: 1 nodes>, count=3) %0
+                body: Repeat(%0: float32[2, 3]):
+                  %1: float32[2, 3] = Repeat(body=<Graph step: 3 nodes>, count=2) %0
+                    body: step(%0: float32[2, 3]):
+                      %1: float32[2, 3] = Exp() %0
+                      %2: float32[2, 3] = Add() %1, %1
+                      %3: float32[2, 3] = Mul() %2, 2.0
                       return %3
                   return %1
               return %1
@@ -410,9 +410,9 @@ class TestTogether:
     def test_a_gradient_is_as_short_as_one_written_by_hand(self):
         square = ml.grad.grad(lambda x: ops.sum(x * x * 2.0))
         assert str(run_passes(ml.trace(square, X), verified=True)) == shown("""
-            graph(%0: float32[2,3]):
-              %1: float32[2,3] = Mul() 2.0, %0
-              %2: float32[2,3] = Add() %1, %1
+            graph(%0: float32[2, 3]):
+              %1: float32[2, 3] = Mul() 2.0, %0
+              %2: float32[2, 3] = Add() %1, %1
               return %2
             """)
 

@@ -118,7 +118,7 @@ def test_a_user_pass_sees_every_graph_that_is_compiled():
 
     register_pass("spy", spy, "begin")
     run_passes(ml.trace(lambda x: x + 0.0, X))
-    assert seen == ["graph(%0: float32[2,3]):\n  %1: float32[2,3] = Add() %0, 0.0\n  return %1"]
+    assert seen == ["graph(%0: float32[2, 3]):\n  %1: float32[2, 3] = Add() %0, 0.0\n  return %1"]
 
 
 def test_a_pass_that_returns_no_graph_is_named():
@@ -193,7 +193,7 @@ FAULTS = {
     swaps_nodes: "is used before it is defined",
     changes_a_shape: "is used before it is defined",
     forgets_a_constant: "input 1, %\\?, is used before it is defined",
-    changes_a_dtype: r"output %\d: float32\[2,3\] is inferred to be float64\[2,3\]",
+    changes_a_dtype: r"output %\d: float32\[2, 3\] is inferred to be float64\[2, 3\]",
     drops_an_assignment: "has other effects than before",
     repeats_an_assignment: "has other effects than before",
     exchanges_assignments: "has other effects than before",

@@ -49,21 +49,21 @@ def test_parameters_are_printed_by_name_and_told_apart():
     graph = ml.trace(lambda x: sum((w for w in ws), x) + X.astype("d")[:1], X)
     assert str(graph) == shown("""
         graph(
-            %0: float32[2,3],
-            state %fc.weight: float32[2,3],
-            state %fc.weight_2: float32[2,3],
-            state %p0: float32[2,3],
-            state %a_b: float32[2,3],
-            state %c0: float32[2,3],
+            %0: float32[2, 3],
+            state %fc.weight: float32[2, 3],
+            state %fc.weight_2: float32[2, 3],
+            state %p0: float32[2, 3],
+            state %a_b: float32[2, 3],
+            state %c0: float32[2, 3],
         ):
-          %c0_2: float64[1,3] = constant [[0., 0., 0.]]
-          %1: float32[2,3] = Add() %0, %fc.weight
-          %2: float32[2,3] = Add() %1, %fc.weight_2
-          %3: float32[2,3] = Add() %2, %p0
-          %4: float32[2,3] = Add() %3, %a_b
-          %5: float32[2,3] = Add() %4, %c0
-          %6: float64[2,3] = Cast(dtype=float64) %5
-          %7: float64[2,3] = Add() %6, %c0_2
+          %c0_2: float64[1, 3] = constant [[0., 0., 0.]]
+          %1: float32[2, 3] = Add() %0, %fc.weight
+          %2: float32[2, 3] = Add() %1, %fc.weight_2
+          %3: float32[2, 3] = Add() %2, %p0
+          %4: float32[2, 3] = Add() %3, %a_b
+          %5: float32[2, 3] = Add() %4, %c0
+          %6: float64[2, 3] = Cast(dtype=float64) %5
+          %7: float64[2, 3] = Add() %6, %c0_2
           return %7
         """)
 
@@ -93,7 +93,7 @@ def test_larger_constants_have_lines_and_small_ones_show_their_elements():
     assert str(graph) == shown("""
         graph():
           %c0: float64[100] = constant
-          %c1: int64[2,2] = constant [[1, 2], [3, 4]]
+          %c1: int64[2, 2] = constant [[1, 2], [3, 4]]
           return %c0, %c1
         """)
 
@@ -114,16 +114,16 @@ def test_graphs_inside_attributes_are_printed_below_their_node():
     outer = ml.trace(lambda x: -Twice(ml.trace(Twice(inner), X))(x), X)
     outer_text = str(outer)
     assert outer_text == shown("""
-        graph(%0: float32[2,3]):
-          %1: float32[2,3] = Twice(body=<Graph Twice: 1 nodes>) %0
-            body: Twice(%0: float32[2,3]):
-              %1: float32[2,3] = Twice(body=<Graph body: 2 nodes>) %0
-                body: body(%0: float32[2,3]):
-                  %1: float32[2,3] = Exp() %0
-                  %2: float32[2,3] = Mul() %1, 2.0
+        graph(%0: float32[2, 3]):
+          %1: float32[2, 3] = Twice(body=<Graph Twice: 1 nodes>) %0
+            body: Twice(%0: float32[2, 3]):
+              %1: float32[2, 3] = Twice(body=<Graph body: 2 nodes>) %0
+                body: body(%0: float32[2, 3]):
+                  %1: float32[2, 3] = Exp() %0
+                  %2: float32[2, 3] = Mul() %1, 2.0
                   return %2
               return %1
-          %2: float32[2,3] = Neg() %1
+          %2: float32[2, 3] = Neg() %1
           return %2
         """)
     both = ml.trace(Choose((inner, inner)), X)

@@ -87,7 +87,7 @@ def broken_graphs():
     yield (
         "shape",
         with_node(graph, 0, outputs=(typed((3, 2)),)),
-        r"is inferred to be float32\[2,3\]",
+        r"is inferred to be float32\[2, 3\]",
     )
     yield "dtype", with_node(graph, 6, outputs=(typed((3,)),)), r"is inferred to be int64\[3\]"
     yield "count", with_node(graph, 0, outputs=(*exp.outputs, typed((2, 3)))), "inference gives 1"

@@ -1,1 +1,1 @@
-"""The double of cupy: the part of it that miniml uses, with kernels in the simulator."""
+"""The emulation of cupy: the part of it that miniml uses, with kernels in the simulator."""

@@ -27,7 +27,7 @@ class MemoryPointer:
 
 
 class ndarray(Sized):
-    """A C-contiguous array in the simulator's device memory; memptr: in memory that is there."""
+    """A C-contiguous array in the simulator's device memory; memptr: in existing memory."""
 
     __slots__ = ("_allocation", "_offset", "shape", "dtype", "__weakref__")
 
@@ -54,11 +54,11 @@ class ndarray(Sized):
 
     @property
     def data(self) -> Any:
-        """data.ptr is the address of the first element, 0 where there is none."""
+        """data.ptr is the address of the first element, 0 if there is none."""
         return SimpleNamespace(ptr=self._allocation.address + self._offset if self.size else 0)
 
     def reshape(self, *shape: Any) -> ndarray:
-        """The same elements in another shape of as many; one extent may be -1."""
+        """The same elements in another shape of equal size; one extent may be -1."""
         asked = shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape
         return self._as(np.empty(self.shape, np.bool_).reshape(asked).shape, self.dtype, 0)
 
@@ -155,7 +155,7 @@ class ndarray(Sized):
 
 
 def forget(array: ndarray) -> None:
-    """Makes memory that is used again as good as new: poison that counts as uninitialised.
+    """Resets reused memory to poison that counts as uninitialised.
 
     Not in cupy: before each launch of a kernel that is watched (watched.py).
     """
@@ -163,7 +163,7 @@ def forget(array: ndarray) -> None:
 
 
 def unwritten(array: ndarray) -> int:
-    """How many bytes nothing has written since they were allocated or forgotten (check mode).
+    """The number of bytes not written since they were allocated or forgotten (check mode).
 
     Not in cupy: tells whether a kernel has filled its output.
     """
@@ -193,7 +193,7 @@ def asarray(array: Any, dtype: Any = None) -> ndarray:
 
 
 class Address:
-    """Where an array is, without keeping its memory: what a graph knows of it."""
+    """The address of an array, without keeping its memory alive, as a CUDA graph holds it."""
 
     __slots__ = ("_memory", "_place")
 

@@ -23,7 +23,7 @@ from .streams import CUDARuntimeError, Event, Graph, Stream, current_stream, ela
 
 
 class RawModule:
-    """CUDA C text; compiled when the first of its functions is asked for."""
+    """CUDA C text; compiled when its first function is requested."""
 
     def __init__(self, *, code: str, options: Sequence[str] = ()):
         self._module = Module(code, options)
@@ -47,7 +47,7 @@ class RawKernel:
 
     @property
     def max_dynamic_shared_size_bytes(self) -> int:
-        """The dynamic shared memory that a launch may have: 48 KiB unless more is asked for."""
+        """The dynamic shared memory that a launch may have: 48 KiB unless set higher."""
         return self._kernel.max_dynamic_shared
 
     @max_dynamic_shared_size_bytes.setter
@@ -80,7 +80,7 @@ class RawKernel:
     def _repeated(
         self, grid: Sequence[int], block: Sequence[int], args: Sequence[Any], shared_mem: int
     ) -> Callable[[], None]:
-        """The launch as a node of a graph: it keeps addresses, not the memory that is there."""
+        """The launch as a node of a graph: it holds addresses, but keeps no memory alive."""
         mode = current().mode
         kept = [Address(a) if isinstance(a, ndarray) else a for a in args]
 
@@ -116,7 +116,7 @@ class Device:
 
     @property
     def mem_info(self) -> tuple[int, int]:
-        """Bytes that are free, and bytes in all: 80 GB unless the pool has a limit."""
+        """Free bytes and total bytes: 80 GB unless the pool has a limit."""
         total = memory.limit() or 80 * 10**9
         return total - memory.used_bytes(), total
 
@@ -126,7 +126,7 @@ class Device:
         Stream.null.synchronize()
 
     def use(self) -> None:
-        """Nothing: there is one device."""
+        """Does nothing: there is one device."""
 
     def __enter__(self) -> Device:
         return self
@@ -136,18 +136,18 @@ class Device:
 
 
 class MemoryPool:
-    """The figures of the simulator's memory; it keeps nothing that is freed."""
+    """The statistics of the simulator's memory; freed memory is not kept."""
 
     def used_bytes(self) -> int:
         """The bytes of all allocations alive."""
         return memory.used_bytes()
 
     def total_bytes(self) -> int:
-        """The same: nothing is kept for later."""
+        """The same as used_bytes: freed memory is not kept."""
         return memory.used_bytes()
 
     def free_all_blocks(self) -> None:
-        """Nothing, for the same reason."""
+        """Does nothing: freed memory is not kept."""
 
     def get_limit(self) -> int:
         """The size of the device's memory in bytes; 0: no limit."""

@@ -13,7 +13,7 @@ Launch = Callable[[], None]
 
 
 class CUDARuntimeError(RuntimeError):
-    """What cupy raises for errors of the CUDA runtime; status is their number."""
+    """cupy's exception for errors of the CUDA runtime; status is the error's number."""
 
     def __init__(self, status: int, text: str):
         super().__init__(text)
@@ -46,9 +46,10 @@ class Graph:
 class Stream:
     """A queue of launches. They run at once, unless the settings say `deferred`.
 
-    Between begin_capture and end_capture they are kept and do not run. What a capture forbids
-    raises, and spoils the capture. Memory cannot be allocated meanwhile, which is stricter than
-    CUDA: cupy's pool would hand out memory, and lend it to others while the graph still uses it.
+    Between begin_capture and end_capture they are recorded and do not run. An operation that a
+    capture forbids raises and invalidates the capture. Memory cannot be allocated meanwhile, which
+    is stricter than CUDA: cupy's pool would hand out memory, and reuse it while the graph still
+    uses it.
     """
 
     null: Stream
@@ -105,7 +106,7 @@ class Stream:
             raise _unsupported(what)
 
     def synchronize(self) -> None:
-        """Runs what is queued; its errors surface here, and what follows a fault never runs."""
+        """Runs the queue; its errors surface here, and launches after a fault never run."""
         self._forbid("waiting for the stream")
         try:
             while self._queue:
@@ -127,7 +128,7 @@ class Stream:
         return marked
 
     def wait_event(self, event: Event) -> None:
-        """Lets what follows wait for an event of another stream."""
+        """Makes later launches wait for an event of another stream."""
         event.synchronize()
 
 
@@ -139,7 +140,7 @@ class Event:
         self.time = 0.0
 
     def record(self, stream: Stream | None = None) -> None:
-        """Takes the time when all that was launched before has run."""
+        """Takes the time when all earlier launches have run."""
         self._stream = stream or current_stream()
         self.synchronize()
         self.time = time.perf_counter()

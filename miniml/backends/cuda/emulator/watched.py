@@ -1,4 +1,4 @@
-"""A kernel in the simulator's check mode: what it is given to write counts as new memory."""
+"""A kernel in the simulator's check mode: its outputs and workspace count as new memory."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from .array import forget, unwritten
 
 
 class Watched(Kernel):
-    """Runs a kernel whose outputs and workspace in an arena hold nothing when it begins, as in the
-    first call of a program, and all of whose outputs must be written when it ends.
+    """Runs a kernel whose outputs and workspace in an arena are uninitialised when it begins, as in
+    the first call of a program, and whose outputs must all be written when it ends.
 
-    What shares memory with an input stays as it is: the kernel may read it first. So do outputs in
+    Memory shared with an input stays as it is: the kernel may read it first. So do outputs in
     parameters, which keep their values if the launch is refused. kernel: the one that runs.
     """
 

@@ -1,6 +1,6 @@
 """The library's CUDA kernels, a module per family; registered with the first CUDA device.
 
-Beside the families stand the scalar expressions, and algorithms long enough for a file: of one
+Beside the families are the scalar expressions, and algorithms long enough for a file: for one
 primitive each (`batch_norm`, `cross_entropy`, `einsum`, `scan`), or for several.
 """
 

@@ -1,4 +1,5 @@
-"""Batch normalisation: channels are cut in parts, whose sums, then squares, are taken first."""
+"""Batch normalisation: channels are cut into parts, whose sums, and then sums of squares, are
+computed first."""
 
 from __future__ import annotations
 
@@ -86,7 +87,7 @@ BATCH = np.dtype([(f, np.int64) for f in "channels plane n split length".split()
 
 
 class BatchNorm(Kernel):
-    """Three launches: sums, squares of what differs from the mean, the normalised elements."""
+    """Three launches: sums, squared deviations from the mean, the normalised elements."""
 
     def prepare(self, node: KernelNode) -> None:
         super().prepare(node)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-STEP = 16  # how many products deep a tile is
+STEP = 16  # the depth of a tile: products summed at a time
 FORWARD, INPUT, WEIGHT = range(3)
 
 # Row k of b stands for a tap (or, for the weights, a pixel of dout) of one channel, a column for
@@ -157,10 +157,10 @@ class Tiled(NamedTuple):
 
 
 def tiled(kind: int, window: Any) -> Tiled | None:
-    """How to compute a convolution by tiles; None where it is too small for them, or too large for
-    32-bit numbers of rows and columns.
+    """How to compute a convolution by tiles; None if it is too small for them, or has too many rows
+    or columns for 32 bits.
 
-    The weights' gradient has few elements and long sums: these are cut in parts.
+    The weights' gradient has few elements and long sums: these are cut into parts.
     """
     s = {name: int(window[name][0]) for name in window.dtype.names}
     outer, inner, taps = s["o"] // s["groups"], s["c"] // s["groups"], s["kh"] * s["kw"]

@@ -17,7 +17,7 @@ from ..text.layout import spread
 from ..text.source import unit
 from .norm import EXPONENTIALS, ROWS, shared_rows
 
-# Labels come as bytes, so that those of every width share a unit; outside the classes they are -1.
+# Labels are passed as bytes, so that all widths share a unit; labels outside the classes are -1.
 TEXT = (
     ROWS
     + EXPONENTIALS
@@ -80,7 +80,7 @@ REDUCTIONS = {"none": 0, "sum": 1, "mean": 2}
 
 
 class Labelled(Kernel):
-    """Base of what takes rows of classes and a label for each."""
+    """Base of kernels that take rows of classes and a label for each row."""
 
     def prepare(self, node: KernelNode) -> None:
         super().prepare(node)

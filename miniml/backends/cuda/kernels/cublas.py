@@ -33,12 +33,12 @@ class Operand(NamedTuple):
 
 
 class Gemm(NamedTuple):
-    """How often and with what gemmStridedBatchedEx is called for a product.
+    """The number and arguments of the calls of gemmStridedBatchedEx for a product.
 
-    cuBLAS counts elements by columns. A matrix that lies by rows is to it the transposed one, so it
-    is asked for y^T x^T, which is the transposed result: that then lies by rows. steps: elements
-    from one matrix of a call to the next, of x, y and out. starts: the same from call to call.
-    exchanged: x and y are each other's, for a result that lies by columns.
+    cuBLAS is column-major. To it a row-major matrix is the transposed one, so it computes y^T x^T,
+    the transposed result, which is then row-major. steps: elements from one matrix of a call to the
+    next, of x, y and out. starts: the same from call to call. exchanged: x and y are swapped, for a
+    column-major result.
     """
 
     m: int
@@ -54,9 +54,9 @@ class Gemm(NamedTuple):
 
 
 def gemm_of(p: Product) -> Gemm | None:
-    """The calls for a product: one for all of a batch whose steps are even, and one product of more
-    rows where only x has a batch. None where a matrix lies neither by rows nor by columns, or is
-    larger than cuBLAS counts."""
+    """The calls for a product: one for a whole batch with even steps, and one product of more rows
+    if only x has a batch. None if a matrix is neither row-major nor column-major, or too large for
+    cuBLAS."""
     x, y, out = lying(p.m, p.k, p.x), lying(p.k, p.n, p.y), lying(p.m, p.n, p.out)
     if x is None or y is None or out is None:
         return None
@@ -79,7 +79,7 @@ def gemm_of(p: Product) -> Gemm | None:
 
 
 def lying(rows: int, columns: int, steps: tuple[int, int]) -> Operand | None:
-    """How a matrix lies, by rows rather than by columns; None if neither."""
+    """The layout of a matrix: row-major if it can be, else column-major; None if neither."""
     row, column = steps
     if column == 1 or columns == 1:
         leading = row if rows > 1 else columns
@@ -105,7 +105,7 @@ class CuBLAS(Kernel):
             )
 
     def plan(self, product: Product, dtype: DType, device: Any) -> bool:
-        """Prepare for a product of any origin; False for one that gemm does not make."""
+        """Prepare for a product of any origin; False for one that gemm cannot compute."""
         gemm = gemm_of(product)
         if gemm is None:
             return False

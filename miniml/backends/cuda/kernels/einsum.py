@@ -1,4 +1,5 @@
-"""Einstein sums: products of matrices by the kernels of MatMul, others each output on its own."""
+"""Einstein sums: matrix products by the kernels of MatMul, others with each output computed on its
+own."""
 
 from __future__ import annotations
 
@@ -47,7 +48,7 @@ extern "C" __global__ void einsum(
 class Einsum(Kernel):
     """A sum over the labels that the output lacks, for every combination of those it has.
 
-    product: the kernel that makes it as a product of matrices, where it is one.
+    product: the kernel that computes it as a matrix product, if it is one.
     """
 
     def prepare(self, node: KernelNode) -> None:
@@ -89,8 +90,8 @@ class Einsum(Kernel):
 def product_for(
     node: KernelNode, steps: list[dict[Any, int]], output: list[Any], extents: dict[Any, int]
 ) -> Kernel | None:
-    """The kernel for two operands whose sum is a product of matrices worth the name: with several
-    rows, several columns, several terms."""
+    """The kernel for two operands whose sum is a proper matrix product: several rows, columns and
+    terms."""
     if len(steps) != 2:
         return None
     product = product_of_labels(steps[0], steps[1], output, extents)

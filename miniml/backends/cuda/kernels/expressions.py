@@ -7,7 +7,7 @@ from ...registry import kernel
 from ...signature import parse
 
 for (_name, _signature), _body in tuple(table.items()):
-    if _body.unit:  # users' are registered by themselves
+    if _body.unit:  # users' expressions are registered one by one
         _inputs, (_out,) = parse(_signature).inputs, parse(_signature).outputs
         # Every element is read before it is written, so `out` may be any input of its dtype.
         _inplace = tuple(i for i, dtype in enumerate(_inputs) if dtype == _out)

@@ -1,4 +1,4 @@
-"""Indexing, adding at indices and putting: what is read and written where, for each primitive."""
+"""Indexing, adding at indices and putting: the reads and writes of each primitive."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ....dtype import from_letter, uint64
+from ....dtype import from_type_code, uint64
 from ...expressions.types import accumulation
 from ...kernel import KernelNode
 from ...registry import kernel
@@ -21,7 +21,7 @@ NAMED = "il"
 
 
 class Take(Indexed):
-    """Base of what reads at indices."""
+    """Base of kernels that read at indices."""
 
     kernels = TAKE
 
@@ -32,7 +32,7 @@ class Take(Indexed):
 
 
 class AddAt(Indexed):
-    """Base of what adds at indices, in sums of a type that has atomics; they are rounded once."""
+    """Base of kernels that add at indices, in sums of a type that has atomics, rounded once."""
 
     kernels = ADD
     moves = False
@@ -42,11 +42,11 @@ class AddAt(Indexed):
         return (ArraySpec(out.shape, accumulation(out.dtype)),)
 
     def start(self, inputs: Any, sums: DeviceArray) -> None:
-        """What the updates are added to: zeros."""
+        """Fill the sums that updates are added to: with zeros, unless overridden."""
         fill(sums, 0)
 
     def updates(self, inputs: Any) -> DeviceArray:
-        """What is added."""
+        """The updates to add."""
         first: DeviceArray = inputs[0]
         return first
 
@@ -122,7 +122,8 @@ class ScatterAdd(AddAt):
 
 
 class Scatter(Indexed):
-    """x with values put where an index says; of several for one element the last one stays."""
+    """x with values put where an index says; if several are put at one element, the last one
+    stays."""
 
     kernels = PUT
 
@@ -142,7 +143,7 @@ class Scatter(Indexed):
     def plan(self, node: KernelNode) -> Plan:
         out, value = node.outputs[0].shape, node.inputs[1].shape
         items = spelt_out(node.attrs["index"], len(out))
-        view = DeviceArray(None, None, 0, out, from_letter("b"))
+        view = DeviceArray(None, None, 0, out, from_type_code("b"))
         basic = view.seen(lambda a: a[tuple(slice(None) if i == "tensor" else i for i in items)])
         self.start = basic.offset
         kept = [i for i in items if not is_int(i)]

@@ -1,4 +1,4 @@
-"""What indexing kernels share: one text for all, to which a Layout says where everything is.
+"""The shared part of indexing kernels: one text for all, and a Layout of all addresses.
 
 Output (or update) number i belongs to element at[0] + sum over k of index_k[at[k + 1]] * step_k.
 An index outside its axis raises OutOfRangeError in the simulator's check mode, where launches are
@@ -108,9 +108,9 @@ def axes_of(extents: Sequence[int], steps: Sequence[int]) -> Any:
 
 
 class Indexed(Kernel):
-    """Base of kernels that read or write at indices: `plan` says where everything is.
+    """Base of kernels that read or write at indices: `plan` gives the addresses.
 
-    kernels: the text. moves: elements are only moved, so that their size is all that matters.
+    kernels: the text. moves: elements are only moved, so that only their size matters.
     """
 
     kernels: str
@@ -133,11 +133,11 @@ class Indexed(Kernel):
         return i > 0
 
     def plan(self, node: KernelNode) -> Plan:
-        """What is taken or put."""
+        """The addresses of what is taken or put."""
         raise NotImplementedError(f"{type(self).__name__} defines no plan")
 
     def indices(self, inputs: Any) -> list[Any]:
-        """The indices' pointers; OutOfRangeError for one outside, where that can be known."""
+        """The indices' pointers; OutOfRangeError for an index outside, in check mode."""
         found = [inputs[i] for i in self.named]
         if self.node.device.checks:
             for k, array in enumerate(found):
@@ -145,7 +145,7 @@ class Indexed(Kernel):
         return [a.flat for a in found]
 
     def bits(self, array: DeviceArray) -> Any:
-        """The pointer to elements that are only moved."""
+        """The pointer to elements that are only moved, as integers of their size."""
         return array.flat.view(self.element)
 
     def check(self, array: DeviceArray, extent: int) -> None:

@@ -15,12 +15,12 @@ from .cublas import CuBLAS
 from .product import PRODUCT, Product, product_of, stored
 from .tiles import REGISTERS, TENSOR_CORES
 
-# So many blocks of large tiles keep a GPU busy; with fewer, small tiles are quicker.
+# This many blocks of large tiles keep a GPU busy; with fewer, small tiles are faster.
 BUSY = 64
 
 
 class Tiles(Kernel):
-    """A product by tiles of 64 x 64 or 16 x 16 results, of which a block makes one at a time."""
+    """A product by tiles of 64 x 64 or 16 x 16 results, of which a block computes one at a time."""
 
     source: ClassVar[str]
     threads: ClassVar[dict[int, int]]
@@ -30,7 +30,7 @@ class Tiles(Kernel):
         self.plan(product_of(node), node.inputs[0].dtype, node.device)
 
     def plan(self, product: Product, dtype: DType, device: Any) -> bool:
-        """Prepare for a product of any origin; True: there is none that tiles do not make."""
+        """Prepare for a product of any origin; True, since tiles can compute all of them."""
         self.args = product.args
         tiles = {s: product.batches * -(-product.m // s) * -(-product.n // s) for s in self.threads}
         side = 64 if min(product.m, product.n) > 32 and tiles[64] >= BUSY else 16
@@ -59,14 +59,14 @@ class TensorCoreTiles(Tiles):
 
 
 class Foreign(Kernel):
-    """A kernel of MatMul that knows no products of another origin, on the operands of one: they
-    are the arrays it takes, by other shapes."""
+    """A MatMul kernel without support for products of other primitives, applied to one: the
+    operands are arrays that it takes, in other shapes."""
 
     def __init__(self, kernel: Kernel):
         self.kernel = kernel
 
     def plan(self, product: Product, dtype: DType, target: Any) -> bool:
-        """Prepare the kernel; False where the operands are no arrays that MatMul takes."""
+        """Prepare the kernel; False if MatMul does not take such operands."""
         out = stored(product, 2)
         self.exchanged = out is not None and out.transposed
         product = product.transposed if self.exchanged else product
@@ -92,8 +92,8 @@ class Foreign(Kernel):
 
 
 def planned(product: Product, dtype: DType, target: Any) -> Kernel | None:
-    """The kernel of MatMul that the target selects for a dtype, made ready for a product of
-    another origin; None where that kernel cannot make it."""
+    """The kernel of MatMul that the target selects for a dtype, prepared for a product of another
+    primitive; None if that kernel cannot compute it."""
     like = ArraySpec((), dtype)
     selection = target.select("MatMul", (like, like), (like,))
     made = target.device.bare_kernel(selection.entry)
@@ -103,7 +103,7 @@ def planned(product: Product, dtype: DType, target: Any) -> Kernel | None:
     return foreign if selection.cast is None and foreign.plan(product, dtype, target) else None
 
 
-# Kernels of one key: of those whose requirements the device meets the first by priority runs.
+# Of the kernels with one key whose requirements the device meets, the highest priority runs.
 kernel("MatMul", "cuda", *same(2, FLOAT), requires=("cublas",), priority=2)(CuBLAS)
 kernel("MatMul", "cuda", *same(2, "e"), requires=("wmma",), priority=1)(TensorCoreTiles)
 kernel("MatMul", "cuda", *same(2, BF16), requires=("wmma_bfloat16",), priority=1)(TensorCoreTiles)

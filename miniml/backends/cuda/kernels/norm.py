@@ -1,7 +1,7 @@
 """Softmax, its logarithm and layer normalisation: a group of threads for each row.
 
-A group of a warp or a block reads its row once and keeps it in shared memory, where it fits; longer
-rows, and rows whose elements are apart, are read again.
+A group of a warp or a block reads its row once and keeps it in shared memory if it fits; longer
+rows, and rows that are not contiguous, are read again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..text.groups import BLOCK, along, grid_for
 SHARED = 40 * 1024  # bytes that a block keeps of rows; with what it exchanges less than 48 KiB
 
 # V elements at a time: packs where a row has whole ones (side_by_side), else V is 1. A lane keeps
-# what it alone reads again, so that nobody waits.
+# only elements that it reads again itself, so that no barrier is needed.
 ROWS = r"""
 using namespace miniml;
 typedef Compute<T>::type C;
@@ -58,7 +58,7 @@ template <int V, bool KEPT> __device__ __forceinline__ Pack<C, V> again(
            : f<1, true>(__VA_ARGS__))
 """
 
-# sum: that of exp(x - top). What is kept in the end: exp(x - top), or x - top for the logarithm.
+# sum: that of exp(x - top). Kept at the end: exp(x - top), or x - top for the logarithm.
 EXPONENTIALS = r"""
 struct Exponentials {
   struct A { C top, sum; };
@@ -222,7 +222,7 @@ def softmax(node: KernelNode) -> Launch:
 
 def layer_norm(node: KernelNode) -> Launch:
     n = prod(node.inputs[1].shape)
-    rows = prod(node.outputs[1].shape)  # rows of nothing have a mean too: NaN
+    rows = prod(node.outputs[1].shape)  # empty rows have a mean too: NaN
     grid, block, lanes, shared, keeps = shared_rows(node, rows, n)
     sizes = np.int64(rows), np.int64(n), np.float64(node.attrs["eps"]), np.int32(lanes)
     return Launch(grid, block, (*sizes, keeps), shared)

@@ -1,4 +1,4 @@
-"""2-d pooling: one thread for a window, or a block for a plane that windows are added to."""
+"""2-d pooling: one thread per window, or one block per plane that windows are added to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is multiplied in a product of matrices: extents, steps in memory, and the batch."""
+"""The description of a matrix product: extents, steps in memory, and the batch."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Product(NamedTuple):
 
 
 def product_of(node: KernelNode) -> Product:
-    """The product that a MatMul node asks for, of contiguous inputs."""
+    """The product of a MatMul node with contiguous inputs."""
     x, y = (i.shape for i in node.inputs)
     x, y = (x if len(x) > 1 else (1, *x)), (y if len(y) > 1 else (*y, 1))
     m, k = x[-2:] if not node.attrs["transpose_x"] else (x[-1], x[-2])
@@ -78,7 +78,7 @@ class Stored(NamedTuple):
 
 
 def stored(product: Product, operand: int) -> Stored | None:
-    """How x, y or out (0, 1 or 2) of a product lies in memory; None where it lies otherwise."""
+    """How x, y or out (0, 1 or 2) of a product lies in memory; None if MatMul cannot take it."""
     p = product
     rows, columns = ((p.m, p.k), (p.k, p.n), (p.m, p.n))[operand]
     row, column = (p.x, p.y, p.out)[operand]

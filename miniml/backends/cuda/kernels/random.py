@@ -1,7 +1,7 @@
-"""Random draws: Philox 4x32-10 and what is made of its words, bit for bit as on the CPU.
+"""Random draws: Philox 4x32-10 and the draws made from its words, bit for bit as on the CPU.
 
 Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3" (SC 2011). A
-thread makes a block of four words, number offset + skip + i of the stream, and the elements that
+thread computes a block of four words, number offset + skip + i of the stream, and the elements that
 take their words from it.
 """
 

@@ -1,4 +1,4 @@
-"""Reductions of rows of elements, each by its row of `expressions.reduce`."""
+"""Reductions of rows of elements, each by its entry in `expressions.reduce`."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ class Reduce(Kernel):
 
 
 def packable(kept: list[Axis], over: list[Axis], n: int, width: int) -> int:
-    """`width` where packs of so many neighbours make up the rows that are reduced, else 1."""
+    """`width` if the reduced rows consist of whole packs of that many neighbours, else 1."""
     (extent, (step,)), rest = over[-1], [*kept, *over[:-1]]
     whole = extent % width == 0 or (len(over) == 1 and kept[0][0] == 1)
     apart = any(step % width for _, (step,) in rest)
@@ -181,7 +181,7 @@ def reduction_text(row: Row, dtype: DType, out: DType) -> str:
 
 
 def register_reduction(name: str, *signatures: str) -> None:
-    """File the class of one row."""
+    """Register the class of one reduction."""
     made = type(name, (Reduce,), {"row": ROWS[name], "__module__": __name__})
     kernel(name, "cuda", *signatures)(made)
 

@@ -1,6 +1,6 @@
 """Running sums: threads, warps or blocks scan a row, or its parts after the sums of those before.
 
-A row that is cut has its parts summed first, then the sums of the parts scanned; the last launch
+For a row that is cut, the parts are summed first, then these sums are scanned; the last launch
 begins each part with the sum before it.
 """
 

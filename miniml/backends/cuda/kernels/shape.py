@@ -14,7 +14,7 @@ Indices = tuple[int, ...]
 
 
 def reshape(x: DeviceArray, *, shape: Indices) -> DeviceArray:
-    return x.reshape(shape)  # a copy where no strides describe the new shape
+    return x.reshape(shape)  # a copy where no strides can describe the new shape
 
 
 def transpose(x: DeviceArray, *, axes: Indices) -> DeviceArray:

@@ -21,13 +21,13 @@ from ..text.source import unit
 
 RUN = 1024  # elements that a block sorts, two for each thread
 PART = 2048  # elements of a block's part of a merge
-PER_THREAD = 8  # of them; a block has at least two warps, which find the part's ends
-MANY = 1 << 20  # blocks of a grid; more work than that is taken in turns
+PER_THREAD = 8  # threads; a block has at least two warps, which find the part's ends
+MANY = 1 << 20  # blocks of a grid; each block loops over its share of more work
 FIELDS = "n inner rows keep length runs slot pitch merged_slot merged_pitch descending".split()
 SHAPE = np.dtype([(field, np.int64) for field in FIELDS])
 
-# A KEY is what elements are compared as, of 4 bytes at least: narrower ones share banks of shared
-# memory. A NUMBER is an element's number in its row.
+# A KEY is the type in which elements are compared, at least 4 bytes: narrower ones share banks of
+# shared memory. A NUMBER is an element's number in its row.
 COMMON = r"""
 using namespace miniml;
 // NaN counts as the largest.
@@ -208,7 +208,7 @@ class Sorting(Kernel):
     """Base of what sorts rows: which way, and how many elements of each are kept."""
 
     def ordering(self, node: KernelNode) -> tuple[int, bool]:
-        """How many elements of a row, and whether the largest come first."""
+        """How many elements of a row are kept, and whether the largest come first."""
         raise NotImplementedError(f"{type(self).__name__} defines no ordering")
 
     def prepare(self, node: KernelNode) -> None:
@@ -217,7 +217,7 @@ class Sorting(Kernel):
         keep, descending = self.ordering(node)
         outer, n, inner = along(shape, node.attrs["axis"])
         self.dtype, self.number = dtype, uint32 if n <= 1 << 32 else uint64
-        self.scratch = [0, 0]  # elements of the two workspaces that merges go between
+        self.scratch = [0, 0]  # elements of the two workspaces between which merges alternate
         self.passes = self.plan(n, inner, outer * inner, keep, descending) if n * keep else []
         narrow = dtype.kind in "biu" and dtype.itemsize < 4
         code = unit(

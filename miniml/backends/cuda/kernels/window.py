@@ -1,6 +1,7 @@
-"""2-d convolution and its two transposes: by tiles, or, where small, each output on its own.
+"""2-d convolution and its two transposes: by tiles or, if small, with each output computed on its
+own.
 
-Few channels, as of depthwise convolutions and of a network's first layer, make small ones.
+Few channels, as in depthwise convolutions and in a network's first layer, make them small.
 """
 
 from __future__ import annotations

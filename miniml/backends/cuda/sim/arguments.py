@@ -1,4 +1,5 @@
-"""Arguments of a launch: what cupy would pass, checked against the parameters of the kernel."""
+"""Arguments of a launch: the values that cupy would pass, checked against the parameters of the
+kernel."""
 
 from __future__ import annotations
 
@@ -96,7 +97,7 @@ def _points(dtype: DType, parameter: Parameter) -> bool:
     kind, size = parameter.pointee_kind, parameter.pointee_size
     if kind == "v":
         return True
-    if kind == "s":  # __half, float4: no more is known of it than its size
+    if kind == "s":  # __half, float4: only its size is known
         return size % dtype.itemsize == 0
     return size == dtype.itemsize and (kind == dtype.kind or (kind == "u" and dtype.kind == "b"))
 

@@ -1,4 +1,5 @@
-"""What CUDA C has and the simulator lacks, each in a sentence before the compiler's log."""
+"""Parts of CUDA C that the simulator lacks, each reported in a sentence before the compiler's
+log."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ _HOST = (
     "NVRTC has no headers of the host either, so leave it out (mathematical functions, printf and "
     "assert are there without)"
 )
-# Headers that the simulator lacks: a pattern of their names, and what would do.
+# Headers that the simulator lacks: a pattern of their names, and what to use instead.
 _HEADERS = (
     (r"curand_kernel\.h", "draw with miniml.ops, or write Philox into the kernel"),
     (r"cub/cub\.cuh", "NVRTC compiles parts of cub only; include cub/block/block_reduce.cuh, "
@@ -62,7 +63,8 @@ def plain(code: str) -> str:
 
 
 def absent(code: str, log: str) -> list[str]:
-    """Sentences about what a text that did not compile uses and the simulator has not."""
+    """Sentences about parts of CUDA C that a text which did not compile uses and the simulator
+    lacks."""
     text = _COMMENT.sub(" ", code)
     return [*_headers(text, log), *_parts(text)]
 

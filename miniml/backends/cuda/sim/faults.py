@@ -1,4 +1,4 @@
-"""Faults of kernels: what the runtime found, in words, with lines of the user's own text."""
+"""Faults of kernels: the findings of the runtime, in words, with lines of the user's own text."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KINDS = (
     "warp-mask", "overflow", "shift", "conversion", "division", "shared-limit", "illegal-access",
     "stack-overflow", "assert", "trap", "hang",
 )  # fmt: skip
-# Those that the Python side finds: "overrun", "unwritten", "leak".
+# The Python side finds "overrun", "unwritten" and "leak".
 
 _Index = ctypes.c_uint * 3
 _LINE = re.compile(r'^\s*#\s*(?:line\s+)?(\d+)(?:\s+"([^"]*)")?')
@@ -79,7 +79,7 @@ def error(faults: Iterable[Fault]) -> KernelFaultError:
 def explain(
     raw: Iterable[RawFault], kernel: str, code: str, library: Path, base: int
 ) -> list[Fault]:
-    """Faults in words; `base` is where the library was loaded."""
+    """Faults in words; `base` is the load address of the library."""
     raws = list(raw)
     lines = source_lines(code)
     all_pcs = [a for r in raws for a in (r.pc, r.other_pc, *r.callers)]

@@ -1,4 +1,4 @@
-"""Locks across a fork: the child gets them free, and what they guard whole."""
+"""Locks across a fork: in the child they are free, and the data they guard are consistent."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import threading
 
 
 def lock_of_process() -> threading.RLock:
-    """A lock that a fork waits for, so that no thread holds it in the child for ever."""
+    """A lock that a fork waits for, so that it is never left locked in the child."""
     lock = threading.RLock()
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(

@@ -13,7 +13,7 @@ from .forks import lock_of_process
 from .settings import current
 
 ALIGNMENT = 256  # cudaMalloc's
-GUARD = 256  # bytes before and after each allocation that nobody may write
+GUARD = 256  # bytes before and after each allocation that must not be written
 _POISON = 0xFF  # a NaN in every floating-point type, -1 in every signed one
 _GUARD_BYTE = 0xA5
 _ZONE = bytes([_GUARD_BYTE]) * GUARD
@@ -71,7 +71,7 @@ class Allocation:
 
     def __del__(self) -> None:
         global _used
-        if hasattr(self, "where"):  # else it was never counted
+        if hasattr(self, "where"):  # else __init__ failed before counting it
             with _lock:
                 _used -= self.nbytes
 
@@ -81,23 +81,23 @@ class Allocation:
         return self._raw[self._start : self._start + self.nbytes]
 
     def mark(self, offset: int, nbytes: int, written: bool) -> None:
-        """Records that bytes are written, or that they are not."""
+        """Records bytes as written, or as not written."""
         if self.initialised is not None:
             self.initialised[offset : offset + nbytes] = written
 
     def forget(self, offset: int, nbytes: int) -> None:
-        """Fills bytes with poison: what they held no longer counts."""
+        """Fills bytes with poison, and records them as not written."""
         self.bytes[offset : offset + nbytes] = _POISON
         self.mark(offset, nbytes, False)
 
     def unwritten(self, offset: int, nbytes: int) -> int:
-        """How many of those bytes nothing has written; 0 where that is not recorded."""
+        """The number of those bytes that are not written; 0 if that is not recorded."""
         if self.initialised is None:
             return 0
         return nbytes - int(np.count_nonzero(self.initialised[offset : offset + nbytes]))
 
     def overrun(self) -> str:
-        """What is wrong with the guard zones; empty when nothing is."""
+        """A description of writes into the guard zones; empty if there are none."""
         below, above = self._zones
         if below.tobytes() == _ZONE == above.tobytes():
             return ""
@@ -110,7 +110,7 @@ class Allocation:
 
 
 class Borrowed(Allocation):
-    """Memory that is elsewhere in this process and is never freed: a variable of a unit."""
+    """Memory elsewhere in this process that is never freed: a variable of a unit."""
 
     __slots__ = ()
 
@@ -119,12 +119,12 @@ class Borrowed(Allocation):
         self._raw = np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address))
 
     def overrun(self) -> str:
-        """Nothing: there are no guard zones around it."""
+        """Empty: there are no guard zones around it."""
         return ""
 
 
 def _caller() -> str:
-    """The file and line outside of miniml's backends that asked for memory."""
+    """The file and line outside miniml's backends that requested memory."""
     frame = sys._getframe(2)
     while frame.f_back is not None and ".backends." in frame.f_globals.get("__name__", ""):
         frame = frame.f_back
@@ -148,6 +148,6 @@ def set_limit(nbytes: int | None) -> None:
 
 
 def live() -> list[Allocation]:
-    """The allocations alive."""
+    """The live allocations."""
     with _lock:
         return list(_live)

@@ -22,9 +22,9 @@ from .ranges import Range, merged, separate
 from .settings import SCHEDULES, Settings, current
 from .toolchain import load, runtime_library
 
-DYNAMIC_SHARED = 227 * 1024  # of an H100, where the kernel asks for it
+DYNAMIC_SHARED = 227 * 1024  # of an H100, if the kernel requests it
 _MAX_FAULTS = 8
-_INTERRUPTED = -2  # what sim_launch returns then
+_INTERRUPTED = -2  # the result of sim_launch then
 
 # Launches share the fibers and the checker: one at a time in a process.
 _lock = lock_of_process()
@@ -79,7 +79,7 @@ class _Loaded:
             for v in self.symbols.variables
         ]  # fmt: skip
         for v in self.symbols.variables:
-            if v.guard:  # __shared__ arrays have no initialisers: there is nothing to construct
+            if v.guard:  # __shared__ arrays have no initialisers, so nothing is constructed
                 ctypes.c_char.from_address(self.base + v.address).value = b"\1"
 
     def place_of(self, name: str) -> tuple[int, int]:
@@ -150,8 +150,8 @@ class Kernel:
         """Runs the kernel to its end.
 
         args: Pointers, NumPy scalars, arrays of one element, Python's bool, int, float.
-        LaunchError: arguments or sizes that a device refuses. KernelFaultError: what went wrong
-        inside.
+        LaunchError: arguments or sizes that a device refuses. KernelFaultError: faults of the
+        kernel.
         """
         now = settings or current()
         grid3, block3 = self.sizes(grid, block, shared_bytes)
@@ -230,7 +230,7 @@ class Kernel:
     def _aftermath(
         self, packed: Packed, check: bool, used: int, dynamic: int
     ) -> list[faults.Fault]:
-        """What shows when the launch is over: overrun buffers, too much static shared memory."""
+        """Faults found after the launch: overrun buffers, too much static shared memory."""
         found = []
         limit = STATIC_SHARED if self.max_dynamic_shared <= STATIC_SHARED else DYNAMIC_SHARED
         if used > STATIC_SHARED or used + dynamic > limit:
@@ -249,20 +249,20 @@ class Kernel:
 
 
 def _interruptible() -> bool:
-    """True where Ctrl-C is sure to raise an exception in this thread, so that a launch may end
-    in the middle for it."""
+    """True if Ctrl-C is sure to raise an exception in this thread, so that it may end a launch
+    midway."""
     main = threading.current_thread() is threading.main_thread()
     return main and signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def _raise_interrupt() -> NoReturn:
-    """The KeyboardInterrupt that waits to be raised."""
+    """Raise the pending KeyboardInterrupt."""
     ctypes.pythonapi.PyErr_CheckSignals()
     raise KeyboardInterrupt
 
 
 def _dynamic_shared(nbytes: int) -> tuple[int, Any]:
-    """The address of that much dynamic shared memory, and what keeps it: null for none."""
+    """The address of that much dynamic shared memory, and its owner; null for none."""
     if not nbytes:
         return 0, None
     memory = np.full(nbytes + 256, 0xFF, np.uint8)
@@ -270,7 +270,7 @@ def _dynamic_shared(nbytes: int) -> tuple[int, Any]:
 
 
 def _described(part: Range) -> _Buffer:
-    """A range of device memory as the checker sees it."""
+    """A range of device memory, as a struct for the checker."""
     known = part.allocation.initialised
     return _Buffer(
         part.allocation.address + part.start, part.nbytes,

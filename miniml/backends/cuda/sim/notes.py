@@ -14,7 +14,9 @@ from .toolchain import log_of
 
 Place = tuple[str, int]
 
-_said: dict[str | tuple[str, type[Warning], int], int] = {}  # where Python notes what it has shown
+_shown: dict[
+    str | tuple[str, type[Warning], int], int
+] = {}  # in which Python records the warnings shown
 
 _FUNCTION = re.compile(r"In function [‘'`](.*?)[’'](?:[,:]|$)", re.IGNORECASE)
 _READ = re.compile(
@@ -41,9 +43,9 @@ def read(path: Path) -> tuple[Note, ...]:
 def warn(
     notes: Iterable[Note], kernel: str, kernels: tuple[str, ...], lines: Mapping[Place, str]
 ) -> None:
-    """Says what concerns a kernel: notes on itself, and on functions that are no kernels.
+    """Warns of a kernel's notes: those on itself, and on functions that are not kernels.
 
-    kernels: all of the unit. lines: those of the text; notes on others are on our headers.
+    kernels: all of the unit. lines: those of the text; notes on other lines concern our headers.
     """
     for note in notes:
         source = lines.get((note.file, note.line))
@@ -53,7 +55,7 @@ def warn(
             f"kernel {kernel}: the variable {note.variable} may be read before it is written in "
             f"{source.strip()!r}"
         )
-        warnings.warn_explicit(message, KernelWarning, note.file, note.line, registry=_said)
+        warnings.warn_explicit(message, KernelWarning, note.file, note.line, registry=_shown)
 
 
 def _found(log: str) -> Iterator[Note]:

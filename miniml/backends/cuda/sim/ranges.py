@@ -1,4 +1,4 @@
-"""The device memory that a launch may touch: ranges that neither overlap nor touch."""
+"""The device memory that a launch may access: ranges that neither overlap nor adjoin."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from .arguments import Parameter, Pointer
 from .memory import Allocation
 
-# An overrun by less than this is seen; what is closer to its neighbour is moved for the launch.
+# Overruns by less than this are found; ranges closer to a neighbour are moved for the launch.
 APART = 64
 
 
@@ -32,7 +32,7 @@ class Range:
         return self.start + self.nbytes
 
     def move_away(self, slots: Any) -> None:
-        """Copies the range to memory of its own, for one launch, and lets its arguments follow."""
+        """Copies the range to memory of its own for one launch, and redirects its arguments."""
         own = Allocation(self.nbytes)
         own.bytes[:] = self.allocation.bytes[self.start : self.end]
         if self.allocation.initialised is None:
@@ -46,7 +46,7 @@ class Range:
         self.allocation, self.start = own, 0
 
     def give_back(self) -> None:
-        """Brings what the launch wrote to where it belongs."""
+        """Copies the launch's writes back to the original memory."""
         if self.origin is None:
             return
         home, start = self.origin

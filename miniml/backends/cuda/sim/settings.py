@@ -1,4 +1,4 @@
-"""How the simulator runs: mode, schedule, seed; one value per context."""
+"""Settings of the simulator: mode, schedule, seed; one value per context."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ SCHEDULES = ("forward", "reverse", "shuffled")
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """mode: "check" looks at every access of memory, "fast" at none.
+    """mode: "check" checks every memory access, "fast" none.
     schedule: the order of blocks, and of the threads of a block.
     seed: of the "shuffled" schedule, which may also change threads at any checked access.
-    deferred: launches wait in their stream until something synchronises with it, as on a GPU.
+    deferred: launches wait in their stream until it is synchronised, as on a GPU.
     seconds: of the machine's work, after which a launch counts as hung; in fast mode ten times
     as many.
     """

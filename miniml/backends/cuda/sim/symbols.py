@@ -23,9 +23,9 @@ _LOCAL = re.compile(r"_ZZ.*E(\d+)(\w+?)(?:_\d+|__\d+_)?$")
 class Variable:
     """Memory of a unit: address in the file, bytes, the name in the source, __shared__ or not.
 
-    constant: a kernel may only read it. guard: it says whether a static local has been constructed.
-    GCC looks at it before it uses an array of a class, such as __half, that has nothing to
-    construct.
+    constant: a kernel may only read it. guard: a flag for whether a static local has been
+    constructed. GCC checks it before using an array of a class, such as __half, even if there is
+    nothing to construct.
     """
 
     address: int
@@ -37,7 +37,7 @@ class Variable:
 
     @property
     def kind(self) -> str:
-        """What messages call it."""
+        """Its kind, as messages call it."""
         return "shared array" if self.shared else "constant" if self.constant else "variable"
 
 
@@ -45,7 +45,7 @@ class Variable:
 class Symbols:
     """anchor: the address in the file of sim_anchor, from which the others are reached.
 
-    code: where the instructions of its functions begin and end.
+    code: the address range of its functions.
     """
 
     anchor: int

@@ -1,4 +1,4 @@
-"""The machine's C++ compiler: what it is, how it is run, and where what it made is kept."""
+"""The machine's C++ compiler: its identity, how it is run, and the cache of its output."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ HERE = Path(__file__).parent
 INCLUDE = HERE / "include"
 _RUNTIME = HERE / "runtime"
 CACHE = Cache("cuda-sim", 256 << 20)  # bytes: some thousand units
-SECONDS = 300.0  # after which a compiler counts as hung; a large unit takes ten
+SECONDS = 300.0  # seconds after which a compiler counts as hung; a large unit takes ten
 _LOG = 20_000  # characters of a compiler's log in an error
-_SIZE = 8  # bytes of the size of a log in a file
+_SIZE = 8  # bytes for the length of a log in a file
 _OTHER = "set CXX to another, or reinstall it: apt install --reinstall g++"
-# How the drivers of g++ and clang++ say that a signal ended the compiler below them.
+# How the drivers of g++ and clang++ report that a signal ended their subprocess.
 _KILLED = re.compile(r"signal terminated program|Killed signal|unable to execute command: \w+")
 _FULL = {os.strerror(code): code for code in (errno.ENOSPC, errno.EDQUOT)}
 
@@ -56,9 +56,10 @@ def is_clang() -> bool:
 
 @cache
 def identity() -> str:
-    """Of the compiler, for the names of files; without one, of that which filled the cache.
+    """The compiler's identity, for file names; without a compiler, that of the one that filled the
+    cache.
 
-    DeviceError where nothing can be compiled, and nothing has been.
+    DeviceError if nothing can be compiled and nothing is cached.
     """
     if sys.platform != "linux":
         raise DeviceError(
@@ -79,7 +80,7 @@ def identity() -> str:
 
 @cache
 def _own_text() -> str:
-    """What a compiled file depends on besides its source and the compiler: our own C++ text."""
+    """Our own C++ text, on which compiled files depend besides their source and the compiler."""
     own = sorted([*INCLUDE.rglob("*"), *_RUNTIME.glob("*")])
     texts = "".join(f"{p.name}\n{p.read_text()}" for p in own if p.is_file())
     return f"{platform.machine()}\n{texts}"
@@ -91,21 +92,22 @@ def _hash(*parts: str) -> str:
 
 
 def file_name(kind: str, *parts: str) -> str:
-    """The name of a compiled file: equal for equal parts, texts of our own, and compilers."""
+    """The name of a compiled file: equal for equal parts, equal texts of our own, and equal
+    compilers."""
     return f"{kind}-{_hash(_own_text(), *parts)}-{identity()}.so"
 
 
 def run(arguments: Sequence[str], text: str = "") -> str:
-    """What the compiler prints, with `text` as its input.
+    """The compiler's output, with `text` as its input.
 
-    CompileError with its log where it refuses the text; DeviceError where it fails itself;
-    OSError where the disk is full.
+    CompileError with its log if it refuses the text; DeviceError if it fails itself; OSError if the
+    disk is full.
     """
     return _run(arguments, text)[0]
 
 
 def _run(arguments: Sequence[str], text: str = "", scratch: Path | None = None) -> tuple[str, str]:
-    """What the compiler prints, and its log; `scratch` is for its temporary files."""
+    """The compiler's output and its log; `scratch` is for its temporary files."""
     command = [*compiler(), *arguments]
     environment = os.environ | {"LC_ALL": "C.UTF-8"}
     if scratch is not None:
@@ -123,7 +125,7 @@ def _run(arguments: Sequence[str], text: str = "", scratch: Path | None = None) 
 
 
 def _communicate(process: subprocess.Popen[bytes], text: str) -> tuple[str, str]:
-    """What the process prints; it and its children do not outlive this call."""
+    """The process's output; it and its children do not outlive this call."""
     with process:
         try:
             streams = process.communicate(text.encode(errors="surrogatepass"), SECONDS)
@@ -175,7 +177,7 @@ def build(name: str, arguments: Sequence[str], text: str = "") -> Path:
 
 
 def log_of(path: Path) -> str:
-    """What the compiler had to say of a file that it made: warnings."""
+    """The compiler's log of a compiled file: warnings."""
     content = content_of(path)
     end = len(content) - _SIZE
     return content[end - int.from_bytes(content[end:], "little") : end].decode()
@@ -206,7 +208,7 @@ def runtime_library() -> Path:
 
 
 def load(path: Path) -> ctypes.CDLL:
-    """A compiled file, loaded into this process; DeviceError says why it cannot be."""
+    """A compiled file, loaded into this process; DeviceError says why loading failed."""
     try:
         return ctypes.CDLL(str(path))
     except OSError as error:

@@ -1,4 +1,4 @@
-"""From the text of CUDA C to a shared library: what is rewritten, which flags, which kernels."""
+"""From CUDA C text to a shared library: rewriting, flags, and the kernels found."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pathlib import Path
 from ....errors import CompileError
 from . import dialect, toolchain
 
-NAME = "kernel.cu"  # what the user's text is called in messages, unless it has #line directives
+NAME = "kernel.cu"  # the name of the user's text in messages, unless it has #line directives
 
 _GCC_CHECKS = (
     "-fsanitize=thread", "--param=tsan-distinguish-volatile=1",
     "--param=tsan-instrument-func-entry-exit=0", "-fno-var-tracking",
-    # A structure passed by value is copied where it can be seen, not by the call itself.
+    # A structure passed by value is copied in checked code, not by the call itself.
     "-fno-elide-constructors",
     "-Wmaybe-uninitialized", "-fsanitize=bounds-strict",  # of arrays at the end of a structure too
 )  # fmt: skip
@@ -35,16 +35,16 @@ _FLAGS = {
     "fast": ("-O2", "-g1", "-gdwarf-4", "-fwrapv", "-w"),
     "check": ("-Og", "-g1", "-gdwarf-4", "-DSIM_CHECK", _UNDEFINED, "-Wuninitialized"),
 }
-# Local variables that are read too early hold the same bytes each time, where the compiler can.
+# Local variables that are read too early hold the same bytes each time, if the compiler can do so.
 _REPEATABLE = "-ftrivial-auto-var-init=pattern"
-# Nothing of the host is included: NVRTC has no host headers either.
+# No host headers are included: NVRTC has none either.
 _COMMON = (
     "-std=c++17", "-x", "c++", "-nostdinc", "-nostdinc++", "-fPIC", "-fvisibility=hidden",
     "-fno-strict-aliasing", "-fno-threadsafe-statics", "-fno-exceptions", "-fno-rtti",
     "-ffp-contract=off", "-fno-omit-frame-pointer",
 )  # fmt: skip
 
-# The keywords of CUDA stay as they are while names are looked for.
+# The keywords of CUDA are kept while names are searched.
 _COMMON_NAMES = (
     "-std=c++17",
     "-nostdinc",
@@ -66,7 +66,7 @@ _NAMED_AS_IN_C = re.compile(r'extern\s+"C"\s*(?:\{.*)?$', re.DOTALL)
 
 
 def passed_options(options: Sequence[str]) -> list[str]:
-    """Of the options for NVRTC those that say something to a C++ compiler too: macros, folders."""
+    """The options for NVRTC that a C++ compiler takes, too: macros and folders."""
     passed = []
     for option in options:
         if option.startswith(("-D", "-U", "-I")):
@@ -81,7 +81,8 @@ def passed_options(options: Sequence[str]) -> list[str]:
 def build(code: str, options: Sequence[str], mode: str) -> Path:
     """The shared library with the kernels of `code`, compiled unless the cache has it.
 
-    CompileError: the text is no CUDA C; its message is the compiler's log with the user's lines.
+    CompileError: the text is not valid CUDA C; the message is the compiler's log with the user's
+    lines.
     """
     passed = passed_options(options)
     flags = [*_COMMON, *_FLAGS[mode]]
@@ -127,7 +128,7 @@ def kernels(code: str, passed: Sequence[str] = ()) -> list[tuple[str, str]]:
     )
     found = []
     for match in _KERNEL.finditer(plain):
-        # A GPU's driver knows the others by mangled names only.
+        # The GPU's driver knows other kernels only by mangled names.
         if _NAMED_AS_IN_C.search(plain, 0, match.start()):
             bound = match.group(1) or match.group(2) or match.group(3) or "0"
             found.append((match.group(4), _first(bound)))
@@ -135,7 +136,7 @@ def kernels(code: str, passed: Sequence[str] = ()) -> list[tuple[str, str]]:
 
 
 def _first(expressions: str) -> str:
-    """The first of the expressions between commas that stand outside parentheses."""
+    """The first of the expressions separated by commas outside parentheses."""
     depth = 0
     for i, c in enumerate(expressions):
         depth += (c in "(<") - (c in ")>")

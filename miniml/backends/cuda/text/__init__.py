@@ -1,1 +1,1 @@
-"""CUDA C from parts, up to a function that can be launched."""
+"""CUDA C text, assembled from parts and compiled to launchable functions."""

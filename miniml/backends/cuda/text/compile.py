@@ -1,4 +1,4 @@
-"""From CUDA C to functions that can be launched, each text compiled once."""
+"""From CUDA C to launchable functions; each text is compiled once."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def expression(entry: KernelEntry) -> Expression:
 
 
 def dtypes_of(entry: KernelEntry) -> tuple[list[DType], DType]:
-    """Those of the inputs and of the output."""
+    """The dtypes of the inputs and of the output."""
     s = entry.signature
     (out,) = [d for d in s.outputs if d is not None]
     return [d for d in s.inputs if d is not None], out
@@ -72,7 +72,7 @@ def scalar_types(entry: KernelEntry) -> dict[str, DType]:
 
 
 def input_names(entry: KernelEntry) -> tuple[str, ...]:
-    """What the expression calls its inputs."""
+    """The names of the inputs in the expression."""
     spec = registry.specs.get(entry.name)
     if spec is not None and spec.inputs is not None:
         return spec.inputs
@@ -80,8 +80,8 @@ def input_names(entry: KernelEntry) -> tuple[str, ...]:
 
 
 def pack_width(entry: KernelEntry) -> int:
-    """How many elements of an expression's widest array fill 16 bytes, what a thread moves best;
-    8 at most, because compilers write each of them out."""
+    """How many elements of an expression's widest array fill 16 bytes, the best width for a thread;
+    at most 8, because compilers unroll each of them."""
     ins, out = dtypes_of(entry)
     return min(8, 16 // max(d.itemsize for d in (*ins, out)))
 
@@ -93,8 +93,8 @@ def kernel_name(entry: KernelEntry) -> str:
 
 
 def unit_of(entry: KernelEntry) -> str:
-    """The text of the unit in which the expression is compiled: alone, or with all the built-in
-    expressions that name the same unit, because compilers take long to begin."""
+    """The text of the unit in which the expression is compiled: alone, or with all built-in
+    expressions that name the same unit, because compilers start slowly."""
     unit = expression(entry).unit
     members = members_of(unit, epoch.now.kernels) if unit else ()
     if entry not in members:
@@ -117,7 +117,7 @@ def members_of(unit: str, kernels: int) -> tuple[KernelEntry, ...]:
 
 
 def kernel_text(entry: KernelEntry) -> str:
-    """The text of an expression's kernel; a Layout says where the elements of its inputs are.
+    """The text of an expression's kernel; a Layout gives the addresses of its inputs' elements.
 
     A thread computes a pack of neighbours where there are packs, and single elements elsewhere.
     """
@@ -160,7 +160,8 @@ extern "C" __global__ void {name}({", ".join([*given, "long long packs, long lon
 
 def _value(entry: KernelEntry) -> str:
     """The expression as a function of scalars and of the element's index; T and U are the types it
-    may speak of. It gives what the output is computed in; casts from floats are left to `store`."""
+    may use. It returns the type in which the output is computed; casts from floats are left to
+    `store`."""
     (ins, out), body, name = dtypes_of(entry), expression(entry), kernel_name(entry)
     first = (ins or [out])[0]
     known = {"T": computed(first), "U": unsigned(first)}

@@ -1,11 +1,12 @@
-"""What kernels share that work on rows: groups of threads that combine what each has found."""
+"""Groups of threads that work on one row and combine their results, as kernels of rows share
+them."""
 
 from __future__ import annotations
 
 from math import prod
 
 BLOCK = 256
-THREADS = 1 << 18  # about as many as a large GPU holds at a time
+THREADS = 1 << 18  # about as many as a large GPU runs at a time
 
 # A group is one thread, a warp or a block. All threads of its warps take part in a shuffle, so a
 # block has whole warps and its loops run equally often in all threads of a group.
@@ -59,23 +60,23 @@ template <typename S> struct Largest {
 
 
 def lanes_for(length: int, neighbours: int) -> int:
-    """How many threads share a row: one where rows are short or neighbours in memory, so
-    that neighbouring threads read neighbouring elements; else a warp or a block."""
+    """How many threads share a row: one if rows are short or interleaved in memory, so that
+    neighbouring threads read neighbouring elements; else a warp or a block."""
     if length <= 8 or (neighbours >= 32 and length <= 1024):
         return 1
     return 32 if length <= 2048 else BLOCK
 
 
 def grid_for(groups: int, lanes: int) -> tuple[tuple[int], tuple[int]]:
-    """Grid and block for so many groups of threads; at least one of each."""
+    """Grid and block for that many groups of threads; at least one of each."""
     threads = max(groups, 1) * lanes
     block = BLOCK if lanes == BLOCK else min(BLOCK, -(-threads // 32) * 32)
     return (min(-(-threads // block), 1 << 20),), (block,)
 
 
 def parts(rows: int, n: int, lanes: int) -> int:
-    """Into how many parts rows are cut, so that a GPU has enough to do: THREADS threads, of which
-    each has 64 elements at least."""
+    """The number of parts into which rows are cut to keep a GPU busy: THREADS threads with at least
+    64 elements each."""
     return max(1, min(THREADS // max(rows * lanes, 1), n // (lanes * 64)))
 
 

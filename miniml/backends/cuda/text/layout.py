@@ -1,4 +1,4 @@
-"""Where the elements of strided arrays are: axes merged, and passed to kernels as a Layout."""
+"""Addresses of the elements of strided arrays: axes merged, and passed to kernels as a Layout."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ Axis = tuple[int, tuple[int, ...]]
 
 
 def spread(size: int, per_thread: int = PER_THREAD) -> tuple[tuple[int], tuple[int]]:
-    """Grid and block for `size` elements, of which a thread takes a few."""
+    """Grid and block for `size` elements, a few per thread."""
     threads = min(BLOCK, -(-max(size, 1) // 32) * 32)
     return (min(-(-max(size, 1) // (threads * per_thread)), 1 << 20),), (threads,)
 
 
 def merged(shape: Shape, steps: Sequence[Shape], name: str) -> list[Axis]:
-    """The axes of `shape` with the elements from one to the next in each of several arrays;
-    neighbours are one where all arrays run through both as through one. ShapeError, which names
-    the primitive, for more than 8 that remain."""
+    """The axes of `shape` with their steps, in elements, in each of several arrays; neighbours are
+    merged if all arrays run through both as through one. ShapeError, which names the primitive, if
+    more than 8 remain."""
     axes: list[Axis] = []
     for extent, *own in zip(shape, *steps, strict=True):
         if extent == 1:
@@ -60,7 +60,7 @@ def broadcast_steps(shape: Shape, target: Shape, steps: Shape | None = None) -> 
 
 
 def layout(axes: Sequence[Axis], starts: Sequence[int] = ()) -> Any:
-    """The struct Layout<K> of K arrays: their steps along some axes, and where each begins."""
+    """The struct Layout<K> of K arrays: their steps along some axes, and their starts."""
     record = np.zeros(1, layout_dtype(len(axes[0][1])))
     record["rank"], record["extent"] = len(axes), 1
     for d, (extent, steps) in enumerate(axes):
@@ -71,7 +71,7 @@ def layout(axes: Sequence[Axis], starts: Sequence[int] = ()) -> Any:
 
 
 def starts_of(inputs: Sequence[DeviceArray]) -> list[int]:
-    """Where the first element of each is in the memory that `flat` points to."""
+    """The position of the first element of each in the memory that `flat` points to."""
     return [(a.offset - a.bounds()[0]) // a.dtype.itemsize for a in inputs]
 
 
@@ -114,8 +114,8 @@ template <int V, typename A, int K> __device__ __forceinline__ Pack<A, V> pack_o
 
 
 def packs(axes: list[Axis], inputs: tuple[DeviceArray, ...], out: DeviceArray, width: int) -> int:
-    """How many packs of `width` elements the output has whose elements are neighbours, aligned,
-    in each input that does not repeat one; 0 where any pack is otherwise."""
+    """The number of packs of `width` elements in the output, if in each input the elements of a
+    pack are aligned neighbours or one element repeated; else 0."""
     extent, steps = axes[-1]
     whole = len(axes) == 1 or extent % width == 0
     if width == 1 or not whole or out.offset % (width * out.dtype.itemsize):

@@ -1,4 +1,5 @@
-"""Arguments of a launch against the parameters in the text of a kernel: cupy checks neither."""
+"""Arguments of a launch against the parameters in the text of a kernel: cupy does not check
+them."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from ....errors import LaunchError
 
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _QUALIFIERS = re.compile(r"\b(?:const|volatile|__restrict__|__restrict|__grid_constant__)\b")
-# Kind and bytes of the types that C spells out; others are the kernel's own affair.
+# Kind and bytes of the types that C spells out; other types are not checked.
 _TYPES = {
     "bool": ("b", 1), "char": ("i", 1), "signed char": ("i", 1), "unsigned char": ("u", 1),
     "short": ("i", 2), "unsigned short": ("u", 2), "int": ("i", 4), "unsigned": ("u", 4),
@@ -22,7 +23,7 @@ _TYPES = {
 
 
 class Parameter(NamedTuple):
-    """text: as it is written. type: its known type, or what it points to; None for others."""
+    """text: as written. type: its known type, or the type it points to; None for others."""
 
     text: str
     pointer: bool
@@ -30,8 +31,8 @@ class Parameter(NamedTuple):
 
 
 def parameters(code: str, entry: str) -> tuple[Parameter, ...] | None:
-    """The parameters of the `__global__` function `entry`; None where they cannot be read, as
-    when macros stand for them."""
+    """The parameters of the `__global__` function `entry`; None if they cannot be parsed, as when
+    macros define them."""
     plain = _COMMENT.sub(" ", code)
     for found in re.finditer(rf"\b{re.escape(entry)}\s*\(", plain):
         if "__global__" not in plain[: found.start()].rpartition("}")[2].rpartition(";")[2]:
@@ -44,7 +45,7 @@ def parameters(code: str, entry: str) -> tuple[Parameter, ...] | None:
 
 
 def _parts(text: str, at: int) -> Iterator[str]:
-    """What is between the commas up to the parenthesis that closes."""
+    """The parts between the commas up to the closing parenthesis."""
     depth, begin = 0, at
     for i in range(at, len(text)):
         c = text[i]
@@ -78,7 +79,7 @@ def check(entry: str, expected: Sequence[Parameter], args: Sequence[Any]) -> Non
 
 
 def _on_device(argument: Any) -> bool:
-    """True for an array that is not NumPy's own."""
+    """True for an array that is not a NumPy array."""
     return hasattr(argument, "dtype") and not (
         isinstance(argument, np.generic) or type(argument) is np.ndarray
     )

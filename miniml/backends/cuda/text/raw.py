@@ -57,7 +57,7 @@ def text(body: RawSource, node: KernelNode) -> str:
 
 
 def checked(name: str, rule: Any) -> Launch:
-    """The rule, complete; DeclarationError for one that no GPU can launch."""
+    """The completed launch rule; DeclarationError for one that no GPU can launch."""
     if not isinstance(rule, Launch):
         raise DeclarationError(f"{name} launch gives {type(rule).__name__}; return a Launch")
     for what, extents in (("grid", rule.grid), ("block", rule.block)):

@@ -1,4 +1,4 @@
-"""CUDA C that every kernel may use, and units: texts below what parametrises them."""
+"""CUDA C that every kernel may use, and units: a prelude, parameters and a text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .groups import GROUPS
 from .layout import LAYOUT
 
 C_TYPES = types.C_TYPES | {float16: "__half", bfloat16: "__nv_bfloat16"}
-# Of 16 bits: the header, and the functions to and from float.
+# For types of 16 bits: the header, and the functions to and from float.
 _HALVES = {
     float16: ("cuda_fp16.h", "__half2float", "__float2half"),
     bfloat16: ("cuda_bf16.h", "__bfloat162float", "__float2bfloat16"),
@@ -41,7 +41,7 @@ def struct(name: str, record: DType) -> str:
 
 
 def prelude(dtypes: Iterable[DType]) -> str:
-    """What comes above the text of a kernel that uses these dtypes."""
+    """The text above a kernel that uses these dtypes."""
     known = set(dtypes)
     halves = [d for d in _HALVES if d in known]
     includes = "".join(f"#include <{_HALVES[d][0]}>\n" for d in halves)
@@ -51,7 +51,7 @@ def prelude(dtypes: Iterable[DType]) -> str:
 
 
 def _of_16_bits(dtype: DType) -> str:
-    """What a type of 16 bits adds: it is loaded as float, and stored from it."""
+    """The definitions for a type of 16 bits, which is loaded as float and stored from float."""
     c, (_, to_float, from_float) = C_TYPES[dtype], _HALVES[dtype]
     return f"""namespace miniml {{
 template <> struct Compute<{c}> {{ typedef float type; }};

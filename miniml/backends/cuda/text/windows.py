@@ -1,4 +1,4 @@
-"""Windows over images, as convolution and pooling have them: which pixels and windows meet."""
+"""Windows over images, for convolution and pooling: which pixels belong to which windows."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ template <typename F> __device__ __forceinline__ void windows_of(
 
 
 def window(attrs: Any, x: Shape, w: Shape, out: Shape) -> np.ndarray[tuple[int], np.dtype]:
-    """The struct Window of a convolution of x with w to out; pooling has one filter a channel."""
+    """The struct Window of a convolution of x with w to out; pooling has one filter per channel."""
     (top, _), (left, _) = attrs["padding"]
     dilation, groups = attrs.get("dilation", (1, 1)), attrs.get("groups", x[1])
     sizes = (*x, w[0], *out[2:], *w[2:], *attrs["stride"], top, left, *dilation, groups)

@@ -1,1 +1,1 @@
-"""What opcheck asks of a primitive, a module for each subject."""
+"""The checks of opcheck, one module per subject."""

@@ -1,4 +1,4 @@
-"""How far numbers are apart, and what that means: rounding, lost accuracy, or a wrong result."""
+"""How far numbers are apart, and why: rounding, lost accuracy, or a wrong result."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from ....dtype import float16, float64, is_float
 from ...calls import Array, Arrays, Call
 from ...tolerance import limits_of, mismatch, unit_roundoff
 
-_ROUNDINGS = 8  # of the size of inputs and outputs: not worth a finding
-_BLUR = 64 * 2.0**-53  # what the float64 side itself may be off, of the largest number
+_ROUNDINGS = 8  # relative to inputs and outputs: not worth a finding
+_BLUR = 64 * 2.0**-53  # relative error of the float64 side itself, to the largest number
 _MOVES = 4
-_LOSS = 256  # roundings up to which an error may come from terms that cancel
+_LOSS = 256  # roundings up to which cancelling terms may explain an error
 
 
 def where_too_large(out: Array, right: Array) -> Array:
-    """The exact result, or what `out` has where that is not finite and no number is as large."""
+    """The exact result, or `out` where that is not finite and the dtype has no number that
+    large."""
     if not is_float(out.dtype) or out.shape != right.shape:
         return right
     limits = limits_of(out.dtype)
@@ -35,7 +36,7 @@ def alike_where_not_finite(out: Array, right: Array) -> Array:
 
 
 def degree(call: Call, out: Array, right: Array) -> str:
-    """How wrong: by a "rounding" of numbers of this size, "inaccurate" (terms cancel), "wrong"."""
+    """The severity: a "rounding" of numbers of this size, "inaccurate" (terms cancel), "wrong"."""
     if not is_float(out.dtype) or out.shape != right.shape:
         return "wrong"
     with np.errstate(all="ignore"):
@@ -57,9 +58,9 @@ def degree(call: Call, out: Array, right: Array) -> str:
 
 def at_an_end(call: Call, results: Arrays = ()) -> bool:
     """True where squares of inputs or results leave the range of their dtype, so that a plain sum
-    of squares overflows or loses what is below the smallest normal number.
+    of squares overflows, or underflows below the smallest normal number.
 
-    Numbers above 256, whose squares float16 has not, are ordinary ones: they do not count.
+    Numbers above 256, whose squares float16 cannot represent, are ordinary and do not count.
     """
     return any(_square_leaves(a) for a in (*call.arrays, *results) if is_float(a.dtype))
 
@@ -81,7 +82,7 @@ def moved_by_rounding(
     apart by some u sqrt(sum t^2) to u sum|t|. Moved inputs move every term by u at least, at
     random, and so the sum by about u sqrt(sum t^2), which is u sum|t| / sqrt(n) or more; `allowed`
     multiplies by 16 + 6 sqrt(n). So what cancels in a sum, or between sums of sums as in x A x, is
-    counted by its terms, which nobody but the kernel knows.
+    measured by its terms, which only the kernel knows.
     """
     rng = np.random.default_rng(0)
     moved = [np.zeros(o.shape) for o in outs]
@@ -98,10 +99,11 @@ def apart(
     call: Call, outs: Arrays, rights: Arrays, run: Callable[[Arrays], Arrays], arrays: Arrays
 ) -> tuple[int, str] | None:
     """The first output that differs from the right one by more than another order of sums explains,
-    and how; None where all agree. At an end of the range nothing is said: there a partial sum may
-    overflow in one order and not in another.
+    and how; None where all agree. At an end of the range nothing is reported: there a partial sum
+    may overflow in one order and not in another.
 
-    run: what gave the right ones for `arrays`; it is asked again only where something differs.
+    run: the function that gave the right outputs for `arrays`; it is called again only if something
+    differs.
     """
     for i, (out, right) in enumerate(zip(outs, rights)):
         scale = scale_of(call, right) * unit_roundoff(out.dtype) if is_float(out.dtype) else 0.0
@@ -122,7 +124,7 @@ def _moved(a: Array, rng: np.random.Generator) -> Array:
 
 
 def _spans(a: Array, out: Array) -> bool:
-    """True where each element of the output belongs to one of the input, as in broadcasting."""
+    """True where each element of the output corresponds to one of the input, as in broadcasting."""
     try:
         return bool(np.broadcast_shapes(a.shape, out.shape) == out.shape)
     except ValueError:
@@ -136,7 +138,7 @@ def scale_of(call: Call, right: Array) -> float:
 
 
 def largest_of(a: Array) -> float:
-    """The largest finite magnitude in an array, 0 where there is none."""
+    """The largest finite magnitude in an array, 0 if there is none."""
     numbers = np.abs(a.astype(float64))
     return float(np.max(numbers, where=np.isfinite(numbers), initial=0.0))
 

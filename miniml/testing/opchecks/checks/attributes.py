@@ -1,4 +1,4 @@
-"""Is the primitive the value that its attributes say: equal, hashed, copied and run by them?"""
+"""Is the primitive a value determined by its attributes: equal, hashed, copied and run by them?"""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _copied(primitive: Primitive, call: Call) -> Iterator[Issue]:
 
 
 def _inferred(call: Call) -> object:
-    """What the rules say; None where they refuse."""
+    """The outputs inferred by the rules; None if they refuse."""
     try:
         return call.inferred
     except MinimlError:
@@ -80,7 +80,7 @@ def _inferred(call: Call) -> object:
 
 
 def others(primitive: Primitive) -> Iterator[Primitive]:
-    """The primitive with one attribute changed, for each that has other values."""
+    """The primitive with one attribute changed, for each attribute with other values."""
     for name, value in primitive.attributes.items():
         changed = _changed(value)
         if changed is None:
@@ -92,14 +92,14 @@ def others(primitive: Primitive) -> Iterator[Primitive]:
 
 
 def rebuild_like(primitive: Primitive, values: dict[str, Any]) -> Primitive:
-    """A primitive of the same class with these attributes, made as a user would."""
+    """A primitive of the same class with these attributes, constructed as by a user."""
     if primitive._classic or type(primitive).__init__ is not Primitive.__init__:
         return rebuild(type(primitive), values)
     return type(primitive)(**values)
 
 
 def _changed(value: Any) -> Any:
-    """Another value of an attribute's type; None where there is none to be guessed."""
+    """Another value of an attribute's type; None if none can be guessed."""
     if isinstance(value, bool):
         return not value
     if isinstance(value, int):

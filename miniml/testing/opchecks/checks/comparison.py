@@ -1,4 +1,4 @@
-"""What a relation is: a variant of a call must give what the call gives, up to a tolerance."""
+"""Relations: a variant of a call must give the same outputs as the call, up to a tolerance."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ Compute = Callable[[Arrays], Arrays]
 
 
 class Variant(NamedTuple):
-    """One more way to compute something. words: the sentence to say where it differs.
+    """Another way to compute something.
 
-    got: the variant. run: what is expected, of `arrays`; it may be asked about others, too.
-    call: one that shows this variant alone.
+    words: the message if it differs. got: the variant's outputs. run: computes the expected ones
+    from `arrays`, and may be called on others. call: one that shows this variant alone.
     """
 
     words: str
@@ -32,7 +32,7 @@ class Variant(NamedTuple):
 
 
 def fixed(outs: Arrays) -> Compute:
-    """For a variant of which it is known what is expected."""
+    """A `run` for a variant whose expected outputs are known."""
     return lambda arrays: outs
 
 
@@ -41,7 +41,7 @@ Tolerance = Callable[[Call, Variant, Arrays, Arrays], str | None]
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """A row of the table. tolerance: how outputs differ by more than they may, in words, or None.
+    """A row of the table. tolerance: how outputs differ by more than allowed, in words, or None.
     advice: what to do about it."""
 
     name: str
@@ -65,7 +65,7 @@ def _wrong(call: Call, relation: Relation, variant: Variant) -> str | None:
         expected = variant.run(variant.arrays)
         got = variant.got()
     except np.linalg.LinAlgError:
-        return None  # rows that are broadcast, say, make a matrix singular
+        return None  # for example, broadcast rows make a matrix singular
     except Exception as error:
         return f"it raises {first_line(error)}"
     if len(got) != len(expected):
@@ -87,14 +87,14 @@ def same_numbers(call: Call, variant: Variant, got: Arrays, expected: Arrays) ->
 
 
 def any_order(call: Call, variant: Variant, got: Arrays, expected: Arrays) -> str | None:
-    """What another order of the same sums explains."""
+    """Differences that another order of the same sums explains."""
     arrays = variant.arrays
     wrong = apart(call.on(arrays), got, expected, variant.run, arrays)
     return None if wrong is None else f"output {wrong[0]} {wrong[1]}"
 
 
 def difference(call: Call, got: Arrays, expected: Arrays) -> str | None:
-    """What differs by more than some roundings of the largest number, in words."""
+    """The difference, in words, if it is more than some roundings of the largest number."""
     for i, (a, b) in enumerate(zip(got, expected)):
         if a.dtype != b.dtype:
             return f"output {i} has dtype {a.dtype}, not {b.dtype}"

@@ -29,8 +29,8 @@ def pulled(slope: Slope, xs_and_douts: Arrays) -> Arrays:
 
 
 def _base(slope: Slope) -> tuple[Compute, Arrays] | None:
-    """The pull-back, which remembers what it gave last, with inputs and cotangents of ordinary
-    size; None where there is nothing to pull back, or it is refused."""
+    """The pull-back, which caches its last result, with inputs and cotangents of ordinary size;
+    None if there is nothing to pull back, or it is refused."""
     douts = slope.some_cotangents()
     given = (*slope.xs, *douts)
     last: list[Arrays] = []
@@ -43,7 +43,7 @@ def _base(slope: Slope) -> tuple[Compute, Arrays] | None:
     try:
         return (run, given) if all(d.size for d in douts) and run(given) else None
     except MinimlError:
-        return None  # the check of the bprop says why
+        return None  # the bprop check reports it
 
 
 def in_other_layouts(call: Call) -> Iterator[Variant]:
@@ -63,14 +63,14 @@ def in_other_layouts(call: Call) -> Iterator[Variant]:
             words = f"with {named(own, 'cotangent')}"
             words += f" and {named(layouts[:count], 'input')}" if beside else ""
             words += " the gradient is not what it is with contiguous ones"
-            repeated = any(0 in a.strides for a in given)  # then the numbers are others
+            repeated = any(0 in a.strides for a in given)  # broadcasting changes the numbers
             shown = replace(call, layouts=(layouts,))
             got, dense_ = partial(pulled, slope, given), dense(given) if repeated else plain
             yield Variant(words, got, run, dense_, shown)
 
 
 def scaled(call: Call) -> Iterator[Variant]:
-    """Gradients for larger and smaller cotangents, divided by as much."""
+    """Gradients for scaled cotangents, divided by the scale."""
     slope = Slope(call)
     base = _base(slope)
     if base is None or at_an_end(call):
@@ -93,14 +93,15 @@ def _scaled(slope: Slope, plain: Arrays, by: float, right: Arrays) -> Arrays:
 
 
 def _divided(gradient: Array, by: float, right: Array) -> Array:
-    """What is `by` times `right`, divided by that; `right` where the dtype has no such number."""
+    """`got`, which should be `by` times `right`, divided by `by`; `right` where the dtype has no
+    such number."""
     limits, size = limits_of(right.dtype), np.abs(right.astype(float64)) * by
     kept = (size < 0.98 * float(limits.max)) & (size > float(limits.tiny))
     return np.where(kept | (right == 0), gradient / gradient.dtype.type(by), right)
 
 
 def zero(call: Call) -> Iterator[Variant]:
-    """Gradients for cotangents of zeros, where those for others are finite."""
+    """Gradients for cotangents of zeros, where those for other cotangents are finite."""
     slope = Slope(call)
     base = _base(slope)
     if base is not None:

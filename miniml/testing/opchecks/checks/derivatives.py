@@ -1,4 +1,5 @@
-"""Is the gradient the derivative: at ordinary numbers, at ties and zeros, with other attributes?"""
+"""Is the gradient the derivative: at ordinary numbers, at ties and zeros, and with other
+attributes?"""
 
 from __future__ import annotations
 
@@ -30,16 +31,18 @@ _SMALLER = 32
 
 
 def gradient(call: Call) -> Iterator[Issue]:
-    """Of order 1 and 2 in float64, and in narrower dtypes of order 1: what differences give."""
+    """Gradients agree with differences, for orders 1 and 2 in float64 and order 1 in narrower
+    dtypes."""
     return _compared(call, 2 if Slope(call).dtypes() == {float64} else 1)
 
 
 def gradient_at_other_numbers(call: Call) -> Iterator[Issue]:
     """At ties, zeros and large numbers the gradient is the derivative, or a subgradient.
 
-    One that is not finite at ties or zeros is a warning: textbooks divide by what is 0 there.
-    Numbers that are nearly too large may be infinite. Where functions are saturated, what is left
-    of terms of the size of 1 and of the outputs is their rounding: less than that is no difference.
+    A gradient that is not finite at ties or zeros is a warning: textbook formulas divide by 0
+    there. Gradients at nearly too large numbers may be infinite. Where functions are saturated,
+    only the rounding of terms as large as 1 and the outputs is left: smaller differences do not
+    count.
     """
     dtypes = Slope(call).dtypes()
     outs = [o for o in call.run() if is_float(o.dtype)]
@@ -66,7 +69,7 @@ def _finite_when_small(call: Call) -> bool:
 
 
 def gradient_with_other_attributes(call: Call) -> Iterator[Issue]:
-    """With another value of each float attribute it is the derivative as well."""
+    """The gradient is the derivative for other values of each float attribute, too."""
     for twin in others(call.primitive):
         changed = [k for k, v in twin.attributes.items() if v != call.primitive.attributes[k]]
         if all(isinstance(twin.attributes[k], float) for k in changed):
@@ -121,7 +124,7 @@ def _said(finding: GradFinding) -> str:
 
 
 def gradient_of_long_inputs(call: Call) -> Iterator[Issue]:
-    """Along random directions it is what two differences give, to 5 %.
+    """Along random directions the gradient agrees with two differences to 5 %.
 
     One wrong element in a thousand shows; steps are far smaller than the inputs are apart, so that
     sorting and choosing have derivatives.
@@ -141,8 +144,8 @@ def gradient_of_long_inputs(call: Call) -> Iterator[Issue]:
 
 
 def _along(slope: Slope, rng: np.random.Generator) -> tuple[float, float, float]:
-    """The derivative along a direction, that of differences, and how far they may be apart: inf
-    where differences of two steps do not agree."""
+    """The derivative along a direction, the one by differences, and the allowed difference: inf if
+    differences of two steps disagree."""
     u = tuple(rng.choice([-1.0, 1.0], x.shape) for x in slope.xs)
     douts = slope.cotangents(rng)
     pulled = [g.asnumpy() for g in slope.pulled(*map(Tensor, (*slope.xs, *douts)))]

@@ -1,4 +1,4 @@
-"""Kernels of CUDA, in the simulator: their numbers against the CPU's, and what they do wrong."""
+"""CUDA kernels in the simulator: their numbers against the CPU's, and their faults."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .launches import failure, launch, launched
 from .special import specials
 from .variants import dense
 
-_SMALL = 64  # elements up to which a call is run in more ways
+_SMALL = 64  # elements up to which a call is run in several ways
 _MIXED = 2
 _LOG = 6  # lines of a compiler's log that a finding shows
 _ORDERS = (
@@ -45,12 +45,12 @@ _ADVICE = {
 
 
 def on_devices(call: Call) -> bool:
-    """True for calls that a CUDA kernel takes, where there is a simulator."""
+    """True for calls that a CUDA kernel takes, if the simulator is available."""
     return call.kind != LONGEST and bool(simulated.entries(call)) and launched(call)
 
 
 def devices(call: Call) -> Iterator[Remark]:
-    """Every CUDA kernel gives what the reference and the CPU's kernels give, without a fault."""
+    """Every CUDA kernel agrees with the reference and the CPU's kernels, without a fault."""
     for entry in simulated.entries(call):
         name = f"cuda {entry.describe()}"
         found = yield from _remarks(call, name, _once(call, name, entry))
@@ -67,7 +67,7 @@ def devices(call: Call) -> Iterator[Remark]:
 
 
 def _remarks(call: Call, name: str, found: Iterator[Remark]) -> Any:
-    """What a check finds, what its launches raise included; returns whether it found an issue."""
+    """The issues of a check, including errors of its launches; returns whether there were any."""
     any_issue = False
     try:
         for remark in found:
@@ -92,8 +92,8 @@ def _remarks(call: Call, name: str, found: Iterator[Remark]) -> Any:
 
 
 def _once(call: Call, name: str, entry: KernelEntry) -> Iterator[Remark]:
-    """What one launch does to memory; else its numbers, against the reference or the float64
-    kernel, then against the first kernel of the CPU."""
+    """Issues of one launch: with memory, else with its numbers, against the reference or the
+    float64 kernel, then against the first CPU kernel."""
     ran = simulated.run(entry, call)
     memory = list(_memory(call, name, ran))
     yield from memory
@@ -126,7 +126,8 @@ def _memory(call: Call, name: str, ran: simulated.Run) -> Iterator[Issue]:
 
 
 def _in_other_ways(call: Call, name: str, entry: KernelEntry) -> Iterator[Remark]:
-    """The same bits again and in other orders of threads, the same numbers in other layouts."""
+    """The same bits when run again and in other orders of threads, the same numbers in other
+    layouts."""
     run = partial(_outputs, entry, call)
     outs = run(call.arrays)
     for how, schedule in _ORDERS:
@@ -168,7 +169,7 @@ def _outputs(entry: KernelEntry, call: Call, arrays: Arrays, schedule: str = "fo
 
 
 def _elsewhere(call: Call, entry: KernelEntry) -> Iterator[Call]:
-    """The call with NaN and infinities among the inputs, and with other attributes, where the rules
+    """The call with NaN and infinities among the inputs, and with other attributes, if the rules
     and the CPU's kernel take it."""
     handled = call.info is not None and call.info.nan == "handled"
     looked = call.smooth and not handled and not _to_integers(call)
@@ -183,8 +184,8 @@ def _elsewhere(call: Call, entry: KernelEntry) -> Iterator[Call]:
 
 
 def _beside_cpu(call: Call, name: str, entry: KernelEntry, numbers: bool) -> Iterator[Remark]:
-    """numbers: False where some inputs are none; what becomes of these where all outputs are
-    finite is left to kernels."""
+    """numbers: False if some inputs are NaN or infinite; if all outputs are finite, the treatment
+    of these inputs is up to kernels."""
     cpu = call.entries()[0]
     outs, right = simulated.run(entry, call).outs, launch(cpu, call)
     if not numbers:
@@ -195,15 +196,15 @@ def _beside_cpu(call: Call, name: str, entry: KernelEntry, numbers: bool) -> Ite
 
 
 def _to_integers(call: Call) -> bool:
-    """True where each element becomes an integer: what NaN and infinities become is left to
-    machines."""
+    """True where each element becomes an integer: the integers for NaN and infinities are up to the
+    machine."""
     shapes = [a.shape for a in call.arrays[:1]]
     return all(o.dtype.kind in "iu" and [o.shape] == shapes for o in call.inferred)
 
 
 def _unless_all_vanish(out: Array, right: Array) -> Array:
-    """`right`, or what the kernel gave where that is not finite, if some of it is not: whether a
-    NaN reaches terms that padding makes 0 is left to kernels."""
+    """`right`, or the kernel's output where `right` is not finite, if part of that output is not
+    finite: whether a NaN reaches terms that padding makes 0 is up to kernels."""
     if not is_float(out.dtype) or np.isfinite(out.astype(float64)).all():
         return right
     return np.where(np.isfinite(right.astype(float64)), right, out).astype(right.dtype)

@@ -1,4 +1,4 @@
-"""Which calls have a gradient; has the bprop the right form, and does it change nothing?"""
+"""Calls with a gradient: does the bprop have the right form, and does it change nothing?"""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..vjp import Slope, weights
 
 
 def graded(call: Call) -> bool:
-    """True for calls with float inputs and outputs that gradients should pass."""
+    """True for calls with float inputs and outputs, through which gradients should pass."""
     primitive = call.primitive
     if not primitive.differentiable or primitive.dynamic_outputs or primitive.effect != "pure":
         return False
@@ -41,7 +41,7 @@ def narrow(call: Call) -> bool:
 
 
 def ran(call: Call) -> tuple[Any, dict[str, Tensor]]:
-    """What the bprop returns, and the tensors that it was given, by what they are."""
+    """The results of the bprop, and the tensors that it was given, by role."""
     rng = np.random.default_rng(0)
     inputs = tuple(map(Tensor, call.arrays))
     outs = tuple(map(Tensor, call.run(inputs)))
@@ -70,7 +70,7 @@ def bprop(call: Call) -> Iterator[Issue]:
     try:
         gradients, _ = ran(call)
     except (BpropNotFoundError, OutOfRangeError):
-        return  # a bprop that refuses, and says what to do instead, or refuses these numbers
+        return  # a bprop that refuses on purpose, or refuses these numbers
     except np.linalg.LinAlgError:
         raise  # these numbers are outside the domain
     except Exception as error:
@@ -119,7 +119,7 @@ def unchanged(call: Call) -> Iterator[Issue]:
     try:
         _, changed = ran(call)
     except MinimlError:
-        return  # the check of the bprop says why
+        return  # the bprop check reports it
     for name in changed:
         yield Issue(
             "changed",

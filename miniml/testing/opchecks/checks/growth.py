@@ -1,4 +1,4 @@
-"""Whether a call can be made much longer: what its kernel takes grows no faster than its inputs."""
+"""Whether a call can be made much longer: its kernel's time and memory grow like its inputs."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _SECONDS = 2e-3  # for that part
 
 
 def grows_slowly(call: Call) -> bool:
-    """True where kernels on the first part of the call are quick and make no arrays far larger
-    than inputs and outputs, as a table of all pairs would be."""
+    """True if kernels on the first part of the call are fast and allocate no arrays far larger than
+    inputs and outputs, such as a table of all pairs."""
     part = call.on(tuple(map(_part, call.arrays)))
     try:
         return all(_is_light(entry, part) for entry in part.entries())
-    except Exception:  # refused, or a kernel that cannot run it: shorter calls say so
+    except Exception:  # refused, or a kernel cannot run it: shorter calls show that
         return False
 
 
@@ -39,7 +39,7 @@ def _is_light(entry: KernelEntry, call: Call) -> bool:
 
 
 def _peak(entry: KernelEntry, call: Call) -> int:
-    """The most bytes that a launch holds at once."""
+    """The peak memory of a launch, in bytes."""
     traced = tracemalloc.is_tracing()
     if not traced:
         tracemalloc.start()

@@ -1,4 +1,4 @@
-"""Are the numbers right: every kernel against float64 and against the others."""
+"""Accuracy: every kernel against float64 and against the other kernels."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ _ADVICE = {
 
 
 class Expected:
-    """What a call should give, in float64: from the OpInfo's reference, else from the primitive's
-    own float64 kernel. `known` is False where there is neither."""
+    """The expected outputs of a call, in float64: from the OpInfo's reference, else from the
+    primitive's own float64 kernel. `known` is False if there is neither."""
 
     def __init__(self, call: Call):
         self.call = call
@@ -44,11 +44,11 @@ class Expected:
 
     @property
     def source(self) -> str:
-        """Where the numbers come from, in words."""
+        """The source of the numbers, in words."""
         return "the reference" if self.given else "the kernel in float64"
 
     def _float64_kernel(self) -> KernelEntry | None:
-        """None if there is none, or if it is what is to be checked."""
+        """None if there is none, or if it is the kernel to be checked."""
         arrays = tuple(map(wide, self.call.arrays))
         same = all(a.dtype == b.dtype for a, b in zip(arrays, self.call.arrays))
         return (
@@ -56,7 +56,7 @@ class Expected:
         )
 
     def _answers(self) -> bool:
-        """False where the reference is made for less than the rules accept."""
+        """False if the reference covers less than the rules accept."""
         if self.call.sample:
             return True
         try:
@@ -84,7 +84,7 @@ class Expected:
 
 
 def kernels(call: Call) -> Iterator[Remark]:
-    """Every kernel gives what float64 gives, up to rounding, and what the other kernels give."""
+    """Every kernel agrees with float64 up to rounding, and with the other kernels."""
     if not launched(call):
         return
     results = {entry.describe(): launch(entry, call) for entry in call.entries()}
@@ -99,7 +99,7 @@ def kernels(call: Call) -> Iterator[Remark]:
 
 
 def against(call: Call, expected: Expected, name: str, outs: Arrays) -> Iterator[Remark]:
-    """What a kernel gave, beside what it should give."""
+    """Issues of a kernel's outputs against the expected ones."""
     exact = expected.exact()
     if len(outs) != len(exact):
         return
@@ -132,7 +132,7 @@ def against(call: Call, expected: Expected, name: str, outs: Arrays) -> Iterator
 
 def _rounds(expected: Expected, i: int, out: Array, right: Array) -> bool:
     """True where the exact result moves as far when inputs move by a rounding: near a pole, or
-    where next to nothing is left of what cancels. It is capped, as steps move far, too."""
+    where terms cancel almost completely. It is capped, since results also move far at steps."""
     call = expected.call
     if not is_float(out.dtype) or out.shape != right.shape:
         return False
@@ -168,7 +168,7 @@ def _small(call: Call, name: str, i: int, out: Array, right: Array) -> Iterator[
 
 
 def between(call: Call, name: str, outs: Arrays, other: str, others: Arrays) -> Iterator[Remark]:
-    """What a kernel gave, beside what another gave."""
+    """Issues of a kernel's outputs against those of another."""
     for i, (out, right) in enumerate(zip(outs, others)):
         unit = unit_roundoff(right.dtype) if is_float(right.dtype) else 0.0
         wrong = mismatch(out, right, call.terms, 4 * scale_of(call, right) * unit)

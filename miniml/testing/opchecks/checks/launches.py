@@ -1,4 +1,4 @@
-"""Running single kernels on calls, and telling why one raised."""
+"""Running single kernels on calls, and finding out why one raised."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ...calls import Array, Arrays, Call, poisoned, run_entry
 
 
 def copies(call: Call) -> Arrays:
-    """Writable copies of the inputs, so that a kernel that writes into them shows what it does."""
+    """Writable copies of the inputs, so that the writes of a kernel into them are seen."""
     return tuple(np.array(a, order="C") for a in call.arrays)
 
 
@@ -28,7 +28,7 @@ def launch(entry: KernelEntry, call: Call, arrays: Arrays | None = None, byte: i
 
 
 def launched(call: Call) -> bool:
-    """False where the framework skips kernels, because no output has an element."""
+    """False if the framework skips the kernels, because no output has an element."""
     return call.primitive.dynamic_outputs or any(o.size for o in call.inferred)
 
 
@@ -38,7 +38,7 @@ def kernels_of(call: Call) -> list[KernelEntry]:
 
 
 def wide_kernel(call: Call, arrays: Arrays) -> KernelEntry | None:
-    """The kernel for a call of other dtypes; None where it would have to cast them."""
+    """The kernel for a call of other dtypes; None if it would have to cast them."""
     try:
         return next(iter(call.on(arrays).entries()), None)
     except MinimlError:
@@ -46,7 +46,7 @@ def wide_kernel(call: Call, arrays: Arrays) -> KernelEntry | None:
 
 
 def failure(entry: KernelEntry, call: Call) -> Exception | None:
-    """What a kernel raises, None if it runs."""
+    """The exception of a kernel; None if it runs."""
     try:
         launch(entry, call)
     except Exception as error:
@@ -64,8 +64,8 @@ def gives_no_number(call: Call) -> bool:
 def refused_by_value(call: Call) -> bool:
     """True when a kernel turns away these numbers rather than these shapes.
 
-    So it is if it says so with an error made for that (an index out of range, a matrix that is
-    not definite), and either plain numbers pass or nothing else could be meant.
+    That is so if it raises an error made for that (an index out of range, a matrix that is not
+    definite), and either plain numbers pass or the error allows no other reading.
     """
     if not launched(call):
         return False
@@ -102,7 +102,7 @@ def other_shape(entry: KernelEntry, call: Call) -> Shape | None:
     for shape in _plausible(call):
         if shape == out.shape:
             continue
-        with suppress(Exception):  # whatever it raises, this shape is not it
+        with suppress(Exception):  # whatever it raises, this is not the shape
             run_entry(entry, call, copies(call), (np.zeros(shape, out.dtype),))
             fitting.append(shape)
     # Results are broadcast into larger outputs, so the smallest is what the kernel computes.
@@ -110,7 +110,7 @@ def other_shape(entry: KernelEntry, call: Call) -> Shape | None:
 
 
 def _plausible(call: Call) -> Iterator[Shape]:
-    """Shapes that operations give for inputs like these, each once."""
+    """Output shapes that operations give for inputs like these, each once."""
     shapes = [a.shape for a in call.arrays]
     tried: dict[Any, None] = dict.fromkeys(shapes)
     with suppress(ValueError):

@@ -1,4 +1,4 @@
-"""What kernels do to memory: what they read, fill and share."""
+"""Kernels and memory: what they read, fill and share."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .launches import copies, kernels_of, launch
 
 
 def memory(call: Call) -> Iterator[Issue]:
-    """Inputs stay as they were; outputs are filled wholly, and share no memory undeclared."""
+    """Inputs stay as they were; outputs are filled completely, and share no undeclared memory."""
     for entry in kernels_of(call):
         arrays = copies(call)
         first = launch(entry, call, arrays, 0xA5)

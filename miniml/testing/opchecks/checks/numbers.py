@@ -1,4 +1,5 @@
-"""What a kernel's numbers say of themselves: lost digits, overflow on the way, isolated values."""
+"""Faults that a kernel's numbers show on their own: lost digits, overflow on the way, isolated
+values."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from .accuracy import largest_of, moved_by_rounding
 from .gradients import has_bprop
 from .launches import launch, launched
 
-_STEP = 2.0**-22  # four units of float32: what is rounded to that shows as noise
+_STEP = 2.0**-22  # four units of float32: rounding to float32 shows as noise
 _POINTS, _DIFFERENCE = 13, (1.0, -4.0, 6.0, -4.0, 1.0)
 _NOISE = 1e-10  # of the largest output: a million roundings of float64
 _CONDITION = 64.0
@@ -28,11 +29,11 @@ _MODEST = 0.2  # of the exponents of a dtype, as _TOP
 _POINTS_OF_INTEREST = (0.0, 1.0, -1.0, 2.0, 3.0, -2.0, 10.0, 0.5)
 _STEPS = 2.0**-12, 2.0**-18, 2.0**-24
 _LEAST = 1e-6  # of the values: a smaller gap may be rounding
-_SINGLY = 2  # of them, in one element alone
+_SINGLY = 2  # of the values, in a single element
 
 
 def own_numbers(call: Call) -> bool:
-    """True for calls in float64 that no reference says anything of."""
+    """True for calls in float64 that no reference covers."""
     floats = {d for d in call.dtypes if is_float(d)}
     return floats == {float64} and not call.referenced and launched(call)
 
@@ -62,8 +63,8 @@ def precision(call: Call) -> Iterator[Issue]:
 def _noise(entry: KernelEntry, call: Call) -> Iterator[Array]:
     """For each output the rounding error that fourth differences at close points show.
 
-    Of a smooth function they are of the order of _STEP^4. Half of them at least must show it, so
-    that one jump on the way does not.
+    For a smooth function they are of the order of _STEP^4. At least half of them must show it, so
+    that a single jump does not.
     """
     signs = np.random.default_rng(0)
     along = [_STEP * signs.choice([-1.0, 1.0], a.shape) for a in call.arrays]
@@ -97,8 +98,8 @@ def overflow(call: Call) -> Iterator[Issue]:
 def _last_finite(entry: KernelEntry, call: Call) -> tuple[Call, Call] | None:
     """The call with inputs as large as outputs are finite for, and with ones twice as large.
 
-    None where they are finite for all, or not for inputs of about 8. The top of the range is left
-    out: there sin(3 x) overflows, and nobody minds.
+    None if they are finite for all inputs, or not for inputs of about 8. The top of the range is
+    left out: there sin(3 x) overflows, which is no fault.
     """
     limits = [limits_of(a.dtype) for a in call.arrays if is_float(a.dtype)]
     low, high = 3, int(_TOP * np.log2(min(float(limit.max) for limit in limits)))
@@ -151,7 +152,7 @@ def _modest(entry: KernelEntry, last: Call, beyond: Call) -> Iterator[Issue]:
 
 @dataclass(frozen=True, slots=True)
 class Isolated:
-    """Where an output is off its limit. flat: it is constant beside the point, as a count is."""
+    """An output that is off its limit. flat: it is constant beside the point, as a count is."""
 
     index: tuple[int, ...]
     value: float
@@ -160,11 +161,11 @@ class Isolated:
 
 
 def isolated(at: Callable[[float], Array]) -> Isolated | None:
-    """The first element of at(0) that both sides, which agree on a limit, do not lead to.
+    """The first element of at(0) that differs from the limit on which both sides agree.
 
     at(h): the outputs of a function at a distance h from a point. The steps are so far apart that
-    a root, a kink or 1 / log|h| move on the way, and are not taken for it. What is not finite at
-    the point counts as off by 1 and the size of the limit.
+    a root, a kink or 1 / log|h| move on the way, and are not mistaken for it. A value that is not
+    finite at the point counts as off by 1 plus the size of the limit.
     """
     here = np.asarray(at(0.0).astype(float64))
     unit = np.array(unit_roundoff(float64))
@@ -184,7 +185,7 @@ def isolated(at: Callable[[float], Array]) -> Isolated | None:
 
 
 def isolated_values(call: Call) -> Iterator[Issue]:
-    """At 0, 1, -1 and other plain numbers a kernel gives what both sides lead to."""
+    """At 0, 1, -1 and other plain numbers a kernel gives the limit from both sides."""
     for entry in call.entries():
         for k, a in enumerate(call.arrays):
             if is_float(a.dtype) and a.size:

@@ -1,4 +1,4 @@
-"""Variants of calls and gradients: one array twice, compiled, traced, after each pass."""
+"""Variants of calls and gradients: with one array twice, compiled, traced, after each pass."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def pairs(call: Call) -> Iterator[tuple[int, int]]:
 
 
 def _joined(values: tuple[Any, ...], i: int, j: int) -> tuple[Any, ...]:
-    """The values with value i as value j, too."""
+    """The values, with value i in place of value j."""
     return (*values[:j], values[i], *values[j + 1 :])
 
 
@@ -102,7 +102,7 @@ def compilable(call: Call) -> bool:
 
 
 def called(call: Call) -> Iterator[Variant]:
-    """The call beside its kernels, of which it is one."""
+    """The call against its kernels, one of which it must match."""
     known = [launch(entry, call) for entry in kernels_of(call)]
     if known:
         got = call.run(tuple(map(Tensor, call.arrays)))
@@ -112,7 +112,7 @@ def called(call: Call) -> Iterator[Variant]:
 
 
 def after_another(call: Call) -> Iterator[Variant]:
-    """With another attribute, called after the primitive itself, beside its own kernels."""
+    """With another attribute, called after the primitive itself, against its own kernels."""
     for other in others(call.primitive) if compilable(call) else ():
         twin = Call(other, call.arrays, call.consts)
         with suppress(Exception):  # the rules refuse that attribute
@@ -143,7 +143,7 @@ def traced(call: Call) -> Iterator[Variant]:
 
 
 def _functions(call: Call) -> Iterator[tuple[str, Function, tuple[Tensor, ...], Arrays]]:
-    """The call and its gradient as functions, with arguments and what they give eagerly."""
+    """The call and its gradient as functions, with arguments and eager results."""
 
     def function(*xs: Any) -> Any:
         return call.primitive(*call.args(xs))
@@ -153,7 +153,7 @@ def _functions(call: Call) -> Iterator[tuple[str, Function, tuple[Tensor, ...], 
     if has_bprop(call):
         slope = Slope(call)
         given = tuple(map(Tensor, (*slope.xs, *slope.some_cotangents())))
-        with suppress(Exception):  # the check of the bprop says why
+        with suppress(Exception):  # the bprop check reports it
             yield "the gradient", slope.pulled, given, _outputs(slope.pulled, given)
 
 

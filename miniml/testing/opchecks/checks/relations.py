@@ -1,4 +1,4 @@
-"""The checks that are relations, as a table: what must not matter, and what to do where it does."""
+"""The checks that are relations, as a table: what must not matter, and what to do if it does."""
 
 from __future__ import annotations
 

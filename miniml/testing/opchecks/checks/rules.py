@@ -1,4 +1,4 @@
-"""Do the rules say what the kernels do, and do they refuse what kernels cannot do?"""
+"""Do the rules agree with the kernels, and do they refuse what kernels cannot do?"""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from ....abstract import Abstract
-from ....dtype import from_letter
+from ....dtype import from_type_code
 from ....errors import DeclarationError, KernelNotFoundError, MinimlError
 from ...calls import ON_CPU, Arrays, Call, reference
 from ...opinfo import OpInfo
@@ -24,7 +24,7 @@ def rules(call: Call) -> Iterator[Issue]:
     """The rules give the shapes and dtypes that every kernel gives, and the reference's shapes."""
     if call.primitive.dynamic_outputs:
         return
-    inferred, again = call.inferred, replace(call).inferred  # a new Call, which asks anew
+    inferred, again = call.inferred, replace(call).inferred  # a new Call, which infers again
     if again != inferred:
         yield Issue(
             "changing",
@@ -76,8 +76,8 @@ def _kernels(call: Call) -> Iterator[Issue]:
 
 
 def _referred(call: Call) -> list[tuple[int, ...]] | None:
-    """The shapes of the reference, None without one; it may be made for less than the rules take,
-    but not for less than the samples."""
+    """The shapes of the reference, None without one; it may cover less than the rules take, but not
+    less than the samples."""
     if not call.referenced:
         return None
     try:
@@ -166,21 +166,22 @@ def _accepted(call: Call) -> Iterator[Issue]:
 
 
 def _spoilt(call: Call) -> Iterator[tuple[str, Arrays]]:
-    """Which rule should look, and inputs of which one has another rank or another extent, or all
-    have another dtype."""
+    """The rule that should refuse, and inputs of which one has another rank or extent, or all have
+    another dtype."""
     for i, a in enumerate(call.arrays):
         shapes = [(2, *a.shape), *([a.shape[1:]] if a.ndim else [])]
         shapes += [(*a.shape[:k], n + 2, *a.shape[k + 1 :]) for k, n in enumerate(a.shape)]
         for shape in shapes:
             changed = np.resize(a, shape).astype(a.dtype)
             yield "infer_shape", (*call.arrays[:i], changed, *call.arrays[i + 1 :])
-    for dtype in map(from_letter, _FOREIGN):
+    for dtype in map(from_type_code, _FOREIGN):
         if all(a.dtype != dtype for a in call.arrays):
             yield "infer_dtype", tuple(np.ones(a.shape, dtype) for a in call.arrays)
 
 
 def accepted_though_refused(info: OpInfo) -> Iterator[str]:
-    """Calls that an OpInfo says are refused, and are not, or not in its words."""
+    """Calls that the OpInfo declares refused, but which are accepted, or refused with another
+    message."""
     for refusal in info.refused:
         arrays = (_types([x]) if isinstance(x, np.ndarray) else repr(x) for x in refusal.inputs)
         attrs = (f"{k}={v!r}" for k, v in refusal.attrs.items())

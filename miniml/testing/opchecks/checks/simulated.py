@@ -1,4 +1,4 @@
-"""Running CUDA kernels on calls: in the simulator, which sees what they do to memory."""
+"""Running CUDA kernels on calls in the simulator, which checks their use of memory."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ from ....errors import DeviceError
 from ....primitive import Primitive
 from ...calls import Array, Arrays, Call, as_tuple
 
-_SECONDS = 4.0  # after which a launch counts as hung
+_SECONDS = 4.0  # seconds after which a launch counts as hung
 
 
 class Run(NamedTuple):
-    """What a launch left: outputs, how many elements of each nothing wrote, inputs it changed."""
+    """The result of a launch: outputs, the number of unwritten elements of each, the inputs it
+    changed."""
 
     outs: Arrays
     unwritten: tuple[int, ...]
@@ -31,7 +32,7 @@ class Run(NamedTuple):
 
 @cache
 def available() -> str:
-    """Why there is no simulator, in a sentence; "" where there is one. Asking registers the
+    """Why there is no simulator, in a sentence; "" if there is one. The call registers the
     library's CUDA kernels."""
     try:
         get_device("cuda-sim")
@@ -41,7 +42,7 @@ def available() -> str:
 
 
 def registered(primitive: Primitive) -> list[KernelEntry]:
-    """The CUDA kernels of a primitive. For one of a user's own that has none, nothing is loaded."""
+    """The CUDA kernels of a primitive. For a user's primitive without any, nothing is loaded."""
     if type(primitive).__module__.startswith("miniml."):
         available()
     return registry.table.get((primitive.name, "cuda"), [])

@@ -1,4 +1,4 @@
-"""Do NaN and infinity show in the outputs, where they should?"""
+"""Do NaN and infinity reach the outputs, where they should?"""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def specials(call: Call, most: int = 3) -> Iterator[tuple[Call, str]]:
 
 
 def _lost(call: Call, what: str, entry: KernelEntry) -> Iterator[Issue]:
-    """The first output in which a NaN or an infinity is missing; without anything to compare with,
-    that no output has a NaN."""
+    """The first output in which a NaN or an infinity is missing; if there is nothing to compare
+    with, whether no output has a NaN."""
     outs = {k: o.astype(float64) for k, o in enumerate(launch(entry, call)) if is_float(o.dtype)}
     name, expected = f"the kernel {entry.describe()}", Expected(call)
     for k, got in outs.items() if expected.known else ():

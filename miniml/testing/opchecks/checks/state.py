@@ -1,4 +1,4 @@
-"""Does a call leave alone what belongs to everybody: generators, error states, the environment?"""
+"""Does a call leave the program's shared state alone: generators, error states, the environment?"""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _set_filters(was: list[Any]) -> None:
     warnings.filters[:] = was  # type: ignore[index]
 
 
-# What a program shares: a name, what it is now, how to put it back, what to do instead.
+# Shared state of a program: a name, its present value, how to restore it, what to do instead.
 State = tuple[str, Callable[[], Any], Callable[[Any], Any], str]
 SHARED: tuple[State, ...] = (
     ("numpy.random's generator", _numpy_generator, _set_numpy_generator, _GENERATOR),
@@ -78,8 +78,8 @@ _first: ContextVar[list[Any] | None] = ContextVar("miniml_first_state", default=
 
 @contextmanager
 def remembered() -> Iterator[None]:
-    """Inside the block `state` knows how things were at its beginning, before anything ran; at the
-    end they are put back to that."""
+    """Inside the block `state` knows the shared state at its beginning, before anything ran; at the
+    end that is restored."""
     first = [read() for _, read, _, _ in SHARED]
     token = _first.set(first)
     try:
@@ -92,8 +92,8 @@ def remembered() -> Iterator[None]:
 def state(call: Call) -> Iterator[Issue]:
     """Rules, kernels and the bprop change nothing that the rest of the program shares.
 
-    Each of them starts from what was there before any of them ran, and from generators that
-    nobody seeded like that: what is set to the same value each time shows, too.
+    Each of them starts from the state before any of them ran, and from freshly seeded generators,
+    so that setting the same value each time shows, too.
     """
     now = [read() for _, read, _, _ in SHARED]
     for what, act in _acts(call):
@@ -101,7 +101,7 @@ def state(call: Call) -> Iterator[Issue]:
         np.random.seed(_UNUSUAL)  # noqa: NPY002
         random.seed(_UNUSUAL)
         before = [read() for _, read, _, _ in SHARED]
-        with suppress(Exception):  # other checks say so
+        with suppress(Exception):  # other checks report it
             act()
         after = [read() for _, read, _, _ in SHARED]
         _restore(now)
@@ -117,7 +117,7 @@ def _restore(states: list[Any]) -> None:
 
 
 def _acts(call: Call) -> Iterator[tuple[str, Callable[[], Any]]]:
-    """Each thing that runs code of the primitive's author."""
+    """Everything that runs code of the primitive's author."""
     yield "infer_shape or infer_dtype", lambda: call.on(call.arrays).inferred
     for entry in call.entries() if launched(call) else ():
         yield f"the kernel {entry.describe()}", partial(launch, entry, call)

@@ -1,4 +1,5 @@
-"""Variants of kernels: again, in place, in other layouts, row by row, wider, beside a thread."""
+"""Variants of kernels: repeated, in place, in other layouts, row by row, wider, beside another
+thread."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from .interleaved import interleaved
 from .launches import copies, kernels_of, launch, wide_kernel
 
 _RUNS = 4
-_MANY = 300  # more terms than a byte counts
+_MANY = 300  # more terms than a byte can count
 _MOST = 2**14
 
 
@@ -111,8 +112,8 @@ def _rows(entry: KernelEntry, call: Call, axes: list[int | None], count: int) ->
 
 
 def in_a_wider_dtype(call: Call) -> Iterator[Variant]:
-    """A kernel of narrow integers beside that of int64 (or float64) wherever its dtype holds the
-    result: on the call, on numbers from the whole range of each dtype, on long axes."""
+    """A kernel of narrow integers against that of int64 (or float64), wherever its dtype holds the
+    result: on the call, on numbers from the whole range of each dtype, and on long axes."""
     for wide in (int64, float64):
         by = wide_kernel(call, _cast(call.arrays, wide))
         if by is not None:
@@ -138,7 +139,8 @@ def _cast(arrays: Arrays, dtype: DType) -> Arrays:
 
 
 def _held(outs: Arrays, rights: Arrays) -> Arrays:
-    """The right results in the dtypes of the others, which stand where a dtype holds no such."""
+    """The right results in the dtypes of the others; those themselves where a dtype cannot hold the
+    result."""
     with np.errstate(all="ignore"):
         cast = [r.astype(o.dtype) for o, r in zip(outs, rights)]
         held = [np.isfinite(c) if is_float(c.dtype) else c == r for c, r in zip(cast, rights)]
@@ -148,8 +150,8 @@ def _held(outs: Arrays, rights: Arrays) -> Arrays:
 
 
 def _prolonged(call: Call) -> Iterator[Arrays]:
-    """The largest numbers in the shapes of the call with each extent in turn so large that their
-    count leaves a byte: where the rules still take them."""
+    """The largest numbers, in the shapes of the call with each extent in turn so large that a byte
+    cannot count it, if the rules still take them."""
     for extent in sorted({n for a in call.arrays for n in a.shape if n > 1}):
         shapes = tuple(tuple(_MANY if n == extent else n for n in a.shape) for a in call.arrays)
         if max(map(prod, shapes)) <= _MOST and accepts(call.primitive, shapes, call.dtypes):

@@ -1,1 +1,1 @@
-"""What opcheck draws: calls, their shapes, values and memory layouts."""
+"""The draws of opcheck: calls, their shapes, values and memory layouts."""

@@ -29,7 +29,7 @@ ENOUGH = 20
 _EXTENTS = (1, 2, 3, 4, 0, 5, 7, 2, 1, 2, 3, 4, 6, 8, 12, 2)
 _LONG = (67, 300, 1031, 2050)
 _BLOCKS = (6, 8, 12)
-_LONGEST = 40_000  # beyond what 16 bits with a sign count, and beyond any block
+_LONGEST = 40_000  # more than int16 can count, and than any block
 _LARGEST = 2**14  # elements of one array
 _MODERATE = 512
 _AXES = 8
@@ -56,11 +56,11 @@ def signatures(primitive: Primitive) -> list[Dtypes]:
 
 
 def drawn(primitive: Primitive, seed: int | None, keep: Keep) -> list[Call]:
-    """Calls of a primitive that its rules accept and `keep` does not turn away, simple ones first.
+    """Calls of a primitive that its rules and `keep` accept, simple ones first.
 
-    Shapes come from what the shape rule accepts, dtypes from the kernel table, numbers from
-    `values`; some of the shapes are then taken with every dtype and every kind of number. seed:
-    None draws the same calls every time.
+    Shapes come from those that the shape rule accepts, dtypes from the registered kernels, numbers
+    from `values`; some of the shapes are then taken with every dtype and every kind of number.
+    seed: None draws the same calls every time.
     """
     table = signatures(primitive)
     surveys = {dtypes: survey(primitive, dtypes) for dtypes in _representatives(table)}
@@ -88,7 +88,7 @@ def _plain(primitive: Primitive, surveys: Surveys, seed: int, keep: Keep) -> Ite
 
 
 def _empty(patterns: Patterns) -> Iterator[Shapes]:
-    """Small shapes with each extent in turn 0: sums of nothing, and nothing to sum."""
+    """Small shapes with each extent in turn 0: empty sums, and empty outputs."""
     for pattern, known in [p for p in patterns if p[1]][:_FEW]:
         for k in range(len(known)):
             yield extents(pattern, (*known[:k], 0, *known[k + 1 :]))
@@ -125,8 +125,8 @@ def _completed(
 
 
 def _longest(primitive: Primitive, surveys: Surveys, keep: Keep) -> Iterator[Call]:
-    """One call of each number of inputs with an axis of `_LONGEST`, where that costs no more than
-    its length."""
+    """For each number of inputs one call with an axis of `_LONGEST`, if its cost is linear in that
+    length."""
     for dtypes, patterns in surveys.items():
         found = _with_extent(patterns, _LONGEST, 0)
         for shapes in sorted(found, key=lambda s: -sum(_LONGEST in axes for axes in s))[:_FEW]:
@@ -146,8 +146,8 @@ def _long_array(shape: Shape, dtype: DType, start: int) -> Array:
 
 
 def _too_large(call: Call, most: int = _LARGEST) -> bool:
-    """True where an output has more elements than any check has time for, or more axes than
-    CUDA's kernels take."""
+    """True if an output has more elements than checks have time for, or more axes than CUDA kernels
+    take."""
     return any(o.size > most or len(o.shape) > _AXES for o in call.inferred)
 
 
@@ -157,14 +157,14 @@ def shapes_of(call: Call) -> Shapes:
 
 
 def _counts_beside(dtypes: Dtypes, shapes: Shapes) -> bool:
-    """True where integers with a sign have the shape of floats: numbers, not indices."""
+    """True if signed integers have the shape of floats: numbers, not indices."""
     signed = {s for s, d in zip(shapes, dtypes) if d.kind == "i"}
     return bool(signed) and signed <= {s for s, d in zip(shapes, dtypes) if is_float(d)}
 
 
 def _blocks(patterns: Patterns) -> Iterator[Shapes]:
-    """Each of `_BLOCKS` as the extent of each axis of one pattern: what is done by blocks may be
-    wrong for them alone."""
+    """Each of `_BLOCKS` as the extent of each axis of one pattern: blocked algorithms may be wrong
+    for them alone."""
     few = [p for p, _ in patterns if 0 < symbols(p) <= len(_BLOCKS)]
     for pattern in few and [max(few, key=symbols)]:
         for k in range(len(_BLOCKS)):
@@ -172,7 +172,7 @@ def _blocks(patterns: Patterns) -> Iterator[Shapes]:
 
 
 def _long(patterns: Patterns, number: int) -> Iterator[Shapes]:
-    """Shapes with one axis longer than a block of threads, no multiple of one."""
+    """Shapes with one axis longer than a block of threads, and not a multiple of one."""
     for k, extent in enumerate(_LONG[1:3]):
         found = _with_extent(patterns, extent, number)
         if found:
@@ -180,7 +180,7 @@ def _long(patterns: Patterns, number: int) -> Iterator[Shapes]:
 
 
 def _with_extent(patterns: Patterns, extent: int, number: int) -> list[Shapes]:
-    """The shapes of patterns with one extent replaced, where no array becomes much larger."""
+    """The shapes of patterns with one extent replaced, if no array becomes much larger."""
     found = []
     for pattern, known in patterns:
         k = number % max(len(known), 1)
@@ -191,7 +191,8 @@ def _with_extent(patterns: Patterns, extent: int, number: int) -> list[Shapes]:
 
 
 def _numbers(kind: str, shapes: Shapes, dtypes: Dtypes, seed: int) -> tuple[Array, ...]:
-    """Arrays of one kind; of kinds at the ends of a dtype's range only one of the largest is."""
+    """Arrays of one kind; kinds at the ends of a dtype's range are given only to one of the largest
+    arrays."""
     floats = any(map(is_float, dtypes))
     extreme = kind in EXTREME and floats
     sizes = list(map(prod, shapes))
@@ -239,7 +240,7 @@ def _shapes(
     patterns: Patterns,
     dtypes: Dtypes,
 ) -> Shapes | None:
-    """Shapes of a pattern that the rules accept; None where four tries find none."""
+    """Shapes of a pattern that the rules accept; None if four tries find none."""
     pattern, known = choices.of(patterns)
     count = symbols(pattern)
     for _ in range(4):
@@ -257,7 +258,7 @@ def _shapes(
 
 
 def _stretched(choices: Choices, shapes: Shapes) -> Shapes:
-    """One axis of one input made 1, which others are then broadcast against."""
+    """The shapes with one axis of one input set to 1, so that it broadcasts."""
     i = choices.below(len(shapes))
     if not shapes[i]:
         return shapes

@@ -1,4 +1,4 @@
-"""Calls that an OpInfo gives: its samples, and drawn calls that it knows something about."""
+"""Calls that an OpInfo gives: its samples, and drawn calls that its reference covers."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from .values import LONGEST
 
 
 def sampled(primitive: Primitive, info: OpInfo, seed: int | None) -> tuple[list[Call], list[str]]:
-    """The calls of an OpInfo's samples, in every dtype it is made for, and how some are refused.
+    """The calls of an OpInfo's samples, in every dtype it covers, and its refusals.
 
-    A sample without attributes is one of the primitive itself, one with attributes of the
-    primitive that has these. What only the attributes of this primitive refuse is left out.
+    A sample without attributes calls the primitive itself, one with attributes the primitive with
+    these. Samples that only the attributes of this primitive refuse are left out.
     """
     own = _given(primitive, info)
     found, refused = [], []
@@ -44,7 +44,7 @@ def sampled(primitive: Primitive, info: OpInfo, seed: int | None) -> tuple[list[
 def informed(call: Call, info: OpInfo) -> Call:
     """A drawn call, with the OpInfo's reference where any input is in its domain.
 
-    Not one with an axis of 40,000: references are written to be plain, and some take its square.
+    Not one with an axis of 40,000: references are written for clarity, and some need its square.
     """
     if call.kind == LONGEST:
         return call
@@ -54,7 +54,7 @@ def informed(call: Call, info: OpInfo) -> Call:
 
 
 def _given(primitive: Primitive, info: OpInfo) -> dict[str, Any]:
-    """The attributes that a reference is given: those it names, and all that are not defaults."""
+    """The attributes that a reference is given: those it names, and all non-default ones."""
     try:
         named = set(inspect.signature(info.reference or _given).parameters)
     except (TypeError, ValueError):  # a ufunc

@@ -1,4 +1,4 @@
-"""Which shapes a primitive accepts: its shape rule asked about patterns of equal extents."""
+"""The shapes a primitive accepts: its shape rule is tried on patterns of equal extents."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _AXES = {
     2: 5,
     3: 5,
     4: 4,
-}  # by number of inputs: axes in all, where every pattern is tried
+}  # by number of inputs: the total of axes up to which every pattern is tried
 _MOST = 4000
 _ONES = 4
 
@@ -32,13 +32,13 @@ def accepts(primitive: Primitive, shapes: Shapes, dtypes: Sequence[DType]) -> bo
     """True when the rules take these inputs."""
     try:
         infer(primitive, tuple(map(Abstract, shapes, dtypes)))
-    except Exception:  # whatever a rule raises, it does not take them
+    except Exception:  # whatever a rule raises, it refuses them
         return False
     return True
 
 
 def why_refused(primitive: Primitive, dtypes: Sequence[DType]) -> str:
-    """What the rules say to plain shapes, the clearest of it."""
+    """The clearest error of the rules for plain shapes."""
     refused: dict[str, str] = {}
     for rank in range(4):
         shapes = ((2, 3, 5)[:rank],) * len(dtypes)
@@ -65,7 +65,7 @@ def survey(primitive: Primitive, dtypes: Sequence[DType]) -> list[tuple[Pattern,
     """Patterns that the shape rule accepts, each with extents for which it does.
 
     Few axes are tried in every pattern of equal extents there is; more of them in the patterns of
-    common operations, and in what is found with batch axes put before it. Where no plain extents
+    common operations, and in those found with batch axes in front. Where no plain extents
     are accepted, those of windows and extents of 1 are tried.
     """
     hints = _hints(primitive)
@@ -146,7 +146,7 @@ def _ranks(count: int, total: int) -> Iterator[tuple[int, ...]]:
 
 
 def _partitions(total: int) -> Iterator[tuple[int, ...]]:
-    """Every way to say which of `total` axes have equal extents, the most general one first."""
+    """Every partition of `total` axes into axes of equal extent, the most general one first."""
     found: list[tuple[int, ...]] = [()]
     for _ in range(total):
         found = [p + (s,) for p in found for s in range(max(p, default=-1) + 2)]

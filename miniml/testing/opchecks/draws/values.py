@@ -12,10 +12,10 @@ from ...calls import Array
 from ...tolerance import limits_of
 
 # Kinds of numbers. The first three suit gradients: no two are equal, none is at a kink. At the
-# others of `BENT` a gradient is checked as well, with kinks allowed.
+# others in `BENT` a gradient is checked, too, with kinks allowed.
 SMOOTH = ("ordinary", "positive", "unit")
 BENT = ("ties", "zeros", "large")
-EXTREME = ("tiny", "huge")  # only one input of a call is: with two, little would be finite
+EXTREME = ("tiny", "huge")  # for one input of a call only: with two, little would be finite
 SPREAD = ("outlier", "offset")
 APART = 50_000  # the beginnings of the ladders of two inputs
 _INPUTS = 4
@@ -28,8 +28,7 @@ NEGATIVE = "negative"  # ordinary floats, and negative integers of the same shap
 def draw(kind: str, shape: Shape, dtype: DType, seed: int, beside_floats: bool) -> Array:
     """An array of numbers of one kind.
 
-    beside_floats: an integer array that stands beside floats holds small numbers from 0, as
-    indices and counts are.
+    beside_floats: integers beside float inputs are small and non-negative, like indices and counts.
     """
     rng = np.random.default_rng(seed)
     if dtype == bool_:
@@ -73,7 +72,7 @@ def _zeros(rng: np.random.Generator, shape: Shape, dtype: DType) -> Array:
 
 
 def _tiny(rng: np.random.Generator, shape: Shape, dtype: DType) -> Array:
-    """Numbers below the smallest normal one, that one, the smallest of all, and 0."""
+    """Subnormal numbers, the smallest normal one, the smallest of all, and 0."""
     limits = limits_of(dtype)
     below = rng.choice([-1.0, 1.0], shape) * rng.uniform(0.05, 0.9, shape) * float(limits.tiny)
     few = [float(limits.tiny), float(limits.smallest_subnormal), 0.0]
@@ -85,7 +84,7 @@ def _large(rng: np.random.Generator, shape: Shape, dtype: DType) -> Array:
 
 
 def _huge(rng: np.random.Generator, shape: Shape, dtype: DType) -> Array:
-    """Numbers that the dtype holds, but not their squares."""
+    """Numbers that the dtype holds, though not their squares."""
     limits = limits_of(dtype)
     return np.asarray(float(limits.max) ** 0.7 * _ordinary(rng, shape, dtype))
 
@@ -100,12 +99,12 @@ def _outlier(rng: np.random.Generator, shape: Shape, dtype: DType) -> Array:
 
 
 def _offset(rng: np.random.Generator, shape: Shape, dtype: DType) -> Array:
-    """A mean far above the spread: what is left when squares of the two cancel."""
+    """A mean far above the spread: squares of the two cancel."""
     return np.asarray((64.0 if dtype.itemsize == 2 else 1e3) + _ordinary(rng, shape, dtype))
 
 
 def ladder(start: int, stop: int) -> Array:
-    """Numbers from -2 to 2, all distinct and in no order, of a row that a short formula gives."""
+    """Numbers from -2 to 2, all distinct and unordered, from a sequence with a short formula."""
     return np.arange(start, stop) * _STRIDE % _PERIOD / _QUARTER - 2.0
 
 
