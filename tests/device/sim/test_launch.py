@@ -15,7 +15,7 @@ import pytest
 
 from miniml.backends.cuda.emulator import cupy as cp
 from miniml.backends.cuda.sim import memory
-from miniml.backends.cuda.sim.settings import Settings, current, using
+from miniml.backends.cuda.sim.settings import SimSettings, current, using
 from miniml.errors import CompileError, KernelFaultError, LaunchError
 
 i32, f32 = np.int32, np.float32
@@ -297,7 +297,7 @@ def test_leaks_are_named_with_the_line_that_allocated():
 
 def test_settings_belong_to_their_context():
     outside = current()
-    assert isinstance(outside, Settings)
+    assert isinstance(outside, SimSettings)
     seen = []
     with using(mode="fast", schedule="shuffled", seed=3):
         assert current().seed == 3
