@@ -43,8 +43,8 @@ def main() -> None:
         lines = text.splitlines()
         sections = groupby(fenced_blocks(text), key=lambda block: block.section)
         groups = [list(blocks) for _, blocks in sections]
-        wanted = [blocks for blocks in groups if any(b.language == "text" for b in blocks)]
-        stored = [pair for blocks in wanted for pair in printed(blocks)]
+        expected = [blocks for blocks in groups if any(b.language == "text" for b in blocks)]
+        stored = [pair for blocks in expected for pair in printed(blocks)]
         for block, output in reversed(stored):
             end = block.line - 1 + len(block.code.strip("\n").splitlines())
             lines[block.line - 1 : end] = [line.rstrip() for line in output.strip().splitlines()]

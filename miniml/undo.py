@@ -11,7 +11,7 @@ from .scope import Block, Scoped
 from .uninterrupted import at_once
 
 
-class Log:
+class UndoLog:
     """An undo log: old values of the parameters that were written to."""
 
     def __init__(self) -> None:
@@ -32,13 +32,13 @@ class Log:
         write_all(who, self.written())
 
 
-_log: Scoped[Log] = Scoped("miniml_undo_log")
+_log: Scoped[UndoLog] = Scoped("miniml_undo_log")
 _block = _log.variable.get
 
 
-def logged() -> Block[Log]:
+def logged() -> Block[UndoLog]:
     """Inside the block every write of a parameter is logged, except those of compiled programs."""
-    return _log.use(Log)
+    return _log.use(UndoLog)
 
 
 def before_write(parameter: Any) -> None:

@@ -94,7 +94,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if item.get_closest_marker("hypothesis") or hasattr(getattr(item, "module", None), "DEEP"):
             item.add_marker("larger")
     asked_for = {"deep": DEEP, "rates": RATES, "gpu": GPUS > 0}
-    unwanted = [marker for marker, wanted in asked_for.items() if not wanted]
+    unwanted = [marker for marker, expected in asked_for.items() if not expected]
     left_out = {item for item in items if any(map(item.get_closest_marker, unwanted))}
     if left_out:
         config.hook.pytest_deselected(items=list(left_out))

@@ -272,9 +272,9 @@ def shape_of(cell: Cell, x: Any) -> tuple[int, ...]:
     return x.shape if isinstance(x, Tensor) else np.shape(x)
 
 
-def refuse_shape(cell: Cell, came: tuple[int, ...], wanted: str) -> NoReturn:
+def refuse_shape(cell: Cell, got: tuple[int, ...], expected: str) -> NoReturn:
     """Raise the ShapeError of a layer whose input does not fit, with the user's line."""
-    error = ShapeError(f"{cell.describe()} got input of shape {came}; it wants {wanted}")
+    error = ShapeError(f"{cell.describe()} got input of shape {got}; it wants {expected}")
     point_at(error, user_location(), f"{type(cell).__name__} was called")
     raise error
 

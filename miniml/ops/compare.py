@@ -79,8 +79,8 @@ class LogicalNot(Unary):
 
 def _bools(name: str, *dtypes: DType) -> DType:
     if any(d != bool_ for d in dtypes):
-        came = " and ".join(d.name for d in dtypes)
-        raise DTypeError(f"{name} needs bool tensors; got {came}; compare first, as in x != 0")
+        got = " and ".join(d.name for d in dtypes)
+        raise DTypeError(f"{name} needs bool tensors; got {got}; compare first, as in x != 0")
     return bool_
 
 

@@ -72,11 +72,11 @@ class IndexAdd(Primitive):
     shape: Shape
 
     def infer_shape(self, updates: Shape, *indices: Shape) -> Shape:
-        wanted = indexed_shape("IndexAdd", self.shape, self.axes, self.at, indices)
-        if updates != wanted:
+        expected = indexed_shape("IndexAdd", self.shape, self.axes, self.at, indices)
+        if updates != expected:
             raise ShapeError(
                 f"IndexAdd got updates of shape {updates}; indices into {self.shape} along axes "
-                f"{self.axes} name {wanted}"
+                f"{self.axes} name {expected}"
             )
         return self.shape
 
@@ -143,11 +143,11 @@ class ScatterAdd(Primitive):
 
     def infer_shape(self, x: Shape, indices: Shape, updates: Shape) -> Shape:
         axis = normal_axis("ScatterAdd", self.axis, len(x))
-        wanted = (*x[:axis], *indices, *x[axis + 1 :])
-        if not broadcasts_to(updates, wanted):
+        expected = (*x[:axis], *indices, *x[axis + 1 :])
+        if not broadcasts_to(updates, expected):
             raise ShapeError(
                 f"ScatterAdd got updates of shape {updates}; indices of shape {indices} name "
-                f"slices of shape {wanted}, to which updates must broadcast"
+                f"slices of shape {expected}, to which updates must broadcast"
             )
         return x
 
@@ -173,10 +173,10 @@ class Scatter(Primitive):
                 f"Scatter got {len(indices)} index tensors; its index {self.index} has places for "
                 f"{named}"
             )
-        wanted = analyse("Scatter", self.index, x).region(indices)
-        if not broadcasts_to(value, wanted):
+        expected = analyse("Scatter", self.index, x).region(indices)
+        if not broadcasts_to(value, expected):
             raise ShapeError(
-                f"Scatter got a value of shape {value} for a place of shape {wanted}; the value "
+                f"Scatter got a value of shape {value} for a place of shape {expected}; the value "
                 "must broadcast to it"
             )
         return x
@@ -265,8 +265,8 @@ def values_like(name: str, x: Any, values: Any) -> Any:
 def check_indices(name: str, *dtypes: DType) -> None:
     """DTypeError unless all are int32, or all int64."""
     if not all(d in (int32, int64) and d == dtypes[0] for d in dtypes):
-        came = " and ".join(dict.fromkeys(d.name for d in dtypes))
-        raise DTypeError(f"{name} needs int32 or int64 indices, all alike; got {came}; cast them")
+        got = " and ".join(dict.fromkeys(d.name for d in dtypes))
+        raise DTypeError(f"{name} needs int32 or int64 indices, all alike; got {got}; cast them")
 
 
 def check_equal(name: str, x: DType, values: DType) -> None:

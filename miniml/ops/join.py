@@ -172,8 +172,8 @@ def stack(xs: Any, axis: int = 0) -> Tensor:
     parts = list(xs)
     shapes = {shape_of(x) for x in parts}
     if len(shapes) > 1:
-        came = ", ".join(map(str, sorted(shapes)))
-        raise ShapeError(f"stack got tensors of shapes {came}; all shapes must be equal")
+        got = ", ".join(map(str, sorted(shapes)))
+        raise ShapeError(f"stack got tensors of shapes {got}; all shapes must be equal")
     return concat([expand_dims(x, axis) for x in parts], axis)
 
 

@@ -168,11 +168,11 @@ class CrossEntropyGrad(Primitive):
     reduction: str = "mean"
 
     def infer_shape(self, probs: Shape, labels: Shape, dloss: Shape) -> Shape:
-        wanted = reduced_loss(self.name, self.reduction, probs, labels)
-        if dloss != wanted:
+        expected = reduced_loss(self.name, self.reduction, probs, labels)
+        if dloss != expected:
             raise ShapeError(
                 f"{self.name} got dloss of shape {dloss}; with reduction={self.reduction!r} the "
-                f"loss has shape {wanted}"
+                f"loss has shape {expected}"
             )
         return probs
 

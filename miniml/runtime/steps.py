@@ -22,7 +22,7 @@ class View:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Launch:
+class KernelLaunch:
     """The kernel fills the outputs of the node."""
 
     node: Node
@@ -30,7 +30,7 @@ class Launch:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Check:
+class FiniteCheck:
     """NonFiniteError where an output of the node holds a NaN or an infinity."""
 
     node: Node
@@ -60,7 +60,7 @@ class Publish:
     source: Var
 
 
-Step = View | Launch | Check | Copy | Stage | Publish
+Step = View | KernelLaunch | FiniteCheck | Copy | Stage | Publish
 
 
 class Steps(NamedTuple):
@@ -86,6 +86,6 @@ def _of_node(buffers: BufferAssignment, node: Node, check_nan: bool = False) -> 
     if kernel.entry.view is not None:
         yield View(node, kernel)
     elif not kernel.empty:
-        yield Launch(node, kernel)
+        yield KernelLaunch(node, kernel)
         if check_nan and any(is_float(v.abstract.dtype) for v in node.outputs):
-            yield Check(node)
+            yield FiniteCheck(node)

@@ -9,7 +9,7 @@ from ..access import Access
 from ..nn import Cell
 from ..optim import Optimizer
 from ..tensor import Parameter
-from ..undo import Log
+from ..undo import UndoLog
 
 
 class Snapshot:
@@ -20,7 +20,7 @@ class Snapshot:
         for owner in owners:
             if isinstance(owner, (Cell, Optimizer)):
                 found.update((id(p), p) for p in owner.parameters_dict().values())
-        self._log = Log()
+        self._log = UndoLog()
         Access("Snapshot", reads=found.values()).run(self._log.note, *found.values())
 
     def restore(self) -> None:

@@ -92,22 +92,20 @@ def _columns(
         near = below if sweep % 2 else above
         for number in sorted(rows, reverse=bool(sweep % 2)):
             row = rows[number]
-            wanted = {
-                k: sum(x[n] for n in near[k]) / len(near[k]) if near[k] else x[k] for k in row
-            }
-            row.sort(key=wanted.__getitem__)
-            _spread(row, wanted, widths, x)
+            ideal = {k: sum(x[n] for n in near[k]) / len(near[k]) if near[k] else x[k] for k in row}
+            row.sort(key=ideal.__getitem__)
+            _spread(row, ideal, widths, x)
     return x
 
 
 def _spread(
-    row: list[str], wanted: dict[str, float], widths: dict[str, float], x: dict[str, float]
+    row: list[str], ideal: dict[str, float], widths: dict[str, float], x: dict[str, float]
 ) -> None:
     """Put a row in its order from left to right, apart, and on average where it wants to be."""
     edge = float("-inf")
     for key in row:
-        x[key] = max(wanted[key], edge + widths[key] / 2)
+        x[key] = max(ideal[key], edge + widths[key] / 2)
         edge = x[key] + widths[key] / 2 + GAP
-    shift = sum(wanted[k] - x[k] for k in row) / len(row)
+    shift = sum(ideal[k] - x[k] for k in row) / len(row)
     for key in row:
         x[key] += shift

@@ -114,10 +114,10 @@ class Nvrtc:
             log = self._log(program)
             if failed:
                 faults = Compiled(tuple(usages(log)), ()).faults()  # an error of the assembler's
-                said = "; ".join(faults) or self._library.nvrtcGetErrorString(failed).decode()
+                message = "; ".join(faults) or self._library.nvrtcGetErrorString(failed).decode()
                 raise CompileError(
                     f"a text does not compile for sm_{architecture} (NVRTC {self.version}): "
-                    f"{said}\n{log}"
+                    f"{message}\n{log}"
                 )
         finally:
             self._library.nvrtcDestroyProgram(ctypes.byref(program))
@@ -133,18 +133,18 @@ class Nvrtc:
     def _call(self, name: str, *args: Any) -> None:
         failed = getattr(self._library, name)(*args)
         if failed:
-            said = self._library.nvrtcGetErrorString(failed).decode()
-            raise DeviceError(f"{name} of NVRTC failed: {said}")
+            message = self._library.nvrtcGetErrorString(failed).decode()
+            raise DeviceError(f"{name} of NVRTC failed: {message}")
 
 
 def usages(log: str) -> list[Usage]:
     """The assembler's report, a kernel after the other, each with the functions it calls."""
     found = []
     _, *parts = _ENTRY.split(log)
-    for name, said in zip(parts[::2], parts[1::2], strict=True):
-        frames = [tuple(map(int, numbers)) for numbers in _FRAME.findall(said)]
+    for name, message in zip(parts[::2], parts[1::2], strict=True):
+        frames = [tuple(map(int, numbers)) for numbers in _FRAME.findall(message)]
         stack, stores, loads = map(sum, zip(*frames, strict=True)) if frames else (0, 0, 0)
-        registers, shared = _number(_REGISTERS, said), _number(_SHARED, said)
+        registers, shared = _number(_REGISTERS, message), _number(_SHARED, message)
         found.append(Usage(name, registers, shared, stack, stores, loads))
     return found
 

@@ -56,11 +56,11 @@ def three(case, rng, dtype):
     return (x, w, dout), (out, inside, dw)
 
 
-def near(came, right, dtype, terms):
+def near(got, right, dtype, terms):
     """Errors of sums of `terms` products of normal numbers, and of one rounding."""
     own = float(np.finfo(dtype).eps)
     eps = own if dtype == np.float64 else float(np.finfo(np.float32).eps)
-    assert np.all(np.abs(came.astype("d") - right) <= 16 * eps * terms + own * np.abs(right))
+    assert np.all(np.abs(got.astype("d") - right) <= 16 * eps * terms + own * np.abs(right))
 
 
 def check(case, dtype=np.float32):

@@ -5,7 +5,7 @@ import pytest
 
 from miniml.backends.cuda.kernels import cublas
 from miniml.backends.cuda.kernels.cublas import CuBLAS
-from miniml.backends.cuda.kernels.einsum import Einsum
+from miniml.backends.cuda.kernels.einsum import EinsumKernel
 from miniml.backends.devices import get_device
 from miniml.backends.kernel import KernelNode
 from miniml.backends.signature import ArraySpec
@@ -116,7 +116,7 @@ class TestEinsum:
         operands = [numbers(rng, shape, float32) for shape in shapes]
         expected = np.einsum(equation, *[a.astype(np.float64) for a in operands])
         out, kernel = made(
-            Einsum, device, "Einsum", {"equation": equation}, operands, expected.shape, ready
+            EinsumKernel, device, "Einsum", {"equation": equation}, operands, expected.shape, ready
         )
         spread = np.einsum(equation, *map(np.abs, operands)) * unit_roundoff(float32)
         assert mismatch(out, expected, 100, spread) is None, equation

@@ -26,13 +26,13 @@ def few_digits(monkeypatch, tmp_path):
 
 def test_the_demo_trains_and_agrees_with_the_cpu(device, few_digits, capsys):
     assert cli.main(["demo", "--device", device, "--epochs", "1"]) == 0
-    said = capsys.readouterr().out
-    assert f"1 epoch on {device}" in said
+    message = capsys.readouterr().out
+    assert f"1 epoch on {device}" in message
     apart = re.search(
-        r"the losses of the first 4 steps are those on the CPU to (\S+) of them", said
+        r"the losses of the first 4 steps are those on the CPU to (\S+) of them", message
     )
     assert float(apart[1]) < 1e-5
-    assert "its predictions are equal" in said
+    assert "its predictions are equal" in message
 
 
 def test_steps_that_differ_from_the_cpu_are_reported(few_digits):

@@ -52,8 +52,8 @@ class TestNoDevice:
 
     def test_a_gpu_older_than_the_compiler(self, cupy):
         cupy.cuda.Device = lambda: SimpleNamespace(compute_capability="70")
-        said = self.refusal(r"compute capability 7\.0, and CUDA 13 compiles for 7\.5 and newer")
-        assert "pip install 'miniml[cuda12]'" in said
+        message = self.refusal(r"compute capability 7\.0, and CUDA 13 compiles for 7\.5 and newer")
+        assert "pip install 'miniml[cuda12]'" in message
         cupy.cuda.runtime.runtimeGetVersion = lambda: 12080
         assert load.gpu().name == "cuda"
 

@@ -100,9 +100,9 @@ class TestReplay:
             if i == 2:  # of other strides
                 x = ml.Tensor(numbers(4, 3, seed=i)).T
             with ml.context(cuda_graphs="off"):
-                wanted = plain(x, y)
-            for came, right in zip(compiled(x, y), wanted):
-                assert np.array_equal(came.asnumpy(), right.asnumpy())
+                expected = plain(x, y)
+            for got, right in zip(compiled(x, y), expected):
+                assert np.array_equal(got.asnumpy(), right.asnumpy())
         assert compiled.compiled(x, y).program._idle[0].player.recorded is not None
 
     def test_outputs_are_the_callers_own(self, graphs):
@@ -168,8 +168,8 @@ class TestReplay:
         for i in range(2):
             x = ml.Tensor(numbers(3, 4, seed=i))
             with ml.context(cuda_graphs="off", jit=False):
-                wanted = f(x).asnumpy()
-            assert np.allclose(f(x).asnumpy(), wanted, rtol=1e-5)
+                expected = f(x).asnumpy()
+            assert np.allclose(f(x).asnumpy(), expected, rtol=1e-5)
         (loop,) = f.compiled(x).program.prepared.values()
         assert loop.instance.kernel.body._idle[0].player.recorded is not None
 
@@ -213,8 +213,8 @@ class TestReplay:
         x = ml.Tensor(numbers(4, 3))
         for i in range(4):
             net.weight.set_data(numbers(*net.weight.shape, seed=i))
-            wanted = ops.tanh(net(x)).asnumpy()
-            assert np.allclose(f(x).asnumpy(), wanted, rtol=1e-6, atol=1e-7)
+            expected = ops.tanh(net(x)).asnumpy()
+            assert np.allclose(f(x).asnumpy(), expected, rtol=1e-6, atol=1e-7)
 
 
 class Odd(Unary):
@@ -252,25 +252,25 @@ class TestStepByStep:
     def test_the_reason_is_told(self, on_simulator, f, why, settings):
         with ml.context(**{"device_target": "cuda-sim", "cuda_graphs": "on", **settings}):
             x = ml.Tensor(X)
-            told = str(ml.explain(f, x)).splitlines()[-1]
-            assert told.startswith("launched one by one: ")
-            assert why in told
+            message = str(ml.explain(f, x)).splitlines()[-1]
+            assert message.startswith("launched one by one: ")
+            assert why in message
             compiled = ml.jit(f)
             first = compiled(x).asnumpy()
             assert np.array_equal(compiled(x).asnumpy(), first)
 
     def test_as_many_inputs_as_launches_are_not_copied(self, on_sim):
-        told = str(ml.explain(lambda x, y: ops.exp(x * y), ml.Tensor(X), ml.Tensor(X)))
-        assert "a graph of 2 launches saves nothing when 2 inputs are copied first" in told
+        message = str(ml.explain(lambda x, y: ops.exp(x * y), ml.Tensor(X), ml.Tensor(X)))
+        assert "a graph of 2 launches saves nothing when 2 inputs are copied first" in message
 
     def test_large_inputs_are_not_copied(self, on_sim):
         x = ml.Tensor(np.zeros(1 << 22, np.float32))
-        told = str(ml.explain(lambda x: ops.exp(ops.exp(x[:2])), x))
-        assert "copying 16777216 bytes of inputs first costs more than 2 launches" in told
+        message = str(ml.explain(lambda x: ops.exp(ops.exp(x[:2])), x))
+        assert "copying 16777216 bytes of inputs first costs more than 2 launches" in message
 
     def test_explain_says_when_a_graph_is_made(self, on_sim):
-        told = str(ml.explain(lambda x: ops.exp(ops.exp(x)), ml.Tensor(X)))
-        assert told.endswith(
+        message = str(ml.explain(lambda x: ops.exp(ops.exp(x)), ml.Tensor(X)))
+        assert message.endswith(
             "launched one by one at the first call, as one CUDA graph from then on"
         )
         with ml.context(device_target="cpu"):
@@ -282,8 +282,8 @@ class TestStepByStep:
         x, i = ml.Tensor(X), ml.Tensor(np.array([1, 0]))
         for _ in range(3):
             assert np.allclose(f(x, i).asnumpy(), np.exp(np.exp(X[::-1])), rtol=1e-6)
-        told = f.compiled(x, i).program.launched
-        assert told == (
+        message = f.compiled(x, i).program.launched
+        assert message == (
             "launched one by one: Gather could not be recorded (a CUDA graph only launches; "
             "got a copy to the host while one was recorded)"
         )

@@ -123,8 +123,8 @@ class TestChoice:
     @pytest.mark.parametrize("device", DEVICES)
     def test_features_are_what_probes_find(self, device):
         found = get_device("cuda-sim")
-        told = [found.has(f) for f in ("wmma", "wmma_bfloat16", "cublas", "avx2", "no_such")]
-        assert told == [True, True, False, False, False]
+        message = [found.has(f) for f in ("wmma", "wmma_bfloat16", "cublas", "avx2", "no_such")]
+        assert message == [True, True, False, False, False]
         with with_cublas() as (double, _):
             assert double.has("cublas")
 

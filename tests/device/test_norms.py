@@ -21,11 +21,11 @@ def rows(*shape, dtype=np.float32):
     return np.random.default_rng(8).standard_normal(shape).astype(dtype)
 
 
-def near(came, right, dtype=np.float32, scale=0.0):
+def near(got, right, dtype=np.float32, scale=0.0):
     """Within what sums in float32 (float64) and one rounding to the dtype may err by."""
     own = float(ml_dtypes.finfo(dtype).eps)
     sums = 128 * own if dtype == np.float64 else EPS
-    error = np.abs(came.astype(np.float64) - right)
+    error = np.abs(got.astype(np.float64) - right)
     assert np.all(error <= (sums + own) * (np.abs(right) + scale) + 1e-7)
 
 
@@ -40,15 +40,15 @@ def test_softmax_of_every_length(on_device, n, schedule):
 @pytest.mark.parametrize("n", [5, 33, WARP + 1, WHOLE + 1])
 def test_logarithm_of_softmax(on_device, n):
     x = rows(2, n)
-    came = ops.log_softmax(ml.Tensor(x), 1).asnumpy()
-    near(came, scipy.special.log_softmax(x.astype("d"), 1), scale=8.0)
+    got = ops.log_softmax(ml.Tensor(x), 1).asnumpy()
+    near(got, scipy.special.log_softmax(x.astype("d"), 1), scale=8.0)
 
 
 @pytest.mark.parametrize(("shape", "axis"), [((3, 40, 33), 1), ((2, 1030, 32), 1), ((50, 3), 0)])
 def test_rows_whose_elements_stand_apart(on_device, shape, axis):
     x = rows(*shape)
-    came = ops.softmax(ml.Tensor(x), axis).asnumpy()
-    near(came, scipy.special.softmax(x.astype("d"), axis))
+    got = ops.softmax(ml.Tensor(x), axis).asnumpy()
+    near(got, scipy.special.softmax(x.astype("d"), axis))
 
 
 @pytest.mark.parametrize("n", [4, 36, WHOLE + 4])
@@ -58,9 +58,9 @@ def test_what_is_not_finite(on_device, n):
     with np.errstate(invalid="ignore"):
         right = np.exp(x - x.max(1, keepdims=True))
         right /= right.sum(1, keepdims=True)
-    came = ops.softmax(ml.Tensor(x), 1).asnumpy()
-    assert np.array_equal(np.isnan(came), np.isnan(right))
-    assert np.allclose(came, right, rtol=1e-5, equal_nan=True)
+    got = ops.softmax(ml.Tensor(x), 1).asnumpy()
+    assert np.array_equal(np.isnan(got), np.isnan(right))
+    assert np.allclose(got, right, rtol=1e-5, equal_nan=True)
 
 
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.float64])
@@ -69,8 +69,8 @@ def test_dtypes(on_device, n, dtype):
     x = rows(3, n, dtype=dtype)
     wide = x.astype("d")
     near(ops.softmax(ml.Tensor(x), 1).asnumpy(), scipy.special.softmax(wide, 1), dtype)
-    came = normalised(x, np.ones(n, dtype), np.zeros(n, dtype))
-    near(came, (wide - wide.mean(1, keepdims=True)) / wide.std(1, keepdims=True), dtype, 1.0)
+    got = normalised(x, np.ones(n, dtype), np.zeros(n, dtype))
+    near(got, (wide - wide.mean(1, keepdims=True)) / wide.std(1, keepdims=True), dtype, 1.0)
 
 
 def normalised(x, gamma, beta):
@@ -94,12 +94,12 @@ def test_batch_norm(on_device, shape, schedule):
     axes = (0, *range(2, len(shape)))
     with using(schedule=schedule, seed=1):
         out = ops.BatchNorm(1e-5)(*map(ml.Tensor, (x, gamma, beta)))
-    came, mean, var = (o.asnumpy() for o in out)
+    got, mean, var = (o.asnumpy() for o in out)
     wide = np.moveaxis(x.astype("d"), 1, -1)
     near(mean, x.astype("d").mean(axes), scale=1.0)
     near(var, x.astype("d").var(axes), scale=1.0)
     right = (wide - wide.mean((*range(wide.ndim - 1),))) / np.sqrt(x.astype("d").var(axes) + 1e-5)
-    near(came, np.moveaxis(right * gamma + beta, -1, 1), scale=8.0)
+    near(got, np.moveaxis(right * gamma + beta, -1, 1), scale=8.0)
 
 
 @pytest.mark.parametrize("labels", ["b", "H", "i", "L"])

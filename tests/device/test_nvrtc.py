@@ -40,7 +40,7 @@ def complaints(texts, architecture):
             continue
         name = f"{entry.name} {entry.signature} for sm_{architecture}"
         try:
-            found += [f"{name}: {said}" for said in compiled(text, architecture).faults()]
+            found += [f"{name}: {message}" for message in compiled(text, architecture).faults()]
         except CompileError as error:
             found.append(f"{name}: {error}")
     return found
@@ -160,8 +160,8 @@ def test_a_kernel_that_does_not_compile_is_reported_on_its_line():
 
 
 def test_a_warning_is_a_fault():
-    (said,) = compiled(HEAD + "f(float* x) { int i = 3; x[0] = 1; }", ALWAYS).faults()
-    assert said == 'kernel.cu(1): warning #177-D: variable "i" was declared but never referenced'
+    (message,) = compiled(HEAD + "f(float* x) { int i = 3; x[0] = 1; }", ALWAYS).faults()
+    assert message == 'kernel.cu(1): warning #177-D: variable "i" was declared but never referenced'
 
 
 # 64 numbers that are all alive at the barrier.
@@ -179,8 +179,8 @@ SPILLS = r"f spills registers: [1-9]\d* bytes of stores, [1-9]\d* of loads"
 def test_a_kernel_that_lacks_registers_is_a_fault():
     assert compiled(f"{HEAD}f(float* x) {{{HOLDING}}}", ALWAYS).faults() == []
     bounded = f"{HEAD}__launch_bounds__(1024, 2) f(float* x) {{{HOLDING}}}"
-    (said,) = compiled(bounded, ALWAYS).faults()
-    assert re.fullmatch(SPILLS, said)
+    (message,) = compiled(bounded, ALWAYS).faults()
+    assert re.fullmatch(SPILLS, message)
 
 
 def test_a_spill_in_a_function_counts_for_the_kernel_that_calls_it():
@@ -188,8 +188,8 @@ def test_a_spill_in_a_function_counts_for_the_kernel_that_calls_it():
         f"__device__ __noinline__ void g(float* x) {{{HOLDING}}}\n"
         f"{HEAD}f(float* x) {{ g(x); x[1] = 2; }}\n{HEAD}h(float* x) {{ x[0] = 1; }}"
     )
-    (said,) = compiled(text, ALWAYS, "--maxrregcount=24").faults()
-    assert re.fullmatch(SPILLS, said)
+    (message,) = compiled(text, ALWAYS, "--maxrregcount=24").faults()
+    assert re.fullmatch(SPILLS, message)
 
 
 def test_shared_memory_is_counted_and_has_a_limit():

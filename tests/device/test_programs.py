@@ -184,11 +184,11 @@ class TestTraining:
             return ops.sum(ops.sigmoid(ops.conv2d(x, w, padding=1)) ** 2)
 
         x, w = numbers(2, 3, 5, 4), numbers(4, 3, 3, 3, seed=1)
-        wanted = grad(f, (0, 1))(ml.Tensor(x), ml.Tensor(w))
+        expected = grad(f, (0, 1))(ml.Tensor(x), ml.Tensor(w))
         with ml.context(device_target=device):
-            came = grad(f, (0, 1))(ml.Tensor(x), ml.Tensor(w))
+            got = grad(f, (0, 1))(ml.Tensor(x), ml.Tensor(w))
             (again,) = GradOperation(get_all=True)(lambda x: f(x, ml.Tensor(w)))(ml.Tensor(x))
-        for right, found in zip((*wanted, wanted[0]), (*came, again)):
+        for right, found in zip((*expected, expected[0]), (*got, again)):
             assert np.allclose(right.asnumpy(), found.asnumpy(), rtol=1e-5, atol=1e-5)
 
     @pytest.mark.parametrize("compiled", [True, False], ids=["compiled", "op by op"])
@@ -214,8 +214,8 @@ class TestTraining:
     def test_a_network_moves(self, device):
         net = nn.Dense(3, 2)
         x = numbers(4, 3)
-        wanted = net(ml.Tensor(x)).asnumpy()
+        expected = net(ml.Tensor(x)).asnumpy()
         net.to(device)
-        assert np.allclose(net(ml.Tensor(x, device=device)).asnumpy(), wanted, rtol=1e-6)
+        assert np.allclose(net(ml.Tensor(x, device=device)).asnumpy(), expected, rtol=1e-6)
         with pytest.raises(DeviceError, match="two devices"):
             net(ml.Tensor(x))

@@ -30,8 +30,8 @@ def test_sums_and_places(on_device, shape, axis, schedule):
     x = np.random.default_rng(2).standard_normal(shape).astype(np.float32)
     wide, t = x.astype(np.float64), ml.Tensor(x)
     with using(schedule=schedule, seed=4):
-        came = ops.sum(t, axis).asnumpy()
-        assert np.all(np.abs(came - wide.sum(axis)) <= sum_error(wide, axis, x.dtype))
+        got = ops.sum(t, axis).asnumpy()
+        assert np.all(np.abs(got - wide.sum(axis)) <= sum_error(wide, axis, x.dtype))
         if not isinstance(axis, tuple) and x.size:
             assert np.array_equal(ops.argmax(t, axis).asnumpy(), x.argmax(axis))
 
@@ -41,8 +41,8 @@ def test_sums_and_places(on_device, shape, axis, schedule):
 def test_widths_of_packs(on_device, dtype, shape):
     x = np.random.default_rng(3).integers(0, 2, shape).astype(dtype)
     for axis in (0, 1, None):
-        came = ops.max(ml.Tensor(x), axis).asnumpy()
-        assert np.array_equal(came, np.max(x.astype(np.float64), axis).astype(dtype))
+        got = ops.max(ml.Tensor(x), axis).asnumpy()
+        assert np.array_equal(got, np.max(x.astype(np.float64), axis).astype(dtype))
     first = ops.argmin(ml.Tensor(x), 1).asnumpy()
     assert np.array_equal(first, x.astype(np.float64).argmin(1))
 

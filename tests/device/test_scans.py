@@ -29,15 +29,15 @@ def running(x, axis, reverse, exclusive):
 
 def check(x, axis, reverse, exclusive):
     """CumSum against NumPy: a tree of sums errs by at most some dozen roundings of sum |x|."""
-    came = ops.cumsum(ml.Tensor(x), axis, reverse, exclusive).asnumpy()
+    got = ops.cumsum(ml.Tensor(x), axis, reverse, exclusive).asnumpy()
     right = running(x, axis, reverse, exclusive)
     if x.dtype.kind not in "fV":
-        assert np.array_equal(came.astype(np.int64), right)
+        assert np.array_equal(got.astype(np.int64), right)
         return
     own = float(ml_dtypes.finfo(x.dtype).eps)
     summed = min(own, float(np.finfo(np.float32).eps))
     bound = 64 * summed * np.abs(x.astype(np.float64)).sum(axis, keepdims=True)
-    assert np.all(np.abs(came.astype(np.float64) - right) <= bound + own * np.abs(right))
+    assert np.all(np.abs(got.astype(np.float64) - right) <= bound + own * np.abs(right))
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
@@ -68,9 +68,9 @@ def test_what_comes_before_a_number_that_is_not_finite_stays(on_device):
     x = np.ones(1500, np.float32)
     x[700], x[1200] = np.inf, np.nan
     for exclusive in (False, True):
-        came = ops.cumsum(ml.Tensor(x), 0, False, exclusive).asnumpy()
+        got = ops.cumsum(ml.Tensor(x), 0, False, exclusive).asnumpy()
         right = running(x, 0, False, exclusive)
-        assert np.array_equal(came, right.astype(np.float32), equal_nan=True)
+        assert np.array_equal(got, right.astype(np.float32), equal_nan=True)
 
 
 def test_long_rows_are_cut_and_short_ones_are_not():

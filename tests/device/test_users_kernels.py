@@ -103,17 +103,17 @@ class TestUsersKernels:
         x = ml.Tensor(np.arange(6.0).reshape(2, 3), getattr(ml, dtype)).T
         right = (np.arange(6.0).reshape(2, 3).T / 3).astype(x.dtype)
         for run in (ThirdOf(), ml.jit(ThirdOf())):
-            came = run(x)
-            assert came.dtype == x.dtype
-            assert np.array_equal(came.asnumpy(), right)
+            got = run(x)
+            assert got.dtype == x.dtype
+            assert np.array_equal(got.asnumpy(), right)
 
     @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
     def test_an_expression(self, on_device, dtype):
         x = np.linspace(-3, 3, 12).reshape(3, 4).astype(dtype)
-        came = Swish2(0.5)(ml.Tensor(x).T).asnumpy()
+        got = Swish2(0.5)(ml.Tensor(x).T).asnumpy()
         wide = x.T.astype(np.float64)
-        assert came.dtype == x.dtype
-        assert np.allclose(came, wide / (1 + np.exp(-0.5 * wide)), rtol=2e-3)
+        assert got.dtype == x.dtype
+        assert np.allclose(got, wide / (1 + np.exp(-0.5 * wide)), rtol=2e-3)
 
     def test_attributes_are_arguments_not_text(self, on_device):
         x = ml.Tensor([1.0])

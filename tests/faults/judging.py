@@ -99,9 +99,9 @@ def judge_planted(row: Planted, budget: float | None = None, **options: Any) -> 
         if row.severity == "fault" and finding.severity != "fault":
             return False
         text = f"{finding.message}\n{finding.advice}"
-        said = finding.advice and re.search(row.says, text, re.DOTALL)
+        message = finding.advice and re.search(row.says, text, re.DOTALL)
         compile(finding.example, "example", "exec")
-        return bool(re.search(row.check, finding.check) and said)
+        return bool(re.search(row.check, finding.check) and message)
 
     found = bool(report.findings) if row.severity != "fault" else not report.ok
     return Judgement(found, any(map(fits, report.findings)), str(report))

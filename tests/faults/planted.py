@@ -81,8 +81,8 @@ def planted(row: Planted) -> Iterator[tuple[Primitive, OpInfo | None]]:
     setattr(module, row.name, cls)
     info = None
     if row.row is not None:
-        said = {"reference": row.subject.reference, "samples": row.subject.samples, **row.row}
-        info = OpInfo(cls, **said)
+        message = {"reference": row.subject.reference, "samples": row.subject.samples, **row.row}
+        info = OpInfo(cls, **message)
     try:
         yield cls(**row.subject.attrs), info
     finally:

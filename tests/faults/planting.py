@@ -42,8 +42,8 @@ def plant(
     cls = globals()["Planted"] = type("Planted", (Primitive,), members)
     try:
         kernel("Planted", "cpu", *letters, **options)(fn)
-        for function, more, said in others:
-            kernel("Planted", "cpu", *more, **said)(function)
+        for function, more, message in others:
+            kernel("Planted", "cpu", *more, **message)(function)
         if bprop is not None:
             bprop_getters.register(cls)(bprop)
         yield cls()

@@ -28,13 +28,13 @@ def check_device(row: OpInfo, dtype: DType, rng: np.random.Generator, device: st
     for call in calls(row, dtype, rng):
         if call.primitive.dynamic_outputs:
             continue
-        came = run_on(call, device, call.arrays)
+        got = run_on(call, device, call.arrays)
         on_cpu = call.run()
         expected, spread = on_cpu, (0.0,) * len(on_cpu)
         if row.reference is not None:
             expected = reference(call)
             spread = _spread(call, on_cpu, rng) or (0.0,) * len(expected)
-        for i, (out, cpu, right, moved) in enumerate(zip(came, on_cpu, expected, spread)):
+        for i, (out, cpu, right, moved) in enumerate(zip(got, on_cpu, expected, spread)):
             assert (out.shape, out.dtype) == (cpu.shape, cpu.dtype), f"{call}: output {i}"
             wrong = mismatch(out, right, call.terms, moved)
             assert wrong is None, f"{call}: output {i} on {device} {wrong}"

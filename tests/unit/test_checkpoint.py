@@ -216,8 +216,8 @@ def test_training_goes_on_bit_by_bit(tmp_path, jit):
         kept, step = start(1)
         [step(x, labels) for _ in range(2)]
         save_checkpoint(kept, tmp_path / "x")
-        wanted = [step(x, labels).item() for _ in range(3)], values(kept["net"])
+        expected = [step(x, labels).item() for _ in range(3)], values(kept["net"])
         fresh, again = start(2)
         load_checkpoint(tmp_path / "x", fresh)
-        assert [again(x, labels).item() for _ in range(3)] == wanted[0]
-        assert same(values(fresh["net"]), wanted[1])
+        assert [again(x, labels).item() for _ in range(3)] == expected[0]
+        assert same(values(fresh["net"]), expected[1])

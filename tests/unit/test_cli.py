@@ -29,15 +29,15 @@ def weights():
 
 def test_the_demo_learns_and_says_so(folder, capsys):
     assert cli.main(["demo", "--epochs", "4"]) == 0
-    said = capsys.readouterr()
-    accuracy = float(re.search(r"([\d.]+)% accuracy: \d+ of 360", said.out)[1])
+    message = capsys.readouterr()
+    accuracy = float(re.search(r"([\d.]+)% accuracy: \d+ of 360", message.out)[1])
     assert accuracy > 90
-    before, after = re.search(r"(\d+) operations, (\d+) after the passes", said.out).groups()
+    before, after = re.search(r"(\d+) operations, (\d+) after the passes", message.out).groups()
     assert int(after) < int(before)
-    assert re.search(r"[\d.]+ ms per step", said.out)
-    assert "its predictions are equal" in said.out
-    assert "loss=" in said.err
-    assert "accuracy=" in said.err
+    assert re.search(r"[\d.]+ ms per step", message.out)
+    assert "its predictions are equal" in message.out
+    assert "loss=" in message.err
+    assert "accuracy=" in message.err
     assert (folder / "digits.png").read_bytes().startswith(b"\x89PNG")
     assert sorted(p.name for p in folder.iterdir()) == ["digits.png", "digits.safetensors"]
 
@@ -46,8 +46,8 @@ def test_the_demo_learns_and_says_so(folder, capsys):
 @pytest.mark.parametrize("seed", ["0", "1", "2"])
 def test_the_whole_demo_reaches_98_percent(folder, capsys, seed):
     assert cli.main(["demo", "--seed", seed]) == 0
-    said = capsys.readouterr().out
-    assert float(re.search(r"([\d.]+)% accuracy", said)[1]) >= 98.0
+    message = capsys.readouterr().out
+    assert float(re.search(r"([\d.]+)% accuracy", message)[1]) >= 98.0
 
 
 def test_equal_seeds_give_equal_weights_and_modes_agree_to_rounding(folder, capsys):
@@ -110,9 +110,11 @@ def test_without_a_command_it_lists_them(capsys):
 
 def test_a_run_that_goes_wrong_stops_and_names_the_operation(folder, capsys):
     assert cli.main(["demo", "--epochs", "2", "--lr", "1e30"]) == 1
-    said = capsys.readouterr().err
-    assert re.search(r"training stopped: the loss is (nan|inf) in epoch 1, step \d+", said)
-    assert re.search(r"it began where \w+ made (NaN|an infinity); its inputs were float32\[", said)
+    message = capsys.readouterr().err
+    assert re.search(r"training stopped: the loss is (nan|inf) in epoch 1, step \d+", message)
+    assert re.search(
+        r"it began where \w+ made (NaN|an infinity); its inputs were float32\[", message
+    )
     assert not list(folder.iterdir())
 
 
@@ -149,10 +151,10 @@ def test_the_picture_takes_any_number_of_misread_digits(tmp_path):
 
 def test_doctor_lists_what_is_there(capsys):
     assert cli.main(["doctor"]) == 0
-    said = capsys.readouterr().out
+    message = capsys.readouterr().out
     for name in ("python", "miniml", "numpy", "BLAS", "C compiler", "NVRTC", "NVIDIA", "cupy"):
-        assert name in said
-    assert re.search(r"^ok +numpy +\d+\.\d+", said, re.MULTILINE)
+        assert name in message
+    assert re.search(r"^ok +numpy +\d+\.\d+", message, re.MULTILINE)
 
 
 def test_doctor_says_what_is_missing_and_how_to_get_it(capsys, monkeypatch):
@@ -160,23 +162,25 @@ def test_doctor_says_what_is_missing_and_how_to_get_it(capsys, monkeypatch):
     monkeypatch.setattr(cli.doctor.metadata, "version", missing)
     monkeypatch.setattr(cli.doctor.importlib.util, "find_spec", lambda name: None)
     assert cli.main(["doctor"]) == 1
-    said = capsys.readouterr().out
-    assert re.search(r"!! +numpy +not installed\n +-> pip install numpy", said)
-    assert re.search(r"-- +C compiler +none found\n +-> for fused CPU kernels", said)
-    assert re.search(r"-- +NVRTC +not installed\n +-> .*pip install 'miniml\[sim\]'", said)
-    assert re.search(r"-- +cupy +not installed\n +-> .*pip install 'miniml\[cuda13\]'", said)
+    message = capsys.readouterr().out
+    assert re.search(r"!! +numpy +not installed\n +-> pip install numpy", message)
+    assert re.search(r"-- +C compiler +none found\n +-> for fused CPU kernels", message)
+    assert re.search(r"-- +NVRTC +not installed\n +-> .*pip install 'miniml\[sim\]'", message)
+    assert re.search(r"-- +cupy +not installed\n +-> .*pip install 'miniml\[cuda13\]'", message)
 
 
 def test_doctor_reports_the_compile_cache(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("MINIML_CACHE", str(tmp_path))
     cli.main(["doctor"])
-    said = capsys.readouterr().out
-    assert re.search(rf"ok +compile cache +{tmp_path}/cuda-sim, 0 of 256 MB\n", said)
+    message = capsys.readouterr().out
+    assert re.search(rf"ok +compile cache +{tmp_path}/cuda-sim, 0 of 256 MB\n", message)
     (tmp_path / "cuda-sim").chmod(0o777)
     cli.main(["doctor"])
-    said = capsys.readouterr().out
-    assert re.search(r"-- +compile cache +.*/cuda-sim: others can write to it \(mode 777\)", said)
-    assert "set MINIML_CACHE to a folder of your own" in said
+    message = capsys.readouterr().out
+    assert re.search(
+        r"-- +compile cache +.*/cuda-sim: others can write to it \(mode 777\)", message
+    )
+    assert "set MINIML_CACHE to a folder of your own" in message
 
 
 def missing(name):
@@ -186,14 +190,16 @@ def missing(name):
 @pytest.mark.parametrize("name", ["LeakyReLU", "leaky_relu", "leakyrelu", "LEAKY_RELU"])
 def test_show_finds_a_primitive_by_any_spelling(capsys, name):
     assert cli.main(["show", name]) == 0
-    said = capsys.readouterr().out
-    assert said.startswith("LeakyReLU: x -> out; attributes: slope\n")
-    assert re.search(r"definition\n    miniml/ops/activation\.py:\d+\n    class LeakyReLU", said)
+    message = capsys.readouterr().out
+    assert message.startswith("LeakyReLU: x -> out; attributes: slope\n")
+    assert re.search(r"definition\n    miniml/ops/activation\.py:\d+\n    class LeakyReLU", message)
     assert re.search(
-        r"gradient\n    miniml/grad/rules/activation\.py:\d+\n    @bprop_getters", said
+        r"gradient\n    miniml/grad/rules/activation\.py:\d+\n    @bprop_getters", message
     )
-    assert re.search(r"cpu, from 'miniml': f->f d->d\n +miniml/backends/cpu/activation\.py:", said)
-    assert re.search(r"tests\n    tests/opinfo/activation\.py:\d+\n    OpInfo\(", said)
+    assert re.search(
+        r"cpu, from 'miniml': f->f d->d\n +miniml/backends/cpu/activation\.py:", message
+    )
+    assert re.search(r"tests\n    tests/opinfo/activation\.py:\d+\n    OpInfo\(", message)
 
 
 def test_show_of_an_unknown_name_suggests_near_ones(capsys):
@@ -205,11 +211,11 @@ def test_show_of_an_unknown_name_suggests_near_ones(capsys):
 
 def test_summary_counts_the_weights(capsys):
     assert cli.main(["summary", "--input", "2,1,8,8"]) == 0
-    said = capsys.readouterr().out
-    assert re.search(r"7\.weight +\(512, 10\) +float32 +5,120", said)
-    assert re.search(r"together +9,930", said)
-    assert re.search(r"\n4 +MaxPool2d +float32\[2, 32, 4, 4\] +0\n", said)
-    assert re.search(r"\nall of it +Sequential +float32\[2, 10\] +9,930\n", said)
+    message = capsys.readouterr().out
+    assert re.search(r"7\.weight +\(512, 10\) +float32 +5,120", message)
+    assert re.search(r"together +9,930", message)
+    assert re.search(r"\n4 +MaxPool2d +float32\[2, 32, 4, 4\] +0\n", message)
+    assert re.search(r"\nall of it +Sequential +float32\[2, 10\] +9,930\n", message)
 
 
 MINE = """
@@ -250,7 +256,7 @@ def own(tmp_path_factory):
         sys.modules.pop(name, None)
 
 
-def said(capsys, *command):
+def printed(capsys, *command):
     """What a command prints, without a failure."""
     assert cli.main(list(command)) == 0
     return capsys.readouterr().out
@@ -266,11 +272,11 @@ def refusal(capsys, *command):
 
 
 def test_show_and_summary_take_what_is_in_a_module_of_mine(own, capsys):
-    text = said(capsys, "show", "own_module:OwnCube")
+    text = printed(capsys, "show", "own_module:OwnCube")
     assert text.startswith("OwnCube: x -> out; attributes: none\n")
     assert "own_module.py:8\n        @kernel" in text
     for made in ("own_module:own_net", "own_module:OwnNet"):
-        text = said(capsys, "summary", made, "--input", "float32[5, 3]")
+        text = printed(capsys, "summary", made, "--input", "float32[5, 3]")
         assert re.search(r"dense\.weight +\(3, 2\)", text)
         assert re.search(r"\ndense +Dense +float32\[5, 2\] +8\n", text)
 
@@ -280,7 +286,7 @@ def test_a_file_is_named_by_its_path(own, capsys, monkeypatch):
     monkeypatch.chdir(own / "elsewhere")
     (own / "neighbour.py").write_text("from miniml import nn\nwidth = 7\n")
     (own / "by_path.py").write_text("from neighbour import nn, width\nnet = nn.Dense(2, width)\n")
-    assert "(2, 7)" in said(capsys, "summary", "../by_path.py:net")
+    assert "(2, 7)" in printed(capsys, "summary", "../by_path.py:net")
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ def command(*args):
 
 class TestRunner:
     def test_a_step_that_fails_or_hangs_is_noted_and_the_others_go_on(self, tmp_path):
-        out, said = tmp_path / "deep" / "found.json", []
+        out, message = tmp_path / "deep" / "found.json", []
         planted = [
             step("first", PART),
             step("raises", f"{PART}raise ValueError('planted')"),
@@ -47,7 +47,7 @@ class TestRunner:
             step("absent", PART.replace("'part': 1", "'absent': 'no such thing'")),
             step("says nothing", "pass"),
         ]
-        found = run(planted, out, 100, {"device": "none"}, said.append)
+        found = run(planted, out, 100, {"device": "none"}, message.append)
         assert json.loads(out.read_text()) == found
         assert [s["status"] for s in found["steps"].values()] == [
             "ok", "failed", "timeout", "skipped", "ok"
@@ -59,7 +59,7 @@ class TestRunner:
         assert raises["result"] == hangs["result"] == {"part": 1}
         assert found["steps"]["absent"]["why"] == "no such thing"
         assert found["steps"]["says nothing"]["result"] == {}
-        assert [line.split()[0] for line in said] == "first raises hangs absent says".split()
+        assert [line.split()[0] for line in message] == "first raises hangs absent says".split()
 
     def test_the_time_of_all_is_limited(self, tmp_path):
         planted = [step("a", "import time; time.sleep(60)"), step("b", "pass")]
@@ -140,7 +140,7 @@ class TestParts:
             "<testcase classname='t' name='b'><failure message='wrong&#10;more'/></testcase>"
             "<testcase classname='t' name='c'><skipped/></testcase></testsuite></testsuites>"
         )
-        failures = [{"test": "t::b", "said": "wrong"}]
+        failures = [{"test": "t::b", "message": "wrong"}]
         assert device_tests.summary(report) == {
             "passed": 1, "failed": 1, "skipped": 1, "failures": failures
         }  # fmt: skip

@@ -97,7 +97,7 @@ def leaky_relu_grad(x: Array, dout: Array, *, slope: float, out: Array) -> None:
     np.multiply(out, dout, out=out)
 
 
-class ReLU(Kernel):
+class ReLUKernel(Kernel):
     """The maximum with zeros of the trailing axes' shape: NumPy's maximum of two float32 arrays is
     three times as fast as that of an array and a number."""
 
@@ -126,7 +126,7 @@ def relu_grad_of(zero: Array) -> Callable[..., None]:
     return relu_grad
 
 
-register("ReLU", ReLU, *same(1, NUMBER), inplace=(0,))
+register("ReLU", ReLUKernel, *same(1, NUMBER), inplace=(0,))
 for _code in FLOAT:
     register("ReLUGrad", relu_grad_of(np.zeros((), from_type_code(_code))), f"{_code * 2}->{_code}")
 register_floats("Erf", erf)

@@ -27,7 +27,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ContractionPlan:
     """An Einstein sum for given shapes: the axes that each operand drops because they broadcast,
     and the steps."""
 
@@ -44,7 +44,7 @@ class Plan:
             step.run(taken, operands[-1])
 
 
-def plan(equation: str, shapes: tuple[Shape, ...]) -> Plan:
+def plan(equation: str, shapes: tuple[Shape, ...]) -> ContractionPlan:
     """The plan of an equation that fits the shapes, as the rule of Einsum has checked."""
     terms, output = spell_out(equation, tuple(map(len, shapes)))
     extents: Extents = {}
@@ -66,7 +66,7 @@ def plan(equation: str, shapes: tuple[Shape, ...]) -> Plan:
         left.append(result)
         shape = tuple(extents[c] for c in result)
         steps.append(Step(takes, shape, _step(taken, result, extents)))
-    return Plan(drops, tuple(steps))
+    return ContractionPlan(drops, tuple(steps))
 
 
 def spell_out(equation: str, ranks: tuple[int, ...]) -> tuple[list[str], str]:

@@ -29,7 +29,7 @@ def split(x: Array, *, axis: int, sections: Any, out: tuple[Array, ...]) -> None
         start = stop
 
 
-class Slice(Kernel):
+class SliceKernel(Kernel):
     """A view by an index that is known when the kernel is prepared."""
 
     def prepare(self, node: KernelNode) -> None:
@@ -65,6 +65,6 @@ def pad(x: Array, *, padding: Any, value: Any, out: Array) -> None:
 
 register("Concat", concat, *[f"{c}*->{c}" for c in ANY])
 register("Split", split, *[f"{c}->{c}*" for c in ANY])
-view_kernel("Slice", "cpu")(Slice)
+view_kernel("Slice", "cpu")(SliceKernel)
 register("SliceGrad", slice_grad, *same(1, ANY))
 register("Pad", pad, *same(1, ANY))

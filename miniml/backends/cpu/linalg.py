@@ -27,7 +27,7 @@ def matmul(x: Array, y: Array, *, transpose_x: bool, transpose_y: bool, out: Arr
     np.matmul(x.mT if transpose_x else x, y.mT if transpose_y else y, out=out)
 
 
-class MatMul(Kernel):
+class MatMulKernel(Kernel):
     """The product for given shapes: NumPy's own if nothing is transposed or folded."""
 
     def prepare(self, node: KernelNode) -> None:
@@ -45,7 +45,7 @@ _PRODUCTS: dict[tuple[bool, bool], Callable[..., Any]] = {
 }
 
 
-class Einsum(Kernel):
+class ContractionKernel(Kernel):
     """An Einstein sum as products of matrices, planned once per shape."""
 
     def prepare(self, node: KernelNode) -> None:
@@ -56,7 +56,7 @@ class Einsum(Kernel):
         self.plan.run(inputs, outputs[0])
 
 
-class EinsumInFloat32(Einsum):
+class EinsumInFloat32(ContractionKernel):
     """The same for float16 and bfloat16: operands widened to float32, the result rounded once."""
 
     def workspace(self) -> tuple[ArraySpec, ...]:
@@ -67,7 +67,7 @@ class EinsumInFloat32(Einsum):
         outputs[0][...] = workspace[0]
 
 
-register("MatMul", MatMul, *same(2, "?" + INT + WIDE))
+register("MatMul", MatMulKernel, *same(2, "?" + INT + WIDE))
 register("MatMul", in_float32(matmul), *same(2, LOW))
-register("Einsum", Einsum, *[f"{c}*->{c}" for c in "?" + INT + WIDE])
+register("Einsum", ContractionKernel, *[f"{c}*->{c}" for c in "?" + INT + WIDE])
 register("Einsum", EinsumInFloat32, *[f"{c}*->{c}" for c in LOW])

@@ -26,7 +26,7 @@ def sum(x: Array, *, axis: Axes, keepdims: bool, out: Array) -> None:
     planned(x.shape, numbered(axis, x.ndim), out.shape, x.dtype)(x, out=out)
 
 
-class Sum(Kernel):
+class SumKernel(Kernel):
     """Sum, planned for its shapes."""
 
     def prepare(self, node: KernelNode) -> None:
@@ -38,7 +38,7 @@ def sum_to(x: Array, *, shape: Shape, out: Array) -> None:
     planned(x.shape, summed_axes(x.shape, shape), shape, x.dtype)(x, out=out)
 
 
-class SumTo(Kernel):
+class SumToKernel(Kernel):
     """SumTo, planned for its shapes."""
 
     def prepare(self, node: KernelNode) -> None:
@@ -50,7 +50,7 @@ def mean(x: Array, *, axis: Axes, keepdims: bool, out: Array) -> None:
     averaged(x.shape, numbered(axis, x.ndim), out.shape, x.dtype)(x, out=out)
 
 
-class Mean(Kernel):
+class MeanKernel(Kernel):
     """Mean, planned for its shapes."""
 
     def prepare(self, node: KernelNode) -> None:
@@ -201,13 +201,13 @@ def cumsum(x: Array, *, axis: int, reverse: bool, exclusive: bool, out: Array) -
 # Sums of integers and bools have 64 bits.
 _WHOLE = [f"{c}->{'L' if c.isupper() else 'l'}" for c in "?" + INT]
 
-register("Sum", Sum, *same(1, WIDE))
+register("Sum", SumKernel, *same(1, WIDE))
 register("Sum", in_float32(sum), *same(1, LOW))
 register("Sum", sum_whole, *_WHOLE)
-register("SumTo", SumTo, *same(1, WIDE))
+register("SumTo", SumToKernel, *same(1, WIDE))
 register("SumTo", in_float32(sum_to), *same(1, LOW))
 register("SumTo", sum_whole_to, *same(1, INT))
-register("Mean", Mean, *same(1, WIDE))
+register("Mean", MeanKernel, *same(1, WIDE))
 register("Mean", in_float32(mean), *same(1, LOW))
 register_floats("Prod", prod)
 register("Prod", prod, *_WHOLE)

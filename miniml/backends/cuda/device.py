@@ -23,7 +23,7 @@ from .features import FEATURES
 from .move import move
 from .text.compile import Compiler
 from .text.elementwise import Elementwise
-from .text.raw import Function, Raw
+from .text.raw import FunctionKernel, Raw
 
 Shape = tuple[int, ...]
 HostArray = np.ndarray[Any, Any]
@@ -133,7 +133,7 @@ class Cuda:
             return body()
         if isinstance(body, Expression):
             return Elementwise(entry)
-        return Raw(entry) if isinstance(body, RawSource) else Function(entry)
+        return Raw(entry) if isinstance(body, RawSource) else FunctionKernel(entry)
 
     def takes_strides(self, entry: KernelEntry) -> bool:
         """True when the kernel reads inputs of any strides; others get contiguous ones."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from ...dtype import from_type_code
 from ..typecodes import ANY, FLOAT, INT, NUMBER, SIGNED, UNSIGNED, same
-from .table import Expression, Node, express, table
+from .table import Expression, TypedCall, express, table
 from .types import computed
 
 _OF_FLOATS = {
@@ -44,7 +44,7 @@ for _texts, _arity, _codes in _ROWS:
         express(_name, _text, *same(_arity, _codes), unit="elementwise")
 
 
-def bounds(node: Node) -> dict[str, Any]:
+def bounds(node: TypedCall) -> dict[str, Any]:
     """The bounds of Clip; one of None becomes the end of the dtype."""
     dtype = node.inputs[0].dtype
     low, high = node.attrs["min"], node.attrs["max"]

@@ -9,20 +9,20 @@ from typing import Any
 import numpy as np
 
 from ...dtype import ALL, FLOATS, INTEGERS, float64, int64, type_code, uint64
-from .table import Node, express
+from .table import TypedCall, express
 from .types import computed
 
 
-def given(node: Node) -> Mapping[str, Any]:
+def given(node: TypedCall) -> Mapping[str, Any]:
     return node.attrs
 
 
-def filled(node: Node) -> dict[str, Any]:
+def filled(node: TypedCall) -> dict[str, Any]:
     """The value as the output's dtype rounds it."""
     return {"value": np.asarray(node.attrs["value"]).astype(node.outputs[0].dtype)[()]}
 
 
-def spaced(node: Node) -> dict[str, Any]:
+def spaced(node: TypedCall) -> dict[str, Any]:
     """Linspace by its step. By halves if the distance between the ends overflows float64."""
     start, stop, num = (node.attrs[name] for name in ("start", "stop", "num"))
     scale = 2.0 if isinf(float(stop) - float(start)) else 1.0
@@ -31,13 +31,13 @@ def spaced(node: Node) -> dict[str, Any]:
     return {"start": start / scale, "stop": stop, "step": step, "scale": scale, "end": end}
 
 
-def whole_steps(node: Node) -> dict[str, Any]:
+def whole_steps(node: TypedCall) -> dict[str, Any]:
     """Linspace of integers by its step."""
     start, stop, num = (int(node.attrs[name]) for name in ("start", "stop", "num"))
     return modular(start, (stop - start) // max(num - 1, 1))
 
 
-def counted(node: Node) -> dict[str, Any]:
+def counted(node: TypedCall) -> dict[str, Any]:
     """Arange of integers."""
     return modular(int(node.attrs["start"]), int(node.attrs["step"]))
 

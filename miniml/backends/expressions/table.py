@@ -14,7 +14,7 @@ from .types import computed
 WORDS = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
 
 
-class Node(Protocol):
+class TypedCall(Protocol):
     """The part of a KernelNode on which the scalar arguments of an expression depend."""
 
     @property
@@ -40,7 +40,7 @@ class Expression:
     text: str
     unit: str = ""
     types: tuple[tuple[str, DType], ...] | None = None
-    scalars: Callable[[Node], Mapping[str, Any]] | None = None
+    scalars: Callable[[TypedCall], Mapping[str, Any]] | None = None
 
     @property
     def words(self) -> set[str]:
@@ -55,7 +55,7 @@ class Expression:
         first = next((d for d in signature.inputs if d is not None and d.kind in "fV"), float64)
         return {name: computed(first) for name in attributes if name in self.words}
 
-    def scalar_values(self, node: Node, types: Mapping[str, DType]) -> list[Any]:
+    def scalar_values(self, node: TypedCall, types: Mapping[str, DType]) -> list[Any]:
         """The scalar arguments for a node."""
         given: Mapping[str, Any] = node.attrs if self.scalars is None else self.scalars(node)
         return [dtype.type(given[name]) for name, dtype in types.items()]
@@ -70,7 +70,7 @@ def express(
     *signatures: str,
     unit: str,
     types: tuple[tuple[str, DType], ...] | None = None,
-    scalars: Callable[[Node], Mapping[str, Any]] | None = None,
+    scalars: Callable[[TypedCall], Mapping[str, Any]] | None = None,
 ) -> None:
     """Register an expression of the library, compiled with those of its unit and signature."""
     for signature in signatures:

@@ -91,9 +91,9 @@ def broadcast(name: str, *shapes: Shape) -> Shape:
     try:
         return tuple(np.broadcast_shapes(*shapes))
     except ValueError:
-        came = " and ".join(map(str, shapes))
+        got = " and ".join(map(str, shapes))
         raise ShapeError(
-            f"{name} cannot broadcast shapes {came}; axes are matched from the last, and two "
+            f"{name} cannot broadcast shapes {got}; axes are matched from the last, and two "
             "extents must be equal or one of them 1"
         ) from None
 

@@ -153,10 +153,10 @@ def feeds(
             f"{len(given)} that came; give a place for each"
         )
     for i, var in zip(takes, graph.inputs, strict=True):
-        came = given[i]
-        by_shape = isinstance(came, tuple)
-        if came != (var.abstract.shape if by_shape else var.abstract.dtype):
+        got = given[i]
+        by_shape = isinstance(got, tuple)
+        if got != (var.abstract.shape if by_shape else var.abstract.dtype):
             raise (ShapeError if by_shape else DTypeError)(
                 f"{name} {label} was traced for {var.abstract} in place {i}; got "
-                f"{came if by_shape else came.name}; trace it for that"
+                f"{got if by_shape else got.name}; trace it for that"
             )

@@ -43,10 +43,10 @@ def planes(name: str, what: str, shape: Shape) -> Shape:
     return shape
 
 
-def fits(name: str, what: str, came: Shape, wanted: Shape) -> None:
+def fits(name: str, what: str, got: Shape, expected: Shape) -> None:
     """ShapeError unless the two shapes are equal."""
-    if came != wanted:
-        raise ShapeError(f"{name} got {what} of shape {came}; the other shapes ask for {wanted}")
+    if got != expected:
+        raise ShapeError(f"{name} got {what} of shape {got}; the other shapes ask for {expected}")
 
 
 def pair(op: Any, what: str, value: Any, least: int) -> Pair:

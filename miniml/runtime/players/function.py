@@ -15,7 +15,7 @@ from ...graph.ir import Node, Var
 from ...uninterrupted import consume, is_native, uninterrupted
 from ..finite import check_finite
 from ..launch import BoundKernel
-from ..steps import Check, Copy, Launch, Publish, Stage, Step, Steps, View
+from ..steps import Copy, FiniteCheck, KernelLaunch, Publish, Stage, Step, Steps, View
 from .memory import Memory
 
 # NumPy warns of a third positional argument of these, as of a mistake.
@@ -157,10 +157,10 @@ class _Writer:
         match step:
             case View(node, kernel):
                 yield from self._view(node, kernel)
-            case Launch(node, kernel):
+            case KernelLaunch(node, kernel):
                 inputs = yield from self._operands(node, kernel)
                 yield self._launch(node, kernel, inputs)
-            case Check(node):
+            case FiniteCheck(node):
                 inputs = tuple(map(self._value, node.inputs))
                 name, to_host = node.primitive.name, self.device.to_host
                 yield _Call(check_finite, (name, inputs, self._targets(node), to_host))

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from miniml.backends.cuda.emulator import cupy as cp
-from miniml.backends.cuda.sim.settings import Settings, current, using
+from miniml.backends.cuda.sim.settings import SimSettings, current, using
 from miniml.errors import CompileError, KernelFaultError, LaunchError
 
 i32, f32 = np.int32, np.float32
@@ -57,7 +57,7 @@ def arrays() -> tuple[Any, Any, Any]:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({3: 8}, "argument 3 of typed is int32; got a value of int64"),
         ({3: 8.0}, "got a value of float64"),
@@ -70,12 +70,12 @@ def arrays() -> tuple[Any, Any, Any]:
         ({1: "int32"}, "pointer to const int64; got an array of int32"),
     ],
 )
-def test_arguments_of_another_type_are_refused(change, said):
+def test_arguments_of_another_type_are_refused(change, message):
     args = [*arrays(), i32(8)]
     for at, value in change.items():
         named = isinstance(value, str) and value != "zeros"
         args[at] = cp.zeros(8, value) if named else value
-    with pytest.raises(LaunchError, match=said):
+    with pytest.raises(LaunchError, match=message):
         launch("typed", *args)
 
 
@@ -96,7 +96,7 @@ def test_python_numbers_and_structures_pass_as_in_cupy():
 
 
 @pytest.mark.parametrize(
-    ("grid", "block", "said"),
+    ("grid", "block", "message"),
     [
         ((1,), (1025,), "1024 threads in all"),
         ((1,), (32, 33), "1024 threads in all"),
@@ -105,8 +105,8 @@ def test_python_numbers_and_structures_pass_as_in_cupy():
         ((2**31,), (1,), "exceeds"),
     ],
 )
-def test_sizes_beyond_the_limits_are_refused(grid, block, said):
-    with pytest.raises(LaunchError, match=said):
+def test_sizes_beyond_the_limits_are_refused(grid, block, message):
+    with pytest.raises(LaunchError, match=message):
         launch("twice", cp.zeros(8), grid=grid, block=block)
 
 
@@ -286,7 +286,7 @@ def test_what_a_kernel_wrote_counts_as_initialised_for_the_next():
 
 def test_settings_belong_to_their_context():
     outside = current()
-    assert isinstance(outside, Settings)
+    assert isinstance(outside, SimSettings)
     seen = []
     with using(mode="fast", schedule="shuffled", seed=3):
         assert current().seed == 3
@@ -337,15 +337,15 @@ assert (y.get() == 3).all()
 
 def test_other_systems_are_told_what_to_use_instead():
     done = python("import sys\nsys.platform = 'darwin'\n" + SMALL)
-    (said,) = [line for line in done.stderr.splitlines() if "DeviceError: " in line]
-    assert "runs on Linux only" in said
+    (message,) = [line for line in done.stderr.splitlines() if "DeviceError: " in line]
+    assert "runs on Linux only" in message
 
 
 def test_no_compiler_is_one_sentence_that_says_what_to_install(tmp_path):
     done = python(SMALL, CXX="/nowhere/c++", MINIML_CACHE=str(tmp_path))
-    (said,) = [line for line in done.stderr.splitlines() if "DeviceError: " in line]
-    assert "device 'cuda-sim' needs a C++ compiler" in said
-    assert "apt install g++" in said
+    (message,) = [line for line in done.stderr.splitlines() if "DeviceError: " in line]
+    assert "device 'cuda-sim' needs a C++ compiler" in message
+    assert "apt install g++" in message
 
 
 def test_processes_share_the_cache_folder(tmp_path):

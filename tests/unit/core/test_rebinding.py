@@ -50,8 +50,8 @@ def test_a_kernel_that_rebinds_out_is_refused_with_its_line(text, line):
     for body in (made(text), made(text, "x, out"), partial(made(text), x=1)):
         with pytest.raises(DeclarationError, match=r"write into it, as in out\[...\] = ") as caught:
             refuse_rebinding("Rebound", body)
-        told = f"Rebound kernel 'body' rebinds out at kernels.py:{line + 1}, "
-        assert str(caught.value).startswith(told)
+        message = f"Rebound kernel 'body' rebinds out at kernels.py:{line + 1}, "
+        assert str(caught.value).startswith(message)
 
 
 @pytest.mark.parametrize("text", FILLING)

@@ -32,8 +32,8 @@ class TestNesting:
         assert g(ml.Tensor(3.0)).item() == 1.0
 
     def test_orders_of_tanh(self, compiled):
-        f, wanted = ops.tanh, [0.9640276, 0.070650816, -0.13621868, 0.25265405]
-        for value in wanted:
+        f, expected = ops.tanh, [0.9640276, 0.070650816, -0.13621868, 0.25265405]
+        for value in expected:
             assert compiled(f)(ml.Tensor(2.0)).item() == pytest.approx(value, rel=1e-5)
             f = grad(f)
 
@@ -122,8 +122,8 @@ A = {
 SENS = np.array([[0.1, 0.6, 0.2], [0.8, 1.3, 1.1]], np.float32)
 
 
-def near(tensor, wanted):
-    np.testing.assert_allclose(tensor.asnumpy(), np.asarray(wanted, np.float32), rtol=1e-4)
+def near(tensor, expected):
+    np.testing.assert_allclose(tensor.asnumpy(), np.asarray(expected, np.float32), rtol=1e-4)
 
 
 class TestGradOperation:

@@ -14,9 +14,9 @@ IMAGES = rng.normal(size=(4, 2, 5, 6)).astype(np.float32)
 def test_dense():
     layer = nn.Dense(3, 2)
     x = rng.normal(size=(5, 4, 3)).astype(np.float32)
-    wanted = x @ layer.weight.asnumpy() + layer.bias.asnumpy()
+    expected = x @ layer.weight.asnumpy() + layer.bias.asnumpy()
     assert layer.weight.shape == (3, 2)
-    assert np.allclose(layer(x).asnumpy(), wanted, atol=1e-6)
+    assert np.allclose(layer(x).asnumpy(), expected, atol=1e-6)
     assert nn.Dense(3, 2, bias=False).bias is None
     assert np.abs(nn.Dense(100, 50).weight.asnumpy()).max() <= 0.1
 
@@ -25,9 +25,9 @@ def test_conv2d():
     layer = nn.Conv2d(2, 3, (2, 3), stride=(1, 2), padding=1)
     padded = np.pad(IMAGES, ((0, 0), (0, 0), (1, 1), (1, 1)))
     windows = np.lib.stride_tricks.sliding_window_view(padded, (2, 3), (2, 3))[:, :, ::1, ::2]
-    wanted = np.einsum("nchwij,ocij->nohw", windows, layer.weight.asnumpy())
-    wanted += layer.bias.asnumpy()[:, None, None]
-    assert np.allclose(layer(IMAGES).asnumpy(), wanted, atol=1e-5)
+    expected = np.einsum("nchwij,ocij->nohw", windows, layer.weight.asnumpy())
+    expected += layer.bias.asnumpy()[:, None, None]
+    assert np.allclose(layer(IMAGES).asnumpy(), expected, atol=1e-5)
     assert nn.Conv2d(4, 6, 3, groups=2).weight.shape == (6, 2, 3, 3)
     assert nn.Conv2d(2, 3, 3, padding="same")(IMAGES).shape == (4, 3, 5, 6)
     assert repr(nn.Conv2d(2, 4, 3, padding=1, groups=2, bias=False)) == (
@@ -70,8 +70,8 @@ def test_batch_norm_trains_and_evaluates(mode):
     mean, var = IMAGES.mean(axes), IMAGES.var(axes)
     with ml.context(mode=mode):
         out = layer(IMAGES).asnumpy()
-        wanted = (IMAGES - mean.reshape(shaped)) / np.sqrt(var.reshape(shaped) + 1e-5)
-        assert np.allclose(out, wanted * np.array([2, 3]).reshape(shaped), atol=1e-5)
+        expected = (IMAGES - mean.reshape(shaped)) / np.sqrt(var.reshape(shaped) + 1e-5)
+        assert np.allclose(out, expected * np.array([2, 3]).reshape(shaped), atol=1e-5)
         assert np.allclose(layer.running_mean.asnumpy(), 0.25 * mean, atol=1e-6)
         n = 4 * 5 * 6
         unbiased = 0.75 + 0.25 * var * n / (n - 1)

@@ -37,9 +37,9 @@ def test_values_and_gradients_of_two_orders(pred):
         return lambda pred, x: hvp(lambda x: function(pred, x), x, np.ones(3))
 
     for derive in (lambda f: f, lambda f: grad(f, 1), curve):
-        wanted = derive(plainly)(pred, X).asnumpy()
-        np.testing.assert_allclose(derive(branchy)(pred, X).asnumpy(), wanted)
-        np.testing.assert_allclose(ml.jit(derive(branchy))(pred, X).asnumpy(), wanted)
+        expected = derive(plainly)(pred, X).asnumpy()
+        np.testing.assert_allclose(derive(branchy)(pred, X).asnumpy(), expected)
+        np.testing.assert_allclose(ml.jit(derive(branchy))(pred, X).asnumpy(), expected)
 
 
 def test_one_program_serves_both_branches():
@@ -61,9 +61,9 @@ def test_weights_used_in_a_branch_get_gradients():
         return ops.cond(pred, lambda: ops.sum(x * weight * weight), lambda: ops.sum(x))
 
     derived = value_and_grad(loss, argnums=None, weights=[weight])
-    for pred, wanted in ((YES, 2 * X.asnumpy() * weight.asnumpy()), (NO, np.zeros(3))):
+    for pred, expected in ((YES, 2 * X.asnumpy() * weight.asnumpy()), (NO, np.zeros(3))):
         for function in (derived, ml.jit(derived)):
-            np.testing.assert_allclose(function(pred, X)[1][0].asnumpy(), wanted)
+            np.testing.assert_allclose(function(pred, X)[1][0].asnumpy(), expected)
 
 
 def test_branches_nest_and_hold_gradients():
@@ -177,14 +177,14 @@ def power(x, n):
 
 @pytest.mark.parametrize("n", [0, 1, 5])
 def test_loops(n):
-    wanted = X.asnumpy()
+    expected = X.asnumpy()
     for _ in range(n):
-        wanted = wanted * 1.5 + X.asnumpy()
+        expected = expected * 1.5 + X.asnumpy()
     for call in (power, ml.jit(power)):
         count, value = call(X, ml.Tensor(n))
         assert count.item() == n
         assert count.dtype == ml.int64
-        np.testing.assert_allclose(value.asnumpy(), wanted)
+        np.testing.assert_allclose(value.asnumpy(), expected)
 
 
 def test_one_program_loops_any_number_of_times():

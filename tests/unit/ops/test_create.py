@@ -11,19 +11,19 @@ from miniml.grad import grad
 NAN, INF = np.nan, np.inf
 
 
-def told(tensor):
+def listed(tensor):
     return tensor.tolist(), tensor.dtype
 
 
 def test_full_takes_the_dtype_of_the_number():
-    assert told(ops.full(2, 1)) == ([1, 1], ml.int64)
-    assert told(ops.full((2,), 1.5)) == ([1.5, 1.5], ml.float32)
-    assert told(ops.full([1, 1], True)) == ([[True]], ml.bool_)
-    assert told(ops.full((), np.float64(2))) == (2.0, ml.float64)
-    assert told(ops.full((1,), np.int8(2))) == ([2], ml.int8)
-    assert told(ops.full((1,), 2.0, int)) == ([2], ml.int64)
-    assert told(ops.zeros(2)) == ([0, 0], ml.float32)
-    assert told(ops.ones((1, 2), "bfloat16")) == ([[1, 1]], ml.bfloat16)
+    assert listed(ops.full(2, 1)) == ([1, 1], ml.int64)
+    assert listed(ops.full((2,), 1.5)) == ([1.5, 1.5], ml.float32)
+    assert listed(ops.full([1, 1], True)) == ([[True]], ml.bool_)
+    assert listed(ops.full((), np.float64(2))) == (2.0, ml.float64)
+    assert listed(ops.full((1,), np.int8(2))) == ([2], ml.int8)
+    assert listed(ops.full((1,), 2.0, int)) == ([2], ml.int64)
+    assert listed(ops.zeros(2)) == ([0, 0], ml.float32)
+    assert listed(ops.ones((1, 2), "bfloat16")) == ([[1, 1]], ml.bfloat16)
     assert ops.zeros((0, 3)).shape == (0, 3)
 
 
@@ -46,7 +46,7 @@ def test_full_refuses_what_the_dtype_cannot_hold(value, dtype):
 
 def test_full_of_a_tensor_carries_its_gradient():
     assert grad(lambda v: ops.sum(ops.full((2, 3), v)))(2.0).item() == 6
-    assert told(ops.full((2,), ml.Tensor(3), float)) == ([3, 3], ml.float32)
+    assert listed(ops.full((2,), ml.Tensor(3), float)) == ([3, 3], ml.float32)
 
 
 def test_refused_shapes():
@@ -60,11 +60,11 @@ def test_refused_shapes():
 
 def test_likes():
     x = np.ones((2, 1), np.float16)
-    assert told(ops.zeros_like(x)) == ([[0], [0]], ml.float16)
-    assert told(ops.ones_like([1, 2])) == ([1, 1], ml.int64)
-    assert told(ops.full_like(True, False)) == (False, ml.bool_)
-    assert told(ops.zeros_like(x, int)) == ([[0], [0]], ml.int64)
-    assert told(ops.ones_like([])) == ([], ml.float32)
+    assert listed(ops.zeros_like(x)) == ([[0], [0]], ml.float16)
+    assert listed(ops.ones_like([1, 2])) == ([1, 1], ml.int64)
+    assert listed(ops.full_like(True, False)) == (False, ml.bool_)
+    assert listed(ops.zeros_like(x, int)) == ([[0], [0]], ml.int64)
+    assert listed(ops.ones_like([])) == ([], ml.float32)
     assert grad(lambda v: ops.sum(v * ops.full_like(v, 3)))(np.ones(2)).tolist() == [3, 3]
 
 
@@ -73,17 +73,17 @@ def test_likes():
     [(5,), (2, 5), (0, 10, 3), (5, 0, -2), (3, 3), (0, 1, 0.25), (2.5,), (1, 0, 0.5), (-1.5, 2)],
 )
 def test_arange_is_numpys(given):
-    came, wanted = ops.arange(*given), np.arange(*given)
-    np.testing.assert_array_equal(came.asnumpy(), wanted)
-    assert came.dtype == (ml.int64 if wanted.dtype.kind == "i" else ml.float32)
+    came, expected = ops.arange(*given), np.arange(*given)
+    np.testing.assert_array_equal(came.asnumpy(), expected)
+    assert came.dtype == (ml.int64 if expected.dtype.kind == "i" else ml.float32)
 
 
 def test_arange_dtypes_and_refusals():
-    assert told(ops.arange(3, dtype="uint8")) == ([0, 1, 2], ml.uint8)
-    assert told(ops.arange(0, 256, 255, "uint8")) == ([0, 255], ml.uint8)
-    assert told(ops.arange(3, dtype=ml.bfloat16)) == ([0, 1, 2], ml.bfloat16)
-    assert told(ops.arange(2**53, 2**53 + 2)) == ([2**53, 2**53 + 1], ml.int64)
-    assert told(ops.arange(2, -1, -1, "uint8")) == ([2, 1, 0], ml.uint8)
+    assert listed(ops.arange(3, dtype="uint8")) == ([0, 1, 2], ml.uint8)
+    assert listed(ops.arange(0, 256, 255, "uint8")) == ([0, 255], ml.uint8)
+    assert listed(ops.arange(3, dtype=ml.bfloat16)) == ([0, 1, 2], ml.bfloat16)
+    assert listed(ops.arange(2**53, 2**53 + 2)) == ([2**53, 2**53 + 1], ml.int64)
+    assert listed(ops.arange(2, -1, -1, "uint8")) == ([2, 1, 0], ml.uint8)
     assert ops.arange(0, 1, 0.1, ml.float64).tolist() == np.arange(0, 1, 0.1).tolist()
     with pytest.raises(DTypeError, match=r"300|299"):
         ops.arange(300, dtype="int8")
@@ -120,18 +120,21 @@ def test_linspace_from_end_to_end_of_the_range():
 
 
 def test_linspace_of_integers_is_exact_and_refuses_in_its_own_name():
-    assert told(ops.linspace(2**53, 2**53 + 2, 3, int)) == ([2**53 + i for i in range(3)], ml.int64)
-    assert told(ops.linspace(2**64 - 1, 2**64 - 3, 3, "uint64"))[0] == [
+    assert listed(ops.linspace(2**53, 2**53 + 2, 3, int)) == (
+        [2**53 + i for i in range(3)],
+        ml.int64,
+    )
+    assert listed(ops.linspace(2**64 - 1, 2**64 - 3, 3, "uint64"))[0] == [
         2**64 - i for i in (1, 2, 3)
     ]
-    assert told(ops.linspace(0, 10, 11, int))[0] == list(range(11))
+    assert listed(ops.linspace(0, 10, 11, int))[0] == list(range(11))
     with pytest.raises(DTypeError, match="Linspace got 50 numbers from 0 to 1, which are not all"):
         ops.linspace(0, 1, dtype=int)
     with pytest.raises(ShapeError, match=r"Linspace got shape"):
         ops.linspace(0, 1, -1)
     with pytest.raises(AttributeRefusedError, match=r"num=5\.0; it is declared num: int"):
         ops.linspace(0, 1, 5.0)
-    assert told(ops.arange(2**63, 2**63 + 2, dtype="uint64"))[0] == [2**63, 2**63 + 1]
+    assert listed(ops.arange(2**63, 2**63 + 2, dtype="uint64"))[0] == [2**63, 2**63 + 1]
 
 
 def test_eye():
@@ -145,9 +148,9 @@ def test_eye():
 def test_one_hot(depth, dtype):
     indices = np.array([[0, depth - 1], [depth, -1]])
     out = ops.one_hot(indices, depth, dtype)
-    wanted = np.zeros((2, 2, depth))
-    wanted[0, 0, 0] = wanted[0, 1, depth - 1] = 1
-    np.testing.assert_array_equal(out.asnumpy().astype(float), wanted)
+    expected = np.zeros((2, 2, depth))
+    expected[0, 0, 0] = expected[0, 1, depth - 1] = 1
+    np.testing.assert_array_equal(out.asnumpy().astype(float), expected)
     assert out.dtype == dtype
 
 

@@ -31,12 +31,12 @@ def weighted(f):
 
 def assert_as_numpy(x, index):
     """The same elements as x[index], and the gradient that np.add.at gives."""
-    wanted = x[index]
+    expected = x[index]
     out = ml.Tensor(x)[index]
-    assert out.shape == np.shape(wanted)
-    np.testing.assert_array_equal(out.asnumpy(), wanted)
+    assert out.shape == np.shape(expected)
+    np.testing.assert_array_equal(out.asnumpy(), expected)
     sums = np.zeros_like(x)
-    np.add.at(sums, index, counted(np.shape(wanted)))
+    np.add.at(sums, index, counted(np.shape(expected)))
     dx = grad(weighted(lambda t: t[index]))(ml.Tensor(x))
     np.testing.assert_array_equal(dx.asnumpy(), sums)
 
@@ -173,13 +173,13 @@ def test_repeated_rows_accumulate_by_every_path_of_the_kernel(rows, count, width
     rng = np.random.default_rng(0)
     places = rng.integers(-rows, rows, count)
     updates = rng.normal(size=(count, width))
-    wanted = np.zeros((rows, width))
-    np.add.at(wanted, places, updates)
+    expected = np.zeros((rows, width))
+    np.add.at(expected, places, updates)
     got = ops.IndexAdd((0,), 0, (rows, width))(updates, places)
-    np.testing.assert_allclose(got.asnumpy(), wanted, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(got.asnumpy(), expected, rtol=1e-12, atol=1e-12)
     x = rng.normal(size=(rows, width))
     got = ops.scatter_add(x, places, updates)
-    np.testing.assert_allclose(got.asnumpy(), x + wanted, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(got.asnumpy(), x + expected, rtol=1e-12, atol=1e-12)
 
 
 def test_scatter_add_keeps_the_dtype_of_x():
@@ -212,16 +212,16 @@ def test_scatter_puts_what_numpy_puts(data):
     x = counted(data.draw(hnp.array_shapes(min_dims=1, max_dims=3, min_side=1, max_side=3)))
     index = data.draw(mixed_indices(x.shape))
     value = -counted(np.shape(x[index]))
-    wanted = x.copy()
-    wanted[index] = value
-    np.testing.assert_array_equal(ops.scatter(ml.Tensor(x), index, value).asnumpy(), wanted)
+    expected = x.copy()
+    expected[index] = value
+    np.testing.assert_array_equal(ops.scatter(ml.Tensor(x), index, value).asnumpy(), expected)
     # With one gradient per element of the output, x keeps those it still shows, and so does value.
     weights = counted(x.shape)
     dx, dv = grad(lambda t, v: ops.sum(ops.scatter(t, index, v) * weights), (0, 1))(
         ml.Tensor(x), ml.Tensor(value)
     )
-    np.testing.assert_array_equal(dx.asnumpy(), np.where(wanted == x, weights, 0))
-    shown = np.where(np.isin(value, wanted), weights[index], 0)
+    np.testing.assert_array_equal(dx.asnumpy(), np.where(expected == x, weights, 0))
+    shown = np.where(np.isin(value, expected), weights[index], 0)
     np.testing.assert_array_equal(dv.asnumpy(), shown)
 
 
@@ -268,8 +268,10 @@ def test_ties_keep_their_order_and_nan_is_the_largest():
 def test_sort_is_numpys(x, descending, data):
     axis = data.draw(st.integers(-x.ndim, x.ndim - 1))
     values, indices = ops.Sort(axis, descending)(x)
-    wanted = np.sort(x, axis=axis)
-    np.testing.assert_array_equal(values.asnumpy(), np.flip(wanted, axis) if descending else wanted)
+    expected = np.sort(x, axis=axis)
+    np.testing.assert_array_equal(
+        values.asnumpy(), np.flip(expected, axis) if descending else expected
+    )
     np.testing.assert_array_equal(np.take_along_axis(x, indices.asnumpy(), axis), values.asnumpy())
 
 

@@ -95,22 +95,22 @@ def equations(draw):
 def test_einsum_is_numpys(drawn):
     equation, shapes = drawn
     operands = [np.arange(1.0, 1 + np.prod(s, dtype=int)).reshape(s) for s in shapes]
-    wanted = np.einsum(equation, *operands)
-    np.testing.assert_allclose(ops.einsum(equation, *operands).asnumpy(), wanted, rtol=1e-12)
+    expected = np.einsum(equation, *operands)
+    np.testing.assert_allclose(ops.einsum(equation, *operands).asnumpy(), expected, rtol=1e-12)
     # Linear in each operand: gradient times operand is the weighted sum of the outputs.
-    weights = np.arange(1.0, 1 + wanted.size).reshape(wanted.shape)
+    weights = np.arange(1.0, 1 + expected.size).reshape(expected.shape)
     _, pull = vjp(lambda *xs: ops.einsum(equation, *xs), *map(ml.Tensor, operands))
     for dx, x in zip(pull(ml.Tensor(weights)), operands):
         assert dx.shape == x.shape
-        np.testing.assert_allclose(np.sum(dx.asnumpy() * x), np.sum(wanted * weights), rtol=1e-10)
+        np.testing.assert_allclose(np.sum(dx.asnumpy() * x), np.sum(expected * weights), rtol=1e-10)
 
 
 def test_einsum_implicit_and_spaced():
     x, y = RNG.normal(size=(2, 3)), RNG.normal(size=(3, 2))
     for equation in ("ij , jk -> ik", "ij,jk", "ba,ca->bc"):
         operands = (x, y) if "a" not in equation else (x, x)
-        wanted = np.einsum(equation.replace(" ", ""), *operands)
-        np.testing.assert_allclose(ops.einsum(equation, *operands).asnumpy(), wanted)
+        expected = np.einsum(equation.replace(" ", ""), *operands)
+        np.testing.assert_allclose(ops.einsum(equation, *operands).asnumpy(), expected)
     np.testing.assert_allclose(ops.outer([1.0, 2.0], [3.0, 4.0]).asnumpy(), [[3, 4], [6, 8]])
 
 

@@ -104,11 +104,11 @@ def test_a_parameter_assigned_its_own_elements_in_another_order(turned):
     def step(x):
         ops.assign(p, turned(p * x))
 
-    wanted = X.reshape(4, 6)
+    expected = X.reshape(4, 6)
     for _ in range(3):
         step(ml.Tensor(2.0))
-        wanted = turned(ml.Tensor(2 * wanted)).asnumpy()
-        same(p, wanted)
+        expected = turned(ml.Tensor(2 * expected)).asnumpy()
+        same(p, expected)
 
 
 def test_squeeze_and_expand_dims():
@@ -164,8 +164,8 @@ def test_concat_gives_each_part_its_gradient():
     parts = [np.ones((2, 1)), np.ones((2, 0)), np.ones((2, 3))]
     weights = np.arange(8.0).reshape(2, 4)
     found = grad(lambda *xs: ops.sum(ops.concat(xs, 1) * weights), (0, 1, 2))(*parts)
-    for came, wanted in zip(found, np.split(weights, [1, 1], 1)):
-        same(came, wanted)
+    for got, expected in zip(found, np.split(weights, [1, 1], 1)):
+        same(got, expected)
 
 
 def test_stack():
@@ -179,8 +179,8 @@ def test_stack():
 
 
 def test_split():
-    for came, wanted in zip(ops.split(X, 2, -1), np.split(X, 2, -1)):
-        same(came, wanted)
+    for got, expected in zip(ops.split(X, 2, -1), np.split(X, 2, -1)):
+        same(got, expected)
     sizes = [part.shape for part in ops.split(X, [1, 0, 2], 1)]
     assert sizes == [(2, 1, 4), (2, 0, 4), (2, 2, 4)]
     assert isinstance(ops.split(X, 1), tuple)
@@ -200,8 +200,8 @@ ENDS = (None, -9, -4, -2, 0, 1, 3, 4, 9)
 def test_slice_is_pythons(step):
     x = np.arange(4.0)
     for begin, end in itertools.product(ENDS, ENDS):
-        wanted = x[begin:end:step]
-        same(ops.slice(x, begin, end, step), wanted)
+        expected = x[begin:end:step]
+        same(ops.slice(x, begin, end, step), expected)
         slope = np.zeros(4)
         slope[begin:end:step] = 1
         same(grad(lambda v, b=begin, e=end: ops.sum(ops.slice(v, b, e, step)))(x), slope)

@@ -32,7 +32,7 @@ OUTSIDE = {
 }
 
 
-def said(report, verdict):
+def with_verdict(report, verdict):
     return [f for f in report.findings if f.verdict == verdict]
 
 
@@ -40,7 +40,7 @@ def said(report, verdict):
 def test_an_element_that_only_outputs_without_a_number_see_is_not_judged(name):
     fn, x = OUTSIDE[name]
     report = gradcheck(fn, np.array(x), order=2)
-    assert any(f.index == (1,) and f.order == 1 for f in said(report, UNKNOWN)), str(report)
+    assert any(f.index == (1,) and f.order == 1 for f in with_verdict(report, UNKNOWN)), str(report)
     assert report.judged == 1 + 2  # the other one, and at order 2 its cotangent
 
 

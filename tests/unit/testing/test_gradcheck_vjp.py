@@ -73,12 +73,12 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("said", KINDS)
-def test_the_kind_of_fault_is_named(said):
-    f, vjp = KINDS[said]
+@pytest.mark.parametrize("message", KINDS)
+def test_the_kind_of_fault_is_named(message):
+    f, vjp = KINDS[message]
     report = check(f, vjp, X)
     assert not report.ok
-    assert any(part in str(report) for part in said.split("|")), str(report)
+    assert any(part in str(report) for part in message.split("|")), str(report)
 
 
 def test_a_wrong_input_and_a_swap_are_named():

@@ -70,13 +70,13 @@ def test_every_check_sees_every_float_dtype(seed):
         calls = [c for c in drawn(snake, seed, lambda call: True) if launched(c)]
         for check in (*FIRST, *REST):
             seen = {c.dtypes[0].name for c in chosen(check, calls)}
-            wanted = {
+            expected = {
                 **{name: {"float64"} for name in IN_FLOAT64},
                 "gradient in narrow dtypes": {"float32", "float16", "bfloat16"},
                 **{name: set() for name in ELSEWHERE},
             }.get(check.name, {"float16", "float32", "float64", "bfloat16"})
-            few = check.limit < len(wanted)
-            assert seen <= wanted if few else seen == wanted, check.name
+            few = check.limit < len(expected)
+            assert seen <= expected if few else seen == expected, check.name
 
 
 IN_FLOAT64 = (

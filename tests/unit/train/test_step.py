@@ -43,12 +43,12 @@ def test_a_step_is_what_one_writes_by_hand(jit):
     step = ml.train_step(net, nn.CrossEntropyLoss(), optim.SGD(net.trainable_params(), lr=0.5))
     losses, weights = by_hand([p.asnumpy() for p in net.get_parameters()], 0.5, 4)
     with ml.context(jit=jit):
-        for wanted in losses:
+        for expected in losses:
             loss = step(X, LABELS)
             assert loss.shape == ()
-            assert np.isclose(float(loss), wanted, rtol=1e-5)
-    for p, wanted in zip(net.get_parameters(), weights, strict=True):
-        assert np.allclose(p.asnumpy(), wanted, atol=1e-5)
+            assert np.isclose(float(loss), expected, rtol=1e-5)
+    for p, expected in zip(net.get_parameters(), weights, strict=True):
+        assert np.allclose(p.asnumpy(), expected, atol=1e-5)
 
 
 def trained(jit, steps=6):

@@ -148,13 +148,13 @@ def test_the_same_step_inside_itself_is_refused_in_a_sentence_and_the_next_one_w
     net, step = ramp()
     x = np.zeros(1, np.float32)
     step(x)
-    said = []
+    message = []
 
     def handler(number, frame):
         for call in (lambda: step(x), lambda: net.w.set_data(np.zeros(SHAPE, np.float32))):
             with pytest.raises(InUseError, match="while train_step, inside which it is called"):
                 call()
-        said.append(net.w.asnumpy()[0, 0])
+        message.append(net.w.asnumpy()[0, 0])
 
     before = signal.signal(signal.SIGUSR1, handler)
     try:
@@ -163,7 +163,7 @@ def test_the_same_step_inside_itself_is_refused_in_a_sentence_and_the_next_one_w
         )
     finally:
         signal.signal(signal.SIGUSR1, before)
-    assert said == [-1.0]
+    assert message == [-1.0]
     step(x)
     assert float(net.w.asnumpy()[0, 0]) == -2.0
 

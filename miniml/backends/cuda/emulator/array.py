@@ -12,7 +12,7 @@ import numpy as np
 
 from ..array import Sized
 from ..sim.arguments import Pointer
-from ..sim.memory import Allocation
+from ..sim.memory import DeviceAllocation
 from .streams import CUDARuntimeError, current_stream
 
 Shape = int | Sequence[int]
@@ -21,7 +21,7 @@ Shape = int | Sequence[int]
 class MemoryPointer:
     """An address in the simulator's memory that an ndarray may be made at, as in cupy."""
 
-    def __init__(self, allocation: Allocation):
+    def __init__(self, allocation: DeviceAllocation):
         self._allocation = allocation
         self.ptr = allocation.address
 
@@ -37,7 +37,7 @@ class ndarray(Sized):
         dtype: Any = np.float32,
         memptr: MemoryPointer | None = None,
         *,
-        _allocation: Allocation | None = None,
+        _allocation: DeviceAllocation | None = None,
         _offset: int = 0,
     ):
         self.shape = (shape,) if isinstance(shape, int) else tuple(int(n) for n in shape)
@@ -48,7 +48,7 @@ class ndarray(Sized):
                 raise ValueError(f"{self.nbytes} bytes do not fit {_allocation.nbytes} of memory")
         if _allocation is None:
             current_stream()._forbid("an allocation")
-            _allocation = Allocation(self.nbytes)
+            _allocation = DeviceAllocation(self.nbytes)
         self._allocation = _allocation
         self._offset = _offset
 

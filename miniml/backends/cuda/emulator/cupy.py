@@ -9,7 +9,7 @@ from typing import Any
 
 from ..limits import MAX_THREADS
 from ..sim import memory
-from ..sim.module import DYNAMIC_SHARED, Kernel, Module
+from ..sim.module import DYNAMIC_SHARED, Module, SimKernel
 from ..sim.settings import current
 from .array import Address as Address
 from .array import MemoryPointer as MemoryPointer
@@ -41,7 +41,7 @@ class RawModule:
 class RawKernel:
     """A kernel: function(grid, block, args, shared_mem=0, stream=None)."""
 
-    def __init__(self, kernel: Kernel):
+    def __init__(self, kernel: SimKernel):
         self._kernel = kernel
         self.name = kernel.name
 

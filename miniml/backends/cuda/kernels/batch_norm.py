@@ -86,7 +86,7 @@ extern "C" __global__ void batch_norm(
 BATCH = np.dtype([(f, np.int64) for f in "channels plane n split length".split()])
 
 
-class BatchNorm(Kernel):
+class BatchNormKernel(Kernel):
     """Three launches: sums, squared deviations from the mean, the normalised elements."""
 
     def prepare(self, node: KernelNode) -> None:
@@ -118,4 +118,4 @@ class BatchNorm(Kernel):
         self.batch_norm(*self.shared, (*arrays, *rest))
 
 
-kernel("BatchNorm", "cuda", *[f"{c * 3}->{c * 3}" for c in FLOAT])(BatchNorm)
+kernel("BatchNorm", "cuda", *[f"{c * 3}->{c * 3}" for c in FLOAT])(BatchNormKernel)

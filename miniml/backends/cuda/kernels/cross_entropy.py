@@ -94,7 +94,7 @@ class Labelled(Kernel):
         return self.node.device.compiler.function(code, entry)
 
 
-class CrossEntropy(Labelled):
+class CrossEntropyKernel(Labelled):
     """The losses and the probabilities."""
 
     def prepare(self, node: KernelNode) -> None:
@@ -119,7 +119,7 @@ class CrossEntropy(Labelled):
             self.sum((1,), (BLOCK,), (losses.flat, loss.flat, rows, self.reduction))
 
 
-class CrossEntropyGrad(Labelled):
+class CrossEntropyGradKernel(Labelled):
     """The gradient in the logits."""
 
     def prepare(self, node: KernelNode) -> None:
@@ -134,5 +134,5 @@ class CrossEntropyGrad(Labelled):
 
 
 _PAIRS = [(c, i) for c in FLOAT for i in INT]
-kernel("CrossEntropy", "cuda", *[f"{c}{i}->{c}{c}" for c, i in _PAIRS])(CrossEntropy)
-kernel("CrossEntropyGrad", "cuda", *[f"{c}{i}{c}->{c}" for c, i in _PAIRS])(CrossEntropyGrad)
+kernel("CrossEntropy", "cuda", *[f"{c}{i}->{c}{c}" for c, i in _PAIRS])(CrossEntropyKernel)
+kernel("CrossEntropyGrad", "cuda", *[f"{c}{i}{c}->{c}" for c, i in _PAIRS])(CrossEntropyGradKernel)

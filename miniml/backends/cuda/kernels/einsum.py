@@ -45,7 +45,7 @@ extern "C" __global__ void einsum(
 """
 
 
-class Einsum(Kernel):
+class EinsumKernel(Kernel):
     """A sum over the labels that the output lacks, for every combination of those it has.
 
     product: the kernel that computes it as a matrix product, if it is one.
@@ -145,4 +145,4 @@ def operand_steps(labels: list[Any], shape: Shape) -> dict[Any, int]:
     return steps
 
 
-kernel("Einsum", "cuda", *[f"{c}*->{c}" for c in "?" + INT + FLOAT])(Einsum)
+kernel("Einsum", "cuda", *[f"{c}*->{c}" for c in "?" + INT + FLOAT])(EinsumKernel)

@@ -60,7 +60,7 @@ class AddAt(Indexed):
         self.get("round_sums")(*spread(out.size), (sums.flat, out.flat, np.int64(out.size)))
 
 
-class Index(Take):
+class IndexKernel(Take):
     """The elements that several indices name together; the slices that one names, for Gather."""
 
     def plan(self, node: KernelNode) -> Plan:
@@ -68,7 +68,7 @@ class Index(Take):
         return along_others(node, x, indices)
 
 
-class IndexAdd(AddAt):
+class IndexAddKernel(AddAt):
     """The transpose of Index."""
 
     def plan(self, node: KernelNode) -> Plan:
@@ -101,7 +101,7 @@ def along_axis(node: KernelNode, x: Shape, indices: Shape, shape: Shape) -> Plan
     return shape, named, tuple(own), broadcast_steps(indices, shape)
 
 
-class ScatterAdd(AddAt):
+class ScatterAddKernel(AddAt):
     """x with updates added to the slices that indices name."""
 
     def is_index(self, i: int) -> bool:
@@ -121,7 +121,7 @@ class ScatterAdd(AddAt):
         return shape, *rest, broadcast_steps(updates, shape)
 
 
-class Scatter(Indexed):
+class ScatterKernel(Indexed):
     """x with values put where an index says; if several are put at one element, the last one
     stays."""
 
@@ -189,11 +189,13 @@ def spelt_out(index: tuple[Any, ...], ndim: int) -> list[Any]:
     return items[:at] + [slice(None)] * (ndim - used) + items[at + 1 :]
 
 
-kernel("Gather", "cuda", *[f"{c}{i}->{c}" for c in ANY for i in NAMED])(Index)
-kernel("Index", "cuda", *[f"{c}{i}*->{c}" for c in ANY for i in NAMED])(Index)
+kernel("Gather", "cuda", *[f"{c}{i}->{c}" for c in ANY for i in NAMED])(IndexKernel)
+kernel("Index", "cuda", *[f"{c}{i}*->{c}" for c in ANY for i in NAMED])(IndexKernel)
 kernel("TakeAlongAxis", "cuda", *[f"{c}{i}->{c}" for c in ANY for i in NAMED])(TakeAlong)
 _NUMBERS = INT + FLOAT
-kernel("IndexAdd", "cuda", *[f"{c}{i}*->{c}" for c in _NUMBERS for i in NAMED])(IndexAdd)
+kernel("IndexAdd", "cuda", *[f"{c}{i}*->{c}" for c in _NUMBERS for i in NAMED])(IndexAddKernel)
 kernel("PutAlongAxisAdd", "cuda", *[f"{c}{i}->{c}" for c in _NUMBERS for i in NAMED])(PutAlongAdd)
-kernel("ScatterAdd", "cuda", *[f"{c}{i}{c}->{c}" for c in _NUMBERS for i in NAMED])(ScatterAdd)
-kernel("Scatter", "cuda", *[f"{c}{c}{i}*->{c}" for c in ANY for i in NAMED])(Scatter)
+kernel("ScatterAdd", "cuda", *[f"{c}{i}{c}->{c}" for c in _NUMBERS for i in NAMED])(
+    ScatterAddKernel
+)
+kernel("Scatter", "cuda", *[f"{c}{c}{i}*->{c}" for c in ANY for i in NAMED])(ScatterKernel)

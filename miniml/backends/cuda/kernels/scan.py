@@ -120,7 +120,7 @@ extern "C" __global__ void scan_sums(S* sums, long long rows, long long split) {
 ROWS = np.dtype([(f, np.int64) for f in "rows n inner split length".split()])
 
 
-class CumSum(Kernel):
+class CumSumKernel(Kernel):
     """Running sums along an axis, in the type of sums."""
 
     def prepare(self, node: KernelNode) -> None:
@@ -158,4 +158,4 @@ class CumSum(Kernel):
 
 for _c in "?" + INT + FLOAT:
     _out = _c if _c in FLOAT else "L" if _c.isupper() else "l"
-    kernel("CumSum", "cuda", f"{_c}->{_out}")(CumSum)
+    kernel("CumSum", "cuda", f"{_c}->{_out}")(CumSumKernel)

@@ -195,7 +195,7 @@ def runs_of(n: int, keep: int, length: int) -> Runs:
     return Runs(length, number, slot, min(n, number * slot))
 
 
-class Pass(NamedTuple):
+class SortPass(NamedTuple):
     """One launch."""
 
     entry: str
@@ -226,7 +226,7 @@ class Sorting(Kernel):
         )  # fmt: skip
         self.functions = [node.device.compiler.function(code, p.entry) for p in self.passes]
 
-    def plan(self, n: int, inner: int, rows: int, keep: int, descending: bool) -> list[Pass]:
+    def plan(self, n: int, inner: int, rows: int, keep: int, descending: bool) -> list[SortPass]:
         """The launches, of which the last one fills the outputs."""
         width = max(2, 1 << (min(n, RUN) - 1).bit_length())
         count = max(1, min(256 // width, 1 << (rows - 1).bit_length()))
@@ -246,7 +246,7 @@ class Sorting(Kernel):
                 blocks, threads = -(-rows * new.number // count), max(32, width * count // 2)
                 entry = "sort_rows" if last else "sort_runs"
                 args = record, np.int32(width), np.int32(count)
-            passes.append(Pass(entry, (min(blocks, MANY),), (threads,), args))
+            passes.append(SortPass(entry, (min(blocks, MANY),), (threads,), args))
             if not last:
                 self.scratch[i % 2] = max(self.scratch[i % 2], rows * new.pitch)
         return passes
@@ -265,19 +265,19 @@ class Sorting(Kernel):
             source = target
 
 
-class Sort(Sorting):
+class SortKernel(Sorting):
     """Whole rows."""
 
     def ordering(self, node: KernelNode) -> tuple[int, bool]:
         return along(node.inputs[0].shape, node.attrs["axis"])[1], node.attrs["descending"]
 
 
-class TopK(Sorting):
+class TopKKernel(Sorting):
     """The first k of each row."""
 
     def ordering(self, node: KernelNode) -> tuple[int, bool]:
         return node.attrs["k"], node.attrs["largest"]
 
 
-for _class in (Sort, TopK):
-    kernel(_class.__name__, "cuda", *[f"{c}->{c}l" for c in ANY])(_class)
+for _name, _class in (("Sort", SortKernel), ("TopK", TopKKernel)):
+    kernel(_name, "cuda", *[f"{c}->{c}l" for c in ANY])(_class)

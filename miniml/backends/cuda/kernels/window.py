@@ -81,7 +81,7 @@ extern "C" __global__ void conv2d_weight_grad(const T* x, const T* dout, T* out,
 """
 
 
-class Convolution(Kernel):
+class ConvolutionKernel(Kernel):
     """Base of the three: `kind` of product, the text and entry for single outputs, and which of x,
     w and out, their convolution, the inputs and the output are (or are the gradient of)."""
 
@@ -123,23 +123,28 @@ class Convolution(Kernel):
             self.sum(*self.shared, (parts, out, tiles.product))
 
 
-class Conv2D(Convolution):
+class Conv2DKernel(ConvolutionKernel):
     """x and w to the convolution."""
 
     kind, alone, roles = FORWARD, (CONV, "conv2d"), ("x", "w", "out")
 
 
-class Conv2DInputGrad(Convolution):
+class Conv2DInputGradKernel(ConvolutionKernel):
     """The gradient and w to the gradient in x."""
 
     kind, alone, roles = INPUT, (INPUT_GRAD, "conv2d_input_grad"), ("out", "w", "x")
 
 
-class Conv2DWeightGrad(Convolution):
+class Conv2DWeightGradKernel(ConvolutionKernel):
     """x and the gradient to the gradient in w."""
 
     kind, alone, roles = WEIGHT, (WEIGHT_GRAD, "conv2d_weight_grad"), ("x", "out", "w")
 
 
-for _class in (Conv2D, Conv2DInputGrad, Conv2DWeightGrad):
-    kernel(_class.__name__, "cuda", *[f"{c * 2}->{c}" for c in FLOAT])(_class)
+_KERNELS = {
+    "Conv2D": Conv2DKernel,
+    "Conv2DInputGrad": Conv2DInputGradKernel,
+    "Conv2DWeightGrad": Conv2DWeightGradKernel,
+}
+for _name, _class in _KERNELS.items():
+    kernel(_name, "cuda", *[f"{c * 2}->{c}" for c in FLOAT])(_class)

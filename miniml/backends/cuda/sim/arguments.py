@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ....errors import LaunchError
-from .memory import Allocation
+from .memory import DeviceAllocation
 
 DType = np.dtype[Any]
 
@@ -21,7 +21,7 @@ DType = np.dtype[Any]
 class Pointer:
     """An argument in device memory: `nbytes` from `offset` on, elements of `dtype`."""
 
-    allocation: Allocation
+    allocation: DeviceAllocation
     offset: int
     nbytes: int
     dtype: DType
@@ -32,7 +32,7 @@ class Pointer:
         return self.allocation.address + self.offset
 
 
-class Parameter(NamedTuple):
+class KernelParameter(NamedTuple):
     """A parameter of a kernel, as sim_entry.h describes it.
 
     kind: p pointer, b bool, i signed, u unsigned, f floating point, s structure, v void.
@@ -65,13 +65,13 @@ class Packed:
 
     __slots__ = ("slots", "pointers", "_kept")
 
-    def __init__(self, kernel: str, args: Sequence[Any], parameters: Sequence[Parameter]):
+    def __init__(self, kernel: str, args: Sequence[Any], parameters: Sequence[KernelParameter]):
         if len(args) != len(parameters):
             raise LaunchError(
                 f"{kernel} has {len(parameters)} parameters; got {len(args)} arguments"
             )
         self.slots = (ctypes.c_void_p * max(len(args), 1))()
-        self.pointers: list[tuple[int, Pointer, Parameter]] = []
+        self.pointers: list[tuple[int, Pointer, KernelParameter]] = []
         self._kept: list[Any] = []
         for i, (argument, parameter) in enumerate(zip(args, parameters, strict=True)):
             if isinstance(argument, Pointer):
@@ -90,7 +90,7 @@ class Packed:
 
 
 @lru_cache(None)
-def _points(dtype: DType, parameter: Parameter) -> bool:
+def _points(dtype: DType, parameter: KernelParameter) -> bool:
     """True when a pointer parameter may get an array of that dtype."""
     if parameter.kind != "p":
         return False
@@ -102,7 +102,7 @@ def _points(dtype: DType, parameter: Parameter) -> bool:
     return size == dtype.itemsize and (kind == dtype.kind or (kind == "u" and dtype.kind == "b"))
 
 
-def _scalar(kernel: str, i: int, argument: Any, parameter: Parameter) -> Any:
+def _scalar(kernel: str, i: int, argument: Any, parameter: KernelParameter) -> Any:
     """An array of one element; Python's int becomes int64, its float float64, as in cupy."""
     if isinstance(argument, (bool, np.bool_)):
         value = np.array([argument], np.bool_)
@@ -127,7 +127,7 @@ def _scalar(kernel: str, i: int, argument: Any, parameter: Parameter) -> Any:
 
 
 @lru_cache(None)
-def _takes(dtype: DType, parameter: Parameter, address: bool) -> bool:
+def _takes(dtype: DType, parameter: KernelParameter, address: bool) -> bool:
     """True when a parameter may get the bytes of a scalar; a pointer only gets null."""
     if parameter.kind == "p":
         return dtype.kind in "iu" and dtype.itemsize == parameter.size and not address

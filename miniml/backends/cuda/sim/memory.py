@@ -19,7 +19,7 @@ _GUARD_BYTE = 0xA5
 _ZONE = bytes([_GUARD_BYTE]) * GUARD
 
 _lock = lock_of_process()  # an allocation may be freed while this thread makes another
-_live: weakref.WeakSet[Allocation] = weakref.WeakSet()
+_live: weakref.WeakSet[DeviceAllocation] = weakref.WeakSet()
 _used = 0
 _limit: int | None = None
 
@@ -28,7 +28,7 @@ class OutOfMemoryError(MemoryError):
     """The limit of the simulated device's memory is reached."""
 
 
-class Allocation:
+class DeviceAllocation:
     """`nbytes` of device memory, filled with poison, at an address that is a multiple of 256.
 
     initialised: one byte for each byte, 0 where nothing has been written; None: not recorded, as
@@ -109,7 +109,7 @@ class Allocation:
         return ""
 
 
-class Borrowed(Allocation):
+class Borrowed(DeviceAllocation):
     """Memory elsewhere in this process that is never freed: a variable of a unit."""
 
     __slots__ = ()
@@ -147,7 +147,7 @@ def set_limit(nbytes: int | None) -> None:
     _limit = nbytes
 
 
-def live() -> list[Allocation]:
+def live() -> list[DeviceAllocation]:
     """The live allocations."""
     with _lock:
         return list(_live)

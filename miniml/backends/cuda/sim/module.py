@@ -16,10 +16,10 @@ import numpy as np
 from ....errors import LaunchError
 from ..limits import MAX_BLOCK, MAX_GRID, MAX_THREADS, STATIC_SHARED
 from . import faults, notes, symbols, unit
-from .arguments import Packed, Parameter
+from .arguments import KernelParameter, Packed
 from .forks import lock_of_process
 from .ranges import Range, merged, separate
-from .settings import SCHEDULES, Settings, current
+from .settings import SCHEDULES, SimSettings, current
 from .toolchain import load, runtime_library
 
 DYNAMIC_SHARED = 227 * 1024  # of an H100, if the kernel requests it
@@ -107,7 +107,7 @@ class Module:
                 self._loaded[mode] = _Loaded(unit.build(self.code, self.options, mode))
             return self._loaded[mode]
 
-    def kernel(self, name: str) -> Kernel:
+    def kernel(self, name: str) -> SimKernel:
         """The kernel of that name; LaunchError lists those that exist."""
         known = self.loaded(current().mode).symbols.kernels
         if name not in known:
@@ -115,10 +115,10 @@ class Module:
                 f'no extern "C" kernel {name!r} in this CUDA source; '
                 f"it has {', '.join(known) or 'none'}"
             )
-        return Kernel(self, name)
+        return SimKernel(self, name)
 
 
-class Kernel:
+class SimKernel:
     """A kernel that can be launched.
 
     max_dynamic_shared: bytes of dynamic shared memory that launches may ask for.
@@ -130,13 +130,13 @@ class Kernel:
         self._entries: dict[str, ctypes.c_void_p] = {}
         self.parameters, self.bound = self._describe()
 
-    def _describe(self) -> tuple[tuple[Parameter, ...], int]:
+    def _describe(self) -> tuple[tuple[KernelParameter, ...], int]:
         """The parameters, and the threads of a block that __launch_bounds__ allows (0: all)."""
         library = self.module.loaded(current().mode).library
         table, bound = (ctypes.c_int * (5 * 256))(), ctypes.c_int()
         count = library[f"sim_parameters_{self.name}"](table, ctypes.byref(bound))
         rows = [table[5 * i : 5 * i + 5] for i in range(count)]
-        parameters = (Parameter(chr(k), n, chr(pk), pn, bool(c)) for k, n, pk, pn, c in rows)
+        parameters = (KernelParameter(chr(k), n, chr(pk), pn, bool(c)) for k, n, pk, pn, c in rows)
         return tuple(parameters), bound.value
 
     def launch(
@@ -145,7 +145,7 @@ class Kernel:
         block: Sequence[int],
         args: Sequence[Any],
         shared_bytes: int = 0,
-        settings: Settings | None = None,
+        settings: SimSettings | None = None,
     ) -> None:
         """Runs the kernel to its end.
 
@@ -184,7 +184,9 @@ class Kernel:
             )
         return grid3, block3
 
-    def _run(self, grid: Any, block: Any, packed: Packed, shared_bytes: int, now: Settings) -> None:
+    def _run(
+        self, grid: Any, block: Any, packed: Packed, shared_bytes: int, now: SimSettings
+    ) -> None:
         loaded = self.module.loaded(now.mode)
         entry = self._entries.get(now.mode)
         if entry is None:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from .arguments import Parameter, Pointer
-from .memory import Allocation
+from .arguments import KernelParameter, Pointer
+from .memory import DeviceAllocation
 
 # Overruns by less than this are found; ranges closer to a neighbour are moved for the launch.
 APART = 64
@@ -18,13 +18,13 @@ APART = 64
 class Range:
     """Bytes of an allocation that some arguments point into; const if all of them are."""
 
-    allocation: Allocation
+    allocation: DeviceAllocation
     start: int
     nbytes: int
     const: bool
     granule: int
     arguments: list[int] = field(default_factory=list)
-    origin: tuple[Allocation, int] | None = None
+    origin: tuple[DeviceAllocation, int] | None = None
 
     @property
     def end(self) -> int:
@@ -33,7 +33,7 @@ class Range:
 
     def move_away(self, slots: Any) -> None:
         """Copies the range to memory of its own for one launch, and redirects its arguments."""
-        own = Allocation(self.nbytes)
+        own = DeviceAllocation(self.nbytes)
         own.bytes[:] = self.allocation.bytes[self.start : self.end]
         if self.allocation.initialised is None:
             own.initialised = None
@@ -56,7 +56,7 @@ class Range:
                 home.initialised[start : start + self.nbytes] = self.allocation.initialised
 
 
-def merged(pointers: Sequence[tuple[int, Pointer, Parameter]]) -> list[Range]:
+def merged(pointers: Sequence[tuple[int, Pointer, KernelParameter]]) -> list[Range]:
     """The arguments in the order of their addresses, those that overlap as one range."""
     ranges: list[Range] = []
     for i, pointer, parameter in sorted(pointers, key=lambda p: p[1].address):
@@ -80,7 +80,7 @@ def merged(pointers: Sequence[tuple[int, Pointer, Parameter]]) -> list[Range]:
 
 def separate(ranges: list[Range], slots: Any) -> list[Range]:
     """Moves ranges that are close behind another, so that none can be reached by running over."""
-    before: tuple[Allocation, int] | None = None
+    before: tuple[DeviceAllocation, int] | None = None
     for part in ranges:
         near = (
             before is not None and before[0] is part.allocation and part.start - before[1] < APART

@@ -14,7 +14,7 @@ SCHEDULES = ("forward", "reverse", "shuffled")
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class SimSettings:
     """mode: "check" checks every memory access, "fast" none.
     schedule: the order of blocks, and of the threads of a block.
     seed: of the "shuffled" schedule, which may also change threads at any checked access.
@@ -38,26 +38,26 @@ class Settings:
             )
 
 
-def _initial() -> Settings:
+def _initial() -> SimSettings:
     """MINIML_SIM is a mode; MINIML_SIM_SCHEDULE a schedule, with a seed as in shuffled:3;
     MINIML_SIM_SECONDS the time of a launch."""
     schedule, _, seed = os.environ.get("MINIML_SIM_SCHEDULE", "forward").partition(":")
     seconds = float(os.environ.get("MINIML_SIM_SECONDS", "60"))
     mode = os.environ.get("MINIML_SIM", "check")
-    return Settings(mode, schedule, int(seed or 0), seconds=seconds)
+    return SimSettings(mode, schedule, int(seed or 0), seconds=seconds)
 
 
 _default = _initial()
-_here: ContextVar[Settings | None] = ContextVar("miniml_cuda_sim", default=None)
+_here: ContextVar[SimSettings | None] = ContextVar("miniml_cuda_sim", default=None)
 
 
-def current() -> Settings:
+def current() -> SimSettings:
     """The settings of this context."""
     return _here.get() or _default
 
 
 @contextmanager
-def using(**changes: Any) -> Iterator[Settings]:
+def using(**changes: Any) -> Iterator[SimSettings]:
     """Other settings inside a `with`, in this context only."""
     settings = replace(current(), **changes)
     token = _here.set(settings)

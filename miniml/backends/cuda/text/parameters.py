@@ -22,7 +22,7 @@ _TYPES = {
 }  # fmt: skip
 
 
-class Parameter(NamedTuple):
+class TextParameter(NamedTuple):
     """text: as written. type: its known type, or the type it points to; None for others."""
 
     text: str
@@ -30,7 +30,7 @@ class Parameter(NamedTuple):
     type: tuple[str, int] | None
 
 
-def parameters(code: str, entry: str) -> tuple[Parameter, ...] | None:
+def parameters(code: str, entry: str) -> tuple[TextParameter, ...] | None:
     """The parameters of the `__global__` function `entry`; None if they cannot be parsed, as when
     macros define them."""
     plain = _COMMENT.sub(" ", code)
@@ -57,15 +57,15 @@ def _parts(text: str, at: int) -> Iterator[str]:
         depth += (c in "(<[") - (c in ")>]")
 
 
-def _parameter(text: str) -> Parameter:
+def _parameter(text: str) -> TextParameter:
     pointer = "*" in text or "[" in text
     head = text.partition("[")[0] if "*" not in text else text.partition("*")[0] + " x"
     words = _QUALIFIERS.sub(" ", head).split()
     known = None if text.count("*") > 1 else _TYPES.get(" ".join(words[:-1]))
-    return Parameter(text, pointer, known)
+    return TextParameter(text, pointer, known)
 
 
-def check(entry: str, expected: Sequence[Parameter], args: Sequence[Any]) -> None:
+def check(entry: str, expected: Sequence[TextParameter], args: Sequence[Any]) -> None:
     """LaunchError when arguments do not fit the parameters in number or type."""
     if len(args) != len(expected):
         raise LaunchError(f"{entry} has {len(expected)} parameters; got {len(args)} arguments")

@@ -79,7 +79,7 @@ def checked(name: str, rule: Any) -> Launch:
     )
 
 
-class Function(Kernel):
+class FunctionKernel(Kernel):
     """A Python function as a CUDA kernel: it gets arrays of the device and fills `out`."""
 
     def __init__(self, entry: KernelEntry):
