@@ -23,6 +23,7 @@ def trace(fn: Callable[..., Any], *example_args: Any, **named: Any) -> Graph:
     dtypes are part of the program, so pass a Tensor for a number that varies. Parameters are
     state, wherever `fn` meets them.
 
+    >>> import numpy as np
     >>> from miniml import ops
     >>> print(trace(ops.exp, np.zeros((2, 3), np.float32)))
     Exp(%0: float32[2, 3]):
