@@ -238,7 +238,7 @@ class TestStepByStep:
         [
             (lambda x: ops.exp(ops.exp(x)), "cuda_graphs='off'", {"cuda_graphs": "off"}),
             (lambda x: ops.exp(ops.exp(x)), "only with cuda_graphs='on'", {"cuda_graphs": "auto"}),
-            (lambda x: ops.exp(ops.exp(x)), "check_nan looks at what each", {"check_nan": True}),
+            (lambda x: ops.exp(ops.exp(x)), "check_nan looks at the outputs", {"check_nan": True}),
             (ops.exp, "a graph of 1 launches saves nothing when 1 inputs", {}),
             (lambda x: Odd()(ops.exp(x)), "Odd runs Python of its own", {}),
             (

@@ -140,7 +140,7 @@ class TestParts:
             "<testcase classname='t' name='b'><failure message='wrong&#10;more'/></testcase>"
             "<testcase classname='t' name='c'><skipped/></testcase></testsuite></testsuites>"
         )
-        failures = [{"test": "t::b", "message": "wrong"}]
+        failures = [{"test": "t::b", "said": "wrong"}]
         assert device_tests.summary(report) == {
             "passed": 1, "failed": 1, "skipped": 1, "failures": failures
         }  # fmt: skip
