@@ -31,15 +31,15 @@ def steps(device: str) -> list[Step]:
     """What is done, in order: first what says most."""
     on = ("--device", device)
     speed = [
-        Step(f"speed {name}", module("speed", *on, "--library", name), seconds)
+        Step(f"speed {name}", module("benchmarks.gpu.speed", *on, "--library", name), seconds)
         for name, seconds in (("miniml", 110), ("torch", 70), ("cupy", 45), ("jax", 70))
     ]
     return [
-        Step("machine", module("machine", *on), 60),
-        Step("tests", module("device_tests", *on), 180),
+        Step("machine", module("tools.gpu.machine", *on), 60),
+        Step("tests", module("tools.gpu.device_tests", *on), 180),
         *speed[:2],
-        Step("ulps", module("ulps", *on), 100),
-        Step("sanitizer", module("sanitizer", *on), 100),
+        Step("ulps", module("tools.gpu.ulps", *on), 100),
+        Step("sanitizer", module("tools.gpu.sanitizer", *on), 100),
         *speed[2:],
     ]
 

@@ -4,6 +4,7 @@ in for a GPU."""
 import json
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -75,6 +76,11 @@ class TestRunner:
 
 
 class TestCommand:
+    def test_every_step_is_a_module_that_exists(self):
+        modules = [step.command[2] for step in gpu_check.steps("cuda-sim")]
+        assert len(modules) == 8
+        assert [m for m in modules if find_spec(m) is None] == []
+
     def test_without_a_gpu_it_says_so(self, monkeypatch):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
         ran = command()

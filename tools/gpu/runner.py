@@ -31,8 +31,8 @@ class Step:
 
 
 def module(name: str, *args: str) -> tuple[str, ...]:
-    """The command of a step that is a module beside this one."""
-    return (sys.executable, "-m", f"tools.gpu.{name}", *args)
+    """The command of a step that is a module of this checkout, such as "tools.gpu.ulps"."""
+    return (sys.executable, "-m", name, *args)
 
 
 def save(path: Path, value: Any) -> None:

@@ -71,7 +71,8 @@ class DeviceAllocation:
 
     def __del__(self) -> None:
         global _used
-        if hasattr(self, "where"):  # else __init__ failed before counting it
+        counted = hasattr(self, "where")  # else __init__ failed before
+        if counted and _lock is not None:  # an ending interpreter has taken the globals away
             with _lock:
                 _used -= self.nbytes
 
