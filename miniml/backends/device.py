@@ -123,8 +123,8 @@ class CPU:
         return body() if isinstance(body, type) and issubclass(body, Kernel) else None
 
     def takes_strides(self, entry: KernelEntry) -> bool:
-        """True: NumPy does."""
-        return True
+        """True: NumPy does; not so kernels in C, whose strides are numbers in their text."""
+        return entry.provider != "cc" or entry.strided
 
     def has(self, feature: str) -> bool:
         """True for an instruction set of this machine's CPU."""

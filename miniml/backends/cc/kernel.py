@@ -1,0 +1,22 @@
+"""Kernels that are one C function each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..kernel import Arrays, Kernel
+from .source import Source
+from .units import run
+
+
+class NativeKernel(Kernel):
+    """A kernel whose `prepare` sets `source`; the inputs it gets are in row-major order.
+
+    A player calls the C function itself, for a run of native kernels at once; `launch` calls it
+    alone.
+    """
+
+    source: Source
+
+    def launch(self, inputs: Arrays, workspace: Arrays, outputs: Arrays, stream: Any) -> None:
+        run(self.source, (*inputs, *outputs, *workspace))
