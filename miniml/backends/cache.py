@@ -5,24 +5,37 @@ from __future__ import annotations
 import atexit
 import hashlib
 import os
+import re
 import shutil
 import stat
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 from ..errors import DeviceError
 from ..files import DRAFT, write_file
+from .trust import OTHERS, distrust, is_owner
 
 _MARK = b"miniml 1"  # begins the trailer of a file; its hash follows
 _DIGEST = 32  # bytes of that hash
+BESIDE = "compiler"  # a folder in which a compiler may keep what it needs
 _HOUR = 3600.0  # seconds
 _ADVICE = "set MINIML_CACHE to a folder of your own that can be written"
-_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+_OURS = re.compile(r"[a-z]+-[0-9a-f-]+\.so")  # the names that compilers' modules give
+
+
+class Entry(NamedTuple):
+    """A file of a cache. kind: the first word of its name. age: seconds since it was last read."""
+
+    path: Path
+    kind: str
+    nbytes: int
+    age: float
 
 
 class Cache:
@@ -40,16 +53,24 @@ class Cache:
 
     def find(self, name: str) -> Path | None:
         """The file of that name, whole and trustworthy; None if there is none."""
-        paths = (folder / name for folder in self._folders() if not distrust(folder))
+        paths = (folder / name for folder in self._trusted())
         return next(filter(is_whole, paths), None)
+
+    def linked(self, names: Iterable[str]) -> dict[str, Path]:
+        """The file to which each name was linked, as `find` gives it; others are left out."""
+        found: dict[str, Path] = {}
+        for folder in self._trusted():
+            targets = {n: t for n in names if n not in found and (t := _target(folder / n))}
+            whole = {t for t in dict.fromkeys(targets.values()) if is_whole(folder / t)}
+            found |= {n: folder / t for n, t in targets.items() if t in whole}
+        return found
 
     def newest(self, pattern: str) -> Path | None:
         """The file written last of those whose names match, as `find` gives it."""
-        for folder in self._folders():
-            if not distrust(folder):
-                whole = [path for path in folder.glob(pattern) if is_whole(path)]
-                if whole:
-                    return max(whole, key=os.path.getmtime)
+        for folder in self._trusted():
+            whole = [path for path in folder.glob(pattern) if is_whole(path)]
+            if whole:
+                return max(whole, key=os.path.getmtime)
         return None
 
     def make(self, name: str, build: Callable[[Path], bytes]) -> Path:
@@ -57,16 +78,27 @@ class Cache:
 
         An OSError of the file system leads to the next folder; DeviceError when there is none.
         """
+        return self.make_all(lambda scratch: {name: build(scratch)}) / name
+
+    def make_all(
+        self,
+        build: Callable[[Path], Mapping[str, bytes]],
+        links: Mapping[str, str] | None = None,
+    ) -> Path:
+        """Store several results, as `make` does; links: further names, each of one of these.
+
+        Returns their folder.
+        """
         reasons: list[str] = []
         for folder in self._folders():
             try:
-                path = self._publish(folder, name, build)
+                self._publish(folder, build, links or {})
             except OSError as error:
                 reasons.append(f"{folder}: {error.strerror or error}")
             else:
                 if reasons:
                     _warn(f"compiled files go to {folder}, for {reasons[0]}; {_ADVICE}")
-                return path
+                return folder
         raise DeviceError(f"no folder can take compiled files: {'; '.join(reasons)}; {_ADVICE}")
 
     def problem(self) -> str:
@@ -78,14 +110,32 @@ class Cache:
             return error.strerror or str(error)
         return "" if os.access(folder, os.W_OK | os.X_OK) else "it cannot be written"
 
-    def nbytes(self) -> int:
-        """The total size of the files in the first folder."""
-        return sum(path.stat().st_size for path in self.folder.glob("*") if path.is_file())
+    def entries(self) -> list[Entry]:
+        """The files of ours, damaged ones too, in every folder that can be trusted."""
+        found, now = [], time.time()
+        for folder in self._trusted():
+            for file in os.scandir(folder):
+                if _OURS.fullmatch(file.name) and file.is_file(follow_symlinks=False):
+                    status = file.stat()
+                    age, kind = now - status.st_atime, file.name.partition("-")[0]
+                    found.append(Entry(Path(file.path), kind, status.st_size, age))
+        return found
+
+    def clear(self) -> None:
+        """Remove the files of ours, what was linked to them, and what compilers keep beside."""
+        for entry in self.entries():
+            entry.path.unlink(missing_ok=True)
+        for folder in self._trusted():
+            shutil.rmtree(folder / BESIDE, ignore_errors=True)
+            trim(folder, self.limit)
 
     @property
     def folder(self) -> Path:
         """The first folder that is tried."""
         return next(self._folders())
+
+    def _trusted(self) -> Iterator[Path]:
+        return (folder for folder in self._folders() if not distrust(folder))
 
     def _folders(self) -> Iterator[Path]:
         """The candidate folders, best first, with links resolved; they need not exist."""
@@ -97,16 +147,22 @@ class Cache:
         path = os.path.join(folder, self.part)
         return Path(os.path.realpath(path) if os.path.isabs(path) else path)
 
-    def _publish(self, folder: Path, name: str, build: Callable[[Path], bytes]) -> Path:
+    def _publish(
+        self, folder: Path, build: Callable[[Path], Mapping[str, bytes]], links: Mapping[str, str]
+    ) -> None:
         _prepare(folder)
         scratch = tempfile.mkdtemp(DRAFT, ".", folder)
         try:
-            content = build(Path(scratch))
+            contents = build(Path(scratch))
+            for name, content in contents.items():
+                write_file(folder / name, [content, _trailer(content)], 0o644)
+            for name, target in links.items():
+                draft = os.path.join(scratch, name)
+                os.symlink(target, draft)
+                os.replace(draft, folder / name)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
-        write_file(folder / name, [content, _trailer(content)], 0o644)
         trim(folder, self.limit)
-        return folder / name
 
 
 def _of_user() -> str:
@@ -143,32 +199,6 @@ def _prepare(folder: Path) -> None:
         raise PermissionError(reason)
 
 
-def distrust(folder: Path) -> str:
-    """Why the contents of a folder might be another user's, as a clause; "" if they cannot be."""
-    if not folder.is_absolute():
-        return "there is no home folder"
-    try:
-        mode = folder.stat().st_mode
-        strange = [p for p in (folder, folder.parent) if not _is_owner(p.stat())]
-        loose = [p for p in folder.parents if _lets_others_rename(p)]
-    except OSError as error:
-        return error.strerror or str(error)
-    if strange:
-        return f"{strange[0]} belongs to another user"
-    if mode & _OTHERS:
-        return f"others can write to it (mode {stat.S_IMODE(mode):o}), chmod go-w it"
-    return f"others can rename what stands in {loose[0]}" if loose else ""
-
-
-def _is_owner(status: os.stat_result) -> bool:
-    return status.st_uid in (0, os.geteuid())
-
-
-def _lets_others_rename(folder: Path) -> bool:
-    mode = folder.stat().st_mode
-    return bool(mode & stat.S_IWOTH and not mode & stat.S_ISVTX)
-
-
 def is_whole(path: Path) -> bool:
     """True for a file that belongs to this user or root and ends with the hash of its content.
 
@@ -177,7 +207,7 @@ def is_whole(path: Path) -> bool:
     try:
         with open(path, "rb", opener=_opener) as file:
             status = os.fstat(file.fileno())
-            if not _is_owner(status) or status.st_mode & _OTHERS:
+            if not is_owner(status) or status.st_mode & OTHERS:
                 _warn(f"{path} is compiled anew, for others could have written it")
                 return False
             content = memoryview(file.read())
@@ -193,6 +223,14 @@ def is_whole(path: Path) -> bool:
 def content_of(path: Path) -> bytes:
     """The stored content of a file that `find` returned, without the trailer."""
     return path.read_bytes()[: -len(_MARK) - _DIGEST]
+
+
+def _target(link: Path) -> str:
+    """The file beside a link to which it leads; "" where it is none of ours."""
+    with suppress(OSError):
+        target = os.readlink(link)
+        return target if _OURS.fullmatch(target) else ""
+    return ""
 
 
 def _opener(path: str, flags: int) -> int:
@@ -212,20 +250,30 @@ def _trailer(content: bytes | memoryview) -> bytes:
 def trim(folder: Path, limit: int) -> None:
     """Remove the files read longest ago until the folder has no more than `limit` bytes.
 
-    Files read within the last hour stay: another process may be about to load them. Drafts do not
-    count; those older than an hour are abandoned, and are removed.
+    Files read within the last hour stay: another process may be about to load them. Links to no
+    file go. Drafts do not count; those older than an hour are abandoned, and are removed.
     """
-    files, now = [], time.time()
+    files, links, now = [], [], time.time()
     for entry in os.scandir(folder):
         with suppress(OSError):  # another process is trimming, too
             status = entry.stat(follow_symlinks=False)
             if entry.name.endswith(DRAFT):
                 _remove(entry, now - status.st_mtime)
+            elif stat.S_ISLNK(status.st_mode):
+                links.append(entry.path)
             elif stat.S_ISREG(status.st_mode):
                 files.append((status.st_atime, status.st_size, entry.path))
-    excess = sum(size for _, size, _ in files) - limit
-    for used, size, path in sorted(files):
-        if excess <= 0 or now - used < _HOUR:
+    _shrink(sorted(files), sum(size for _, size, _ in files) - limit, now - _HOUR)
+    for path in links:
+        with suppress(OSError):
+            if not os.path.exists(path):
+                os.unlink(path)
+
+
+def _shrink(files: list[tuple[float, int, str]], excess: int, latest: float) -> None:
+    """Remove files, (read, bytes, path), in turn, until `excess` bytes are gone."""
+    for used, size, path in files:
+        if excess <= 0 or used > latest:
             return
         with suppress(OSError):
             os.unlink(path)

@@ -1,4 +1,4 @@
-"""The command line: python -m miniml demo | doctor | show NAME | summary [NET] | bench."""
+"""The command line: python -m miniml demo | doctor | cache | show NAME | summary [NET] | bench."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from functools import partial
 import miniml
 
 from ..errors import MinimlError, NonFiniteError
-from . import demo, doctor, show, summary
+from . import cache, demo, doctor, show, summary
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -44,6 +44,11 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser(
         "doctor", help="versions, BLAS, compiler, GPU: what is on, what is missing, how to get it"
     ).set_defaults(run=lambda o: doctor.run())
+    kept = commands.add_parser(
+        "cache", help="compiled kernels on disk: how many, how large, how old"
+    )
+    kept.add_argument("--clear", action="store_true", help="remove them; they are compiled anew")
+    kept.set_defaults(run=lambda o: cache.run(o.clear))
     one = commands.add_parser("show", help="one primitive: definition, gradient, kernels, tests")
     one.add_argument(
         "name",

@@ -6,16 +6,20 @@ import ctypes
 import importlib.util
 import os
 import platform
-import shutil
 import sys
+import warnings
 from collections.abc import Iterator
 from importlib import metadata
 from typing import Literal, NamedTuple
 
 import threadpoolctl
 
-from ..backends.cuda.sim.toolchain import CACHE
+from ..backends.cc import compiler, units
+from ..backends.cc.source import Source
+from ..backends.cuda.sim import toolchain
 from ..backends.device import cpu_threads
+from ..backends.toolchain import Toolchain
+from ..errors import MinimlError
 
 MARKS = {"on": "ok", "off": "--", "wrong": "!!"}
 
@@ -80,29 +84,48 @@ def extras() -> Iterator[Finding]:
 
 
 def tools() -> Iterator[Finding]:
-    """The compilers of the system."""
-    for what, names, use in (
-        ("C compiler", ("cc", "gcc", "clang"), "fused CPU kernels"),
-        ("C++ compiler", ("c++", "g++", "clang++"), "the CUDA simulator"),
-    ):
-        path = next(filter(None, map(shutil.which, names)), None)
-        if path:
-            yield Finding(what, "on", path)
-        else:
-            advice = f"for {use}, which can do without: apt install g++"
-            yield Finding(what, "off", "none found", advice)
-    yield compiled_files()
+    """The compilers of the system, and the folders where what they made is kept."""
+    yield _compiler(compiler.TOOLS, "faster CPU kernels")
+    if compiler.TOOLS.find():
+        yield native()
+    yield _compiler(toolchain.TOOLS, "the CUDA simulator")
+    yield from compiled_files()
     yield nvrtc()
 
 
-def compiled_files() -> Finding:
-    """The folder where what the C++ compiler made is kept."""
-    problem = CACHE.problem()
-    if problem:
-        advice = "a temporary folder takes its place; set MINIML_CACHE to a folder of your own"
-        return Finding("compile cache", "off", f"{CACHE.folder}: {problem}", advice)
-    used, limit = CACHE.nbytes() / 2**20, CACHE.limit / 2**20
-    return Finding("compile cache", "on", f"{CACHE.folder}, {used:.0f} of {limit:.0f} MB")
+def _compiler(tools: Toolchain, use: str) -> Finding:
+    """A compiler, its version and whether it runs."""
+    what, advice = f"{tools.language} compiler", f"for {use}, optional: {tools.where}"
+    if not tools.find():
+        return Finding(what, "off", tools.absence(), advice)
+    try:
+        version = tools.run(["--version"]).partition("\n")[0]
+    except (MinimlError, OSError) as error:
+        return Finding(what, "off", str(error).partition("\n")[0], advice)
+    return Finding(what, "on", f"{' '.join(tools.find())} ({version})")
+
+
+def native() -> Finding:
+    """Whether a kernel in C compiles, and loads."""
+    try:
+        with warnings.catch_warnings(action="ignore"):  # of the folder: a line below
+            units.load([Source("void KERNEL(char *const *at) { (void)at; }")])
+    except MinimlError as error:
+        return Finding("C kernels", "off", str(error), "NumPy's kernels take their place")
+    return Finding("C kernels", "on", "a first one compiles and loads")
+
+
+def compiled_files() -> Iterator[Finding]:
+    """The folders where what the compilers made is kept."""
+    for cache in (compiler.CACHE, toolchain.CACHE):
+        problem = cache.problem()
+        if problem:
+            advice = "a temporary folder takes its place; set MINIML_CACHE to a folder of your own"
+            yield Finding("compile cache", "off", f"{cache.folder}: {problem}", advice)
+            continue
+        used, limit = sum(e.nbytes for e in cache.entries()) / 2**20, cache.limit / 2**20
+        found = f"{cache.folder}, {used:.0f} of {limit:.0f} MB"
+        yield Finding("compile cache", "on", found)
 
 
 def nvrtc() -> Finding:

@@ -4,6 +4,8 @@ import os
 import re
 import subprocess
 import sys
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +15,7 @@ import safetensors.numpy
 from miniml import cli
 from miniml.cli import demo, picture, show
 from miniml.errors import MinimlError
+from tests.frame.compilers import put
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -104,7 +107,7 @@ def test_other_bad_options_are_refused_too(folder, capsys, options):
 def test_without_a_command_it_lists_them(capsys):
     assert cli.main([]) == 2
     shown = capsys.readouterr().err
-    for command in ("demo", "doctor", "show", "summary", "bench"):
+    for command in ("demo", "doctor", "cache", "show", "summary", "bench"):
         assert f"\n    {command} " in shown
 
 
@@ -158,13 +161,22 @@ def test_doctor_lists_what_is_there(capsys):
 
 
 def test_doctor_says_what_is_missing_and_how_to_get_it(capsys, monkeypatch):
-    monkeypatch.setattr(cli.doctor.shutil, "which", lambda name: None)
+    monkeypatch.setenv("PATH", "/nowhere")
+    for name in ("CC", "CXX"):
+        monkeypatch.delenv(name, raising=False)
+    compiler = replace(cli.doctor.compiler.TOOLS, other=tuple)  # the wheel is not there
+    monkeypatch.setattr(cli.doctor.compiler, "TOOLS", compiler)
     monkeypatch.setattr(cli.doctor.metadata, "version", missing)
     monkeypatch.setattr(cli.doctor.importlib.util, "find_spec", lambda name: None)
     assert cli.main(["doctor"]) == 1
     message = capsys.readouterr().out
     assert re.search(r"!! +numpy +not installed\n +-> pip install numpy", message)
-    assert re.search(r"-- +C compiler +none found\n +-> for fused CPU kernels", message)
+    assert re.search(
+        r"-- +C compiler +there is none on the PATH \(gcc, clang, cc\)\n"
+        r" +-> for faster CPU kernels, optional: .*pip install 'miniml\[compiler\]'",
+        message,
+    )
+    assert "C kernels" not in message
     assert re.search(r"-- +NVRTC +not installed\n +-> .*pip install 'miniml\[sim\]'", message)
     assert re.search(r"-- +cupy +not installed\n +-> .*pip install 'miniml\[cuda13\]'", message)
 
@@ -173,7 +185,8 @@ def test_doctor_reports_the_compile_cache(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("MINIML_CACHE", str(tmp_path))
     cli.main(["doctor"])
     message = capsys.readouterr().out
-    assert re.search(rf"ok +compile cache +{tmp_path}/cuda-sim, 0 of 256 MB\n", message)
+    for part in ("cc", "cuda-sim"):
+        assert re.search(rf"ok +compile cache +{tmp_path}/{part}, 0 of 256 MB\n", message)
     (tmp_path / "cuda-sim").chmod(0o777)
     cli.main(["doctor"])
     message = capsys.readouterr().out
@@ -181,6 +194,27 @@ def test_doctor_reports_the_compile_cache(tmp_path, capsys, monkeypatch):
         r"-- +compile cache +.*/cuda-sim: others can write to it \(mode 777\)", message
     )
     assert "set MINIML_CACHE to a folder of your own" in message
+
+
+def test_doctor_tries_the_c_compiler(capsys, monkeypatch, tmp_path):
+    put(monkeypatch, cli.doctor.compiler.TOOLS, tmp_path, "test $1 = --version && echo gcc of 1987")
+    monkeypatch.setenv("MINIML_CACHE", str(tmp_path))
+    assert cli.main(["doctor"]) == 0
+    message = capsys.readouterr().out
+    assert re.search(rf"ok +C compiler +{tmp_path}/compiler \(gcc of 1987\)\n", message)
+    assert re.search(r"-- +C kernels +the C compiler .* ended with 1 and printed no", message)
+
+
+def test_cache_lists_what_is_kept_and_removes_it(capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("MINIML_CACHE", str(tmp_path))
+    assert "nothing is kept in" in printed(capsys, "cache")
+    for name in ("unit-1.so", "unit-2.so"):
+        cli.cache.CACHES[0].make(name, lambda scratch: bytes(1 << 20))
+    os.utime(tmp_path / "cc" / "unit-2.so", (time.time() - 9000, time.time()))
+    shown = f"{tmp_path}/cc  unit  2 files, 2.0 MB, last used 0 min to 2 h ago\n"
+    assert shown in printed(capsys, "cache")
+    assert f"removed {shown}" in printed(capsys, "cache", "--clear")
+    assert list((tmp_path / "cc").iterdir()) == []
 
 
 def missing(name):

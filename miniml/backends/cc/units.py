@@ -1,33 +1,40 @@
-"""Native kernels by their text: compiled together, kept on disk, loaded once per process."""
+"""Native kernels by their text: compiled together, kept on disk, loaded once per process.
+
+A unit is a file of the cache with several kernels. Every kernel's name, with what it depends on
+beside its text, is a link to a unit that has it: so what one Program compiled, another finds.
+"""
 
 from __future__ import annotations
 
 import ctypes
-import hashlib
-import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..cache import Cache
+from ...errors import DeviceError
+from ..device import cpu_threads
+from ..forks import lock_of_process
+from ..toolchain import digest
+from . import compiler
 from .source import Source, addresses_of, unit
 
-CACHE = Cache("cc", 256 << 20)
-# No contraction: a product and a sum round as NumPy's; kernels that want an fma say so.
-FLAGS = (
-    "-std=gnu11", "-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math",
-    "-ffp-contract=off", "-fPIC", "-shared", "-w",
-)  # fmt: skip
+_PART = 16_000  # characters of kernels for which another process of the compiler pays
 Function = Callable[[Any], None]
 _loaded: dict[Source, Function] = {}
+_libraries: dict[Path, ctypes.CDLL] = {}
+_services: ctypes.Structure | None = None
+_lock = lock_of_process()
 
 
 def load(sources: Sequence[Source]) -> list[Function]:
-    """The functions of these kernels; those that are new are compiled as one unit."""
-    missing = [s for s in dict.fromkeys(sources) if s not in _loaded]
-    if missing:
-        library = ctypes.CDLL(str(_compiled(unit(missing))))
-        _loaded.update({s: getattr(library, s.name) for s in missing})
+    """The functions of these kernels; those that no unit has are compiled together.
+
+    CompileError: the compiler refuses a text. DeviceError: there is no compiler, it fails itself,
+    or there is no folder for what it makes; `compiler.absence` gives the reason from then on.
+    """
+    if any(source not in _loaded for source in sources):
+        with _lock:
+            _load([s for s in dict.fromkeys(sources) if s not in _loaded])
     return [_loaded[s] for s in sources]
 
 
@@ -37,13 +44,75 @@ def run(source: Source, arrays: Sequence[Any]) -> None:
     load([source])[0](addresses)
 
 
-def _compiled(text: str) -> Path:
-    name = f"unit-{hashlib.sha256(text.encode()).hexdigest()[:32]}.so"
+def provide(services: ctypes.Structure) -> None:
+    """Give the units that are loaded, and those that will be, a `miniml_services` of source.py.
 
-    def build(scratch: Path) -> bytes:
-        output = scratch / "unit.so"
-        command = ["gcc", *FLAGS, "-x", "c", "-", "-o", str(output), "-lm"]
-        subprocess.run(command, input=text.encode(), check=True, capture_output=True)
-        return output.read_bytes()
+    Until then they are serial and have no BLAS. It is copied, and kept as long as the process.
+    """
+    global _services
+    with _lock:
+        _services = services
+        for library in _libraries.values():
+            library.miniml_start(ctypes.byref(services))
 
-    return CACHE.find(name) or CACHE.make(name, build)
+
+def _load(missing: Sequence[Source]) -> None:
+    try:
+        names = {source: f"{source.name}-{compiler.key()}" for source in missing}
+        _find(names)
+        absent = {source: name for source, name in names.items() if source not in _loaded}
+        if absent:
+            _take(_compile(absent))
+    except DeviceError as error:
+        compiler.give_up(error)
+        raise
+
+
+def _find(names: Mapping[Source, str]) -> None:
+    """Take what the cache has; a unit that does not load, or lacks the kernel, counts as absent."""
+    paths = compiler.CACHE.linked(names.values())
+    for source, name in names.items():
+        if name in paths:
+            try:
+                _take({source: paths[name]})
+            except (DeviceError, AttributeError):
+                _libraries.pop(paths[name], None)
+
+
+def _compile(names: Mapping[Source, str]) -> dict[Source, Path]:
+    """Compile units with these kernels; the unit of each."""
+    texts = {_name(text): (text, part) for part in _parts(names) if (text := unit(part))}
+    of = {source: name for name, (_, part) in texts.items() for source in part}
+
+    def build(scratch: Path) -> dict[str, bytes]:
+        return dict(zip(texts, compiler.compiled([text for text, _ in texts.values()], scratch)))
+
+    folder = compiler.CACHE.make_all(build, {names[s]: name for s, name in of.items()})
+    return {source: folder / name for source, name in of.items()}
+
+
+def _name(text: str) -> str:
+    return f"unit-{digest(text, compiler.key())}.so"
+
+
+def _parts(sources: Iterable[Source]) -> list[list[Source]]:
+    """The kernels in parts of about equal length, one for each processor where they are long."""
+    longest = sorted(sources, key=lambda s: len(s.text), reverse=True)
+    count = sum(len(s.text) for s in longest) // _PART
+    count = max(1, min(count, len(longest), cpu_threads()))
+    return [longest[i::count] for i in range(count)]
+
+
+def _take(paths: Mapping[Source, Path]) -> None:
+    """Load units, and the functions of these kernels in them."""
+    for source, path in paths.items():
+        if path not in _libraries:
+            _libraries[path] = _opened(path)
+        _loaded[source] = getattr(_libraries[path], source.name)
+
+
+def _opened(path: Path) -> ctypes.CDLL:
+    library = compiler.TOOLS.load(path)
+    if _services is not None:
+        library.miniml_start(ctypes.byref(_services))
+    return library

@@ -35,7 +35,7 @@ extern "C" __global__ void sums(const float* x, float* out, float* total, int n)
 def main() -> None:
     """Every mode and schedule, with the barrier and without it."""
     driver = Path(os.environ["MINIML_CACHE"]) / "driver"
-    toolchain.run(["-std=c++17", f"-I{RUNTIME}", str(DRIVER), "-o", str(driver), "-ldl"])
+    toolchain.TOOLS.run(["-std=c++17", f"-I{RUNTIME}", str(DRIVER), "-o", str(driver), "-ldl"])
     found = {}
     for name, barrier in (("right", "__syncthreads();"), ("racing", "")):
         for mode in ("fast", "check"):

@@ -315,3 +315,49 @@ def test_the_folder_is_chosen_anew_whenever_the_environment_changes(tmp_path, mo
         monkeypatch.setenv("MINIML_CACHE", str(tmp_path / "other"))
         assert kept.find("x.so") is None
         assert made(kept).is_relative_to(tmp_path / "other")
+
+
+def linked(kept: Cache, files: dict[str, bytes], links: dict[str, str]) -> object:
+    return kept.make_all(lambda scratch: files, links)
+
+
+def test_what_is_linked_is_found_by_either_name_while_it_is_whole():
+    kept = Cache("units", 1 << 20)
+    folder = linked(kept, {"x-0.so": CONTENT, "x-1.so": b"1"}, {"a": "x-0.so", "b": "x-1.so"})
+    assert kept.linked("abc") == {"a": folder / "x-0.so", "b": folder / "x-1.so"}
+    linked(kept, {"x-2.so": b"2"}, {"b": "x-2.so"})
+    (folder / "x-0.so").write_bytes(b"damaged")
+    assert kept.linked("ab") == {"b": folder / "x-2.so"}
+    assert sorted(os.listdir(folder)) == ["a", "b", "x-0.so", "x-1.so", "x-2.so"]
+
+
+@pytest.mark.parametrize("target", ["/etc/passwd", "../x-0.so", "a", "x.txt"])
+def test_a_link_to_what_is_none_of_ours_leads_nowhere(target):
+    kept = Cache("units", 1 << 20)
+    folder = linked(kept, {"x-0.so": CONTENT}, {"a": "x-0.so"})
+    (folder / "a").unlink()
+    (folder / "a").symlink_to(target)
+    assert kept.linked("a") == {}
+
+
+def test_links_go_with_their_file(tmp_path):
+    kept = Cache("units", 1 << 20)
+    folder = linked(kept, {"x-0.so": CONTENT, "x-1.so": CONTENT}, {"a": "x-0.so", "b": "x-1.so"})
+    os.utime(folder / "x-0.so", (time.time() - 9000, time.time()))
+    cache.trim(folder, len(CONTENT) + 100)
+    assert sorted(os.listdir(folder)) == ["b", "x-1.so"]
+
+
+def test_clearing_removes_what_is_ours_and_nothing_else():
+    kept = Cache("units", 1 << 20)
+    folder = linked(kept, {"x-0.so": CONTENT, "y-1.so": b"1"}, {"a": "x-0.so"})
+    (folder / "x-0.so").write_bytes(b"damaged")
+    for name in ("notes.txt", "X-0.so", "x.so"):
+        (folder / name).write_text("mine")
+    (folder / cache.BESIDE).mkdir()
+    found = {(e.path.name, e.kind, e.nbytes) for e in kept.entries()}
+    assert found == {("x-0.so", "x", 7), ("y-1.so", "y", 41)}
+    assert all(e.age < 60 for e in kept.entries())
+    kept.clear()
+    assert sorted(os.listdir(folder)) == ["X-0.so", "notes.txt", "x.so"]
+    assert kept.entries() == []

@@ -4,13 +4,12 @@
     unit.py        from the text to a shared library in the cache folder
     notes.py       what the compiler warns of: local variables that are read too early
     dialect.py     what of CUDA C is not there, in sentences
-    toolchain.py   the compiler, what it made
+    toolchain.py   the compiler as it is used here, what it made
     symbols.py     the addresses of shared arrays and variables in that library
     arguments.py   what is passed, against the kernel's parameters
     ranges.py      which memory a launch may touch
     memory.py      device memory: poison, guard zones, a record of what has been written
     faults.py      what a kernel did wrong, with lines of the user's own text
-    forks.py       locks that a fork waits for
     settings.py    mode, schedule, seed
     include/       CUDA C for a C++ compiler; runtime/: fibers, barriers, warps, the checker
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .forks import lock_of_process
+from ...forks import lock_of_process
 from .settings import current
 
 ALIGNMENT = 256  # cudaMalloc's

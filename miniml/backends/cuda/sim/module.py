@@ -14,13 +14,13 @@ from typing import Any, NoReturn
 import numpy as np
 
 from ....errors import LaunchError
+from ...forks import lock_of_process
 from ..limits import MAX_BLOCK, MAX_GRID, MAX_THREADS, STATIC_SHARED
 from . import faults, notes, symbols, unit
 from .arguments import KernelParameter, Packed
-from .forks import lock_of_process
 from .ranges import Range, merged, separate
 from .settings import SCHEDULES, SimSettings, current
-from .toolchain import load, runtime_library
+from .toolchain import TOOLS, runtime_library
 
 DYNAMIC_SHARED = 227 * 1024  # of an H100, if the kernel requests it
 _MAX_FAULTS = 8
@@ -56,7 +56,7 @@ _Index = ctypes.c_uint * 3
 
 @cache
 def _runtime() -> ctypes.CDLL:
-    return load(runtime_library())
+    return TOOLS.load(runtime_library())
 
 
 class _Loaded:
@@ -65,7 +65,7 @@ class _Loaded:
     def __init__(self, path: Path):
         _runtime()
         self.path = path
-        self.library = load(path)
+        self.library = TOOLS.load(path)
         self.symbols = symbols.read(path)
         self.notes = notes.read(path)
         anchor = ctypes.addressof(ctypes.c_char.in_dll(self.library, "sim_anchor"))

@@ -122,7 +122,7 @@ def kernels(code: str, passed: Sequence[str] = ()) -> list[tuple[str, str]]:
     if "__global__" not in code:
         return []
     include = [f"-I{toolchain.INCLUDE}"]
-    plain = toolchain.run(
+    plain = toolchain.TOOLS.run(
         ["-E", "-P", "-x", "c++", *_COMMON_NAMES, *passed, *include, "-"],
         code,
     )

@@ -1,0 +1,108 @@
+"""The machine's C compiler, or the one in the wheel `ziglang`, and what its output depends on."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import platform
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+from ...errors import DeviceError, MinimlError, PerformanceWarning, warn_user
+from ..cache import BESIDE, Cache
+from ..toolchain import Job, Toolchain, digest
+from .source import SERVICES
+
+CACHE = Cache("cc", 256 << 20)
+# No contraction: a product and a sum round as NumPy's; kernels that want an fma say so.
+FLAGS = (
+    "-std=gnu11", "-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math",
+    "-ffp-contract=off", "-fPIC", "-shared", "-w",
+)  # fmt: skip
+
+
+def _of_wheel() -> tuple[str, ...]:
+    """The command of the wheel `ziglang`."""
+    wheel = importlib.util.find_spec("ziglang")
+    folders = (wheel and wheel.submodule_search_locations) or ()
+    paths = (os.path.join(folder, "zig") for folder in folders)
+    return next(((path, "cc") for path in paths if os.access(path, os.X_OK)), ())
+
+
+TOOLS = Toolchain(
+    language="C",
+    variable="CC",
+    names=("gcc", "clang", "cc"),
+    user="provider 'cc'",
+    where="apt install gcc, or pip install 'miniml[compiler]'",
+    seconds=120.0,  # a large unit takes ten; the wheel's first call builds its C library in six
+    other=_of_wheel,
+)
+# What failed by itself is not tried again: it would take its time in every Program.
+_given_up: dict[tuple[object, ...], str] = {}
+
+
+def available() -> bool:
+    """True where kernels in C can be compiled, as far as is known without trying."""
+    return bool(TOOLS.find()) and _here() not in _given_up
+
+
+def absence() -> str:
+    """Why no kernel in C can be compiled, as a clause; "" where they can."""
+    return TOOLS.absence() or _given_up.get(_here(), "")
+
+
+def give_up(error: DeviceError) -> None:
+    """Remember that this compiler and this cache folder do not work, until one is changed."""
+    _given_up[_here()] = str(error)
+
+
+def _here() -> tuple[object, ...]:
+    return TOOLS.find(), os.environ.get("MINIML_CACHE")
+
+
+def key() -> str:
+    """Equal where equal texts give equal functions: the compiler, its flags, the processor."""
+    return _key(TOOLS.identity())
+
+
+@cache
+def _key(compiler: str) -> str:
+    return digest(SERVICES, *FLAGS, compiler, platform.machine(), _features())
+
+
+def _features() -> str:
+    """The instructions that the processor has, which -march=native uses."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+            return next((line for line in file if line.startswith(("flags", "Features"))), "")
+    except OSError:
+        return platform.processor()
+
+
+def compiled(texts: Sequence[str], scratch: Path) -> list[bytes]:
+    """The shared libraries of C texts, compiled side by side."""
+    jobs = [Job([*FLAGS, "-x", "c", "-", "-lm"], text) for text in texts]
+    return [library for library, _ in TOOLS.libraries(jobs, scratch, _environment(scratch))]
+
+
+def _environment(scratch: Path) -> dict[str, str]:
+    """zig keeps what it compiles, which nobody asks for again, and a C library of its own."""
+    beside = scratch.parent / BESIDE
+    beside.mkdir(0o700, exist_ok=True)
+    return {"ZIG_LOCAL_CACHE_DIR": str(scratch), "ZIG_GLOBAL_CACHE_DIR": str(beside)}
+
+
+@cache
+def _warn(text: str) -> None:
+    warn_user(PerformanceWarning(text))
+
+
+def warn_without(error: MinimlError) -> None:
+    """Tell the user, once for each reason, that NumPy's kernels take the place of those in C."""
+    reason = str(error).strip().partition("\n")[0]
+    _warn(
+        f"NumPy's kernels take the place of those in C, which are faster: {reason}; "
+        "`python -m miniml doctor` says more, and providers=('miniml',) asks for NumPy's"
+    )

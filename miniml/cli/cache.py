@@ -1,0 +1,43 @@
+"""`cache`: what the compilers made and miniml keeps, by kind; `--clear` removes it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+
+from ..backends.cache import Entry
+from ..backends.cc import compiler
+from ..backends.cuda.sim import toolchain
+
+CACHES = (compiler.CACHE, toolchain.CACHE)
+_HOUR, _DAY = 3600, 86400  # seconds
+
+
+def run(clear: bool) -> int:
+    """Print a line for each folder and kind, or remove the files."""
+    kinds: dict[tuple[Path, str], list[Entry]] = defaultdict(list)
+    for cache in CACHES:
+        for entry in cache.entries():
+            kinds[entry.path.parent, entry.kind].append(entry)
+        if clear:
+            cache.clear()
+    for (folder, kind), entries in kinds.items():
+        print(f"{'removed ' * clear}{folder}  {kind}  {_summary(entries)}")
+    if not kinds:
+        print(f"nothing is kept in {' or '.join(str(c.folder) for c in CACHES)}")
+    return 0
+
+
+def _summary(entries: list[Entry]) -> str:
+    size = sum(e.nbytes for e in entries) / 2**20
+    ages = sorted(e.age for e in entries)
+    return (
+        f"{len(entries)} files, {size:.1f} MB, last used {_span(ages[0])} to {_span(ages[-1])} ago"
+    )
+
+
+def _span(seconds: float) -> str:
+    """A time in the unit that fits it."""
+    if seconds < _HOUR:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / _HOUR:.0f} h" if seconds < _DAY else f"{seconds / _DAY:.0f} days"

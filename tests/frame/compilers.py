@@ -1,0 +1,35 @@
+"""Compilers that fail, as scripts in the place of the machine's."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from miniml.backends import cache
+from miniml.backends.toolchain import Toolchain
+
+FAKE_LIBRARY = r"""printf '\177ELF\002\001\001' > "$OUT"; head -c 500 /dev/zero >> "$OUT" """
+
+
+@contextmanager
+def own_folders(folder: Path) -> Iterator[pytest.MonkeyPatch]:
+    """The cache, and the temporary folder that can take its place, in a folder of the test's."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MINIML_CACHE", str(folder / "cache"))
+        patch.setattr(cache.tempfile, "tempdir", str(folder))
+        for memory in (cache._warn, cache._temporary_folders):
+            memory.cache_clear()
+        yield patch
+    cache._temporary_folders.cache_clear()
+
+
+def put(patch: pytest.MonkeyPatch, tools: Toolchain, folder: Path, content: str | bytes) -> Path:
+    """A script, or the bytes of a program, as the compiler; $OUT is its last argument."""
+    path = folder / "compiler"
+    if isinstance(content, str):
+        content = f"#!/bin/sh\nfor OUT; do :; done\n{content}".encode()
+    path.write_bytes(content)
+    path.chmod(0o755)
+    patch.setenv(tools.variable, str(path))
+    return path
