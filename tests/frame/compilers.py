@@ -28,7 +28,7 @@ def put(patch: pytest.MonkeyPatch, tools: Toolchain, folder: Path, content: str 
     """A script, or the bytes of a program, as the compiler; $OUT is its last argument."""
     path = folder / "compiler"
     if isinstance(content, str):
-        content = f"#!/bin/sh\nfor OUT; do :; done\n{content}".encode()
+        content = f"#!/bin/sh\nPATH=/usr/bin:/bin\nfor OUT; do :; done\n{content}".encode()
     path.write_bytes(content)
     path.chmod(0o755)
     patch.setenv(tools.variable, str(path))

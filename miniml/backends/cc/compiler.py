@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from ...errors import DeviceError, MinimlError, PerformanceWarning, warn_user
+from ...errors import CompileError, DeviceError, MinimlError, PerformanceWarning, warn_user
 from ..cache import BESIDE, Cache
 from ..toolchain import Job, Toolchain, digest
 from .source import SERVICES
@@ -83,15 +83,33 @@ def _features() -> str:
 
 def compiled(texts: Sequence[str], scratch: Path) -> list[bytes]:
     """The shared libraries of C texts, compiled side by side."""
+    try:
+        return _compiled(texts, scratch)
+    except CompileError:
+        _check(scratch)
+        raise
+
+
+def _check(scratch: Path) -> None:
+    """DeviceError if the compiler refuses what is right: headers or the linker are missing."""
+    try:
+        _compiled([SERVICES], scratch)
+    except CompileError as error:
+        reason = str(error).partition("\n")[0]
+        raise TOOLS.failed(f"refuses every text ({reason})") from None
+
+
+def _compiled(texts: Sequence[str], scratch: Path) -> list[bytes]:
     jobs = [Job([*FLAGS, "-x", "c", "-", "-lm"], text) for text in texts]
     return [library for library, _ in TOOLS.libraries(jobs, scratch, _environment(scratch))]
 
 
 def _environment(scratch: Path) -> dict[str, str]:
-    """zig keeps what it compiles, which nobody asks for again, and a C library of its own."""
+    """zig keeps what it compiles, which nobody asks for again, and the C library that it built."""
     beside = scratch.parent / BESIDE
     beside.mkdir(0o700, exist_ok=True)
-    return {"ZIG_LOCAL_CACHE_DIR": str(scratch), "ZIG_GLOBAL_CACHE_DIR": str(beside)}
+    kept = os.environ.get("ZIG_GLOBAL_CACHE_DIR", str(beside))
+    return {"ZIG_LOCAL_CACHE_DIR": str(scratch), "ZIG_GLOBAL_CACHE_DIR": kept}
 
 
 @cache

@@ -18,7 +18,7 @@ from ..toolchain import digest
 from . import compiler
 from .source import Source, addresses_of, unit
 
-_PART = 16_000  # characters of kernels for which another process of the compiler pays
+_PART = 1000  # characters of kernels, 50 ms for gcc: as long as one more process of it takes
 Function = Callable[[Any], None]
 _loaded: dict[Source, Function] = {}
 _libraries: dict[Path, ctypes.CDLL] = {}
