@@ -59,6 +59,10 @@ GPUS = _gpu_count()
 CXX = os.environ.get("CXX", "").split()[:1] or ["g++", "c++", "clang++"]
 HAS_CXX = any(map(shutil.which, CXX))
 
+# Where provider "cc" looks for a C compiler: a wheel brings one, too.
+CC = os.environ.get("CC", "").split()[:1]
+HAS_CC = any(map(shutil.which, CC or ["gcc", "clang", "cc"])) or (not CC and _installed("ziglang"))
+
 # NVIDIA's compiler and cupy are wheels, which exist for these machines only; make installs them.
 WHEELS_OF_CUDA = platform.machine() in ("x86_64", "aarch64") and platform.libc_ver()[0] == "glibc"
 
@@ -66,7 +70,7 @@ WHEELS_OF_CUDA = platform.machine() in ("x86_64", "aarch64") and platform.libc_v
 HONEST_SKIPS = {
     "no GPU": GPUS == 0,
     "a driver is here": _has_driver(),
-    "no C compiler": not any(map(shutil.which, ("cc", "gcc", "clang"))),
+    "no C compiler": not HAS_CC,
     "no cupy": not WHEELS_OF_CUDA,
     "no NVRTC": not WHEELS_OF_CUDA,
     "no cuBLAS": not _installed("nvidia-cublas", "nvidia-cublas-cu12"),

@@ -11,7 +11,7 @@ import stat
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -56,7 +56,7 @@ class Cache:
         paths = (folder / name for folder in self._trusted())
         return next(filter(is_whole, paths), None)
 
-    def linked(self, names: Iterable[str]) -> dict[str, Path]:
+    def linked(self, names: Collection[str]) -> dict[str, Path]:
         """The file to which each name was linked, as `find` gives it; others are left out."""
         found: dict[str, Path] = {}
         for folder in self._trusted():

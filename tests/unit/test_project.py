@@ -208,7 +208,7 @@ import pytest
 @pytest.mark.skip(reason="no network")
 def test_without_a_reason_that_holds(): pass
 
-@pytest.mark.skip(reason="no C compiler")  # true: PATH is empty below
+@pytest.mark.skip(reason="no C++ compiler")  # true: PATH is empty below
 def test_with_one(): pass
 
 @pytest.mark.deep
@@ -234,7 +234,7 @@ def test_a_skip_that_does_not_hold_is_a_failure(tmp_path, policy, outcome):
     run = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:xdist", tmp_path],
         cwd=tmp_path,
-        env={**environment, "MINIML_NO_SKIPS": policy, "PATH": ""},
+        env={**environment, "MINIML_NO_SKIPS": policy, "PATH": "", "CXX": ""},
         capture_output=True,
         text=True,
     )

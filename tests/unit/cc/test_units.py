@@ -17,9 +17,8 @@ from miniml.backends import cache
 from miniml.backends.cc import compiler, units
 from miniml.backends.cc.source import Source
 from miniml.errors import CompileError, DeviceError, PerformanceWarning
+from tests.conftest import HAS_CC
 from tests.frame.compilers import FAKE_LIBRARY, own_folders, put
-
-pytestmark = pytest.mark.skipif(not compiler.TOOLS.find(), reason="no C compiler")
 
 
 def adding(n: float, *shared: str) -> Source:
@@ -28,7 +27,7 @@ def adding(n: float, *shared: str) -> Source:
 
 
 @pytest.fixture
-def fresh(tmp_path, monkeypatch):
+def alone(tmp_path, monkeypatch):
     """What a new process knows, and a cache of the test's own; called again, as a next process."""
 
     def forget() -> None:
@@ -41,7 +40,15 @@ def fresh(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def fake(fresh, tmp_path, monkeypatch):
+def fresh(alone):
+    """The same, for tests that compile."""
+    if not HAS_CC:
+        pytest.skip("no C compiler on this machine")
+    return alone
+
+
+@pytest.fixture
+def fake(alone, tmp_path, monkeypatch):
     monkeypatch.setattr(compiler, "_given_up", {})
     return lambda content: put(monkeypatch, compiler.TOOLS, tmp_path, content)
 
@@ -96,7 +103,7 @@ def test_a_long_text_is_compiled_in_parts(fresh, compilations, monkeypatch):
     assert compilations == [3]
 
 
-def test_kernels_depend_on_the_compiler_its_flags_the_processor_and_the_services(monkeypatch):
+def test_a_kernel_depends_on_compiler_flags_processor_and_services(fresh, monkeypatch):
     keys = {compiler.key()}
     for name, value in (("FLAGS", ("-g",)), ("SERVICES", ""), ("_features", lambda: "avx9")):
         compiler._key.cache_clear()
@@ -106,6 +113,15 @@ def test_kernels_depend_on_the_compiler_its_flags_the_processor_and_the_services
     monkeypatch.setenv("CC", f"{compiler.TOOLS.command()[0]} -pipe")
     assert len({*keys, compiler.key()}) == 5
     compiler._key.cache_clear()
+
+
+def test_another_compiler_compiles_anew(fresh, compilations, monkeypatch):
+    command = compiler.TOOLS.command()
+    for flag in ("-pipe", "", "-pipe"):
+        monkeypatch.setenv("CC", " ".join((*command, flag)).strip())
+        fresh()
+        assert sum_of(adding(1)) == 1
+    assert compilations == [1, 1]
 
 
 def test_a_damaged_unit_is_compiled_anew(fresh, compilations, tmp_path, monkeypatch):
@@ -233,7 +249,7 @@ def test_a_compiler_that_fails_is_not_tried_again(fake, monkeypatch, tmp_path, c
     assert compiler.available()
 
 
-def test_no_compiler_is_a_clause_and_an_error(fresh, monkeypatch):
+def test_no_compiler_is_a_clause_and_an_error(alone, monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.delenv("CC", raising=False)
     monkeypatch.setattr(compiler, "TOOLS", replace(compiler.TOOLS, other=tuple))
