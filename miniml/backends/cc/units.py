@@ -19,6 +19,7 @@ from . import compiler
 from .source import Source, addresses_of, unit
 
 _PART = 1000  # characters of kernels, 50 ms for gcc: as long as one more process of it takes
+_PROCESSES = 8  # at most: each takes some 50 MB, and a container may have fewer CPUs than it sees
 Function = Callable[[Any], None]
 _loaded: dict[Source, Function] = {}
 _libraries: dict[Path, ctypes.CDLL] = {}
@@ -99,7 +100,7 @@ def _parts(sources: Iterable[Source]) -> list[list[Source]]:
     """The kernels in parts of about equal length, one for each processor where they are long."""
     longest = sorted(sources, key=lambda s: len(s.text), reverse=True)
     count = sum(len(s.text) for s in longest) // _PART
-    count = max(1, min(count, len(longest), cpu_threads()))
+    count = max(1, min(count, len(longest), cpu_threads(), _PROCESSES))
     return [longest[i::count] for i in range(count)]
 
 
