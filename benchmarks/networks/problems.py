@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -54,7 +55,7 @@ def ones(*shape: int) -> Array:
 def mlp(*sizes: int, batch: int) -> Problem:
     """Dense layers with ReLU between them."""
     draw, weights = _Draws(), {}
-    for i, (n, m) in enumerate(zip(sizes, sizes[1:], strict=False)):
+    for i, (n, m) in enumerate(itertools.pairwise(sizes)):
         weights[f"w{i}"], weights[f"b{i}"] = draw(n, m), zeros(m)
     return Problem("mlp", weights, draw.images(batch, sizes[0]), draw.labels(sizes[-1], batch))
 
@@ -74,7 +75,7 @@ def resnet(batch: int) -> Problem:
     """A convolution of 16 channels and three residual blocks of 16, 32 and 64, with batch norm."""
     draw, channels = _Draws(), (16, 16, 32, 64)
     weights = {"k": draw(16, 3, 3, 3, fan_in=27), "g": ones(16), "h": zeros(16)}
-    for i, (n, m) in enumerate(zip(channels, channels[1:], strict=False)):
+    for i, (n, m) in enumerate(itertools.pairwise(channels)):
         weights[f"k{i}a"] = draw(m, n, 3, 3, fan_in=9 * n)
         weights[f"k{i}b"] = draw(m, m, 3, 3, fan_in=9 * m)
         weights |= {f"g{i}a": ones(m), f"h{i}a": zeros(m), f"g{i}b": ones(m), f"h{i}b": zeros(m)}

@@ -43,7 +43,8 @@ class Process:
 
     def ask(self, **request: Any) -> dict[str, Any]:
         """The answer to one request."""
-        assert self._process.stdin is not None and self._process.stdout is not None
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(request) + "\n")
         self._process.stdin.flush()
         line = self._process.stdout.readline()
