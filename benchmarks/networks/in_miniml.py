@@ -1,0 +1,106 @@
+"""The networks in miniml, as its users write them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from inspect import signature
+from typing import Any
+
+import miniml as ml
+from benchmarks.networks.problems import LR, Problem
+from miniml import nn, ops, optim
+
+VERSION = f"miniml {ml.__version__}"
+
+
+def mlp(p: Any, x: Any) -> Any:
+    count = len(p) // 2
+    for i in range(count):
+        x = x @ p[f"w{i}"] + p[f"b{i}"]
+        x = ops.relu(x) if i < count - 1 else x
+    return x
+
+
+def lenet(p: Any, x: Any) -> Any:
+    for i in range(2):
+        x = ops.max_pool2d(ops.relu(ops.conv2d(x, p[f"k{i}"], p[f"c{i}"])), 2)
+    x = ops.reshape(x, (x.shape[0], -1))
+    for i in range(3):
+        x = x @ p[f"w{i}"] + p[f"b{i}"]
+        x = ops.relu(x) if i < 2 else x
+    return x
+
+
+def resnet(p: Any, x: Any) -> Any:
+    def norm(x: Any, name: str) -> Any:
+        return ops.batch_norm(x, p["g" + name], p["h" + name], training=True)[0]
+
+    x = ops.relu(norm(ops.conv2d(x, p["k"], padding=1), ""))
+    for i in range(3):
+        stride = 2 if f"s{i}" in p else 1
+        y = ops.relu(norm(ops.conv2d(x, p[f"k{i}a"], stride=stride, padding=1), f"{i}a"))
+        y = norm(ops.conv2d(y, p[f"k{i}b"], padding=1), f"{i}b")
+        x = ops.conv2d(x, p[f"s{i}"], stride=stride) if stride == 2 else x
+        x = ops.relu(x + y)
+    return ops.mean(x, (2, 3)) @ p["w"] + p["b"]
+
+
+def lstm(p: Any, x: Any) -> Any:
+    steps, batch = x.shape
+    h = c = ops.zeros((batch, p["wh"].shape[0]))
+    outs = []
+    for t in range(steps):
+        gates = ops.gather(p["e"], x[t]) @ p["wx"] + h @ p["wh"] + p["b"]
+        i, g, o, f = ops.split(gates, 4, 1)
+        c = ops.sigmoid(f) * c + ops.sigmoid(i) * ops.tanh(g)
+        h = ops.sigmoid(o) * ops.tanh(c)
+        outs.append(h)
+    return ops.concat(outs) @ p["w"] + p["c"]
+
+
+def transformer(p: Any, x: Any) -> Any:
+    batch, tokens = x.shape
+    width = p["e"].shape[1]
+    mask = ml.Tensor([[0.0 if j <= i else -1e9 for j in range(tokens)] for i in range(tokens)])
+
+    def heads(x: Any) -> Any:
+        return ops.transpose(ops.reshape(x, (batch, tokens, 4, width // 4)), (0, 2, 1, 3))
+
+    h = ops.gather(p["e"], x) + p["p"]
+    for i in range(len(p) // 10):
+        a = ops.layer_norm(h, p[f"g{i}a"], p[f"h{i}a"]) @ p[f"qkv{i}"]
+        q, k, v = map(heads, ops.split(a, 3, 2))
+        scores = ops.matmul(q, k, transpose_y=True) * (width // 4) ** -0.5 + mask
+        a = ops.transpose(ops.softmax(scores) @ v, (0, 2, 1, 3))
+        h = h + ops.reshape(a, (batch, tokens, width)) @ p[f"o{i}"]
+        a = ops.layer_norm(h, p[f"g{i}b"], p[f"h{i}b"])
+        h = h + ops.gelu(a @ p[f"u{i}"] + p[f"bu{i}"], True) @ p[f"d{i}"] + p[f"bd{i}"]
+    return ops.reshape(h @ p["w"], (batch * tokens, -1))
+
+
+NETWORKS = {"mlp": mlp, "lenet": lenet, "resnet": resnet, "lstm": lstm, "transformer": transformer}
+
+
+def training(problem: Problem) -> Callable[[], Any]:
+    """One step of SGD; it returns the loss."""
+    p = {name: ml.Parameter(w, name=name) for name, w in problem.weights.items()}
+    network = NETWORKS[problem.network]
+    step = ml.train_step(
+        lambda x: network(p, x), nn.CrossEntropyLoss(), optim.SGD(list(p.values()), lr=LR)
+    )
+    x, y = ml.Tensor(problem.x), ml.Tensor(problem.y)
+    return lambda: step(x, y)
+
+
+def inference(problem: Problem) -> Callable[[], Any]:
+    """The logits."""
+    p = {name: ml.Parameter(w, name=name) for name, w in problem.weights.items()}
+    network, x = NETWORKS[problem.network], ml.Tensor(problem.x)
+    run = ml.jit(lambda x: network(p, x))
+    return lambda: run(x)
+
+
+def threads(count: int) -> None:
+    """Compute on at most that many threads."""
+    if "threads" in signature(ml.set_context).parameters:
+        ml.set_context(threads=count)
