@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,4 +55,14 @@ class Abstract:
         return hash(self.key())
 
     def __str__(self) -> str:
-        return f"{self.dtype.name}[{', '.join(map(str, self.shape))}]"
+        return typed(self)
+
+
+def typed(value: Any) -> str:
+    """How messages name anything that has a dtype and a shape: float32[2, 3]."""
+    return f"{value.dtype.name}{list(value.shape)}"
+
+
+def listed(values: Iterable[Any]) -> str:
+    """The same for several: int64[], float32[2, 3]; "nothing" for none."""
+    return ", ".join(map(typed, values)) or "nothing"

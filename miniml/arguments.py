@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from .abstract import typed
 from .attributes import freeze
 from .dtype import as_dtype, float32, is_float, promote, scalar_dtype
 from .errors import ArityError, ConstInputError, DTypeError, ShapeError, TracedValueError
@@ -84,7 +85,7 @@ def _untensored(primitive: Primitive, name: str, value: Any) -> Any:
     except TracedValueError:
         raise ConstInputError(
             f"{primitive.name} needs {name!r} to be a constant; got a traced tensor of "
-            f"{value.dtype.name}{list(value.shape)}; pass a tuple or a Tensor made outside "
+            f"{typed(value)}; pass a tuple or a Tensor made outside "
             "the traced function"
         ) from None
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import optree
 
+from ..abstract import listed
 from ..dtype import as_dtype, float32
 from ..errors import MinimlError
 from ..graph.forwarding import ForwardingTrace
@@ -106,7 +107,7 @@ class _Watching(ForwardingTrace):
     def call(self, fn: Any, args: Any, named: Any) -> Any:
         result = super().call(fn, args, named)
         leaves: Iterable[Any] = filter(is_result, optree.tree_leaves(result))
-        self.calls.append((fn.cell, ", ".join(f"{t.dtype.name}{list(t.shape)}" for t in leaves)))
+        self.calls.append((fn.cell, listed(leaves)))
         return result
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ..abstract import typed
 from ..errors import ShapeError
 from ..tensor import Parameter, Tensor
 from ..trace import current_trace
@@ -35,7 +36,7 @@ def tensor_like(like: Any, value: Any) -> Any:
         value = Tensor(np.asarray(value, like.dtype))
     if value.shape != like.shape or value.dtype != like.dtype:
         raise ShapeError(
-            f"got {value.dtype.name}{list(value.shape)} where {like.dtype.name}{list(like.shape)} "
+            f"got {typed(value)} where {typed(like)} "
             "is wanted: a cotangent or tangent has the shape and dtype of its value"
         )
     return value

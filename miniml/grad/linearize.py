@@ -11,6 +11,7 @@ import numpy as np
 import optree
 
 from .. import ops
+from ..abstract import typed
 from ..dtype import is_float
 from ..errors import GradientArgumentError
 from ..graph.ir import Var
@@ -152,7 +153,7 @@ def _float_leaves(
             )
         tensor = leaf if isinstance(leaf, Tensor) else Tensor(leaf)
         if not is_float(tensor.dtype):
-            what = f"{tensor.dtype.name}{list(tensor.shape)}"
+            what = typed(tensor)
             raise GradientArgumentError(
                 f"argument {argnum} of {name_of(fn)} is {what}, which has no gradient; cast it to "
                 "a float dtype, or leave it out of argnums"

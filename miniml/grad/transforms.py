@@ -11,6 +11,7 @@ import numpy as np
 import optree
 
 from .. import ops
+from ..abstract import typed
 from ..dtype import is_float
 from ..errors import GradientArgumentError
 from ..graph.traced import TracedTensor
@@ -307,7 +308,7 @@ def _ones(kind: Kind) -> Tensor:
 def _scalar(fn: Function, out: Any) -> Tensor:
     if isinstance(out, Tensor) and out.size == 1 and is_float(out.dtype):
         return out
-    what = f"{out.dtype.name}{list(out.shape)}" if isinstance(out, Tensor) else type(out).__name__
+    what = typed(out) if isinstance(out, Tensor) else type(out).__name__
     raise GradientArgumentError(
         f"grad of {name_of(fn)} needs one float of size 1; it returned "
         f"{what}; reduce it (.sum()), or use vjp or jacobian"

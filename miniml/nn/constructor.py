@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..abstract import typed
 from ..errors import ArityError
 from ..tensor import Tensor
 
@@ -39,5 +40,5 @@ def refuse_arguments(kind: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
 def shown(value: Any) -> str:
     """An argument in few words."""
     if isinstance(value, (Tensor, np.ndarray)):
-        return f"{type(value).__name__} {value.dtype.name}{list(value.shape)}"
+        return f"{type(value).__name__} {typed(value)}"
     return reprlib.repr(value)

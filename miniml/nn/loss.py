@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from .. import ops
+from ..abstract import typed
 from ..dtype import int64, is_float
 from ..errors import ShapeError
 from ..graph.tracer import as_tensor
@@ -124,7 +125,7 @@ def _class_weights(weight: Any) -> Parameter:
     )
     if len(kept.shape) != 1 or not np.isfinite(kept.asnumpy()).all():
         raise ShapeError(
-            f"CrossEntropyLoss got weight of {given.dtype.name}{list(given.shape)}; it wants one "
+            f"CrossEntropyLoss got weight of {typed(given)}; it wants one "
             "finite number for each class; logits and labels go to the cell that it makes, as in "
             "nn.CrossEntropyLoss()(logits, labels)"
         )

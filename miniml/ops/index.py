@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..abstract import Shape
+from ..abstract import Shape, typed
 from ..dtype import INTEGERS, DType, int32, int64, promote, scalar_dtype
 from ..errors import DTypeError, ShapeError
 from ..primitive import Primitive
@@ -241,9 +241,7 @@ def as_indices(name: str, value: Any) -> Any:
         value = value if value.size else value.astype(np.int64)
     dtype = dtype_of(value)
     if dtype not in INTEGERS:
-        raise DTypeError(
-            f"{name} needs integer indices; got {dtype.name}{list(value.shape)}; cast them first"
-        )
+        raise DTypeError(f"{name} needs integer indices; got {typed(value)}; cast them first")
     return value if dtype in (int32, int64) else cast(value, int64)
 
 

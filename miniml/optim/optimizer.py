@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .. import epoch, ops
+from ..abstract import typed
 from ..access import Access
 from ..dtype import DType, bfloat16, float16, float32
 from ..errors import ArityError, DTypeError, GradientArgumentError, MinimlError, ShapeError
@@ -79,8 +80,8 @@ class Optimizer(Guarded):
         for p, g in zip(self.params, grads, strict=True):
             if g.shape != p.shape or g.dtype != p.dtype:
                 raise (ShapeError if g.shape != p.shape else DTypeError)(
-                    f"{type(self).__name__} got {g.dtype.name}{list(g.shape)} for the gradient of "
-                    f"{p.name!r}, which is {p.dtype.name}{list(p.shape)}; they must be equal"
+                    f"{type(self).__name__} got {typed(g)} for the gradient of "
+                    f"{p.name!r}, which is {typed(p)}; they must be equal"
                 )
 
     @property

@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary, ref
 import numpy as np
 
 from .. import epoch
+from ..abstract import Abstract
 from ..epoch import Epoch
 from ..errors import GraphError, PerformanceWarning, warn_user
 from ..graph.function import function_name, trace_call
@@ -230,7 +231,7 @@ def _differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
         if len(old) != len(new):
             found.append(f"{len(old)} tensors became {len(new)}")
         found += [
-            f"tensor {i} changed from {_type(a)} to {_type(b)}"
+            f"tensor {i} changed from {Abstract(*a)} to {Abstract(*b)}"
             for i, (a, b) in enumerate(zip(old, new, strict=False))
             if a != b
         ]
@@ -251,11 +252,6 @@ def _differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
         if before[name] != now[name]
     ]
     return found
-
-
-def _type(leaf: tuple[tuple[int, ...], Any]) -> str:
-    shape, dtype = leaf
-    return f"{dtype.name}[{', '.join(map(str, shape))}]"
 
 
 def jit(fn: F) -> F:

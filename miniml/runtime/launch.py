@@ -11,7 +11,7 @@ from weakref import finalize
 
 import numpy as np
 
-from ..abstract import Abstract
+from ..abstract import Abstract, listed
 from ..backends.declare import check_fills, refuse_returned
 from ..backends.device import Array, Device
 from ..backends.devices import get_device
@@ -220,13 +220,9 @@ def note_kernel(error: Exception, prepared: BoundKernel) -> None:
     called = getattr(entry.body, "__name__", entry.device)
     kept = ", which it must not write to," if "read-only" in str(error) else ""
     error.add_note(
-        f"kernel {called} of {entry.name}, {entry.describe()}, got {_listed(node.inputs)}{kept} "
-        f"and fills {_listed(node.outputs)}, as infer_shape says"
+        f"kernel {called} of {entry.name}, {entry.describe()}, got {listed(node.inputs)}{kept} "
+        f"and fills {listed(node.outputs)}, as infer_shape says"
     )
-
-
-def _listed(specs: tuple[ArraySpec, ...]) -> str:
-    return ", ".join(str(Abstract(s.shape, s.dtype)) for s in specs) or "nothing"
 
 
 def _widened(prepared: BoundKernel, cast: DType) -> Launcher:

@@ -8,6 +8,7 @@ from inspect import signature
 from textwrap import indent
 from typing import Any, TypeVar, overload
 
+from ..abstract import typed
 from ..access import Access
 from ..dtype import is_float
 from ..errors import ArityError, GradientArgumentError, MinimlError, NonFiniteError
@@ -159,7 +160,7 @@ def _checked_loss(who: str, loss: Any) -> Tensor:
 
 def _what(value: Any) -> str:
     if isinstance(value, Tensor):
-        return f"{value.dtype.name}{list(value.shape)}"
+        return typed(value)
     if isinstance(value, (tuple, list, dict)):
         return f"a {type(value).__name__} of {len(value)}"
     return repr(value)
