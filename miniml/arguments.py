@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from .abstract import typed
+from .abstract import Kind, typed
 from .attributes import freeze
 from .dtype import as_dtype, float32, is_float, promote, scalar_dtype
 from .errors import ArityError, ConstInputError, DTypeError, ShapeError, TracedValueError
 from .ops.arithmetic import Cast
 from .primitive import Primitive
 from .settings import current
-from .tensor import NONE, Kind, Tensor, host_array
+from .tensor import NONE, Tensor, host_array
 
 Weak = (bool, int, float)
 _kind = attrgetter("_kind")

@@ -10,9 +10,10 @@ from typing import Any, TypeVar
 import numpy as np
 
 from .abstract import Abstract, Shape
+from .classic import PrimitiveWithCheck
 from .dtype import DType, as_dtype
 from .errors import DeclarationError, MinimlError, ShapeError
-from .primitive import Primitive, PrimitiveWithCheck
+from .primitive import Primitive
 
 Rule = Callable[..., Any]
 R = TypeVar("R", bound=Rule)

@@ -8,7 +8,8 @@ import numpy as np
 
 from ..abstract import typed
 from ..errors import ShapeError
-from ..tensor import Parameter, Tensor
+from ..parameter import Parameter
+from ..tensor import Tensor
 from ..trace import current_trace
 
 

@@ -17,7 +17,8 @@ from ..errors import GradientArgumentError
 from ..graph.ir import Var
 from ..graph.record import RecordTrace
 from ..graph.trees import refuse_dataclass
-from ..tensor import Parameter, Tensor
+from ..parameter import Parameter
+from ..tensor import Tensor
 from ..trace import computes_at_once, current_trace
 from .reverse import backward
 

@@ -8,8 +8,9 @@ from typing import Any
 
 from ..arguments import arguments, as_they_are
 from ..location import Location, user_location
+from ..parameter import Parameter
 from ..primitive import Primitive
-from ..tensor import Parameter, Tensor
+from ..tensor import Tensor
 from ..trace import Trace, use_trace
 from .calls import ConstantTrace, record_call
 from .forwarding import ForwardingTrace

@@ -15,9 +15,10 @@ from ..infer import infer
 from ..location import point_at, user_location
 from ..ops.arithmetic import Add
 from ..ops.control import Assign
+from ..parameter import Parameter
 from ..primitive import Primitive
 from ..settings import context, current
-from ..tensor import Parameter, Tensor, two_devices
+from ..tensor import Tensor, two_devices
 from ..trace import use_trace
 from .ir import Graph, Node, Var, interleave
 from .state import written

@@ -12,9 +12,10 @@ from ..dtype import int64, is_float
 from ..errors import ShapeError
 from ..graph.tracer import as_tensor
 from ..ops.norm import REDUCTIONS
-from ..tensor import Parameter
+from ..parameter import Parameter
 from .arguments import choice, fraction, integer
-from .cell import Cell, differing, refuse_shape, shape_of
+from .cell import Cell, differing
+from .shapes import refuse_shape, shape_of
 
 
 class CrossEntropyLoss(Cell):

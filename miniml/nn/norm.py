@@ -9,7 +9,8 @@ from ..errors import AttributeRefusedError
 from ..graph.tracer import as_tensor
 from . import init
 from .arguments import fraction, number, positive
-from .cell import Cell, refuse_shape, shape_of
+from .cell import Cell
+from .shapes import refuse_shape, shape_of
 
 
 class BatchNorm2d(Cell):

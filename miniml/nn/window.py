@@ -10,7 +10,8 @@ from ..errors import ShapeError
 from ..ops.inference.geometry import lengths, paddings
 from . import init
 from .arguments import flag, integer, positive
-from .cell import Cell, differing, refuse_shape, shape_of
+from .cell import Cell, differing
+from .shapes import refuse_shape, shape_of
 
 Lengths = int | tuple[int, int]
 Padding = str | int | tuple[int, int] | tuple[tuple[int, int], tuple[int, int]]

@@ -9,7 +9,8 @@ import numpy as np
 from .. import ops
 from ..dtype import float64
 from ..errors import MinimlError
-from ..tensor import Parameter, Tensor
+from ..parameter import Parameter
+from ..tensor import Tensor
 from .optimizer import Optimizer, in_dtype, in_range, wide
 
 

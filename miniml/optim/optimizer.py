@@ -15,8 +15,9 @@ from ..dtype import DType, bfloat16, float16, float32
 from ..errors import ArityError, DTypeError, GradientArgumentError, MinimlError, ShapeError
 from ..hints import unknown
 from ..location import Layer, layers
+from ..parameter import Parameter
 from ..runtime.staged import together
-from ..tensor import Parameter, Tensor
+from ..tensor import Tensor
 from ..trace import Guarded, current_trace, is_tracing
 from ..tracebacks import hides_frames
 

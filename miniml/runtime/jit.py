@@ -13,7 +13,6 @@ from weakref import WeakKeyDictionary, ref
 import numpy as np
 
 from .. import epoch
-from ..abstract import Abstract
 from ..epoch import Epoch
 from ..errors import GraphError, PerformanceWarning, warn_user
 from ..graph.function import function_name, trace_call
@@ -26,6 +25,7 @@ from ..trace import is_tracing
 from ..tracebacks import hide_frames
 from .launch import target_for
 from .program import Program
+from .reasons import why
 
 F = TypeVar("F", bound=Callable[..., Any])
 Guard = tuple[ref[Any], object]
@@ -34,7 +34,6 @@ _LIMIT = 64  # versions of one function; each has an arena
 _RUN_LATER = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
 _MANY = 5  # compilations of one function, at which the user is warned
 _SENTENCES = 100  # of a function's recompilations
-_CELL = "a cell changed: its mode, an attribute, or what a list, dict or set among these holds"
 
 
 @dataclass(slots=True)
@@ -208,9 +207,7 @@ class Jit:
         names = ("tensors", "device", "static", "settings", "kernels", "bprops", "passes")
         now = dict(zip(names, key, strict=True))
         before, self._last = self._last, now
-        if before is None:
-            return "first call"
-        return "; ".join(_differences(before, now)) or _CELL
+        return "first call" if before is None else why(before, now)
 
 
 def _flat(args: Sequence[Any], named: Mapping[str, Any]) -> tuple[Sequence[Any], object, Any]:
@@ -222,36 +219,6 @@ def _flat(args: Sequence[Any], named: Mapping[str, Any]) -> tuple[Sequence[Any],
         if kind is not Tensor and kind is not np.ndarray:
             return flatten_arguments(args)
     return args, len(args), None
-
-
-def _differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    found = []
-    if before["tensors"] != now["tensors"]:
-        old, new = before["tensors"], now["tensors"]
-        if len(old) != len(new):
-            found.append(f"{len(old)} tensors became {len(new)}")
-        found += [
-            f"tensor {i} changed from {Abstract(*a)} to {Abstract(*b)}"
-            for i, (a, b) in enumerate(zip(old, new, strict=False))
-            if a != b
-        ]
-    if before["static"] != now["static"]:
-        found.append(
-            "a static argument (a Python number, string or the tree itself) changed; pass a "
-            "Tensor for a number that varies"
-        )
-    found += [
-        text
-        for name, text in (
-            ("device", "the tensors are on another device"),
-            ("settings", "the context's settings changed"),
-            ("kernels", "a primitive or kernel was registered"),
-            ("bprops", "a gradient rule was registered"),
-            ("passes", "a pass was registered"),
-        )
-        if before[name] != now[name]
-    ]
-    return found
 
 
 def jit(fn: F) -> F:

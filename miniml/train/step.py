@@ -16,11 +16,12 @@ from ..grad import value_and_grad
 from ..nn import Cell
 from ..optim import Optimizer, clip_by_global_norm
 from ..optim.clip import checked_clip
+from ..parameter import Parameter
 from ..random import default_generator
 from ..runtime.jit import jit
 from ..runtime.staged import together
 from ..settings import context, current
-from ..tensor import Parameter, Tensor
+from ..tensor import Tensor
 from ..tracebacks import hide_frames
 from ..undo import logged
 
