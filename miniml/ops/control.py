@@ -10,6 +10,7 @@ from ..dtype import DType, bool_
 from ..errors import DTypeError, GraphError, ImmutableError, ShapeError
 from ..primitive import Primitive
 from ..trace import current_trace
+from .inference.bases import Unary
 from .inference.bodies import (
     Tree,
     agree,
@@ -56,19 +57,10 @@ class Assign(Primitive):
         return value
 
 
-class StopGradient(Primitive):
+class StopGradient(Unary):
     """x itself, through which no gradient passes."""
 
     differentiable = False
-    if TYPE_CHECKING:
-
-        def __call__(self, x: Any) -> Tensor: ...
-
-    def infer_shape(self, x: Shape) -> Shape:
-        return x
-
-    def infer_dtype(self, x: DType) -> DType:
-        return x
 
 
 def assign(parameter: Any, value: Any) -> Tensor:
