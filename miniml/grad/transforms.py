@@ -222,7 +222,8 @@ def _one(out: Tensor) -> Tensor:
     """The cotangent of a value itself. Of a value that is known it is made without a call."""
     if isinstance(out, TracedTensor):
         return ops.ones_like(out)
-    return _ones(Kind.of(Tensor, out.shape, out.dtype, out.device))
+    known = type(out) is Tensor
+    return _ones(out._kind if known else Kind.of(Tensor, out.shape, out.dtype, out.device))
 
 
 @lru_cache(64)
