@@ -96,7 +96,7 @@ def tools() -> Iterator[Finding]:
 
 
 def compiled_files() -> Finding:
-    """The folder where what the C++ compiler made is kept."""
+    """The folder where compiled C++ is kept."""
     problem = CACHE.problem()
     if problem:
         advice = "a temporary folder takes its place; set MINIML_CACHE to a folder of your own"

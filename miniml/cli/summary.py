@@ -112,7 +112,7 @@ class _Watching(ForwardingTrace):
 
 
 def _table(rows: Sequence[Row]) -> str:
-    """Columns, the last to the right, with a rule below the head and above the last row."""
+    """Columns, the last right-aligned, with a rule below the head and above the last row."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join((*map(str.ljust, row[:3], widths), row[3].rjust(widths[3]))) for row in rows]
     rule = "-" * len(lines[0])

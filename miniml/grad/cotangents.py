@@ -38,6 +38,6 @@ def tensor_like(like: Any, value: Any) -> Any:
     if value.shape != like.shape or value.dtype != like.dtype:
         raise ShapeError(
             f"got {typed(value)} where {typed(like)} "
-            "is wanted: a cotangent or tangent has the shape and dtype of its value"
+            "is expected: a cotangent or tangent has the shape and dtype of its value"
         )
     return value

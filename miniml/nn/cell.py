@@ -56,7 +56,7 @@ class Cell(Guarded):
     if not TYPE_CHECKING:  # it would tell the checker that every cell takes anything
 
         def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-            """Lays the ground here, so that a subclass may forget super().__init__()."""
+            """Set up here, so that a subclass may forget super().__init__()."""
             refuse_arguments(cls, args, kwargs)
             cell = super().__new__(cls)
             cell.__dict__.update(training=True, _structure=0, _watched=(), _entry=_Entry(cell))
@@ -162,7 +162,7 @@ class Cell(Guarded):
         return [p for p in self.parameters_dict().values() if p.requires_grad]
 
     def set_train(self, mode: bool = True) -> Self:
-        """Set `training` here and below: it decides on Dropout and BatchNorm. Returns the cell."""
+        """Set `training` here and below: Dropout and BatchNorm depend on it. Returns the cell."""
         for cell in self.cells():
             cell.training = bool(mode)
         return self
@@ -184,7 +184,7 @@ class Cell(Guarded):
         return self
 
     def describe(self) -> str:
-        """This layer in one line, its children left out; errors and `repr` use it.
+        """This layer in one line, without its children; errors and `repr` use it.
 
         By default with the plain values among its attributes, as in Scaled(factor=2.0).
         """

@@ -1,4 +1,4 @@
-"""Layers that steady what passes: BatchNorm2d, LayerNorm, Dropout."""
+"""Layers that normalise or drop values: BatchNorm2d, LayerNorm, Dropout."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Dropout(Cell):
     def __init__(self, p: float = 0.5):
         self.p = number("Dropout", "p", p)
         if not 0.0 <= self.p < 1.0:
-            raise AttributeRefusedError(f"Dropout got p={p}; it wants 0 <= p < 1")
+            raise AttributeRefusedError(f"Dropout got p={p}; expected 0 <= p < 1")
 
     def construct(self, x: Any) -> Any:
         x = as_tensor(x)

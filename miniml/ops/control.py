@@ -135,7 +135,8 @@ class WhileLoop(Primitive):
         going = [str(v.abstract) for v in self.condition.outputs]
         if going != ["bool[]"]:
             raise ShapeError(
-                f"WhileLoop condition gives {', '.join(going) or 'nothing'}; it gives one bool[]"
+                f"WhileLoop condition gives {', '.join(going) or 'nothing'}; it must give "
+                "one bool[]"
             )
         return self._carried(values)
 
@@ -229,8 +230,8 @@ def graph_loop(
     body = traced(step, leaves, "body")
     if condition.blocks or body.blocks:
         raise GraphError(
-            "WhileLoop draws random numbers in its body; in a graph it cannot, as nobody knows how "
-            "often it runs: draw before the loop, or loop in Python over a fixed count"
+            "WhileLoop draws random numbers in its body; in a graph it cannot, because its trip "
+            "count is unknown: draw before the loop, or loop in Python over a fixed count"
         )
     inputs, takes = merged(leaves, condition, body)
     outs = WhileLoop(condition.graph, body.graph, *takes)(*inputs)

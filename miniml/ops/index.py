@@ -235,7 +235,7 @@ def index_by(x: Any, indices: tuple[Any, ...], axes: tuple[int, ...], at: int) -
 
 
 def as_indices(name: str, value: Any) -> Any:
-    """Indices as an int32 or int64 tensor or array; DTypeError for what are no integers."""
+    """Indices as an int32 or int64 tensor or array; DTypeError for anything but integers."""
     if not hasattr(value, "dtype"):
         value = np.asarray(value)
         value = value if value.size else value.astype(np.int64)

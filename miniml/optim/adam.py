@@ -32,7 +32,7 @@ class Adam(Optimizer):
     ):
         super().__init__(params, lr)
         if np.shape(betas) != (2,):
-            raise MinimlError(f"Adam got betas={betas!r}; it wants two numbers, as (0.9, 0.999)")
+            raise MinimlError(f"Adam got betas={betas!r}; expected two numbers, as (0.9, 0.999)")
         b1, b2 = (in_range("Adam", f"betas[{i}]", b, 1.0) for i, b in enumerate(betas))
         self.betas = b1, b2
         self.eps = in_range("Adam", "eps", eps)

@@ -139,7 +139,7 @@ class Optimizer(Guarded):
     def _rate(self, lr: float) -> float:
         value = float(lr)
         if not (math.isfinite(value) and value >= 0.0):
-            raise MinimlError(f"{type(self).__name__} got lr={value}; it wants a number >= 0")
+            raise MinimlError(f"{type(self).__name__} got lr={value}; expected a number >= 0")
         return value
 
     def __repr__(self) -> str:
@@ -160,7 +160,7 @@ def in_dtype(value: Tensor, dtype: DType) -> Tensor:
 def in_range(owner: str, name: str, value: float, high: float = math.inf) -> float:
     """The value as a float; MinimlError unless 0 <= value < high."""
     if not 0.0 <= float(value) < high:
-        raise MinimlError(f"{owner} got {name}={value}; it wants 0 <= {name} < {high:g}")
+        raise MinimlError(f"{owner} got {name}={value}; expected 0 <= {name} < {high:g}")
     return float(value)
 
 
@@ -178,7 +178,7 @@ def _checked(owner: str, params: Iterable[Parameter]) -> tuple[Parameter, ...]:
     for i, p in enumerate(given):
         if not isinstance(p, Parameter):
             raise GradientArgumentError(
-                f"{owner} got {type(p).__name__} as parameter {i}; it wants Parameters, such as "
+                f"{owner} got {type(p).__name__} as parameter {i}; expected Parameters, such as "
                 "net.trainable_params()"
             )
         if any(p is other for other in given[:i]):

@@ -32,6 +32,8 @@ def rule(primitive: type[Primitive]) -> Callable[[R], R]:
 
 
 def _register(primitive: type[Primitive], written: Callable[..., Any], getter: Any) -> None:
-    getter.__module__, getter.__qualname__ = written.__module__, f"the bprop of {primitive.name}"
+    name, bare = written.__name__, written.__name__ == "<lambda>"
+    getter.__qualname__ = f"the formula of {primitive.name}" if bare else name
+    getter.__module__ = written.__module__
     getter.__wrapped__ = written  # what is shown of it
     bprop_getters.register(primitive)(getter)
