@@ -13,6 +13,9 @@ from .backends.registry import kernel as kernel
 from .backends.registry import raw_kernel as raw_kernel
 from .backends.registry import view_kernel as view_kernel
 from .backends.signature import KernelAttr as KernelAttr
+from .classic import PrimitiveWithCheck as PrimitiveWithCheck
+from .classic import PrimitiveWithInfer as PrimitiveWithInfer
+from .classic import prim_attr_register as prim_attr_register
 from .dtype import bfloat16 as bfloat16
 from .dtype import bool_ as bool_
 from .dtype import float16 as float16
@@ -27,17 +30,14 @@ from .dtype import uint16 as uint16
 from .dtype import uint32 as uint32
 from .dtype import uint64 as uint64
 from .infer import infer_rule as infer_rule
+from .parameter import Parameter as Parameter
 from .primitive import Primitive as Primitive
-from .primitive import PrimitiveWithCheck as PrimitiveWithCheck
-from .primitive import PrimitiveWithInfer as PrimitiveWithInfer
-from .primitive import prim_attr_register as prim_attr_register
 from .random import manual_seed as manual_seed
 from .random import random_state as random_state
 from .settings import GRAPH_MODE as GRAPH_MODE
 from .settings import PYNATIVE_MODE as PYNATIVE_MODE
 from .settings import context as context
 from .settings import set_context as set_context
-from .tensor import Parameter as Parameter
 from .tensor import Tensor as Tensor
 from .trace import install_eager as _install_eager
 

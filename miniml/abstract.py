@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from .dtype import DType
+from .dtype import DType, canonical, is_float
 
 Shape = tuple[int, ...]
 
@@ -54,4 +55,42 @@ class Abstract:
         return hash(self.key())
 
     def __str__(self) -> str:
-        return f"{self.dtype.name}[{', '.join(map(str, self.shape))}]"
+        return typed(self)
+
+
+class Kind:
+    """Everything about a tensor but its elements: its class, type and device.
+
+    Compared by identity: `Kind.of` gives one object for all tensors of a kind, as long as it is
+    cached.
+    """
+
+    __slots__ = ("abstract", "device", "is_float")
+    _known: ClassVar[dict[tuple[object, ...], Kind]] = {}
+    _LIMIT: ClassVar[int] = 4096
+
+    def __init__(self, abstract: Abstract, device: str):
+        self.abstract, self.device = abstract, device
+        self.is_float = is_float(abstract.dtype)
+
+    @staticmethod
+    def of(kind: type, shape: Shape, dtype: DType, device: str) -> Kind:
+        """The kind of the tensors of a class, shape, dtype and device."""
+        key = kind, shape, dtype, device
+        found = Kind._known.get(key)
+        if found is None:
+            if len(Kind._known) >= Kind._LIMIT:
+                Kind._known.clear()
+            found = Kind(Abstract(shape, canonical(dtype)), device)
+            Kind._known[key] = found
+        return found
+
+
+def typed(value: Any) -> str:
+    """How messages name anything that has a dtype and a shape: float32[2, 3]."""
+    return f"{value.dtype.name}{list(value.shape)}"
+
+
+def listed(values: Iterable[Any]) -> str:
+    """The same for several: int64[], float32[2, 3]; "nothing" for none."""
+    return ", ".join(map(typed, values)) or "nothing"

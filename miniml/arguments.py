@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 
+from .abstract import Kind, typed
 from .attributes import freeze
 from .dtype import as_dtype, float32, is_float, promote, scalar_dtype
 from .errors import ArityError, ConstInputError, DTypeError, ShapeError, TracedValueError
 from .ops.arithmetic import Cast
 from .primitive import Primitive
 from .settings import current
-from .tensor import NONE, Kind, Tensor, host_array
+from .tensor import NONE, Tensor, host_array
 
 Weak = (bool, int, float)
 _kind = attrgetter("_kind")
@@ -84,7 +85,7 @@ def _untensored(primitive: Primitive, name: str, value: Any) -> Any:
     except TracedValueError:
         raise ConstInputError(
             f"{primitive.name} needs {name!r} to be a constant; got a traced tensor of "
-            f"{value.dtype.name}{list(value.shape)}; pass a tuple or a Tensor made outside "
+            f"{typed(value)}; pass a tuple or a Tensor made outside "
             "the traced function"
         ) from None
 

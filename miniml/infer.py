@@ -10,9 +10,10 @@ from typing import Any, TypeVar
 import numpy as np
 
 from .abstract import Abstract, Shape
+from .classic import PrimitiveWithCheck
 from .dtype import DType, as_dtype
 from .errors import DeclarationError, MinimlError, ShapeError
-from .primitive import Primitive, PrimitiveWithCheck
+from .primitive import Primitive
 
 Rule = Callable[..., Any]
 R = TypeVar("R", bound=Rule)
@@ -41,8 +42,8 @@ def infer(primitive: Primitive, inputs: tuple[Any, ...]) -> tuple[Abstract, ...]
     dtypes = tuple([i.dtype if isinstance(i, Abstract) else i for i in inputs])
     if isinstance(primitive, PrimitiveWithCheck):
         return _checked(primitive, inputs, shapes, dtypes)
-    out_shapes = _outputs(primitive, "infer_shape", _ruled(primitive, "infer_shape", shapes))
-    out_dtypes = _outputs(primitive, "infer_dtype", _ruled(primitive, "infer_dtype", dtypes))
+    out_shapes = _outputs(primitive, "infer_shape", shapes)
+    out_dtypes = _outputs(primitive, "infer_dtype", dtypes)
     if len(out_shapes) != len(out_dtypes):
         raise DeclarationError(
             f"{primitive.name} infer_shape gives {len(out_shapes)} outputs and infer_dtype "
@@ -89,8 +90,9 @@ def _checked(
     return outs
 
 
-def _outputs(primitive: Primitive, rule: str, result: Any) -> tuple[Any, ...]:
-    """One entry per output: a bare entry where the primitive has one output."""
+def _outputs(primitive: Primitive, rule: str, given: tuple[Any, ...]) -> tuple[Any, ...]:
+    """What a rule gives, one entry per output: bare where the primitive has one output."""
+    result = _ruled(primitive, rule, given)
     if primitive._single:
         return (result,)
     expected = len(primitive.outputs) if isinstance(primitive.outputs, tuple) else None
@@ -117,7 +119,7 @@ def _shape(primitive: Primitive, shape: Any) -> Shape:
 def _possible(primitive: Primitive, out: Abstract) -> Abstract:
     """The output; ShapeError if NumPy could not represent such an array, whatever the memory."""
     nbytes = prod([max(n, 1) for n in out.shape]) * out.dtype.itemsize
-    if out.ndim > _AXES or nbytes >= 2**63:
+    if len(out.shape) > _AXES or nbytes >= 2**63:
         what = f"{out.ndim} axes" if out.ndim > _AXES else f"shape {out.shape}"
         raise ShapeError(
             f"{primitive.name} gives an array of {what}; one has at most {_AXES} axes and "

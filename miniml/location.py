@@ -72,11 +72,8 @@ def is_own_file(name: str) -> bool:
 
 def is_own(frame: FrameType) -> bool:
     """True for frames of miniml itself and of the libraries that call back into it."""
-    return is_own_file(frame.f_code.co_filename) or _of_library(frame.f_globals)
-
-
-def _of_library(module: dict[str, Any]) -> bool:
-    return module.get("__name__", "").partition(".")[0] in _LIBRARIES
+    module = frame.f_globals.get("__name__", "")
+    return is_own_file(frame.f_code.co_filename) or module.partition(".")[0] in _LIBRARIES
 
 
 class Pin:
@@ -126,7 +123,8 @@ def user_location(passed: int = 0) -> Location | None:
         return Location(at.code, at.lasti, at.layer, gradient=True)
     frame: FrameType | None = sys._getframe(1 + passed)
     while frame is not None and (
-        frame.f_code.co_filename.startswith(_OWN) or _of_library(frame.f_globals)
+        frame.f_code.co_filename.startswith(_OWN)
+        or frame.f_globals.get("__name__", "").partition(".")[0] in _LIBRARIES
     ):
         frame = frame.f_back
     if frame is None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, dataclass_transform
 from weakref import WeakValueDictionary
 
 from . import attributes
-from .attributes import EMPTY, Field
+from .attributes import Field
 from .backends.registry import OpSpec, register_spec
 from .errors import (
     AttributeRefusedError,
@@ -27,8 +27,6 @@ primitives: dict[str, type[Primitive]] = {}
 # Further checks of a class when it is defined; each raises DeclarationError.
 definition_checks: list[Callable[[type[Primitive]], None]] = []
 Promote = bool | Literal["float"] | tuple[str, ...]
-F = TypeVar("F", bound=Callable[..., None])
-_SEVERAL = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _UNRECORDED = (
     "{}.__init__ must call super().__init__(...) or carry @prim_attr_register, so that the "
     "attributes are recorded"
@@ -89,6 +87,7 @@ class Primitive:
     _promoted: ClassVar[tuple[int, ...] | None] = None
     _single: ClassVar[bool] = True
     _classic: ClassVar[bool] = False
+    _checks: ClassVar[bool] = False
     _infers_value: ClassVar[bool] = False
     defined_at: ClassVar[str] = ""
 
@@ -118,7 +117,7 @@ class Primitive:
         _claim_name(cls)
         for check in definition_checks:
             check(cls)
-        register_spec(_spec(cls), redefined=cls.name in primitives)
+        register_spec(spec_of(cls), redefined=cls.name in primitives)
         primitives[cls.name] = cls
 
     def __init__(self, *args: Any, **kwargs: Any):
@@ -213,46 +212,6 @@ class Primitive:
         return self
 
 
-class PrimitiveWithInfer(Primitive, abstract=True):
-    """The classic base for primitives that infer; the same as Primitive."""
-
-
-class PrimitiveWithCheck(Primitive, abstract=True):
-    """A primitive that only validates: `check_shape(*shapes)` and `check_dtype(*dtypes)`.
-
-    Its outputs are those of input 0, unless `@infer_rule("Name")` registers another inference.
-    """
-
-
-def prim_attr_register(init: F) -> F:
-    """Decorator of a classic `__init__`: every argument, defaults included, is an attribute.
-
-    The body may call init_prim_io_names and add_prim_attr and set further plain values; the
-    primitive is frozen when it ends.
-    """
-    signature = inspect.signature(init)
-    scope = getattr(init, "__globals__", {})
-    fields = {
-        p.name: Field(p.name, EMPTY if p.kind in _SEVERAL else p.annotation, p.default, scope)
-        for p in signature.parameters.values()
-    }
-
-    def register(self: Primitive, *args: Any, **kwargs: Any) -> None:
-        bound = signature.bind(self, *args, **kwargs)
-        bound.apply_defaults()
-        values = dict(list(bound.arguments.items())[1:])
-        self.__dict__["_extra"] = extra = {}
-        for name, value in values.items():
-            extra[name] = self.__dict__[name] = fields[name].convert(value, type(self).__name__)
-        init(self, *args, **kwargs)
-        self._finish(self.__dict__.pop("_extra"))
-        register_spec(_spec(type(self), tuple(extra)))
-
-    register.__wrapped__ = init  # type: ignore[attr-defined]
-    register._miniml_classic = True  # type: ignore[attr-defined]
-    return register  # type: ignore[return-value]
-
-
 def rebuild(cls: type[Primitive], values: dict[str, Any]) -> Primitive:
     """The primitive of a class with exactly these attributes, without running its `__init__`."""
     made = cls.__new__(cls)
@@ -280,7 +239,7 @@ def _checked_inputs(cls: type[Primitive]) -> list[inspect.Parameter]:
             f"{cls.name} defines no infer_shape; say what shape comes out: "
             "def infer_shape(self, x): return x"
         )
-    if not hasattr(cls, "infer_dtype") and not issubclass(cls, PrimitiveWithCheck):
+    if not hasattr(cls, "infer_dtype") and not cls._checks:
         raise DeclarationError(
             f"{cls.name} defines no infer_dtype; say what dtype comes out: "
             "def infer_dtype(self, x): return x"
@@ -327,7 +286,9 @@ def _identity(cls: type) -> tuple[str, str]:
     return cls.__module__, cls.__qualname__
 
 
-def _spec(cls: type[Primitive], recorded: tuple[str, ...] | None = None) -> OpSpec:
+def spec_of(cls: type[Primitive], recorded: tuple[str, ...] | None = None) -> OpSpec:
+    """What kernels are told of a class; recorded: its attributes, if an instance was needed to know
+    them."""
     inputs = cls._inputs
     tensors = None if inputs is None else tuple(n for n in inputs if n not in cls.const_inputs)
     outputs = cls.outputs if isinstance(cls.outputs, tuple) else None

@@ -8,7 +8,8 @@ import numpy as np
 
 from .access import Access
 from .errors import DTypeError
-from .tensor import Parameter, Tensor
+from .parameter import Parameter
+from .tensor import Tensor
 from .undo import before_write
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from .tensor import Array, Kind, Parameter, Tensor
+from .abstract import Kind
+from .parameter import Parameter
+from .tensor import Array, Tensor
 from .undo import reading_of, share
 
 _LOOKS = ("repr", "bool", "int", "float", "item()", "index", "format", "asnumpy()", "tolist()")

@@ -1,53 +1,21 @@
-"""Tensor, an immutable array on a device, and Parameter, the one kind that can be updated."""
+"""Tensor, an immutable array on a device."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from . import public
-from .abstract import Abstract, Shape
+from .abstract import Abstract, Kind
 from .backends.devices import get_device
-from .dtype import DType, as_dtype, bfloat16, canonical, float32, int64, is_float
-from .errors import DeviceError, DTypeError, GraphError, ImmutableError, ShapeError
+from .dtype import DType, as_dtype, bfloat16, canonical, float32, int64
+from .errors import DeviceError, DTypeError, ImmutableError, ShapeError
 from .operators import Operators
 from .settings import current, device_name
-from .trace import computes_at_once, current_trace, is_tracing
-from .undo import write_all
 
 Array = np.ndarray[Any, Any]
 NONE = "a function, or a cell's construct, that ends without return gives None"
-
-
-class Kind:
-    """Everything about a tensor but its elements: its class, type and device.
-
-    Compared by identity: `Kind.of` gives one object for all tensors of a kind, as long as it is
-    cached.
-    """
-
-    __slots__ = ("abstract", "device", "is_float")
-    _known: ClassVar[dict[tuple[object, ...], Kind]] = {}
-    _LIMIT: ClassVar[int] = 4096
-
-    def __init__(self, abstract: Abstract, device: str):
-        self.abstract, self.device = abstract, device
-        self.is_float = is_float(abstract.dtype)
-
-    @staticmethod
-    def of(kind: type[Tensor], shape: Shape, dtype: DType, device: str) -> Kind:
-        """The kind of the tensors of a class, shape, dtype and device."""
-        key = kind, shape, dtype, device
-        found = Kind._known.get(key)
-        if found is None:
-            if len(Kind._known) >= Kind._LIMIT:
-                Kind._known.clear()
-            found = Kind(Abstract(shape, canonical(dtype)), device)
-            Kind._known[key] = found
-        return found
 
 
 class Tensor(Operators):
@@ -230,86 +198,6 @@ class Tensor(Operators):
         return self
 
 
-class Parameter(Tensor):
-    """A Tensor with a name and a buffer that `assign`, `set_data` and optimizers update in place.
-
-    Shape, dtype and buffer never change. requires_grad: False keeps it out of
-    `trainable_params`. The data are copied.
-    """
-
-    __slots__ = ("name", "requires_grad", "_buffer")
-    UNNAMED: ClassVar[str] = "parameter"
-
-    def __init__(
-        self,
-        data: Any,
-        name: str = UNNAMED,
-        requires_grad: bool = True,
-        device: str | None = None,
-    ):
-        super().__init__(data, device=device)
-        self.name, self.requires_grad = name, requires_grad
-
-    def _seal(self) -> None:
-        self._buffer = self._data
-        self._data = self._buffer.view()
-        self._data.setflags(write=False)
-
-    def _host(self, operation: str) -> Array:
-        """The data, if known: while a graph is traced they are not, since it reads them anew at
-        each run."""
-        traced = is_tracing() and operation != "repr"
-        return (
-            current_trace().stand_in(self)._host(operation) if traced else super()._host(operation)
-        )
-
-    def set_data(self, value: Any) -> None:
-        """Overwrite the data; shape and dtype must be equal, else ShapeError or DTypeError.
-
-        It is refused while a graph is traced, because it would not happen when the graph runs, and
-        inside a step that runs op by op, as in the same step compiled.
-        """
-        if not computes_at_once():
-            raise GraphError(
-                f"Parameter {self.name!r} refuses set_data while a graph is traced, since it would "
-                "happen once and not at each call; use ops.assign"
-            )
-        write_all("set_data", [(self, self.fitting(value))])
-
-    def fitting(self, value: Any) -> Array:
-        """The value as an array of this shape and dtype; ShapeError or DTypeError if it has
-        others."""
-        array = value._host("set_data") if isinstance(value, Tensor) else host_array(value, None)
-        if array.shape != self.shape:
-            raise ShapeError(
-                f"Parameter {self.name!r} has shape {self.shape}; got {array.shape}; "
-                "a parameter's shape never changes"
-            )
-        if not isinstance(value, (Tensor, np.ndarray)):
-            array = array.astype(self.dtype)
-        if array.dtype != self.dtype:
-            raise DTypeError(
-                f"Parameter {self.name!r} has dtype {self.dtype}; got {array.dtype}; cast it first"
-            )
-        return array
-
-    def writing(self, array: Any) -> Callable[[], object]:
-        """The call that overwrites the data, unchecked; see `undo.publish`."""
-        if isinstance(self._buffer, np.ndarray):
-            return partial(self._buffer.__setitem__, ..., array)
-        return partial(get_device(self.device).copy_into, self._buffer, array)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        state = (self.asnumpy(), self.name, self.requires_grad, self.device)
-        return _restore_parameter, (type(self), state)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Parameter:
-        return type(self)(self.asnumpy(), self.name, self.requires_grad, self.device)
-
-    def __repr__(self) -> str:
-        return self._show("Parameter", f", name={self.name!r}")
-
-
 def host_array(data: Any, dtype: DType | None, operation: str = "Tensor") -> Array:
     """User data as a NumPy array, by the rules of Tensor; DTypeError if that is impossible.
 
@@ -376,10 +264,6 @@ def two_devices(name: str, device: str, other: str) -> DeviceError:
 
 def _restore(array: Array, device: str) -> Tensor:
     return Tensor(array, device=device)
-
-
-def _restore_parameter(cls: type[Parameter], state: tuple[Any, ...]) -> Parameter:
-    return cls(*state)
 
 
 public.refuse_calls(__name__, "is a module; the class in it is ml.Tensor(data)")

@@ -95,8 +95,11 @@ def eager_trace() -> Trace:
 
 def current_trace() -> Trace:
     """The innermost trace of this thread or task."""
-    if _block() is None and _eager is not None:
+    block = _block()
+    if block is None and _eager is not None:
         return _eager
+    if block is not None and block.way_out is not None and block.way_out() is not None:
+        return block.value  # in force for sure
     return _current.get() or eager_trace()
 
 

@@ -16,7 +16,7 @@ from . import cache, demo, doctor, show, summary
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; the exit code: 0, or 2 for what cannot be done here, told on stderr."""
+    """Run one command; returns the exit code: 0, or 2, with the reason on stderr."""
     given = list(sys.argv[1:] if argv is None else argv)
     parser = _parser()
     if not given:
@@ -96,15 +96,15 @@ def _add_demo(train: argparse.ArgumentParser) -> None:
     train.add_argument(
         "--epochs",
         type=partial(_whole, "number of epochs", 1),
-        help=f"how often to go through the digits (default: {demo.EPOCHS}; on cuda-sim, which "
+        help=f"how many times to go through the digits (default: {demo.EPOCHS}; on cuda-sim, which "
         f"takes its time, {demo.EPOCHS_SIMULATED})",
     )
     train.add_argument(
         "--seed",
         type=partial(_whole, "seed", 0),
         default=defaults.seed,
-        help="chooses first weights, held-out digits and order; equal seeds give equal weights "
-        "(default: %(default)s)",
+        help="chooses the initial weights, the held-out digits and their order; equal seeds give "
+        "equal weights (default: %(default)s)",
     )
     train.add_argument(
         "--mode",
@@ -129,7 +129,9 @@ def _whole(what: str, least: int, text: str) -> int:
     except ValueError:
         value = least - 1
     if value < least:
-        raise argparse.ArgumentTypeError(f"{text!r} is no {what}; give a whole number from {least}")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a {what}; give a whole number from {least}"
+        )
     return value
 
 

@@ -33,7 +33,7 @@ WEIGHTS, PICTURE = Path("digits.safetensors"), Path("digits.png")
 
 @dataclass(frozen=True)
 class Demo:
-    """What the demo can be told.
+    """The options of the demo.
 
     epochs: None for as many as the device does in reasonable time. mode: "graph" or "eager". lr:
     the learning rate of the first epoch, from which it goes down to almost 0 along a cosine.
@@ -47,7 +47,7 @@ class Demo:
 
     @property
     def rounds(self) -> int:
-        """How often to go through the digits."""
+        """How many times to go through the digits."""
         if self.epochs is not None:
             return self.epochs
         simulated = settings.device_name(self.device) == "cuda-sim"
@@ -56,7 +56,7 @@ class Demo:
 
 @dataclass
 class Progress:
-    """What training leaves behind: a loss for each step, an accuracy for each epoch, seconds."""
+    """The record of a training run: a loss for each step, an accuracy for each epoch, seconds."""
 
     losses: list[float] = field(default_factory=list)
     accuracies: list[float] = field(default_factory=list)
@@ -169,7 +169,7 @@ def _epoch(demo: Demo, epoch: int, digits: Digits, step: Any, progress: Progress
 
 
 def _diverged(loss: float, epoch: int, step: int, found: NonFiniteError | None) -> NonFiniteError:
-    """The error of a run whose loss is no number any more, with the operation it began with."""
+    """The error of a run whose loss is no longer a number, with the operation where it began."""
     where = "it was not found again op by op" if found is None else f"it began where {found}"
     error = NonFiniteError(
         f"training stopped: the loss is {loss} in epoch {epoch + 1}, step {step}; {where}; "

@@ -17,7 +17,7 @@ from ..errors import MinimlError
 def load(address: str) -> object:
     """The object at `module:name` or `file.py:name`; the module is imported for it.
 
-    MinimlError where there is none, with the nearest names there are, and where the import fails.
+    MinimlError where there is none, with the nearest names, and where the import fails.
     """
     source, _, name = address.rpartition(":")
     if not source or not name:

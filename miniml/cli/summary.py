@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import optree
 
+from ..abstract import listed
 from ..dtype import as_dtype, float32
 from ..errors import MinimlError
 from ..graph.forwarding import ForwardingTrace
@@ -106,12 +107,12 @@ class _Watching(ForwardingTrace):
     def call(self, fn: Any, args: Any, named: Any) -> Any:
         result = super().call(fn, args, named)
         leaves: Iterable[Any] = filter(is_result, optree.tree_leaves(result))
-        self.calls.append((fn.cell, ", ".join(f"{t.dtype.name}{list(t.shape)}" for t in leaves)))
+        self.calls.append((fn.cell, listed(leaves)))
         return result
 
 
 def _table(rows: Sequence[Row]) -> str:
-    """Columns, the last to the right, with a rule below the head and above the last row."""
+    """Columns, the last right-aligned, with a rule below the head and above the last row."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join((*map(str.ljust, row[:3], widths), row[3].rjust(widths[3]))) for row in rows]
     rule = "-" * len(lines[0])

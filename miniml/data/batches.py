@@ -26,7 +26,7 @@ def minibatches(
         raise ShapeError(f"minibatches got arrays of {lengths} rows; they need equally many")
     if not 1 <= size <= max(lengths[0], 1):
         raise ShapeError(
-            f"minibatches got size={size} for {lengths[0]} rows; it wants 1 to {lengths[0]}"
+            f"minibatches got size={size} for {lengths[0]} rows; expected 1 to {lengths[0]}"
         )
     order = np.arange(lengths[0])
     if seed is not None:

@@ -7,11 +7,11 @@ from ..bprop import bprop_getters as bprop_getters
 from ..ops.control import stop_gradient as stop_gradient
 from . import rules as rules
 from .custom import custom_bprop as custom_bprop
+from .jacobians import hessian as hessian
+from .jacobians import hvp as hvp
+from .jacobians import jacobian as jacobian
 from .operation import GradOperation as GradOperation
 from .transforms import grad as grad
-from .transforms import hessian as hessian
-from .transforms import hvp as hvp
-from .transforms import jacobian as jacobian
 from .transforms import jvp as jvp
 from .transforms import value_and_grad as value_and_grad
 from .transforms import vjp as vjp

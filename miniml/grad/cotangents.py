@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from ..abstract import typed
 from ..errors import ShapeError
-from ..tensor import Parameter, Tensor
+from ..parameter import Parameter
+from ..tensor import Tensor
 from ..trace import current_trace
 
 
@@ -35,7 +37,7 @@ def tensor_like(like: Any, value: Any) -> Any:
         value = Tensor(np.asarray(value, like.dtype))
     if value.shape != like.shape or value.dtype != like.dtype:
         raise ShapeError(
-            f"got {value.dtype.name}{list(value.shape)} where {like.dtype.name}{list(like.shape)} "
-            "is wanted: a cotangent or tangent has the shape and dtype of its value"
+            f"got {typed(value)} where {typed(like)} "
+            "is expected: a cotangent or tangent has the shape and dtype of its value"
         )
     return value

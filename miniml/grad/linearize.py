@@ -11,12 +11,14 @@ import numpy as np
 import optree
 
 from .. import ops
+from ..abstract import typed
 from ..dtype import is_float
 from ..errors import GradientArgumentError
 from ..graph.ir import Var
 from ..graph.record import RecordTrace
 from ..graph.trees import refuse_dataclass
-from ..tensor import Parameter, Tensor
+from ..parameter import Parameter
+from ..tensor import Tensor
 from ..trace import computes_at_once, current_trace
 from .reverse import backward
 
@@ -152,7 +154,7 @@ def _float_leaves(
             )
         tensor = leaf if isinstance(leaf, Tensor) else Tensor(leaf)
         if not is_float(tensor.dtype):
-            what = f"{tensor.dtype.name}{list(tensor.shape)}"
+            what = typed(tensor)
             raise GradientArgumentError(
                 f"argument {argnum} of {name_of(fn)} is {what}, which has no gradient; cast it to "
                 "a float dtype, or leave it out of argnums"

@@ -11,7 +11,8 @@ import optree
 from .. import ops
 from ..dtype import is_float
 from ..errors import GradientArgumentError, ShapeError
-from ..tensor import Parameter, Tensor
+from ..parameter import Parameter
+from ..tensor import Tensor
 from ..trace import current_trace
 from ..tracebacks import hides_frames
 from .linearize import checked_function, linearize, name_of

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .. import ops
+from ..abstract import typed
 from ..bprop import Bprop, bprop_getters
 from ..dtype import is_float
 from ..errors import BpropError
@@ -157,7 +158,7 @@ def _broadcasts(small: tuple[int, ...], large: tuple[int, ...]) -> bool:
 
 def _what(value: Any) -> str:
     if isinstance(value, Tensor):
-        return f"{value.dtype.name}[{', '.join(map(str, value.shape))}]"
+        return typed(value)
     return (
         f"{type(value).__name__} {value!r}"
         if isinstance(value, (int, float))

@@ -8,7 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from ..dtype import is_float
 from ..errors import GradientArgumentError
-from ..tensor import Parameter
+from ..parameter import Parameter
 
 
 @runtime_checkable

@@ -13,8 +13,9 @@ import optree
 
 from ..errors import GradientArgumentError
 from ..holes import Holes, holes
+from ..parameter import Parameter
 from ..primitive import Primitive
-from ..tensor import Parameter, Tensor
+from ..tensor import Tensor
 from ..trace import Trace, current_trace, use_trace
 from .forwarding import ForwardingTrace
 from .tracer import as_tensor

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Any
 
+from ..abstract import Abstract
 from ..holes import Holes, holes
 from ..tensor import Tensor, common_device
 from .ir import Graph
@@ -28,17 +29,20 @@ def trace(fn: Callable[..., Any], *example_args: Any, **named: Any) -> Graph:
       %1: float32[2, 3] = Exp() %0
       return %1
     """
-    leaves, _, _ = flatten_arguments((example_args, named))
-    graph, _, _ = trace_call(fn, example_args, named, common_device("trace", leaves))
+    leaves, _, rebuild = flatten_arguments((example_args, named))
+    abstracts = [leaf._abstract for leaf in leaves]
+    graph, _, _ = trace_call(fn, rebuild, abstracts, common_device("trace", leaves))
     return graph
 
 
 def trace_call(
-    fn: Callable[..., Any], args: Sequence[Any], named: Mapping[str, Any], device: str
+    fn: Callable[..., Any], rebuild: Rebuild, abstracts: Sequence[Abstract], device: str
 ) -> tuple[Graph, Rebuild, GraphTrace]:
-    """Trace `fn(*args, **named)`: the graph, `rebuild(output values)`, which gives what fn returned
-    with these values in the tensors' places, and the ended trace with its guards."""
-    leaves, _, rebuild = flatten_arguments((args, named))
+    """Trace fn on inputs of these types, which `rebuild` puts into (args, named).
+
+    Gives the graph, `rebuild(output values)`, which gives what fn returned with these values in the
+    tensors' places, and the ended trace with its guards.
+    """
     results: list[Holes] = []
 
     def body(*tensors: Tensor) -> list[Any]:
@@ -46,7 +50,6 @@ def trace_call(
         results.append(holes(fn(*by_position, **by_keyword), is_result))
         return results[0].taken()
 
-    abstracts = [leaf._abstract for leaf in leaves]
     graph, ended = trace_graph(body, abstracts, device, function_name(fn))
     for leaf in results[0].left():
         refuse_dataclass(f"{function_name(fn)} returned", leaf)

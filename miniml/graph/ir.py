@@ -10,8 +10,8 @@ from typing import Any
 from ..abstract import Abstract
 from ..attributes import key
 from ..location import Location
+from ..parameter import Parameter
 from ..primitive import Primitive, rebuild
-from ..tensor import Parameter
 
 
 class Var:

@@ -8,8 +8,9 @@ from typing import Any
 
 from ..arguments import arguments, as_they_are
 from ..location import Location, user_location
+from ..parameter import Parameter
 from ..primitive import Primitive
-from ..tensor import Parameter, Tensor
+from ..tensor import Tensor
 from ..trace import Trace, use_trace
 from .calls import ConstantTrace, record_call
 from .forwarding import ForwardingTrace
@@ -72,7 +73,10 @@ class RecordTrace(ForwardingTrace):
         return traced
 
     def _traced(self, value: Tensor) -> TracedTensor:
-        return TracedTensor(Var(value._abstract), self, value.device, value)
+        if isinstance(value, TracedTensor):
+            return TracedTensor(Var(value._abstract), self, value.device, value)
+        kind = value._kind
+        return TracedTensor(Var(kind.abstract), self, kind.device, value)
 
     def bind(self, primitive: Primitive, args: Sequence[Any]) -> tuple[Any, ...]:
         inputs, values = self.split(args)
@@ -108,9 +112,16 @@ class RecordTrace(ForwardingTrace):
         outer: list[Any] = []
         for value in values:
             known = self.stand_in(value) if isinstance(value, Parameter) else value
-            own = isinstance(known, TracedTensor) and known.trace is self
-            inputs.append(known.var if own else None)
-            outer.append(known.value if own and not self.ended else self.value(known))
+            if type(known) is not TracedTensor:
+                inputs.append(None)
+                outer.append(known)
+            elif known.trace is self and not self.ended:
+                inputs.append(known.var)
+                outer.append(known.value)
+            else:
+                live(known)
+                inputs.append(None)
+                outer.append(known)
         return inputs, outer
 
     def keep(

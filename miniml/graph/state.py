@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..parameter import Parameter
 from ..primitive import Primitive
-from ..tensor import Parameter
 from .ir import Graph, Node, Var
 
 

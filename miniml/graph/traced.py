@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .. import ops
-from ..abstract import Abstract
+from ..abstract import Abstract, typed
 from ..backends.device import Array
 from ..dtype import DType
 from ..errors import TracedValueError, TraceEndedError
@@ -63,7 +63,7 @@ class TracedTensor(Tensor):
                 f"{operation} on a tensor under a gradient would lose the gradient; "
                 f"{_INSTEAD.get(operation, instead)}"
             )
-        what = f"{self.dtype.name}{list(self.shape)}"
+        what = typed(self)
         raise TracedValueError(
             f"{operation} on a traced tensor {what}: its value is not known while the graph is "
             f"traced; {_instead(operation)}"
@@ -72,7 +72,7 @@ class TracedTensor(Tensor):
     def __repr__(self) -> str:
         if self.value is not None and not self.trace.ended:
             return f"Traced({self.value!r})"
-        return f"Traced({self.dtype.name}{list(self.shape)})"
+        return f"Traced({typed(self)})"
 
     def to(self, device: str) -> Tensor:
         raise TracedValueError(f"a traced tensor stays on {self.device}; move the inputs instead")
@@ -93,6 +93,6 @@ def live(tensor: TracedTensor) -> None:
     """TraceEndedError when the trace that made the tensor is over."""
     if tensor.trace.ended:
         raise TraceEndedError(
-            f"a traced tensor {tensor.dtype.name}{list(tensor.shape)} outlived its trace; return "
+            f"a traced tensor {typed(tensor)} outlived its trace; return "
             "it from the traced function instead of storing it outside"
         )

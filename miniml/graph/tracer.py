@@ -8,16 +8,17 @@ from typing import Any
 import numpy as np
 
 from .. import random
-from ..abstract import Abstract
+from ..abstract import Abstract, listed
 from ..arguments import arguments
 from ..errors import DeclarationError, GraphError, TraceEndedError
 from ..infer import infer
 from ..location import point_at, user_location
 from ..ops.arithmetic import Add
 from ..ops.control import Assign
+from ..parameter import Parameter
 from ..primitive import Primitive
 from ..settings import context, current
-from ..tensor import Parameter, Tensor, two_devices
+from ..tensor import Tensor, two_devices
 from ..trace import use_trace
 from .ir import Graph, Node, Var, interleave
 from .state import written
@@ -223,14 +224,10 @@ def known_value(
     given = [np.asarray(r) for r in results]
     if [g.shape for g in given] != [a.shape for a in outs]:
         raise DeclarationError(
-            f"{primitive.name} infer_value gave {_listed(given)}; its rules say {_listed(outs)}; "
+            f"{primitive.name} infer_value gave {listed(given)}; its rules say {listed(outs)}; "
             "make them agree"
         )
     return tuple(Tensor(g.astype(a.dtype)) for g, a in zip(given, outs, strict=True))
-
-
-def _listed(values: Sequence[Any]) -> str:
-    return ", ".join(f"{v.dtype.name}{list(v.shape)}" for v in values) or "nothing"
 
 
 def trace_body(

@@ -12,8 +12,9 @@ import optree
 from ..attributes import Same, key
 from ..errors import GraphError, MinimlError
 from ..holes import holes
+from ..parameter import Parameter
 from ..reading import Reading
-from ..tensor import Parameter, Tensor
+from ..tensor import Tensor
 from ..trace import Guarded
 
 Rebuild = Callable[[Sequence[Any]], Any]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ..abstract import typed
 from ..errors import GraphError
 from ..infer import infer
 from ..location import point_at
@@ -56,7 +57,7 @@ def _signature(graph: Graph, names: Names) -> set[Var]:
         if (parameter.shape, parameter.dtype) != (var.abstract.shape, var.abstract.dtype):
             raise GraphError(
                 f"graph {graph.name!r} state {names.typed(var)} stands for {parameter.name!r}, "
-                f"which is {parameter.dtype.name}{list(parameter.shape)}"
+                f"which is {typed(parameter)}"
             )
     for var in graph.constants:
         value = var.abstract.value
@@ -64,8 +65,7 @@ def _signature(graph: Graph, names: Names) -> set[Var]:
             raise GraphError(f"graph {graph.name!r} constant {names.typed(var)} has no value")
         if (value.shape, value.dtype) != (var.abstract.shape, var.abstract.dtype):
             raise GraphError(
-                f"graph {graph.name!r} constant {names.typed(var)} has a value of "
-                f"{value.dtype}{list(value.shape)}"
+                f"graph {graph.name!r} constant {names.typed(var)} has a value of {typed(value)}"
             )
     return defined
 

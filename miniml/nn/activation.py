@@ -29,7 +29,7 @@ class LeakyReLU(Cell):
 
 
 class GELU(Cell):
-    """x Phi(x), Phi being the normal distribution function: `ops.gelu`.
+    """x Phi(x), where Phi is the standard normal distribution function: `ops.gelu`.
 
     approximate: "none", or "tanh" for x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))).
     Source: Hendrycks, Gimpel 2016, "Gaussian error linear units".
@@ -42,7 +42,7 @@ class GELU(Cell):
         return ops.gelu(x, self.approximate)
 
     def describe(self) -> str:
-        """GELU(what is not the default)."""
+        """The constructor call, without defaults."""
         return differing(self, {"approximate": "none"})
 
 

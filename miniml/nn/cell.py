@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from types import MethodType
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from .. import epoch
-from ..errors import ArityError, AttributeRefusedError, DTypeError, MinimlError, ShapeError
+from ..errors import AttributeRefusedError, MinimlError
 from ..graph.calls import by_position
 from ..hints import unknown
-from ..location import Layer, layers, point_at, user_location
+from ..location import Layer, layers
+from ..parameter import Parameter
 from ..settings import device_name
-from ..tensor import NONE, Parameter, Tensor
+from ..tensor import Tensor
 from ..trace import Guarded, computes_at_once, current_trace
 from ..tracebacks import hide_frames
 from .constructor import Constructor, refuse_arguments, shown
@@ -57,7 +56,7 @@ class Cell(Guarded):
     if not TYPE_CHECKING:  # it would tell the checker that every cell takes anything
 
         def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-            """Lays the ground here, so that a subclass may forget super().__init__()."""
+            """Set up here, so that a subclass may forget super().__init__()."""
             refuse_arguments(cls, args, kwargs)
             cell = super().__new__(cls)
             cell.__dict__.update(training=True, _structure=0, _watched=(), _entry=_Entry(cell))
@@ -163,7 +162,7 @@ class Cell(Guarded):
         return [p for p in self.parameters_dict().values() if p.requires_grad]
 
     def set_train(self, mode: bool = True) -> Self:
-        """Set `training` here and below: it decides on Dropout and BatchNorm. Returns the cell."""
+        """Set `training` here and below: Dropout and BatchNorm depend on it. Returns the cell."""
         for cell in self.cells():
             cell.training = bool(mode)
         return self
@@ -185,7 +184,7 @@ class Cell(Guarded):
         return self
 
     def describe(self) -> str:
-        """This layer in one line, its children left out; errors and `repr` use it.
+        """This layer in one line, without its children; errors and `repr` use it.
 
         By default with the plain values among its attributes, as in Scaled(factor=2.0).
         """
@@ -257,26 +256,6 @@ class _Entry:
     @property
     def __name__(self) -> str:
         return type(self.cell).__name__
-
-
-def shape_of(cell: Cell, x: Any) -> tuple[int, ...]:
-    """The shape of what a layer was given: a tensor, an array or nested lists."""
-    if x is None:
-        raise DTypeError(f"{cell.describe()} got None where it takes a tensor; {NONE}")
-    if isinstance(x, (list, tuple)) and any(isinstance(part, Tensor) for part in x):
-        raise ArityError(
-            f"{cell.describe()} got a {type(x).__name__} of {len(x)} where it takes one tensor; "
-            "pass them one by one, as in net(a, b) or step((a, b), labels), or put them together "
-            "with ops.stack"
-        )
-    return x.shape if isinstance(x, Tensor) else np.shape(x)
-
-
-def refuse_shape(cell: Cell, got: tuple[int, ...], expected: str) -> NoReturn:
-    """Raise the ShapeError of a layer whose input does not fit, with the user's line."""
-    error = ShapeError(f"{cell.describe()} got input of shape {got}; it wants {expected}")
-    point_at(error, user_location(), f"{type(cell).__name__} was called")
-    raise error
 
 
 def differing(cell: Cell, defaults: dict[str, Any], **shown: Any) -> str:

@@ -1,4 +1,4 @@
-"""How cells are made: the signature of their constructor, and what one without takes: nothing."""
+"""How cells are constructed: their signature, and the refusal of arguments that none would take."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..abstract import typed
 from ..errors import ArityError
 from ..tensor import Tensor
 
@@ -37,7 +38,7 @@ def refuse_arguments(kind: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
 
 
 def shown(value: Any) -> str:
-    """An argument in few words."""
+    """A short description of an argument."""
     if isinstance(value, (Tensor, np.ndarray)):
-        return f"{type(value).__name__} {value.dtype.name}{list(value.shape)}"
+        return f"{type(value).__name__} {typed(value)}"
     return reprlib.repr(value)

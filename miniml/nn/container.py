@@ -46,7 +46,7 @@ class _Ordered:
 
 
 def _instead(given: object) -> str:
-    """What would do in place of something that is no cell."""
+    """What to give in place of something that is not a cell."""
     if isinstance(given, type):
         return f"make one: {given.__name__}(...)"
     if isinstance(given, (list, tuple)):
@@ -55,7 +55,7 @@ def _instead(given: object) -> str:
 
 
 class Sequential(_Ordered, Cell):
-    """Cells one after the other, each on what the one before gave.
+    """Cells in sequence, each applied to the output of the one before.
 
     The cells are the arguments; `net[i]`, `len(net)`, iteration and `append` work as on a list;
     `net[1:]` is a Sequential of the same cells.
@@ -80,7 +80,7 @@ class CellList(_Ordered, Cell):
     def __init__(self, cells: Iterable[Cell] = ()):
         if not isinstance(cells, Iterable):
             raise AttributeRefusedError(
-                f"CellList got {type(cells).__name__}; it wants a list of cells, as in [cell]"
+                f"CellList got {type(cells).__name__}; expected a list of cells, as in [cell]"
             )
         for cell in cells:
             self.append(cell)

@@ -17,7 +17,7 @@ def changes_silently(value: Any) -> bool:
 
 
 def contents(value: Any) -> object:
-    """What tells one content from another: containers and numbers by value, all else by identity.
+    """A key that tells contents apart: containers and numbers by value, all else by identity.
 
     As everywhere, 1, 1.0 and True differ; so does the order of a dict.
     """

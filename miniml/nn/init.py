@@ -6,7 +6,7 @@ import math
 
 from .. import ops
 from ..abstract import Shape
-from ..tensor import Parameter
+from ..parameter import Parameter
 
 
 def kaiming_uniform(shape: Shape, fan_in: int, gain: float = math.sqrt(2.0)) -> Parameter:

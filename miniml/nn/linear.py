@@ -8,7 +8,8 @@ from typing import Any
 from .. import ops
 from . import init
 from .arguments import flag, positive
-from .cell import Cell, refuse_shape, shape_of
+from .cell import Cell
+from .shapes import refuse_shape, shape_of
 
 
 class Dense(Cell):

@@ -1,4 +1,4 @@
-"""What training makes small: CrossEntropyLoss, MSELoss."""
+"""What training minimises: CrossEntropyLoss, MSELoss."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from typing import Any
 import numpy as np
 
 from .. import ops
+from ..abstract import typed
 from ..dtype import int64, is_float
 from ..errors import ShapeError
 from ..graph.tracer import as_tensor
 from ..ops.norm import REDUCTIONS
-from ..tensor import Parameter
+from ..parameter import Parameter
 from .arguments import choice, fraction, integer
-from .cell import Cell, differing, refuse_shape, shape_of
+from .cell import Cell, differing
+from .shapes import refuse_shape, shape_of
 
 
 class CrossEntropyLoss(Cell):
@@ -86,7 +88,7 @@ class CrossEntropyLoss(Cell):
             refuse_shape(self, logits, f"logits of {self.weight.size} classes, one for each weight")
 
     def describe(self) -> str:
-        """CrossEntropyLoss(what is not the default)."""
+        """The constructor call, without defaults."""
         shown = {} if self.weight is None else {"weight": self.weight._host("repr").tolist()}
         rest = {"ignore_index": None, "reduction": "mean", "label_smoothing": 0.0}
         return differing(self, rest, **shown)
@@ -112,19 +114,19 @@ class MSELoss(Cell):
         return squares if reduce is None else reduce(squares)
 
     def describe(self) -> str:
-        """MSELoss(what is not the default)."""
+        """The constructor call, without defaults."""
         return differing(self, {"reduction": "mean"})
 
 
 def _class_weights(weight: Any) -> Parameter:
-    """The weights as a Parameter that moves and is saved with the loss, but does not learn."""
+    """The weights as a Parameter that is moved and saved with the loss, but not trained."""
     given = as_tensor(weight)
     kept = Parameter(
         given if is_float(given.dtype) else ops.cast(given, float), requires_grad=False
     )
     if len(kept.shape) != 1 or not np.isfinite(kept.asnumpy()).all():
         raise ShapeError(
-            f"CrossEntropyLoss got weight of {given.dtype.name}{list(given.shape)}; it wants one "
+            f"CrossEntropyLoss got weight of {typed(given)}; expected one "
             "finite number for each class; logits and labels go to the cell that it makes, as in "
             "nn.CrossEntropyLoss()(logits, labels)"
         )

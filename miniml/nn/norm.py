@@ -1,4 +1,4 @@
-"""Layers that steady what passes: BatchNorm2d, LayerNorm, Dropout."""
+"""Layers that normalise or drop values: BatchNorm2d, LayerNorm, Dropout."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from ..errors import AttributeRefusedError
 from ..graph.tracer import as_tensor
 from . import init
 from .arguments import fraction, number, positive
-from .cell import Cell, refuse_shape, shape_of
+from .cell import Cell
+from .shapes import refuse_shape, shape_of
 
 
 class BatchNorm2d(Cell):
@@ -88,7 +89,7 @@ class Dropout(Cell):
     def __init__(self, p: float = 0.5):
         self.p = number("Dropout", "p", p)
         if not 0.0 <= self.p < 1.0:
-            raise AttributeRefusedError(f"Dropout got p={p}; it wants 0 <= p < 1")
+            raise AttributeRefusedError(f"Dropout got p={p}; expected 0 <= p < 1")
 
     def construct(self, x: Any) -> Any:
         x = as_tensor(x)

@@ -10,7 +10,7 @@ from ..location import name_layer
 
 
 def note_layer(error: Exception, cell: Any) -> None:
-    """Say in an error that leaves `cell` where in it the layer is that raised it.
+    """Name, in an error that leaves `cell`, the path of the layer that raised it.
 
     The innermost cell comes first; each one around it, on the way out, puts its longer path.
     """
@@ -23,7 +23,7 @@ def note_layer(error: Exception, cell: Any) -> None:
 
 
 def layer_of(cell: Any, network: Any) -> str:
-    """What to call a layer of a network; "" for what is neither in it nor a layer by itself."""
+    """What to call a layer of a network; "" for what is neither in it nor a layer itself."""
     below = list(network._walk("", set()))
     if len(below) == 1:
         return type(cell).__name__ if cell is network else ""

@@ -1,4 +1,4 @@
-"""float64 inputs to a network of float32: right, but slow, and seldom meant."""
+"""float64 inputs to a network of float32: correct, but slow, and seldom intended."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def warn_widened(cell: Any, inputs: Sequence[Any], out: Any) -> bool:
     warn_user(
         PerformanceWarning(
             f"{type(cell).__name__} got {Abstract(wide[0].shape, float64)} beside float32 "
-            "parameters, so it computes in float64, about half as fast; convert data once, where "
-            "they are loaded: x.astype(np.float32)"
+            "parameters, so it computes in float64, about half as fast; convert the data "
+            "once, where it is loaded: x.astype(np.float32)"
         )
     )
     return True

@@ -10,7 +10,8 @@ from ..errors import ShapeError
 from ..ops.inference.geometry import lengths, paddings
 from . import init
 from .arguments import flag, integer, positive
-from .cell import Cell, differing, refuse_shape, shape_of
+from .cell import Cell, differing
+from .shapes import refuse_shape, shape_of
 
 Lengths = int | tuple[int, int]
 Padding = str | int | tuple[int, int] | tuple[tuple[int, int], tuple[int, int]]
@@ -40,7 +41,7 @@ class Conv2d(Cell):
         if in_channels % groups or out_channels % groups:
             raise ShapeError(
                 f"Conv2d got groups={groups} for {in_channels} channels in and {out_channels} out; "
-                "it wants a divisor of both"
+                "expected a divisor of both"
             )
         _check_windows("Conv2d", stride=stride, dilation=dilation)
         if padding != "same":
@@ -65,7 +66,7 @@ class Conv2d(Cell):
         )
 
     def describe(self) -> str:
-        """Conv2d(in, out, kernel_size=..., and what is not the default)."""
+        """Conv2d(in, out, kernel_size=...), and the arguments that are not defaults."""
         rest = {"stride": 1, "padding": 0, "dilation": 1, "groups": 1}
         values = {k: getattr(self, k) for k in rest}
         parts = [f"{k}={v!r}" for k, v in values.items() if v != rest[k]]
@@ -75,7 +76,7 @@ class Conv2d(Cell):
 
 
 class Pooling(Cell):
-    """Base of what makes one number of each window of x (N, C, H, W)."""
+    """Base of layers that reduce each window of x (N, C, H, W) to one number."""
 
     _shown = "{0.kernel_size}, stride={0.stride}, padding={0.padding!r}"
 
@@ -162,6 +163,6 @@ def pair(layer: str, name: str, value: Any) -> tuple[int, int]:
     """(rows, columns) from an int or a pair of ints, all positive; ShapeError otherwise."""
     given = (value, value) if isinstance(value, int) else value
     if not isinstance(given, (tuple, list)) or len(given) != 2:
-        raise ShapeError(f"{layer} got {name}={value!r}; it wants an int or (rows, columns)")
+        raise ShapeError(f"{layer} got {name}={value!r}; expected an int or (rows, columns)")
     positive(layer, **{f"{name}[{i}]": v for i, v in enumerate(given)})
     return int(given[0]), int(given[1])

@@ -1,4 +1,4 @@
-"""Questions with a bool for every element: comparisons, logic, kinds of floats; and selection."""
+"""Tests that give a bool for every element: comparisons, logic, kinds of floats; and selection."""
 
 from __future__ import annotations
 

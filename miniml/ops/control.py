@@ -10,6 +10,7 @@ from ..dtype import DType, bool_
 from ..errors import DTypeError, GraphError, ImmutableError, ShapeError
 from ..primitive import Primitive
 from ..trace import current_trace
+from .inference.bases import Unary
 from .inference.bodies import (
     Tree,
     agree,
@@ -56,19 +57,10 @@ class Assign(Primitive):
         return value
 
 
-class StopGradient(Primitive):
+class StopGradient(Unary):
     """x itself, through which no gradient passes."""
 
     differentiable = False
-    if TYPE_CHECKING:
-
-        def __call__(self, x: Any) -> Tensor: ...
-
-    def infer_shape(self, x: Shape) -> Shape:
-        return x
-
-    def infer_dtype(self, x: DType) -> DType:
-        return x
 
 
 def assign(parameter: Any, value: Any) -> Tensor:
@@ -143,7 +135,8 @@ class WhileLoop(Primitive):
         going = [str(v.abstract) for v in self.condition.outputs]
         if going != ["bool[]"]:
             raise ShapeError(
-                f"WhileLoop condition gives {', '.join(going) or 'nothing'}; it gives one bool[]"
+                f"WhileLoop condition gives {', '.join(going) or 'nothing'}; it must give "
+                "one bool[]"
             )
         return self._carried(values)
 
@@ -237,8 +230,8 @@ def graph_loop(
     body = traced(step, leaves, "body")
     if condition.blocks or body.blocks:
         raise GraphError(
-            "WhileLoop draws random numbers in its body; in a graph it cannot, as nobody knows how "
-            "often it runs: draw before the loop, or loop in Python over a fixed count"
+            "WhileLoop draws random numbers in its body; in a graph it cannot, because its trip "
+            "count is unknown: draw before the loop, or loop in Python over a fixed count"
         )
     inputs, takes = merged(leaves, condition, body)
     outs = WhileLoop(condition.graph, body.graph, *takes)(*inputs)

@@ -57,7 +57,7 @@ class Arange(Primitive):
         if self.step == 0 or not all(map(isfinite, (self.start, self.stop, self.step))):
             raise ShapeError(
                 f"Arange cannot count from {self.start} to {self.stop} in steps of {self.step}; "
-                "the numbers are finite and the step is not 0"
+                "the numbers must be finite and the step not 0"
             )
         return (self.count(),)
 
@@ -88,7 +88,8 @@ class Linspace(Primitive):
     def infer_shape(self) -> Shape:
         if not (isfinite(self.start) and isfinite(self.stop)):
             raise ShapeError(
-                f"Linspace cannot divide the way from {self.start} to {self.stop}; both are finite"
+                f"Linspace cannot divide the way from {self.start} to {self.stop}; both must "
+                "be finite"
             )
         return extents(self.name, as_shape(self.num, self.name))
 
@@ -168,7 +169,7 @@ def fitting(name: str, value: Number, dtype: DType) -> Number:
 def full(shape: int | Shape, value: Any, dtype: object = None) -> Tensor:
     """A tensor filled with `value`, by default of the value's own dtype.
 
-    A float where an integer dtype is asked must be whole and in its range, else DTypeError. A
+    A float where an integer dtype is asked for must be whole and in its range, else DTypeError. A
     tensor for `value` is cast and broadcast to `shape`.
     """
     if hasattr(value, "shape") and not isinstance(value, np.generic):

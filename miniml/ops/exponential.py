@@ -19,9 +19,9 @@ __all__ = [
 class Pow(NumberBinary):
     """x to the power y, in the common dtype: integers give integers.
 
-    A negative x to a y that is no whole number is NaN. Integers to negative integer powers are
-    refused when it runs: cast x to a float first. The gradient with respect to y is 0 where
-    x <= 0, where the logarithm does not exist.
+    A negative x to the power of a y that is not a whole number is NaN. Integers to negative integer
+    powers are refused when it runs: cast x to a float first. The gradient with respect to y is 0
+    where x <= 0, where the logarithm does not exist.
     """
 
 

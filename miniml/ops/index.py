@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..abstract import Shape
+from ..abstract import Shape, typed
 from ..dtype import INTEGERS, DType, int32, int64, promote, scalar_dtype
 from ..errors import DTypeError, ShapeError
 from ..primitive import Primitive
@@ -235,15 +235,13 @@ def index_by(x: Any, indices: tuple[Any, ...], axes: tuple[int, ...], at: int) -
 
 
 def as_indices(name: str, value: Any) -> Any:
-    """Indices as an int32 or int64 tensor or array; DTypeError for what are no integers."""
+    """Indices as an int32 or int64 tensor or array; DTypeError for anything but integers."""
     if not hasattr(value, "dtype"):
         value = np.asarray(value)
         value = value if value.size else value.astype(np.int64)
     dtype = dtype_of(value)
     if dtype not in INTEGERS:
-        raise DTypeError(
-            f"{name} needs integer indices; got {dtype.name}{list(value.shape)}; cast them first"
-        )
+        raise DTypeError(f"{name} needs integer indices; got {typed(value)}; cast them first")
     return value if dtype in (int32, int64) else cast(value, int64)
 
 

@@ -26,7 +26,7 @@ Ends = tuple[int | None, ...]
 
 
 class Concat(Primitive):
-    """Any number of tensors one behind the other along `axis`; their other extents are equal."""
+    """Any number of tensors one after the other along `axis`; their other extents are equal."""
 
     axis: int = 0
     promote = True
@@ -39,7 +39,7 @@ class Concat(Primitive):
         for i, x in enumerate(xs):
             if len(x) != len(xs[0]) or x[:axis] + x[axis + 1 :] != first:
                 raise ShapeError(
-                    f"Concat along axis {axis} cannot put input {i} of shape {x} behind input 0 of "
+                    f"Concat along axis {axis} cannot put input {i} of shape {x} after input 0 of "
                     f"shape {xs[0]}; all other extents must be equal"
                 )
         return (*xs[0][:axis], sum(x[axis] for x in xs), *xs[0][axis + 1 :])
@@ -69,7 +69,7 @@ class Split(Primitive):
                 return self.sections
             raise ShapeError(
                 f"Split cannot cut extent {extent} into parts of {self.sections}; they must be "
-                f"none below 0 and make {extent} together"
+                f"at least 0 and sum to {extent}"
             )
         if self.sections < 1 or extent % self.sections:
             raise ShapeError(
@@ -161,7 +161,7 @@ def sliced_shape(name: str, x: Shape, begin: Shape, end: Shape, strides: Shape) 
 
 
 def concat(xs: Any, axis: int = 0) -> Tensor:
-    """The tensors `xs` one behind the other along `axis`, promoted to one dtype."""
+    """The tensors `xs` one after the other along `axis`, promoted to one dtype."""
     if hasattr(axis, "shape"):
         raise ArityError("Concat takes its tensors in one list; write ops.concat([x, y], axis=0)")
     return Concat(freeze(axis, "Concat", "axis"))(*xs)
@@ -180,7 +180,7 @@ def stack(xs: Any, axis: int = 0) -> Tensor:
 def split(x: Any, sections: int | tuple[int, ...], axis: int = 0) -> tuple[Tensor, ...]:
     """x cut along `axis` into that number of equal parts, or into parts of those extents.
 
-    The extents are the parts' own, as in PyTorch, not the places of the cuts, as in NumPy.
+    The extents are the parts' own, as in PyTorch, not the positions of the cuts, as in NumPy.
     """
     parts = Split(freeze(axis, "Split", "axis"), freeze(sections, "Split", "sections"))(x)
     return tuple(parts)

@@ -23,7 +23,7 @@ __all__ = [
 
 
 class Distribution(FloatUnary, abstract=True):
-    """What is made of exp(x) along `axis`, computed from x - max(x), which does not overflow.
+    """A function of exp(x) along `axis`, computed from x - max(x), which does not overflow.
 
     A row of nothing but -inf has no softmax and gives NaN, as does a row with +inf.
     """
@@ -80,7 +80,7 @@ class LayerNorm(Primitive):
 
 
 def layer_norm(x: Any, gamma: Any, beta: Any, eps: float = 1e-5) -> Tensor:
-    """x brought to mean 0 and variance 1 over its last axes, times gamma, plus beta.
+    """x normalised to mean 0 and variance 1 over its last axes, times gamma, plus beta.
 
     gamma and beta have the shape of those last axes; eps > 0 is added to the variance.
     """

@@ -25,7 +25,7 @@ __all__ = [
 class Draw(Primitive, abstract=True):
     """Independent draws of `shape` and `dtype` from the stream that `state` stands for.
 
-    state: (key, offset), uint64[2]; the draw starts `skip` blocks behind the offset and uses
+    state: (key, offset), uint64[2]; the draw starts `skip` blocks after the offset and uses
     `block_count(shape, dtype)` of them. Equal inputs and attributes give equal bits.
     """
 

@@ -81,7 +81,7 @@ class SumTo(Rearrangement):
 
 
 class ExpandDims(Rearrangement):
-    """x with axes of extent 1 put in; `axis` counts in the result's axes."""
+    """x with axes of extent 1 inserted; `axis` counts in the result's axes."""
 
     axis: int | tuple[int, ...]
 
@@ -138,7 +138,7 @@ def filled_shape(name: str, x: Shape, shape: Shape) -> Shape:
     if unknown or known != size:
         raise ShapeError(
             f"{name} cannot arrange the {size} elements of shape {x} as {shape}; "
-            + (f"no extent follows for -1 beside {known}" if unknown else f"{shape} holds {known}")
+            + (f"no extent fits -1 beside {known}" if unknown else f"{shape} holds {known}")
         )
     return shape
 

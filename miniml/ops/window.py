@@ -80,7 +80,7 @@ class Conv2D(Convolution):
 class Conv2DInputGrad(Convolution):
     """The transpose of Conv2D in x: dout (N, O, OH, OW) and w to (N, C, H, W).
 
-    input_shape: (H, W), which stride and padding alone do not tell.
+    input_shape: (H, W), which stride and padding alone do not determine.
     """
 
     input_shape: Pair  # type: ignore[misc]  # no default: behind others, it is given by name
@@ -97,7 +97,7 @@ class Conv2DInputGrad(Convolution):
 class Conv2DWeightGrad(Convolution):
     """The transpose of Conv2D in w: x (N, C, H, W) and dout (N, O, OH, OW) to w's shape.
 
-    kernel_shape: (KH, KW), which stride and padding alone do not tell.
+    kernel_shape: (KH, KW), which stride and padding alone do not determine.
     """
 
     kernel_shape: Pair  # type: ignore[misc]  # same

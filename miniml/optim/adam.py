@@ -9,7 +9,8 @@ import numpy as np
 from .. import ops
 from ..dtype import float64
 from ..errors import MinimlError
-from ..tensor import Parameter, Tensor
+from ..parameter import Parameter
+from ..tensor import Tensor
 from .optimizer import Optimizer, in_dtype, in_range, wide
 
 
@@ -31,7 +32,7 @@ class Adam(Optimizer):
     ):
         super().__init__(params, lr)
         if np.shape(betas) != (2,):
-            raise MinimlError(f"Adam got betas={betas!r}; it wants two numbers, as (0.9, 0.999)")
+            raise MinimlError(f"Adam got betas={betas!r}; expected two numbers, as (0.9, 0.999)")
         b1, b2 = (in_range("Adam", f"betas[{i}]", b, 1.0) for i, b in enumerate(betas))
         self.betas = b1, b2
         self.eps = in_range("Adam", "eps", eps)

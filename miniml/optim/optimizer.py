@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .. import epoch, ops
+from ..abstract import typed
 from ..access import Access
 from ..dtype import DType, bfloat16, float16, float32
 from ..errors import ArityError, DTypeError, GradientArgumentError, MinimlError, ShapeError
 from ..hints import unknown
 from ..location import Layer, layers
+from ..parameter import Parameter
 from ..runtime.staged import together
-from ..tensor import Parameter, Tensor
+from ..tensor import Tensor
 from ..trace import Guarded, current_trace, is_tracing
 from ..tracebacks import hides_frames
 
@@ -79,8 +81,8 @@ class Optimizer(Guarded):
         for p, g in zip(self.params, grads, strict=True):
             if g.shape != p.shape or g.dtype != p.dtype:
                 raise (ShapeError if g.shape != p.shape else DTypeError)(
-                    f"{type(self).__name__} got {g.dtype.name}{list(g.shape)} for the gradient of "
-                    f"{p.name!r}, which is {p.dtype.name}{list(p.shape)}; they must be equal"
+                    f"{type(self).__name__} got {typed(g)} for the gradient of "
+                    f"{p.name!r}, which is {typed(p)}; they must be equal"
                 )
 
     @property
@@ -137,7 +139,7 @@ class Optimizer(Guarded):
     def _rate(self, lr: float) -> float:
         value = float(lr)
         if not (math.isfinite(value) and value >= 0.0):
-            raise MinimlError(f"{type(self).__name__} got lr={value}; it wants a number >= 0")
+            raise MinimlError(f"{type(self).__name__} got lr={value}; expected a number >= 0")
         return value
 
     def __repr__(self) -> str:
@@ -158,7 +160,7 @@ def in_dtype(value: Tensor, dtype: DType) -> Tensor:
 def in_range(owner: str, name: str, value: float, high: float = math.inf) -> float:
     """The value as a float; MinimlError unless 0 <= value < high."""
     if not 0.0 <= float(value) < high:
-        raise MinimlError(f"{owner} got {name}={value}; it wants 0 <= {name} < {high:g}")
+        raise MinimlError(f"{owner} got {name}={value}; expected 0 <= {name} < {high:g}")
     return float(value)
 
 
@@ -176,7 +178,7 @@ def _checked(owner: str, params: Iterable[Parameter]) -> tuple[Parameter, ...]:
     for i, p in enumerate(given):
         if not isinstance(p, Parameter):
             raise GradientArgumentError(
-                f"{owner} got {type(p).__name__} as parameter {i}; it wants Parameters, such as "
+                f"{owner} got {type(p).__name__} as parameter {i}; expected Parameters, such as "
                 "net.trainable_params()"
             )
         if any(p is other for other in given[:i]):

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from .. import ops
 from ..errors import MinimlError
-from ..tensor import Parameter, Tensor
+from ..parameter import Parameter
+from ..tensor import Tensor
 from .optimizer import Optimizer, in_dtype, in_range, wide
 
 

@@ -10,7 +10,7 @@ from typing import Literal
 from ..backends.signature import ArraySpec
 from ..dtype import DType
 from ..graph.ir import Graph, Node, Var
-from ..tensor import Parameter
+from ..parameter import Parameter
 from .donation import donations
 from .launch import BoundKernel
 from .planner import Lifetime, Plan, plan

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from .. import epoch, random
-from ..abstract import Abstract
+from ..abstract import Abstract, Kind
 from ..arguments import Weak, arguments, weak_tensor
 from ..attributes import key as attribute_key
 from ..backends.declare import refuse_returned
@@ -25,10 +25,11 @@ from ..graph.tracer import known_value
 from ..infer import infer
 from ..location import point_at, user_location
 from ..ops.arithmetic import Cast
+from ..parameter import Parameter
 from ..primitive import Primitive
 from ..reading import Reading, read
 from ..settings import GRAPH_MODE, Settings, current
-from ..tensor import Kind, Parameter, Tensor, common_device
+from ..tensor import Tensor, common_device
 from ..trace import Trace
 from ..tracebacks import hide_frames
 from .finite import check_finite

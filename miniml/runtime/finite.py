@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..abstract import typed
 from ..backends.device import Array
 from ..errors import NonFiniteError
 
@@ -26,7 +27,7 @@ def check_finite(
 
 
 def _range(array: Array) -> str:
-    shown = f"{array.dtype.name}{list(array.shape)}"
+    shown = typed(array)
     if not array.size:
         return f"{shown} empty"
     wide = array.astype(np.float64)

@@ -7,33 +7,35 @@ from dataclasses import dataclass
 from functools import partial
 from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
 from types import FunctionType, MethodType
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary, ref
 
 import numpy as np
 
 from .. import epoch
+from ..abstract import Abstract, Shape
+from ..dtype import DType, canonical
 from ..epoch import Epoch
 from ..errors import GraphError, PerformanceWarning, warn_user
 from ..graph.function import function_name, trace_call
 from ..graph.ir import Graph
 from ..graph.passes import run_passes
-from ..graph.trees import flatten_arguments
+from ..graph.trees import Rebuild, flatten_arguments
 from ..settings import Settings, current
 from ..tensor import Tensor, common_device
 from ..trace import is_tracing
 from ..tracebacks import hide_frames
 from .launch import target_for
 from .program import Program
+from .reasons import why
 
 F = TypeVar("F", bound=Callable[..., Any])
 Guard = tuple[ref[Any], object]
-Arguments = tuple[Sequence[Any], Mapping[str, Any]]  # by position, and by keyword
+Types = tuple[tuple[Shape, DType], ...]  # of the tensors and arrays of a call
 _LIMIT = 64  # versions of one function; each has an arena
 _RUN_LATER = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
 _MANY = 5  # compilations of one function, at which the user is warned
 _SENTENCES = 100  # of a function's recompilations
-_CELL = "a cell changed: its mode, an attribute, or what a list, dict or set among these holds"
 
 
 @dataclass(slots=True)
@@ -137,11 +139,11 @@ class Jit:
         settings = current()
         if not settings.jit or is_tracing():
             return self.fn(*args, **named)
-        leaves, structure, _ = _flat(args, named)
-        compiled = self._find((args, named), leaves, structure, settings)
-        arrays = [a._data if isinstance(a, Tensor) else a for a in leaves]
-        if leaves is args:
-            types = [(a.shape, a.dtype) for a in arrays]
+        flat = _flat(args, named)
+        arrays = [a._data if isinstance(a, Tensor) else a for a in flat.leaves]
+        types = tuple([(a.shape, a.dtype) for a in arrays])
+        compiled = self._find(flat, types, settings)
+        if flat.leaves is args:
             self._latest = _Latest(settings, types, compiled)
         return compiled.run(arrays)
 
@@ -154,26 +156,21 @@ class Jit:
 
     def compiled(self, *args: Any, **named: Any) -> Compiled:
         """The compiled version that a call with these arguments uses; compiled now if need be."""
-        leaves, structure, _ = _flat(args, named)
-        return self._find((args, named), leaves, structure, current())
+        flat = _flat(args, named)
+        return self._find(flat, tuple([(a.shape, a.dtype) for a in flat.leaves]), current())
 
-    def _find(
-        self, given: Arguments, leaves: Sequence[Any], structure: object, settings: Settings
-    ) -> Compiled:
-        types = tuple([(a.shape, a.dtype) for a in leaves])
-        device = common_device(self.__name__, [a for a in leaves if isinstance(a, Tensor)])
+    def _find(self, flat: _Flat, types: Types, settings: Settings) -> Compiled:
+        device = common_device(self.__name__, [a for a in flat.leaves if isinstance(a, Tensor)])
         now = epoch.now
-        key = (types, device, structure, settings, now.kernels, now.bprops, now.passes)
+        key = (types, device, flat.structure, settings, now.kernels, now.bprops, now.passes)
         versions = self._versions.get(key)
         if versions is not None:
             for compiled in versions:
                 if compiled.valid():
                     return compiled
-        return self._compile(given, device, key, settings)
+        return self._compile(flat.rebuild, key, settings)
 
-    def _compile(
-        self, given: Arguments, device: str, key: tuple[Any, ...], settings: Settings
-    ) -> Compiled:
+    def _compile(self, rebuild: Rebuild, key: tuple[Any, ...], settings: Settings) -> Compiled:
         self.recompilations.append(self._why(key))
         if len(self.recompilations) == _MANY:
             warn_user(
@@ -184,12 +181,14 @@ class Jit:
             )
         del self.recompilations[:-_SENTENCES]
         began = epoch.now  # what changes meanwhile may not be in it
-        graph, rebuild, trace = trace_call(self.fn, *given, device)
+        types, device = key[:2]
+        abstracts = [Abstract(shape, canonical(dtype)) for shape, dtype in types]
+        graph, result, trace = trace_call(self.fn, rebuild, abstracts, device)
         passed = run_passes(graph, settings.disabled_passes, settings.verify_passes)
         program = Program(passed, target_for(device))
         guards = tuple([(ref(owner), state) for owner, state in trace.guards.values()])
         silent = any(owner.silent for owner, _ in trace.guards.values())
-        compiled = Compiled(program, graph, rebuild, guards, device, began, silent)
+        compiled = Compiled(program, graph, result, guards, device, began, silent)
         self._keep(key, compiled)
         return compiled
 
@@ -207,55 +206,30 @@ class Jit:
         names = ("tensors", "device", "static", "settings", "kernels", "bprops", "passes")
         now = dict(zip(names, key, strict=True))
         before, self._last = self._last, now
-        if before is None:
-            return "first call"
-        return "; ".join(_differences(before, now)) or _CELL
+        return "first call" if before is None else why(before, now)
 
 
-def _flat(args: Sequence[Any], named: Mapping[str, Any]) -> tuple[Sequence[Any], object, Any]:
+class _Flat(NamedTuple):
+    """The arguments of a call: tensors and arrays, all else in them, and how they were arranged."""
+
+    leaves: Sequence[Any]
+    structure: object
+    rebuild: Rebuild
+
+
+def _flat(args: Sequence[Any], named: Mapping[str, Any]) -> _Flat:
     """Tensors and arrays by position are the common case and need no tree."""
-    if named:
-        return flatten_arguments((args, named))
+    plain = not named
     for a in args:
         kind = type(a)
-        if kind is not Tensor and kind is not np.ndarray:
-            return flatten_arguments(args)
-    return args, len(args), None
+        plain = plain and (kind is Tensor or kind is np.ndarray)
+    if plain:
+        return _Flat(args, len(args), _by_position)
+    return _Flat(*flatten_arguments((args, named)))
 
 
-def _differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    found = []
-    if before["tensors"] != now["tensors"]:
-        old, new = before["tensors"], now["tensors"]
-        if len(old) != len(new):
-            found.append(f"{len(old)} tensors became {len(new)}")
-        found += [
-            f"tensor {i} changed from {_type(a)} to {_type(b)}"
-            for i, (a, b) in enumerate(zip(old, new, strict=False))
-            if a != b
-        ]
-    if before["static"] != now["static"]:
-        found.append(
-            "a static argument (a Python number, string or the tree itself) changed; pass a "
-            "Tensor for a number that varies"
-        )
-    found += [
-        text
-        for name, text in (
-            ("device", "the tensors are on another device"),
-            ("settings", "the context's settings changed"),
-            ("kernels", "a primitive or kernel was registered"),
-            ("bprops", "a gradient rule was registered"),
-            ("passes", "a pass was registered"),
-        )
-        if before[name] != now[name]
-    ]
-    return found
-
-
-def _type(leaf: tuple[tuple[int, ...], Any]) -> str:
-    shape, dtype = leaf
-    return f"{dtype.name}[{', '.join(map(str, shape))}]"
+def _by_position(leaves: Sequence[Any]) -> tuple[Sequence[Any], dict[str, Any]]:
+    return leaves, {}
 
 
 def jit(fn: F) -> F:

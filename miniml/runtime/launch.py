@@ -11,7 +11,7 @@ from weakref import finalize
 
 import numpy as np
 
-from ..abstract import Abstract
+from ..abstract import Abstract, listed
 from ..backends.declare import check_fills, refuse_returned
 from ..backends.device import Array, Device
 from ..backends.devices import get_device
@@ -85,15 +85,15 @@ def prepare(
         primitive.name, _specs(inputs, dtypes), _specs(outputs, promised), attrs, target
     )
     empty = bool(outputs) and all(0 in o.shape for o in outputs)
-    looks = entry.view is not None and not isinstance(entry.body, type)
-    made = None if looks or (empty and entry.view is None) else device.kernel(entry)
+    view = entry.view is not None
+    made = _view_class(entry) if view else None if empty else device.kernel(entry)
     if made is not None:
         made.prepare(node)
-    elif entry.view is None and not empty:
+    elif not (view or empty):
         check_fills(entry)
-    picked = _picked(made) if device.name == "cpu" else None
-    function = picked or _bound(entry, node)
-    launched = made if picked is None else None
+    picked = _picked(made) if view or device.name == "cpu" else None
+    function = _bound(entry, node, picked)
+    launched = made if picked is None and not view else None
     prepared = BoundKernel(
         selection, entry, node, outputs, launched, primitive._single, function, device, empty
     )
@@ -110,17 +110,35 @@ def _picked(made: Kernel | None) -> Callable[..., Any] | None:
     return made.call
 
 
-def _bound(entry: KernelEntry, node: KernelNode) -> Callable[..., Any]:
-    body: Any = entry.body
-    if entry.view is not None and not entry.built_in:
-        body = partial(_seen, entry, node.outputs[0].shape)
-    return partial(body, **node.attrs) if node.attrs and callable(body) else body
+def _view_class(entry: KernelEntry) -> Kernel | None:
+    """The object of a Kernel class that is registered as a view: on every device it picks a
+    function."""
+    body = entry.body
+    return body() if isinstance(body, type) and issubclass(body, Kernel) else None
 
 
-def _seen(entry: KernelEntry, shape: tuple[int, ...], *arrays: Array, **attrs: Any) -> Array:
+def _bound(
+    entry: KernelEntry, node: KernelNode, picked: Callable[..., Any] | None
+) -> Callable[..., Any]:
+    """The function that a class kernel picked, or the body with the node's attributes."""
+    body: Any = picked or entry.body
+    look: Callable[..., Any] = body
+    if picked is None and entry.view is not None and isinstance(body, type):
+        raise DeclarationError(
+            f"view kernel {body.__name__} of {entry.name} picks no function; set self.call in "
+            "prepare, and define no launch"
+        )
+    if picked is None and node.attrs and callable(body):
+        look = partial(body, **node.attrs)
+    if entry.view is None or entry.built_in:
+        return look
+    return partial(_seen, entry, look, node.outputs[0].shape)
+
+
+def _seen(entry: KernelEntry, look: Any, shape: tuple[int, ...], *arrays: Array) -> Array:
     """The view that the kernel returns; DeclarationError if its shape is not the inferred one."""
     body: Any = entry.body
-    seen: Array = body(*arrays, **attrs)
+    seen: Array = look(*arrays)
     if seen.shape != shape:
         raise DeclarationError(
             f"{entry.name} kernel {getattr(body, '__name__', body)!r} returned a view of shape "
@@ -202,13 +220,9 @@ def note_kernel(error: Exception, prepared: BoundKernel) -> None:
     called = getattr(entry.body, "__name__", entry.device)
     kept = ", which it must not write to," if "read-only" in str(error) else ""
     error.add_note(
-        f"kernel {called} of {entry.name}, {entry.describe()}, got {_listed(node.inputs)}{kept} "
-        f"and fills {_listed(node.outputs)}, as infer_shape says"
+        f"kernel {called} of {entry.name}, {entry.describe()}, got {listed(node.inputs)}{kept} "
+        f"and fills {listed(node.outputs)}, as infer_shape says"
     )
-
-
-def _listed(specs: tuple[ArraySpec, ...]) -> str:
-    return ", ".join(str(Abstract(s.shape, s.dtype)) for s in specs) or "nothing"
 
 
 def _widened(prepared: BoundKernel, cast: DType) -> Launcher:

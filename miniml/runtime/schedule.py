@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ..graph.ir import Graph, Node, Var
 from ..graph.state import versions
-from ..tensor import Parameter
+from ..parameter import Parameter
 from .launch import BoundKernel
 
 

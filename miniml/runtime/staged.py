@@ -10,8 +10,9 @@ import numpy as np
 from .. import random
 from ..access import claim
 from ..graph.state import written
+from ..parameter import Parameter
 from ..primitive import Primitive
-from ..tensor import Parameter, Tensor
+from ..tensor import Tensor
 from ..trace import Trace, eager_trace, is_tracing, use_trace
 from ..undo import publish
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ..dtype import is_float
 from ..graph.ir import Node, Var
-from ..tensor import Parameter
+from ..parameter import Parameter
 from .buffers import BufferAssignment
 from .launch import BoundKernel
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..abstract import Abstract
+from ..abstract import Abstract, typed
 from ..arguments import arguments
 from ..backends import registry
 from ..backends.devices import get_device
@@ -114,7 +114,7 @@ class Call:
         return tuple(o.asnumpy() for o in as_tuple(outs))
 
     def __str__(self) -> str:
-        shapes = ", ".join(str(Abstract(a.shape, a.dtype)) for a in self.arrays)
+        shapes = ", ".join(map(typed, self.arrays))
         consts = "".join(f", {k}={v!r}" for k, v in self.consts.items())
         return f"{self.primitive!r}({shapes}{consts})"
 

@@ -17,7 +17,8 @@ from ..access import Access
 from ..backends.devices import get_device
 from ..errors import CheckpointError
 from ..files import write_file
-from ..tensor import Array, Parameter
+from ..parameter import Parameter
+from ..tensor import Array
 from ..undo import write_all
 from ..uninterrupted import uninterrupted
 from .entries import CALLS, Spec, array_of, entries_of, keys_of, like, short, spec_of

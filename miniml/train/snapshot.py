@@ -8,7 +8,7 @@ from .. import random
 from ..access import Access
 from ..nn import Cell
 from ..optim import Optimizer
-from ..tensor import Parameter
+from ..parameter import Parameter
 from ..undo import UndoLog
 
 

@@ -8,6 +8,7 @@ from inspect import signature
 from textwrap import indent
 from typing import Any, TypeVar, overload
 
+from ..abstract import typed
 from ..access import Access
 from ..dtype import is_float
 from ..errors import ArityError, GradientArgumentError, MinimlError, NonFiniteError
@@ -15,11 +16,12 @@ from ..grad import value_and_grad
 from ..nn import Cell
 from ..optim import Optimizer, clip_by_global_norm
 from ..optim.clip import checked_clip
+from ..parameter import Parameter
 from ..random import default_generator
 from ..runtime.jit import jit
 from ..runtime.staged import together
 from ..settings import context, current
-from ..tensor import Parameter, Tensor
+from ..tensor import Tensor
 from ..tracebacks import hide_frames
 from ..undo import logged
 
@@ -159,7 +161,7 @@ def _checked_loss(who: str, loss: Any) -> Tensor:
 
 def _what(value: Any) -> str:
     if isinstance(value, Tensor):
-        return f"{value.dtype.name}{list(value.shape)}"
+        return typed(value)
     if isinstance(value, (tuple, list, dict)):
         return f"a {type(value).__name__} of {len(value)}"
     return repr(value)

@@ -62,8 +62,8 @@ def graph_of(who: str, what: Any, args: tuple[Any, ...], named: Mapping[str, Any
         raise MinimlError(f"{who} got {got}; give a graph, a network or a function")
     if not args and not named and _takes_something(what):
         raise MinimlError(
-            f"{who} got {function_name(what)} without example arguments; give what it is to be "
-            "called with, after the rest"
+            f"{who} got {function_name(what)} without example arguments; give the arguments "
+            "to call it with, after the rest"
         )
     return trace(what, *args, **named)
 

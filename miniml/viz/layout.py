@@ -101,7 +101,7 @@ def _columns(
 def _spread(
     row: list[str], ideal: dict[str, float], widths: dict[str, float], x: dict[str, float]
 ) -> None:
-    """Put a row in its order from left to right, apart, and on average where it wants to be."""
+    """Place a row in its order from left to right, apart, and on average where its boxes pull."""
     edge = float("-inf")
     for key in row:
         x[key] = max(ideal[key], edge + widths[key] / 2)

@@ -259,3 +259,38 @@ class TestRefusals:
         )
         run = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True)
         assert run.stdout.strip() == "[]", run.stdout + run.stderr
+
+
+class Backwards(Unary):
+    """Its input from the last row to the first."""
+
+    step: int = -1
+
+
+def test_a_class_may_pick_a_view(on_device):
+    @ml.view_kernel("Backwards", "cuda")
+    class Picked(Kernel):
+        def prepare(self, node):
+            step = node.attrs["step"]
+            self.call = lambda x: x.seen(lambda a: a[::step])
+
+    x = np.arange(6, dtype=np.float32).reshape(3, 2)
+    for run in (Backwards(), ml.jit(Backwards())):
+        assert run(ml.Tensor(x)).tolist() == x[::-1].tolist()
+
+
+def test_a_class_that_picks_no_view_or_one_of_another_shape_is_refused(on_device):
+    @ml.view_kernel("Swish2", "cuda", "i->i")
+    class Launches(Kernel):
+        def launch(self, inputs, workspace, outputs, stream):
+            outputs[0][...] = inputs[0]
+
+    @ml.view_kernel("Swish2", "cuda", "l->l")
+    class Shorter(Kernel):
+        def prepare(self, node):
+            self.call = lambda x: x.seen(lambda a: a[:1])
+
+    with pytest.raises(DeclarationError, match="Launches of Swish2 picks no function; set self"):
+        Swish2()(ml.Tensor(np.zeros(3, np.int32)))
+    with pytest.raises(DeclarationError, match=r"'Shorter' returned a view of shape \(1,\)"):
+        Swish2()(ml.Tensor(np.zeros(3, np.int64)))

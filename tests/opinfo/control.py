@@ -109,7 +109,7 @@ ROWS = (
             Refusal((np.array(1), X, Y), "pred of bool; got int64", cond_attrs(X, Y), DTypeError),
             Refusal((YES, X.T, Y), "on_true was traced for float64", cond_attrs(X, Y), ShapeError),
             Refusal((YES, X, Y.astype(int)), "got int64", cond_attrs(X, Y), DTypeError),
-            Refusal((YES, X), "that came; give a place for each", cond_attrs(X, Y), ShapeError),
+            Refusal((YES, X), "given; give a position for each", cond_attrs(X, Y), ShapeError),
             Refusal(
                 (YES, X, Y),
                 r"value 0 is float64\[2, 3\] in on_true and float64\[3\] in on_false",
@@ -127,7 +127,7 @@ ROWS = (
         refused=(
             Refusal(
                 (ONE, X, TWO, ONE),
-                r"condition gives float64\[2, 3\]; it gives one bool",
+                r"condition gives float64\[2, 3\]; it must give one bool",
                 {
                     **loop_attrs(ONE, X, TWO, ONE),
                     "condition": ml.trace(lambda count, x, limit: x, ONE, X, ONE),

@@ -79,7 +79,7 @@ ROWS = (
         arange_samples,
         lambda start, stop, step, dtype: np.arange(start, stop, step).astype(dtype),
         refused=(
-            counted("the step is not 0", ShapeError, step=0),
+            counted("the step not 0", ShapeError, step=0),
             counted("finite", ShapeError, stop=float("inf"), dtype=float32),
             counted("cannot count in bool", DTypeError, dtype=np.dtype(bool)),
             counted("cannot hold", DTypeError, stop=300, dtype=int8),
@@ -92,7 +92,7 @@ ROWS = (
         lambda start, stop, num, dtype: np.linspace(start, stop, num).astype(dtype),
         refused=(
             spaced(r"Linspace got shape \(-1,\)", ShapeError, num=-1),
-            spaced("both are finite", ShapeError, stop=float("inf"), dtype=float32),
+            spaced("both must be finite", ShapeError, stop=float("inf"), dtype=float32),
             spaced("no steps in bool", DTypeError, dtype=np.dtype(bool)),
             spaced(
                 "Linspace got the number 300, which int8 cannot", DTypeError, stop=300, dtype=int8

@@ -109,8 +109,10 @@ ROWS = (
         refused=(
             Refusal((np.ones(4),), "into 3 equal parts", {"axis": 0, "sections": 3}, ShapeError),
             Refusal((np.ones(4),), "into 0 equal parts", {"axis": 0, "sections": 0}, ShapeError),
-            Refusal((np.ones(4),), "make 4 together", {"axis": 0, "sections": (1, 2)}, ShapeError),
-            Refusal((np.ones(4),), "none below 0", {"axis": 0, "sections": (5, -1)}, ShapeError),
+            Refusal((np.ones(4),), "sum to 4", {"axis": 0, "sections": (1, 2)}, ShapeError),
+            Refusal(
+                (np.ones(4),), "at least 0 and sum", {"axis": 0, "sections": (5, -1)}, ShapeError
+            ),
             Refusal((np.ones(4),), "axis 1", {"axis": 1, "sections": 2}, ShapeError),
         ),
     ),

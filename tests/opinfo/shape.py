@@ -49,10 +49,10 @@ ROWS = (
         np.reshape,
         refused=(
             refused("cannot arrange the 6 elements", shape=(4,)),
-            refused("no extent follows for -1 beside 4", shape=(4, -1)),
+            refused("no extent fits -1 beside 4", shape=(4, -1)),
             refused("one of them may be -1", shape=(-1, -1)),
             refused("extents are >= 0", shape=(-2, 3)),
-            Refusal((np.ones((0, 3)),), "no extent follows for -1", {"shape": (0, -1)}),
+            Refusal((np.ones((0, 3)),), "no extent fits -1", {"shape": (0, -1)}),
         ),
     ),
     OpInfo(

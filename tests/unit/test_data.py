@@ -48,5 +48,5 @@ def test_batches_cover_every_row_once_in_an_order_of_seed_and_epoch():
 def test_what_does_not_fit_is_refused():
     with pytest.raises(ShapeError, match=r"arrays of \[3, 4\] rows"):
         list(minibatches(np.zeros(3), np.zeros(4), size=2))
-    with pytest.raises(ShapeError, match="size=5 for 3 rows; it wants 1 to 3"):
+    with pytest.raises(ShapeError, match="size=5 for 3 rows; expected 1 to 3"):
         list(minibatches(np.zeros(3), size=5))

@@ -242,7 +242,7 @@ def test_networks_functions_and_steps_are_traced_for_example_arguments(tmp_path)
 @pytest.mark.parametrize(
     ("args", "sentence"),
     [
-        ((nn.Dense(3, 2),), "to_mermaid got Dense without example arguments; give what"),
+        ((nn.Dense(3, 2),), "to_mermaid got Dense without example arguments; give the"),
         ((3,), "to_mermaid got 3 of type int; give a graph, a network or a function"),
         ((ml.trace(ops.exp, X), X), "to_mermaid got a graph and example arguments; leave"),
     ],

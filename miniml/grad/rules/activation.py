@@ -7,7 +7,7 @@ from typing import Any
 
 from ... import ops
 from ...bprop import Bprop, bprop_getters
-from .formulas import formulas
+from .formulas import formulas, rule
 
 formulas(
     {
@@ -26,13 +26,10 @@ def _bell(x: Any) -> Any:
     return ops.exp(-ops.square(x)) * (2 / math.sqrt(math.pi))
 
 
-@bprop_getters.register(ops.SiLU)
-def get_bprop_silu(self: ops.SiLU) -> Bprop:
-    def bprop(x: Any, out: Any, dout: Any) -> tuple[Any]:
-        s = ops.sigmoid(x)
-        return (dout * (s + out * (1 - s)),)
-
-    return bprop
+@rule(ops.SiLU)
+def silu_bprop(self: ops.SiLU, x: Any, out: Any, dout: Any) -> tuple[Any]:
+    s = ops.sigmoid(x)
+    return (dout * (s + out * (1 - s)),)
 
 
 @bprop_getters.register(ops.LeakyReLU)
@@ -46,14 +43,11 @@ def get_bprop_leaky_relu_grad(self: ops.LeakyReLUGrad) -> Bprop:
     return lambda x, dout, out, ddout: (None, self(x, ddout))
 
 
-@bprop_getters.register(ops.ELU)
-def get_bprop_elu(self: ops.ELU) -> Bprop:
-    def bprop(x: Any, out: Any, dout: Any) -> tuple[Any]:
-        # Not out + alpha, which cancels. Clipped, as the exponential must not overflow above 0.
-        slope = ops.exp(ops.clip(x, None, 0.0)) * self.alpha
-        return (ops.select(x > 0, dout, dout * slope),)
-
-    return bprop
+@rule(ops.ELU)
+def elu_bprop(self: ops.ELU, x: Any, out: Any, dout: Any) -> tuple[Any]:
+    # Not out + alpha, which cancels. Clipped, as the exponential must not overflow above 0.
+    slope = ops.exp(ops.clip(x, None, 0.0)) * self.alpha
+    return (ops.select(x > 0, dout, dout * slope),)
 
 
 @bprop_getters.register(ops.GELU)

@@ -5,16 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from ... import ops
-from ...bprop import Bprop, bprop_getters
-from .formulas import formulas
+from .formulas import formulas, rule
 
 
-@bprop_getters.register(ops.Cast)
-def get_bprop_cast(self: ops.Cast) -> Bprop:
-    def bprop(x: Any, out: Any, dout: Any) -> tuple[Any]:
-        return (None if dout is None else ops.cast(dout, x.dtype),)
-
-    return bprop
+@rule(ops.Cast)
+def cast_bprop(self: ops.Cast, x: Any, out: Any, dout: Any) -> tuple[Any]:
+    return (None if dout is None else ops.cast(dout, x.dtype),)
 
 
 formulas(
@@ -33,14 +29,11 @@ formulas(
 )
 
 
-@bprop_getters.register(ops.Div)
-def get_bprop_div(self: ops.Div) -> Bprop:
-    def bprop(x: Any, y: Any, out: Any, dout: Any) -> tuple[Any, Any]:
-        dx = dout / y
-        # Where 1 / y leaves the range, x / y^2 may be in it: at x = 0 for one.
-        return dx, -ops.select(ops.isfinite(dx), dx * out, dout * out / y)
-
-    return bprop
+@rule(ops.Div)
+def div_bprop(self: ops.Div, x: Any, y: Any, out: Any, dout: Any) -> tuple[Any, Any]:
+    dx = dout / y
+    # Where 1 / y leaves the range, x / y^2 may be in it: at x = 0 for one.
+    return dx, -ops.select(ops.isfinite(dx), dx * out, dout * out / y)
 
 
 def _shared(first: Any, second: Any, dout: Any) -> tuple[Any, Any]:
@@ -50,10 +43,7 @@ def _shared(first: Any, second: Any, dout: Any) -> tuple[Any, Any]:
     return dx, ops.select(second, dout, ops.select(first, 0, half))
 
 
-@bprop_getters.register(ops.Clip)
-def get_bprop_clip(self: ops.Clip) -> Bprop:
-    def bprop(x: Any, out: Any, dout: Any) -> tuple[Any]:
-        # Inside, bounds included, clip returned x itself; it never does so outside or for NaN.
-        return (ops.select(x == out, dout, 0),)
-
-    return bprop
+@rule(ops.Clip)
+def clip_bprop(self: ops.Clip, x: Any, out: Any, dout: Any) -> tuple[Any]:
+    # Inside, bounds included, clip returned x itself; it never does so outside or for NaN.
+    return (ops.select(x == out, dout, 0),)

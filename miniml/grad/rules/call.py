@@ -8,23 +8,20 @@ from typing import Any
 
 import optree
 
-from ...bprop import Bprop, bprop_getters
 from ...errors import BpropError
 from ...graph.calls import Called
 from ...tensor import Tensor
+from .formulas import rule
 
 
-@bprop_getters.register(Called)
-def get_bprop_called(self: Called) -> Bprop:
-    def bprop(*values: Any) -> tuple[Any, ...]:
-        *inputs, out, dout = values
-        args = self.args.filled(inputs)
-        douts = self.out._replace(leaves=[None] * len(self.out.leaves)).filled(dout)
-        found = _run(self, args, (*args, self.out.filled(out), douts))
-        leaves = _leaves(self, found, args)
-        return tuple(leaves[i] for i in self.args.positions)
-
-    return bprop
+@rule(Called)
+def called_bprop(self: Called, *values: Any) -> tuple[Any, ...]:
+    *inputs, out, dout = values
+    args = self.args.filled(inputs)
+    douts = self.out._replace(leaves=[None] * len(self.out.leaves)).filled(dout)
+    found = _run(self, args, (*args, self.out.filled(out), douts))
+    leaves = _leaves(self, found, args)
+    return tuple(leaves[i] for i in self.args.positions)
 
 
 def _run(call: Called, args: Sequence[Any], given: Sequence[Any]) -> Any:

@@ -6,20 +6,16 @@ import math
 from typing import Any
 
 from ... import ops
-from ...bprop import Bprop, bprop_getters
-from .formulas import formulas
+from .formulas import formulas, rule
 
 
-@bprop_getters.register(ops.Pow)
-def get_bprop_pow(self: ops.Pow) -> Bprop:
-    def bprop(x: Any, y: Any, out: Any, dout: Any) -> tuple[Any, Any]:
-        # x to the 0 is constant in x, but y * x^(y - 1) is 0 * inf where 1 / x is not finite.
-        constant = ops.logical_and(y == 0, ops.logical_not(ops.isfinite(1 / x)))
-        dx = dout * (y * ops.pow(ops.select(constant, 1, x), y - 1))
-        log = ops.log(ops.select(x <= 0, 1, x))
-        return dx, ops.select(x <= 0, 0, dout * log * out)
-
-    return bprop
+@rule(ops.Pow)
+def pow_bprop(self: ops.Pow, x: Any, y: Any, out: Any, dout: Any) -> tuple[Any, Any]:
+    # x to the 0 is constant in x, but y * x^(y - 1) is 0 * inf where 1 / x is not finite.
+    constant = ops.logical_and(y == 0, ops.logical_not(ops.isfinite(1 / x)))
+    dx = dout * (y * ops.pow(ops.select(constant, 1, x), y - 1))
+    log = ops.log(ops.select(x <= 0, 1, x))
+    return dx, ops.select(x <= 0, 0, dout * log * out)
 
 
 formulas(

@@ -12,44 +12,35 @@ from ...bprop import Bprop, bprop_getters
 from ...ops.index import index_by
 from ...ops.inference.bases import broadcast, normal_axis
 from ...ops.inference.subscript import TENSOR, analyse
+from .formulas import rule
 
 
-@bprop_getters.register(ops.Gather)
-def get_bprop_gather(self: ops.Gather) -> Bprop:
-    def bprop(x: Any, indices: Any, out: Any, dout: Any) -> tuple[Any, None]:
-        axis = normal_axis("Gather", self.axis, len(x.shape))
-        return ops.IndexAdd((axis,), axis, x.shape)(dout, indices), None
-
-    return bprop
+@rule(ops.Gather)
+def gather_bprop(self: ops.Gather, x: Any, indices: Any, out: Any, dout: Any) -> tuple[Any, None]:
+    axis = normal_axis("Gather", self.axis, len(x.shape))
+    return ops.IndexAdd((axis,), axis, x.shape)(dout, indices), None
 
 
-@bprop_getters.register(ops.Index)
-def get_bprop_index(self: ops.Index) -> Bprop:
-    def bprop(x: Any, *rest: Any) -> tuple[Any, ...]:
-        *indices, _, dout = rest
-        dx = ops.IndexAdd(self.axes, self.at, x.shape)(dout, *indices)
-        return dx, *(None for _ in indices)
-
-    return bprop
+@rule(ops.Index)
+def index_bprop(self: ops.Index, x: Any, *rest: Any) -> tuple[Any, ...]:
+    *indices, _, dout = rest
+    dx = ops.IndexAdd(self.axes, self.at, x.shape)(dout, *indices)
+    return dx, *(None for _ in indices)
 
 
-@bprop_getters.register(ops.IndexAdd)
-def get_bprop_index_add(self: ops.IndexAdd) -> Bprop:
-    def bprop(updates: Any, *rest: Any) -> tuple[Any, ...]:
-        *indices, _, dout = rest
-        return index_by(dout, tuple(indices), self.axes, self.at), *(None for _ in indices)
-
-    return bprop
+@rule(ops.IndexAdd)
+def index_add_bprop(self: ops.IndexAdd, updates: Any, *rest: Any) -> tuple[Any, ...]:
+    *indices, _, dout = rest
+    return index_by(dout, tuple(indices), self.axes, self.at), *(None for _ in indices)
 
 
-@bprop_getters.register(ops.TakeAlongAxis)
-def get_bprop_take_along_axis(self: ops.TakeAlongAxis) -> Bprop:
-    def bprop(x: Any, indices: Any, out: Any, dout: Any) -> tuple[Any, None]:
-        extent = x.shape[normal_axis("TakeAlongAxis", self.axis, len(x.shape))]
-        dx = ops.PutAlongAxisAdd(self.axis, extent)(dout, indices)
-        return (dx if dx.shape == x.shape else ops.sum_to(dx, x.shape)), None
-
-    return bprop
+@rule(ops.TakeAlongAxis)
+def take_along_axis_bprop(
+    self: ops.TakeAlongAxis, x: Any, indices: Any, out: Any, dout: Any
+) -> tuple[Any, None]:
+    extent = x.shape[normal_axis("TakeAlongAxis", self.axis, len(x.shape))]
+    dx = ops.PutAlongAxisAdd(self.axis, extent)(dout, indices)
+    return (dx if dx.shape == x.shape else ops.sum_to(dx, x.shape)), None
 
 
 @bprop_getters.register(ops.PutAlongAxisAdd)
@@ -57,32 +48,28 @@ def get_bprop_put_along_axis_add(self: ops.PutAlongAxisAdd) -> Bprop:
     return lambda updates, indices, out, dout: (ops.TakeAlongAxis(self.axis)(dout, indices), None)
 
 
-@bprop_getters.register(ops.ScatterAdd)
-def get_bprop_scatter_add(self: ops.ScatterAdd) -> Bprop:
-    def bprop(x: Any, indices: Any, updates: Any, out: Any, dout: Any) -> tuple[Any, None, Any]:
-        taken = ops.Gather(self.axis)(dout, indices)
-        if taken.shape != updates.shape:
-            taken = ops.sum_to(taken, updates.shape)
-        return dout, None, taken
+@rule(ops.ScatterAdd)
+def scatter_add_bprop(
+    self: ops.ScatterAdd, x: Any, indices: Any, updates: Any, out: Any, dout: Any
+) -> tuple[Any, None, Any]:
+    taken = ops.Gather(self.axis)(dout, indices)
+    if taken.shape != updates.shape:
+        taken = ops.sum_to(taken, updates.shape)
+    return dout, None, taken
 
-    return bprop
 
-
-@bprop_getters.register(ops.Scatter)
-def get_bprop_scatter(self: ops.Scatter) -> Bprop:
-    def bprop(x: Any, value: Any, *rest: Any) -> tuple[Any, ...]:
-        *indices, _, dout = rest
-        dx = ops.Scatter(self.index)(dout, ops.zeros((), dout.dtype), *indices)
-        tensors = iter(indices)
-        place = tuple(next(tensors) if item == TENSOR else item for item in self.index)
-        taken = ops.getitem(dout, place)
-        if indices:
-            stays = _stays(self.index, x.shape, tuple(indices), len(taken.shape))
-            taken = ops.where(stays, taken, 0.0)
-        dvalue = taken if taken.shape == value.shape else ops.sum_to(taken, value.shape)
-        return dx, dvalue, *(None for _ in indices)
-
-    return bprop
+@rule(ops.Scatter)
+def scatter_bprop(self: ops.Scatter, x: Any, value: Any, *rest: Any) -> tuple[Any, ...]:
+    *indices, _, dout = rest
+    dx = ops.Scatter(self.index)(dout, ops.zeros((), dout.dtype), *indices)
+    tensors = iter(indices)
+    place = tuple(next(tensors) if item == TENSOR else item for item in self.index)
+    taken = ops.getitem(dout, place)
+    if indices:
+        stays = _stays(self.index, x.shape, tuple(indices), len(taken.shape))
+        taken = ops.where(stays, taken, 0.0)
+    dvalue = taken if taken.shape == value.shape else ops.sum_to(taken, value.shape)
+    return dx, dvalue, *(None for _ in indices)
 
 
 def _stays(items: Any, shape: tuple[int, ...], indices: tuple[Any, ...], ndim: int) -> Any:

@@ -7,15 +7,13 @@ from typing import Any
 from ... import ops
 from ...bprop import Bprop, bprop_getters
 from ...ops.join import sliced_shape
+from .formulas import rule
 
 
-@bprop_getters.register(ops.Concat)
-def get_bprop_concat(self: ops.Concat) -> Bprop:
-    def bprop(*values: Any) -> tuple[Any, ...]:
-        *xs, _, dout = values
-        return ops.split(dout, tuple(x.shape[self.axis] for x in xs), self.axis)
-
-    return bprop
+@rule(ops.Concat)
+def concat_bprop(self: ops.Concat, *values: Any) -> tuple[Any, ...]:
+    *xs, _, dout = values
+    return ops.split(dout, tuple(x.shape[self.axis] for x in xs), self.axis)
 
 
 @bprop_getters.register(ops.Split)
@@ -23,15 +21,12 @@ def get_bprop_split(self: ops.Split) -> Bprop:
     return lambda x, out, dout: (ops.concat(dout, self.axis),)
 
 
-@bprop_getters.register(ops.Slice)
-def get_bprop_slice(self: ops.Slice) -> Bprop:
-    def bprop(x: Any, out: Any, dout: Any) -> tuple[Any]:
-        elements = self.begin, self.end, self.strides
-        if self.dropped:
-            dout = ops.reshape(dout, sliced_shape("Slice", x.shape, *elements))
-        return (ops.SliceGrad(x.shape, *elements)(dout),)
-
-    return bprop
+@rule(ops.Slice)
+def slice_bprop(self: ops.Slice, x: Any, out: Any, dout: Any) -> tuple[Any]:
+    elements = self.begin, self.end, self.strides
+    if self.dropped:
+        dout = ops.reshape(dout, sliced_shape("Slice", x.shape, *elements))
+    return (ops.SliceGrad(x.shape, *elements)(dout),)
 
 
 @bprop_getters.register(ops.SliceGrad)
@@ -39,11 +34,8 @@ def get_bprop_slice_grad(self: ops.SliceGrad) -> Bprop:
     return lambda x, out, dout: (ops.Slice(self.begin, self.end, self.strides)(dout),)
 
 
-@bprop_getters.register(ops.Pad)
-def get_bprop_pad(self: ops.Pad) -> Bprop:
-    def bprop(x: Any, out: Any, dout: Any) -> tuple[Any]:
-        begin = tuple(before for before, _ in self.padding)
-        end = tuple(b + n for b, n in zip(begin, x.shape, strict=True))
-        return (ops.Slice(begin, end, (1,) * x.ndim)(dout),)
-
-    return bprop
+@rule(ops.Pad)
+def pad_bprop(self: ops.Pad, x: Any, out: Any, dout: Any) -> tuple[Any]:
+    begin = tuple(before for before, _ in self.padding)
+    end = tuple(b + n for b, n in zip(begin, x.shape, strict=True))
+    return (ops.Slice(begin, end, (1,) * x.ndim)(dout),)

@@ -8,24 +8,21 @@ from typing import Any
 import numpy as np
 
 from ... import ops
-from ...bprop import Bprop, bprop_getters
 from ...ops.inference.equation import Equation, parse
+from .formulas import rule
 
 
-@bprop_getters.register(ops.MatMul)
-def get_bprop_matmul(self: ops.MatMul) -> Bprop:
-    def bprop(x: Any, y: Any, out: Any, dout: Any) -> tuple[Any, Any]:
-        a = x if len(x.shape) > 1 else ops.reshape(x, (1, *x.shape))
-        b = y if len(y.shape) > 1 else ops.reshape(y, (*y.shape, 1))
-        if a is not x or b is not y:
-            rows = a.shape[-1 if self.transpose_x else -2]
-            columns = b.shape[-2 if self.transpose_y else -1]
-            batch = dout.shape[: len(dout.shape) - (a is x) - (b is y)]
-            dout = ops.reshape(dout, (*batch, rows, columns))
-        da, db = _factors(a, b, dout, self.transpose_x, self.transpose_y)
-        return _fitted(da, a, x), _fitted(db, b, y)
-
-    return bprop
+@rule(ops.MatMul)
+def matmul_bprop(self: ops.MatMul, x: Any, y: Any, out: Any, dout: Any) -> tuple[Any, Any]:
+    a = x if len(x.shape) > 1 else ops.reshape(x, (1, *x.shape))
+    b = y if len(y.shape) > 1 else ops.reshape(y, (*y.shape, 1))
+    if a is not x or b is not y:
+        rows = a.shape[-1 if self.transpose_x else -2]
+        columns = b.shape[-2 if self.transpose_y else -1]
+        batch = dout.shape[: len(dout.shape) - (a is x) - (b is y)]
+        dout = ops.reshape(dout, (*batch, rows, columns))
+    da, db = _factors(a, b, dout, self.transpose_x, self.transpose_y)
+    return _fitted(da, a, x), _fitted(db, b, y)
 
 
 def _factors(x: Any, y: Any, dout: Any, turned_x: bool, turned_y: bool) -> tuple[Any, Any]:
@@ -54,18 +51,14 @@ def _fitted(gradient: Any, matrix: Any, expected: Any) -> Any:
     return gradient if matrix is expected else ops.reshape(gradient, expected.shape)
 
 
-@bprop_getters.register(ops.Einsum)
-def get_bprop_einsum(self: ops.Einsum) -> Bprop:
-    def bprop(*args: Any) -> tuple[Any, ...]:
-        *operands, _, dout = args
-        equation = parse(self.equation, tuple(x.shape for x in operands))
-        plain = [_narrowed(x, t, equation) for x, t in zip(operands, equation.operands)]
-        return tuple(
-            _operand_gradient(i, operands[i].shape, plain, equation, dout)
-            for i in range(len(operands))
-        )
-
-    return bprop
+@rule(ops.Einsum)
+def einsum_bprop(self: ops.Einsum, *args: Any) -> tuple[Any, ...]:
+    *operands, _, dout = args
+    equation = parse(self.equation, tuple(x.shape for x in operands))
+    plain = [_narrowed(x, t, equation) for x, t in zip(operands, equation.operands)]
+    return tuple(
+        _operand_gradient(i, operands[i].shape, plain, equation, dout) for i in range(len(operands))
+    )
 
 
 def _narrowed(x: Any, term: str, equation: Equation) -> tuple[Any, str]:

@@ -7,6 +7,7 @@ from typing import Any
 from ... import ops
 from ...bprop import Bprop, bprop_getters
 from ..reverse import used
+from .formulas import rule
 from .reduce import divided
 
 
@@ -25,69 +26,65 @@ def get_bprop_log_softmax(self: ops.LogSoftmax) -> Bprop:
     return lambda x, out, dout: (dout - ops.exp(out) * ops.sum(dout, self.axis, True),)
 
 
-@bprop_getters.register(ops.LayerNorm)
-def get_bprop_layer_norm(self: ops.LayerNorm) -> Bprop:
-    def bprop(x: Any, gamma: Any, beta: Any, out: Any, dout: Any) -> tuple[Any, Any, Any]:
-        mean, rstd = out[1:]
-        first = x.ndim - gamma.ndim
-        rows, columns = tuple(range(first)), tuple(range(first, x.ndim))
-        share = 1.0 / max(gamma.size, 1)
-        normal = (x - mean) * rstd
-        slope = dout[0] * gamma
-        tilt = ops.mean(slope * normal, columns, True)
-        if used(dout, 2):
-            tilt = tilt + dout[2] * rstd * share
-        dx = (slope - normal * tilt - ops.mean(slope, columns, True)) * rstd
-        if used(dout, 1):
-            dx = dx + dout[1] * share
-        return dx, ops.sum(dout[0] * normal, rows), ops.sum(dout[0], rows)
-
-    return bprop
-
-
-@bprop_getters.register(ops.BatchNorm)
-def get_bprop_batch_norm(self: ops.BatchNorm) -> Bprop:
-    def bprop(x: Any, gamma: Any, beta: Any, out: Any, dout: Any) -> tuple[Any, Any, Any]:
-        mean, var = out[1:]
-        axes = (0, *range(2, x.ndim))
-        rest = (-1, *(1,) * (x.ndim - 2))
-        count = x.size // max(x.shape[1], 1)
-        rstd = ops.rsqrt(var + self.eps)
-        centred = x - ops.reshape(mean, rest)
-        dbeta = ops.sum(dout[0], axes)
-        dgamma = ops.sum(dout[0] * centred, axes) * rstd
-        # scale comes last: rstd^2 may leave float16's range where the variance is next to nothing.
-        tilt, shift = divided(dgamma, count) * rstd, divided(dbeta, count)
-        dx = dout[0] - centred * ops.reshape(tilt, rest) - ops.reshape(shift, rest)
-        dx = dx * ops.reshape(gamma * rstd, rest)
-        if used(dout, 1):
-            dx = dx + ops.reshape(divided(dout[1], count), rest)
-        if used(dout, 2):
-            dx = dx + centred * ops.reshape(divided(2.0 * dout[2], count), rest)
-        return dx, dgamma, dbeta
-
-    return bprop
+@rule(ops.LayerNorm)
+def layer_norm_bprop(
+    self: ops.LayerNorm, x: Any, gamma: Any, beta: Any, out: Any, dout: Any
+) -> tuple[Any, Any, Any]:
+    mean, rstd = out[1:]
+    first = x.ndim - gamma.ndim
+    rows, columns = tuple(range(first)), tuple(range(first, x.ndim))
+    share = 1.0 / max(gamma.size, 1)
+    normal = (x - mean) * rstd
+    slope = dout[0] * gamma
+    tilt = ops.mean(slope * normal, columns, True)
+    if used(dout, 2):
+        tilt = tilt + dout[2] * rstd * share
+    dx = (slope - normal * tilt - ops.mean(slope, columns, True)) * rstd
+    if used(dout, 1):
+        dx = dx + dout[1] * share
+    return dx, ops.sum(dout[0] * normal, rows), ops.sum(dout[0], rows)
 
 
-@bprop_getters.register(ops.CrossEntropy)
-def get_bprop_cross_entropy(self: ops.CrossEntropy) -> Bprop:
-    def bprop(logits: Any, labels: Any, out: Any, dout: Any) -> tuple[Any, None]:
-        slope = ops.CrossEntropyGrad(self.reduction)(out[1], labels, dout[0])
-        if used(dout, 1):
-            slope = slope + softmax_pull(out[1], dout[1], 1)
-        return slope, None
+@rule(ops.BatchNorm)
+def batch_norm_bprop(
+    self: ops.BatchNorm, x: Any, gamma: Any, beta: Any, out: Any, dout: Any
+) -> tuple[Any, Any, Any]:
+    mean, var = out[1:]
+    axes = (0, *range(2, x.ndim))
+    rest = (-1, *(1,) * (x.ndim - 2))
+    count = x.size // max(x.shape[1], 1)
+    rstd = ops.rsqrt(var + self.eps)
+    centred = x - ops.reshape(mean, rest)
+    dbeta = ops.sum(dout[0], axes)
+    dgamma = ops.sum(dout[0] * centred, axes) * rstd
+    # scale comes last: rstd^2 may leave float16's range where the variance is next to nothing.
+    tilt, shift = divided(dgamma, count) * rstd, divided(dbeta, count)
+    dx = dout[0] - centred * ops.reshape(tilt, rest) - ops.reshape(shift, rest)
+    dx = dx * ops.reshape(gamma * rstd, rest)
+    if used(dout, 1):
+        dx = dx + ops.reshape(divided(dout[1], count), rest)
+    if used(dout, 2):
+        dx = dx + centred * ops.reshape(divided(2.0 * dout[2], count), rest)
+    return dx, dgamma, dbeta
 
-    return bprop
+
+@rule(ops.CrossEntropy)
+def cross_entropy_bprop(
+    self: ops.CrossEntropy, logits: Any, labels: Any, out: Any, dout: Any
+) -> tuple[Any, None]:
+    slope = ops.CrossEntropyGrad(self.reduction)(out[1], labels, dout[0])
+    if used(dout, 1):
+        slope = slope + softmax_pull(out[1], dout[1], 1)
+    return slope, None
 
 
-@bprop_getters.register(ops.CrossEntropyGrad)
-def get_bprop_cross_entropy_grad(self: ops.CrossEntropyGrad) -> Bprop:
-    def bprop(probs: Any, labels: Any, dloss: Any, out: Any, dslope: Any) -> tuple[Any, None, Any]:
-        each = self.reduction == "none"
-        share = ops.reshape(dloss, (-1, 1)) if each else dloss
-        if self.reduction == "mean":
-            share = share * (1.0 / max(probs.shape[0], 1))
-        unit = ops.CrossEntropyGrad(self.reduction)(probs, labels, ops.ones_like(dloss))
-        return dslope * share, None, ops.sum(dslope * unit, 1 if each else None)
-
-    return bprop
+@rule(ops.CrossEntropyGrad)
+def cross_entropy_grad_bprop(
+    self: ops.CrossEntropyGrad, probs: Any, labels: Any, dloss: Any, out: Any, dslope: Any
+) -> tuple[Any, None, Any]:
+    each = self.reduction == "none"
+    share = ops.reshape(dloss, (-1, 1)) if each else dloss
+    if self.reduction == "mean":
+        share = share * (1.0 / max(probs.shape[0], 1))
+    unit = ops.CrossEntropyGrad(self.reduction)(probs, labels, ops.ones_like(dloss))
+    return dslope * share, None, ops.sum(dslope * unit, 1 if each else None)

@@ -6,28 +6,22 @@ from math import inf, prod
 from typing import Any
 
 from ... import ops
-from ...bprop import Bprop, bprop_getters
 from ...ops.inference.bases import normal_axes, reduced_shape
+from .formulas import rule
 
 Shape = tuple[int, ...]
 
 
-@bprop_getters.register(ops.Sum)
-def get_bprop_sum(self: ops.Sum) -> Bprop:
-    def bprop(x: Any, out: Any, dout: Any) -> tuple[Any]:
-        return (ops.broadcast_to(expanded(dout, x.shape, self.axis, self.keepdims), x.shape),)
-
-    return bprop
+@rule(ops.Sum)
+def sum_bprop(self: ops.Sum, x: Any, out: Any, dout: Any) -> tuple[Any]:
+    return (ops.broadcast_to(expanded(dout, x.shape, self.axis, self.keepdims), x.shape),)
 
 
-@bprop_getters.register(ops.Mean)
-def get_bprop_mean(self: ops.Mean) -> Bprop:
-    def bprop(x: Any, out: Any, dout: Any) -> tuple[Any]:
-        count = prod(x.shape[a] for a in normal_axes("Mean", self.axis, x.ndim))
-        share = divided(expanded(dout, x.shape, self.axis, self.keepdims), count)
-        return (ops.broadcast_to(share, x.shape),)
-
-    return bprop
+@rule(ops.Mean)
+def mean_bprop(self: ops.Mean, x: Any, out: Any, dout: Any) -> tuple[Any]:
+    count = prod(x.shape[a] for a in normal_axes("Mean", self.axis, x.ndim))
+    share = divided(expanded(dout, x.shape, self.axis, self.keepdims), count)
+    return (ops.broadcast_to(share, x.shape),)
 
 
 def divided(dout: Any, count: int) -> Any:
@@ -37,34 +31,26 @@ def divided(dout: Any, count: int) -> Any:
     return dout * (1.0 / 1024) * (1024.0 / count)
 
 
-@bprop_getters.register(ops.Max)
-@bprop_getters.register(ops.Min)
-def get_bprop_extremum(self: ops.Max | ops.Min) -> Bprop:
+@rule(ops.Max)
+@rule(ops.Min)
+def extremum_bprop(self: ops.Max | ops.Min, x: Any, out: Any, dout: Any) -> tuple[Any]:
     """Elements equal to the extremum share dout equally."""
-
-    def bprop(x: Any, out: Any, dout: Any) -> tuple[Any]:
-        extremum = expanded(out, x.shape, self.axis, self.keepdims)
-        chosen = ops.cast(ops.equal(x, extremum), x.dtype)
-        share = expanded(dout, x.shape, self.axis, self.keepdims)
-        return (chosen * (share / ops.sum(chosen, self.axis, True)),)
-
-    return bprop
+    extremum = expanded(out, x.shape, self.axis, self.keepdims)
+    chosen = ops.cast(ops.equal(x, extremum), x.dtype)
+    share = expanded(dout, x.shape, self.axis, self.keepdims)
+    return (chosen * (share / ops.sum(chosen, self.axis, True)),)
 
 
-@bprop_getters.register(ops.Prod)
-def get_bprop_prod(self: ops.Prod) -> Bprop:
+@rule(ops.Prod)
+def prod_bprop(self: ops.Prod, x: Any, out: Any, dout: Any) -> tuple[Any]:
     """The product of all other elements. Never out / x: that fails where an element is 0."""
-
-    def bprop(x: Any, out: Any, dout: Any) -> tuple[Any]:
-        axes = normal_axes("Prod", self.axis, x.ndim)
-        kept = tuple(a for a in range(x.ndim) if a not in axes)
-        apart = ops.transpose(x, kept + axes)
-        rows = ops.reshape(apart, (*(x.shape[a] for a in kept), prod(x.shape[a] for a in axes)))
-        others = ops.reshape(products_of_others(rows), apart.shape)
-        back = ops.transpose(others, inverse(kept + axes))
-        return (expanded(dout, x.shape, self.axis, self.keepdims) * back,)
-
-    return bprop
+    axes = normal_axes("Prod", self.axis, x.ndim)
+    kept = tuple(a for a in range(x.ndim) if a not in axes)
+    apart = ops.transpose(x, kept + axes)
+    rows = ops.reshape(apart, (*(x.shape[a] for a in kept), prod(x.shape[a] for a in axes)))
+    others = ops.reshape(products_of_others(rows), apart.shape)
+    back = ops.transpose(others, inverse(kept + axes))
+    return (expanded(dout, x.shape, self.axis, self.keepdims) * back,)
 
 
 def products_of_others(x: Any) -> Any:
@@ -85,30 +71,23 @@ def products_of_others(x: Any) -> Any:
     return ops.slice(each, (0,) * x.ndim, x.shape) if n % 2 else each
 
 
-@bprop_getters.register(ops.LogSumExp)
-def get_bprop_log_sum_exp(self: ops.LogSumExp) -> Bprop:
+@rule(ops.LogSumExp)
+def log_sum_exp_bprop(self: ops.LogSumExp, x: Any, out: Any, dout: Any) -> tuple[Any]:
     """The softmax of x; zeros where all of x is -inf, whose softmax would be 0/0.
 
     The exponentials of x - out are divided by their sum, since out is rounded: to 32 near 60,000
     in float16. That takes out from the softmax altogether, so no gradient passes to it.
     """
-
-    def bprop(x: Any, out: Any, dout: Any) -> tuple[Any]:
-        total = expanded(ops.stop_gradient(out), x.shape, self.axis, self.keepdims)
-        nothing = ops.equal(total, -inf)
-        shares = ops.exp(x - ops.select(nothing, 0, total))
-        total = ops.select(nothing, 1, ops.sum(shares, self.axis, True))
-        return (expanded(dout, x.shape, self.axis, self.keepdims) / total * shares,)
-
-    return bprop
+    total = expanded(ops.stop_gradient(out), x.shape, self.axis, self.keepdims)
+    nothing = ops.equal(total, -inf)
+    shares = ops.exp(x - ops.select(nothing, 0, total))
+    total = ops.select(nothing, 1, ops.sum(shares, self.axis, True))
+    return (expanded(dout, x.shape, self.axis, self.keepdims) / total * shares,)
 
 
-@bprop_getters.register(ops.CumSum)
-def get_bprop_cum_sum(self: ops.CumSum) -> Bprop:
-    def bprop(x: Any, out: Any, dout: Any) -> tuple[Any]:
-        return (ops.cumsum(dout, self.axis, not self.reverse, self.exclusive),)
-
-    return bprop
+@rule(ops.CumSum)
+def cum_sum_bprop(self: ops.CumSum, x: Any, out: Any, dout: Any) -> tuple[Any]:
+    return (ops.cumsum(dout, self.axis, not self.reverse, self.exclusive),)
 
 
 def expanded(dout: Any, shape: Shape, axis: Any, keepdims: bool) -> Any:

@@ -5,15 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from ... import ops
-from ...bprop import Bprop, bprop_getters
 from ...ops.inference.bases import normal_axis
+from .formulas import rule
 
 
-@bprop_getters.register(ops.Sort)
-@bprop_getters.register(ops.TopK)
-def get_bprop_sort(self: ops.Sort | ops.TopK) -> Bprop:
-    def bprop(x: Any, out: Any, dout: Any) -> tuple[Any]:
-        axis = normal_axis(self.name, self.axis, len(x.shape))
-        return (ops.PutAlongAxisAdd(axis, x.shape[axis])(dout[0], out[1]),)
-
-    return bprop
+@rule(ops.Sort)
+@rule(ops.TopK)
+def sort_bprop(self: ops.Sort | ops.TopK, x: Any, out: Any, dout: Any) -> tuple[Any]:
+    axis = normal_axis(self.name, self.axis, len(x.shape))
+    return (ops.PutAlongAxisAdd(axis, x.shape[axis])(dout[0], out[1]),)

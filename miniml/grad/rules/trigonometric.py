@@ -5,23 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from ... import ops
-from ...bprop import Bprop, bprop_getters
-from .formulas import formulas
+from .formulas import formulas, rule
 
 
-@bprop_getters.register(ops.Atan2)
-def get_bprop_atan2(self: ops.Atan2) -> Bprop:
-    def bprop(x: Any, y: Any, out: Any, dout: Any) -> tuple[Any, Any]:
-        # By the ratio of the smaller to the larger: the squares of x and y may leave the range.
-        steep = ops.abs(x) > ops.abs(y)
-        larger = ops.select(steep, x, y)
-        ratio = ops.select(steep, y, x) / larger
-        whole = dout / (ops.square(ratio) + 1)
-        part = whole * ratio
-        dx, dy = ops.select(steep, part, whole), ops.select(steep, whole, part)
-        return dx / larger, -(dy / larger)
-
-    return bprop
+@rule(ops.Atan2)
+def atan2_bprop(self: ops.Atan2, x: Any, y: Any, out: Any, dout: Any) -> tuple[Any, Any]:
+    # By the ratio of the smaller to the larger: the squares of x and y may leave the range.
+    steep = ops.abs(x) > ops.abs(y)
+    larger = ops.select(steep, x, y)
+    ratio = ops.select(steep, y, x) / larger
+    whole = dout / (ops.square(ratio) + 1)
+    part = whole * ratio
+    dx, dy = ops.select(steep, part, whole), ops.select(steep, whole, part)
+    return dx / larger, -(dy / larger)
 
 
 formulas(
@@ -40,13 +36,10 @@ formulas(
 )
 
 
-@bprop_getters.register(ops.Atan)
-def get_bprop_atan(self: ops.Atan) -> Bprop:
-    def bprop(x: Any, out: Any, dout: Any) -> tuple[Any]:
-        near, far = _near_and_far(x)
-        return (dout * far / (ops.square(near) + ops.square(far)) * far,)
-
-    return bprop
+@rule(ops.Atan)
+def atan_bprop(self: ops.Atan, x: Any, out: Any, dout: Any) -> tuple[Any]:
+    near, far = _near_and_far(x)
+    return (dout * far / (ops.square(near) + ops.square(far)) * far,)
 
 
 def _near_and_far(x: Any) -> tuple[Any, Any]:
@@ -55,10 +48,7 @@ def _near_and_far(x: Any) -> tuple[Any, Any]:
     return ops.minimum(size, 1), 1 / ops.maximum(size, 1)
 
 
-@bprop_getters.register(ops.Asinh)
-def get_bprop_asinh(self: ops.Asinh) -> Bprop:
-    def bprop(x: Any, out: Any, dout: Any) -> tuple[Any]:
-        near, far = _near_and_far(x)
-        return (dout * (far * ops.rsqrt(ops.square(near) + ops.square(far))),)
-
-    return bprop
+@rule(ops.Asinh)
+def asinh_bprop(self: ops.Asinh, x: Any, out: Any, dout: Any) -> tuple[Any]:
+    near, far = _near_and_far(x)
+    return (dout * (far * ops.rsqrt(ops.square(near) + ops.square(far))),)

@@ -5,31 +5,26 @@ from __future__ import annotations
 from typing import Any
 
 from ... import ops
-from ...bprop import Bprop, bprop_getters
+from .formulas import rule
 
 
-@bprop_getters.register(ops.Conv2D)
-def get_bprop_conv2d(self: ops.Conv2D) -> Bprop:
-    def bprop(x: Any, w: Any, out: Any, dout: Any) -> tuple[Any, Any]:
-        return input_grad(self, x, dout, w), weight_grad(self, w, x, dout)
-
-    return bprop
+@rule(ops.Conv2D)
+def conv2d_bprop(self: ops.Conv2D, x: Any, w: Any, out: Any, dout: Any) -> tuple[Any, Any]:
+    return input_grad(self, x, dout, w), weight_grad(self, w, x, dout)
 
 
-@bprop_getters.register(ops.Conv2DInputGrad)
-def get_bprop_conv2d_input_grad(self: ops.Conv2DInputGrad) -> Bprop:
-    def bprop(dout: Any, w: Any, out: Any, ddx: Any) -> tuple[Any, Any]:
-        return convolution(self, ddx, w), weight_grad(self, w, ddx, dout)
+@rule(ops.Conv2DInputGrad)
+def conv2d_input_grad_bprop(
+    self: ops.Conv2DInputGrad, dout: Any, w: Any, out: Any, ddx: Any
+) -> tuple[Any, Any]:
+    return convolution(self, ddx, w), weight_grad(self, w, ddx, dout)
 
-    return bprop
 
-
-@bprop_getters.register(ops.Conv2DWeightGrad)
-def get_bprop_conv2d_weight_grad(self: ops.Conv2DWeightGrad) -> Bprop:
-    def bprop(x: Any, dout: Any, out: Any, ddw: Any) -> tuple[Any, Any]:
-        return input_grad(self, x, dout, ddw), convolution(self, x, ddw)
-
-    return bprop
+@rule(ops.Conv2DWeightGrad)
+def conv2d_weight_grad_bprop(
+    self: ops.Conv2DWeightGrad, x: Any, dout: Any, out: Any, ddw: Any
+) -> tuple[Any, Any]:
+    return input_grad(self, x, dout, ddw), convolution(self, x, ddw)
 
 
 def convolution(like: Any, x: Any, w: Any) -> Any:

@@ -22,17 +22,19 @@ def fold(graph: Graph) -> Graph:
     node that raises is left in the graph, so that the run reports it.
     """
     rewriter = Rewriter(graph)
+    known = set(graph.constants)
     for node in graph.nodes:
-        values = _values(rewriter, node)
+        values = _values(rewriter, node) if known.issuperset(node.inputs) else None
         if values is None:
             rewriter.keep(node)
         else:
             rewriter.replace(node.outputs, [rewriter.constant(v) for v in values])
+            known.update(node.outputs)
     return rewriter.finish()
 
 
 def _values(rewriter: Rewriter, node: Node) -> list[np.ndarray[Any, Any]] | None:
-    """The outputs of the node, or None where this pass must not compute them."""
+    """The outputs of a node of constants, or None where this pass must not compute them."""
     given = [v.abstract.value for v in rewriter.inputs(node)]
     arrays = [a for a in given if a is not None]
     if len(arrays) != len(given) or node.primitive.effect != "pure":

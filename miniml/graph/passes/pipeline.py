@@ -70,7 +70,8 @@ def run_stage(
 ) -> Graph:
     """The same for the passes of any stage. apply: from a pass's function and a graph to the new
     graph."""
-    _check_disabled(disabled)
+    if disabled:
+        _check_disabled(disabled)
     for name, fn in pipeline(stage):
         if name in disabled:
             continue
@@ -84,8 +85,6 @@ def run_stage(
 
 
 def _check_disabled(disabled: Collection[str]) -> None:
-    if not disabled:
-        return
     names = [p.name for stage in _stages for p in pipeline(stage)]
     unknown = set(disabled) - set(names)
     if unknown:

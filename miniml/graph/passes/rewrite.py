@@ -43,8 +43,10 @@ class Rewriter:
 
     def keep(self, node: Node) -> None:
         """Keep the node, on its new inputs."""
-        inputs = self.inputs(node)
-        self._append(node if inputs == node.inputs else replace(node, inputs=inputs))
+        if self._stand_in:
+            inputs = self.inputs(node)
+            node = node if inputs == node.inputs else replace(node, inputs=inputs)
+        self._append(node)
 
     def call(self, node: Node, primitive: Primitive, inputs: Sequence[Var]) -> None:
         """A call of `primitive` instead of `node`, whose outputs and line it takes over."""

@@ -22,14 +22,14 @@ def share(graph: Graph) -> Graph:
         if first != (var,):
             rewriter.replace((var,), first)
     for node in graph.nodes:
-        name = node.primitive, key(node.consts), rewriter.inputs(node)
-        if node.primitive.effect != "pure":
+        first = node.outputs
+        if node.primitive.effect == "pure":
+            name = node.primitive, node.consts and key(node.consts), rewriter.inputs(node)
+            first = seen.setdefault(name, node.outputs)
+        if first is node.outputs:
             rewriter.keep(node)
-        elif name in seen:
-            rewriter.replace(node.outputs, seen[name])
         else:
-            seen[name] = node.outputs
-            rewriter.keep(node)
+            rewriter.replace(node.outputs, first)
     return rewriter.finish()
 
 

@@ -102,7 +102,7 @@ def tensors(name: str, tree: Tree) -> Tree:
         if not isinstance(value, (bool, int, float)):
             raise DTypeError(
                 f"{name} got {value!r} of type {type(value).__name__} among its values; they are "
-                "tensors, arrays and numbers; what does not change belongs into the functions"
+                "tensors, arrays and numbers; what does not change belongs in the functions"
             )
         return full((), value)
 
@@ -149,14 +149,14 @@ def feeds(
     """ShapeError or DTypeError unless `given` (shapes, or dtypes) has what the graph takes."""
     if len(takes) != len(graph.inputs) or any(not 0 <= i < len(given) for i in takes):
         raise ShapeError(
-            f"{name} {label} takes {len(graph.inputs)} inputs, from places {takes} of the "
-            f"{len(given)} that came; give a place for each"
+            f"{name} {label} takes {len(graph.inputs)} inputs, from positions {takes} of the "
+            f"{len(given)} given; give a position for each"
         )
     for i, var in zip(takes, graph.inputs, strict=True):
         got = given[i]
         by_shape = isinstance(got, tuple)
         if got != (var.abstract.shape if by_shape else var.abstract.dtype):
             raise (ShapeError if by_shape else DTypeError)(
-                f"{name} {label} was traced for {var.abstract} in place {i}; got "
+                f"{name} {label} was traced for {var.abstract} at position {i}; got "
                 f"{got if by_shape else got.name}; trace it for that"
             )

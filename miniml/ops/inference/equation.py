@@ -47,7 +47,7 @@ def parse(equation: str, shapes: tuple[Shape, ...]) -> Equation:
     ranks = [len(s) - len(t.replace("...", "")) for t, s in zip(terms, shapes, strict=True)]
     dots = max([r for t, r in zip(terms, ranks, strict=True) if "..." in t], default=0)
     if dots > len(unused):
-        raise _refusal(equation, f"needs {dots} labels more for '...' than there are letters")
+        raise _refusal(equation, f"needs {dots} more labels for '...' than there are letters")
     fresh = "".join(unused[:dots])
     explicit = tuple(
         _explicit(equation, t, s, r, fresh) for t, s, r in zip(terms, shapes, ranks, strict=True)

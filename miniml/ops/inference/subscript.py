@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...abstract import Shape
+from ...abstract import Shape, typed
 from ...errors import DTypeError, OutOfRangeError, ShapeError, TracedValueError
 from .bases import broadcast
 
@@ -180,7 +180,7 @@ def _known(name: str, mask: Any) -> Any:
         return mask._host("index")
     except TracedValueError:
         raise TracedValueError(
-            f"{name} got a traced boolean mask {mask.dtype.name}{list(mask.shape)}: how many "
+            f"{name} got a traced boolean mask {typed(mask)}: how many "
             "elements it takes is not known while the graph is traced; use "
             "ops.where(mask, x, other), which keeps the shape"
         ) from None

@@ -89,15 +89,17 @@ def stairs(changes: Array) -> Array:
     They are so where y is a difference of rounded numbers far larger than itself, as in
     1 - tanh(x)**2 at 18; 0 for components that change in other ways. changes: (points, m).
     """
-    sizes = np.abs(changes)
+    found, still = np.zeros(changes.shape[1:]), (changes == 0).sum(axis=0)
+    both = (still >= STILL) & (len(changes) - still >= STILL)  # true of few, as a rule
+    sizes = np.abs(changes[:, both])
     least = np.where(sizes > 0, sizes, np.inf).min(axis=0, initial=np.inf)
     with np.errstate(invalid="ignore", divide="ignore"):
         count = STEP_PARTS * sizes / least
         near = (sizes > 0) & (sizes < 64 * least)  # further up a slope blurs the stairs
         whole = np.abs(count - np.round(count)) < 1e-6
-    still = (sizes == 0).sum(axis=0) >= STILL
-    found = still & (near.sum(axis=0) >= STILL) & (whole | ~near).all(axis=0)
-    return np.where(found & np.isfinite(least), least, 0.0)
+    steps = (near.sum(axis=0) >= STILL) & (whole | ~near).all(axis=0)
+    found[both] = np.where(steps & np.isfinite(least), least, 0.0)
+    return found
 
 
 def noise_in(h: Array, rows: Array, rough: Estimate, least: Array) -> tuple[Array, Array]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ...abstract import Abstract
+from ...abstract import typed
 from ...dtype import DType, is_float
 from ...errors import GradientArgumentError
 from ...tensor import Tensor
@@ -178,8 +178,6 @@ def is_float_leaf(leaf: Any) -> bool:
 def shown(values: Sequence[Any]) -> str:
     """Values in a sentence: dtype and shape of arrays, else type and value."""
     return ", ".join(
-        str(Abstract(v.shape, v.dtype))
-        if isinstance(v, (Tensor, np.ndarray, np.generic))
-        else f"{type(v).__name__} {v!r}"
+        typed(v) if isinstance(v, (Tensor, np.ndarray, np.generic)) else f"{type(v).__name__} {v!r}"
         for v in values
     )

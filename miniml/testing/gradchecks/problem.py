@@ -12,10 +12,11 @@ import optree
 from ...dtype import DType, float64
 from ...grad.transforms import vjp
 from ...holes import Holes
+from ...parameter import Parameter
 from ...primitive import Primitive
 from ...runtime.jit import jit
 from ...settings import GRAPH_MODE, current
-from ...tensor import Parameter, Tensor
+from ...tensor import Tensor
 from ...trace import use_trace
 from .maps import Map, Name, Pull, floats_of, guarded, is_float_leaf, nothing_in
 from .report import Array, Arrays

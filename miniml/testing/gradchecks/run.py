@@ -10,9 +10,9 @@ import numpy as np
 from ...errors import GradientArgumentError, MinimlError, TracedValueError
 from ...grad.weights import Given, Weights
 from ...nn.cell import Cell
+from ...parameter import Parameter
 from ...primitive import Primitive
 from ...settings import context
-from ...tensor import Parameter
 from ...undo import logged
 from ..budget import lasting
 from .maps import Map

@@ -12,10 +12,11 @@ from ...dtype import float64, is_float
 from ...graph.forwarding import ForwardingTrace
 from ...graph.state import written
 from ...nn.cell import Cell
+from ...parameter import Parameter
 from ...primitive import Primitive
 from ...random import default_generator
 from ...settings import PYNATIVE_MODE, context
-from ...tensor import Parameter, Tensor
+from ...tensor import Tensor
 from ...trace import current_trace, use_trace
 from ...undo import logged
 from .maps import is_float_leaf

@@ -59,7 +59,8 @@ def test_results_keep_their_structure_and_their_static_leaves():
     def fn(batch, scale):
         return {"y": batch["x"] * scale, "pair": (scale, None), "n": np.ones(2)}
 
-    graph, rebuild, trace = trace_call(fn, ({"x": X}, 2.0), {}, "cpu")
+    (x,), _, arranged = flatten_arguments((({"x": X}, 2.0), {}))
+    graph, rebuild, trace = trace_call(fn, arranged, [x._abstract], "cpu")
     assert len(graph.inputs) == 1
     assert len(graph.outputs) == 2
     assert graph.name == "fn"

@@ -189,7 +189,7 @@ def test_a_refusal_names_the_layer_and_shows_the_line():
     with pytest.raises(ShapeError, match=r"Dense\(4, 2\) got input of shape \(2, 3\)") as caught:
         net(X)
     assert "net(X)" in "".join(caught.value.__notes__)
-    with ml.context(mode=ml.GRAPH_MODE), pytest.raises(ShapeError, match=r"wants \(\.\.\., 4\)"):
+    with ml.context(mode=ml.GRAPH_MODE), pytest.raises(ShapeError, match=r"expected \(\.\.\., 4\)"):
         net(X)
 
 

@@ -143,13 +143,13 @@ def test_losses():
     ("layer", "inputs", "message"),
     [
         (nn.Dense(64, 32), [np.zeros((2, 63))], r"Dense\(64, 32\) got input of shape \(2, 63\)"),
-        (nn.Dense(64, 32), [np.float32(1)], r"shape \(\); it wants \(\.\.\., 64\)"),
-        (nn.Conv2d(1, 2, 3), [np.zeros((1, 8, 8))], r"Conv2d\(1, 2.*wants \(N, 1, H, W\)"),
+        (nn.Dense(64, 32), [np.float32(1)], r"shape \(\); expected \(\.\.\., 64\)"),
+        (nn.Conv2d(1, 2, 3), [np.zeros((1, 8, 8))], r"Conv2d\(1, 2.*expected \(N, 1, H, W\)"),
         (nn.Conv2d(1, 2, 3), [np.zeros((1, 2, 8, 8))], r"\(1, 2, 8, 8\)"),
-        (nn.MaxPool2d(2), [np.zeros((8, 8))], r"MaxPool2d.*wants \(N, C, H, W\)"),
-        (nn.BatchNorm2d(3), [np.zeros((2, 2, 4, 4))], r"BatchNorm2d\(3.*wants \(N, 3, H, W\)"),
+        (nn.MaxPool2d(2), [np.zeros((8, 8))], r"MaxPool2d.*expected \(N, C, H, W\)"),
+        (nn.BatchNorm2d(3), [np.zeros((2, 2, 4, 4))], r"BatchNorm2d\(3.*expected \(N, 3, H, W\)"),
         (nn.BatchNorm2d(3), [np.zeros((1, 3, 1, 1))], "two or more pixels per channel"),
-        (nn.LayerNorm(4), [np.zeros((2, 3))], r"LayerNorm\(\(4,\).*wants \(\.\.\., 4\)"),
+        (nn.LayerNorm(4), [np.zeros((2, 3))], r"LayerNorm\(\(4,\).*expected \(\.\.\., 4\)"),
         (nn.Flatten(), [np.float32(1)], r"Flatten\(\) got input of shape \(\)"),
         (nn.CrossEntropyLoss(), [np.zeros((2, 3)), np.zeros((2, 1), int)], r"labels of shape \(2,"),
         (nn.CrossEntropyLoss(), [np.zeros(3), np.zeros(3, int)], r"\(N, classes\)"),
@@ -164,7 +164,7 @@ def test_inputs_that_do_not_fit_are_refused_by_name(layer, inputs, message):
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
-        (lambda: nn.Dense(0, 3), ShapeError, "Dense got in_features=0; it wants a positive int"),
+        (lambda: nn.Dense(0, 3), ShapeError, "Dense got in_features=0; expected a positive int"),
         (lambda: nn.Dense(3, True), ShapeError, "out_features=True"),
         (lambda: nn.Conv2d(3, 4, 3, groups=2), ShapeError, "groups=2 for 3 channels in"),
         (lambda: nn.Conv2d(3, 4, (3, 3, 3)), ShapeError, r"kernel_size=\(3, 3, 3\)"),

@@ -87,7 +87,7 @@ def test_arange_dtypes_and_refusals():
     assert ops.arange(0, 1, 0.1, ml.float64).tolist() == np.arange(0, 1, 0.1).tolist()
     with pytest.raises(DTypeError, match=r"300|299"):
         ops.arange(300, dtype="int8")
-    with pytest.raises(ShapeError, match="the step is not 0"):
+    with pytest.raises(ShapeError, match="the step not 0"):
         ops.arange(0, 3, 0)
     with pytest.raises(DTypeError, match="cannot count in bool"):
         ops.arange(2, dtype=bool)

@@ -155,7 +155,7 @@ def test_concat_promotes_and_refuses():
     with pytest.raises(ArityError, match="at least one"):
         ops.concat([])
     with pytest.raises(
-        ShapeError, match=r"input 1 of shape \(3, 3\) behind input 0 of shape \(2, 3\)"
+        ShapeError, match=r"input 1 of shape \(3, 3\) after input 0 of shape \(2, 3\)"
     ):
         ops.concat([np.ones((2, 3)), np.ones((3, 3))], 1)
 

@@ -120,7 +120,7 @@ P = ml.Parameter(np.zeros(2, np.float32), name="w")
         (lambda: optim.SGD([], lr=0.1), GradientArgumentError, "SGD got no parameters"),
         (lambda: optim.SGD([P, P], lr=0.1), GradientArgumentError, "parameter 'w' twice"),
         (lambda: optim.Adam([np.ones(2)]), GradientArgumentError, "Adam got ndarray as parameter"),
-        (lambda: optim.SGD([P], lr=-1), MinimlError, r"lr=-1\.0; it wants a number >= 0"),
+        (lambda: optim.SGD([P], lr=-1), MinimlError, r"lr=-1\.0; expected a number >= 0"),
         (lambda: optim.SGD([P], lr=float("nan")), MinimlError, "lr=nan"),
         (lambda: optim.SGD([P], lr=1, momentum=1.0), MinimlError, "0 <= momentum < 1"),
         (lambda: optim.SGD([P], lr=1, nesterov=True), MinimlError, "nesterov=True without"),

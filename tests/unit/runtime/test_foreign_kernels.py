@@ -19,8 +19,8 @@ from miniml.settings import Settings, current
 ARMED = [False]
 
 
-class RunMove(Primitive):
-    """A parameter moved by d; its kernel writes in place, and raises when it is armed."""
+class Moved(Primitive, abstract=True):
+    """A parameter moved by d."""
 
     effect = "state"
     differentiable = False
@@ -30,6 +30,10 @@ class RunMove(Primitive):
 
     def infer_dtype(self, parameter: Any, d: Any) -> Any:
         return parameter
+
+
+class RunMove(Moved):
+    """Its kernel writes in place, and raises when it is armed."""
 
 
 @kernel("RunMove", "cpu", "ff->f", inplace=(0,))
@@ -166,17 +170,8 @@ def test_a_kernel_sees_the_settings_its_program_was_compiled_under() -> None:
     assert set(SEEN) == {settings}
 
 
-class RunShift(Primitive):
-    """A parameter moved by d; its kernel has a life of its own."""
-
-    effect = "state"
-    differentiable = False
-
-    def infer_shape(self, parameter: Any, d: Any) -> Any:
-        return parameter
-
-    def infer_dtype(self, parameter: Any, d: Any) -> Any:
-        return parameter
+class RunShift(Moved):
+    """Its kernel has a life of its own."""
 
 
 @kernel("RunShift", "cpu", "ff->f", inplace=(0,), total=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ....abstract import Abstract
+from ....abstract import Abstract, typed
 from ....bprop import bprop_getters
 from ....dtype import float64, is_float
 from ....errors import BpropNotFoundError, MinimlError, OutOfRangeError
@@ -105,7 +105,7 @@ def _returned(call: Call, gradients: Any) -> Iterator[Issue]:
         elif gradient.dtype == x.dtype and gradient.shape in (x.shape, largest):
             continue
         else:
-            got = str(Abstract(gradient.shape, gradient.dtype))
+            got = typed(gradient)
         yield Issue(
             f"gradient {i}",
             f"{call}: its bprop returns {got} for input {i}, which is {Abstract(x.shape, x.dtype)}",

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ....abstract import Abstract
+from ....abstract import Abstract, typed
 from ....dtype import from_type_code
 from ....errors import DeclarationError, KernelNotFoundError, MinimlError
 from ...calls import ON_CPU, Arrays, Call, reference
@@ -200,4 +200,4 @@ def accepted_though_refused(info: OpInfo) -> Iterator[str]:
 
 
 def _types(values: Iterable[Abstract | np.ndarray]) -> str:
-    return ", ".join(str(Abstract(v.shape, v.dtype)) for v in values)
+    return ", ".join(map(typed, values))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -84,14 +84,14 @@ def run(
 
 
 def _launched(device: Any, entry: KernelEntry, call: Call, given: tuple[Any, ...]) -> Any:
-    if entry.view is not None:
-        body: Any = entry.body
-        return tuple(map(device.contiguous, as_tuple(body(*given, **call.attrs))))
     ins, filled = (
         tuple(ArraySpec(a.shape, a.dtype) for a in group) for group in (call.arrays, call.inferred)
     )
+    node = KernelNode(call.primitive.name, ins, filled, call.attrs, Target(device))
+    if entry.view is not None:
+        return tuple(map(device.contiguous, as_tuple(_look(entry, node)(*given))))
     kernel = device.bare_kernel(entry)
-    kernel.prepare(KernelNode(call.primitive.name, ins, filled, call.attrs, Target(device)))
+    kernel.prepare(node)
     try:
         scratch, outs = (
             tuple(device.empty(s.shape, s.dtype) for s in specs)
@@ -101,6 +101,16 @@ def _launched(device: Any, entry: KernelEntry, call: Call, given: tuple[Any, ...
     finally:
         kernel.release()
     return outs
+
+
+def _look(entry: KernelEntry, node: KernelNode) -> Any:
+    """The function of arrays alone that a view kernel is for a node."""
+    body: Any = entry.body
+    if not isinstance(body, type):
+        return partial(body, **node.attrs)
+    made = body()
+    made.prepare(node)
+    return made.call
 
 
 def _uploaded(device: Any, a: Array) -> DeviceArray:

@@ -1,0 +1,32 @@
+"""The shape of a layer's input, and the refusal of one that does not fit."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+import numpy as np
+
+from ..errors import ArityError, DTypeError, ShapeError
+from ..location import point_at, user_location
+from ..tensor import NONE, Tensor
+from .cell import Cell
+
+
+def shape_of(cell: Cell, x: Any) -> tuple[int, ...]:
+    """The shape of what a layer was given: a tensor, an array or nested lists."""
+    if x is None:
+        raise DTypeError(f"{cell.describe()} got None where it takes a tensor; {NONE}")
+    if isinstance(x, (list, tuple)) and any(isinstance(part, Tensor) for part in x):
+        raise ArityError(
+            f"{cell.describe()} got a {type(x).__name__} of {len(x)} where it takes one tensor; "
+            "pass them one by one, as in net(a, b) or step((a, b), labels), or put them together "
+            "with ops.stack"
+        )
+    return x.shape if isinstance(x, Tensor) else np.shape(x)
+
+
+def refuse_shape(cell: Cell, got: tuple[int, ...], expected: str) -> NoReturn:
+    """Raise the ShapeError of a layer whose input does not fit, with the user's line."""
+    error = ShapeError(f"{cell.describe()} got input of shape {got}; expected {expected}")
+    point_at(error, user_location(), f"{type(cell).__name__} was called")
+    raise error
