@@ -23,7 +23,7 @@ from ..settings import Settings, current
 from ..tensor import Tensor, common_device
 from ..trace import is_tracing
 from ..tracebacks import hide_frames
-from .launch import target_for
+from .launch import program_target
 from .program import Program
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -186,7 +186,7 @@ class Jit:
         began = epoch.now  # what changes meanwhile may not be in it
         graph, rebuild, trace = trace_call(self.fn, *given, device)
         passed = run_passes(graph, settings.disabled_passes, settings.verify_passes)
-        program = Program(passed, target_for(device))
+        program = Program(passed, program_target(device))
         guards = tuple([(ref(owner), state) for owner, state in trace.guards.values()])
         silent = any(owner.silent for owner, _ in trace.guards.values())
         compiled = Compiled(program, graph, rebuild, guards, device, began, silent)
