@@ -20,7 +20,7 @@ from ..graph.ir import Graph
 from ..graph.passes import run_passes
 from ..graph.trees import flatten_arguments
 from ..settings import Settings, current
-from ..tensor import Tensor, common_device
+from ..tensor import Kind, Tensor, common_device
 from ..trace import is_tracing
 from ..tracebacks import hide_frames
 from .launch import program_target
@@ -45,12 +45,13 @@ class Compiled:
     rebuild: Callable[[Sequence[Any]], Any]
     guards: tuple[Guard, ...]
     device: str
+    kinds: Sequence[Kind]  # of the outputs
     checked: Epoch  # when the guards last held
     silent: bool = False  # a cell that was met may change without being counted
 
     def run(self, arrays: Sequence[Any]) -> Any:
         """What the function returns for these arrays, as Tensors of their own."""
-        return self.rebuild([Tensor.wrap(o, self.device) for o in self.program(*arrays)])
+        return self.rebuild(list(map(Tensor.of_kind, self.program(*arrays), self.kinds)))
 
     def valid(self) -> bool:
         """True while every cell that was met while tracing is as it was then."""
@@ -75,7 +76,7 @@ class _Latest:
     """The version used last, when its arguments were plain tensors: looked at first."""
 
     settings: Settings
-    types: Sequence[Any]
+    kinds: Sequence[Kind]
     compiled: Compiled
 
     def arrays(self, args: Sequence[Any]) -> list[Any] | None:
@@ -84,21 +85,21 @@ class _Latest:
             self.settings is not current()
             or self.compiled.checked is not epoch.now
             or (self.compiled.silent and not self.compiled.valid())
-            or len(args) != len(self.types)
+            or len(args) != len(self.kinds)
         ):
             return None
         arrays = []
-        for a, (shape, dtype) in zip(args, self.types, strict=True):
-            kind = type(a)
-            if kind is Tensor:
-                if a.device != self.compiled.device:
+        for a, kind in zip(args, self.kinds, strict=True):
+            if type(a) is Tensor:
+                if a._kind is not kind:
                     return None
-                a = a._data
-            elif kind is not np.ndarray:
+                arrays.append(a._data)
+            elif type(a) is not np.ndarray:
                 return None
-            if a.dtype is not dtype or a.shape != shape:
+            elif a.dtype is not kind.abstract.dtype or a.shape != kind.abstract.shape:
                 return None
-            arrays.append(a)
+            else:
+                arrays.append(a)
         return arrays
 
 
@@ -141,8 +142,8 @@ class Jit:
         compiled = self._find((args, named), leaves, structure, settings)
         arrays = [a._data if isinstance(a, Tensor) else a for a in leaves]
         if leaves is args:
-            types = [(a.shape, a.dtype) for a in arrays]
-            self._latest = _Latest(settings, types, compiled)
+            kinds = [Kind.of(Tensor, a.shape, a.dtype, compiled.device) for a in arrays]
+            self._latest = _Latest(settings, kinds, compiled)
         return compiled.run(arrays)
 
     def __repr__(self) -> str:
@@ -189,7 +190,9 @@ class Jit:
         program = Program(passed, program_target(device))
         guards = tuple([(ref(owner), state) for owner, state in trace.guards.values()])
         silent = any(owner.silent for owner, _ in trace.guards.values())
-        compiled = Compiled(program, graph, rebuild, guards, device, began, silent)
+        types = [(v.abstract.shape, v.abstract.dtype) for v in program.graph.outputs]
+        kinds = [Kind.of(Tensor, *of, device) for of in types]
+        compiled = Compiled(program, graph, rebuild, guards, device, kinds, began, silent)
         self._keep(key, compiled)
         return compiled
 

@@ -71,7 +71,7 @@ def test_a_failure_warns_once_and_numpy_computes(monkeypatch, error):
             np.testing.assert_array_equal(fn(X).asnumpy(), 4 * k * X)
         assert [w.category for w in caught] == expected
         assert all(str(error) in str(w.message) for w in caught)
-        assert "cc" not in providers(lambda x: twice(x), X)
+        assert "cc" not in providers(twice, X)
 
 
 class NatBroken(NatTwice):
