@@ -91,15 +91,13 @@ class _Latest:
         arrays = []
         for a, kind in zip(args, self.kinds, strict=True):
             if type(a) is Tensor:
-                if a._kind is not kind:
-                    return None
-                arrays.append(a._data)
-            elif type(a) is not np.ndarray:
-                return None
-            elif a.dtype is not kind.abstract.dtype or a.shape != kind.abstract.shape:
-                return None
+                same, a = a._kind is kind, a._data
             else:
-                arrays.append(a)
+                of = kind.abstract
+                same = type(a) is np.ndarray and a.dtype is of.dtype and a.shape == of.shape
+            if not same:
+                return None
+            arrays.append(a)
         return arrays
 
 

@@ -15,6 +15,7 @@ from ..abstract import Abstract
 from ..backends.cc.compiler import available
 from ..backends.cc.kernel import NativeKernel
 from ..backends.cc.source import Source
+from ..backends.cpu.products import ask_threads
 from ..backends.declare import check_fills, refuse_returned
 from ..backends.device import Array, Device
 from ..backends.devices import get_device
@@ -31,6 +32,7 @@ from ..settings import current
 Arrays = tuple[Array, ...]
 Launcher = Callable[[Arrays], Arrays]
 _shape, _dtype = attrgetter("shape"), attrgetter("dtype")
+ask_threads(lambda: current().threads)
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
