@@ -126,6 +126,8 @@ def prepare(
     made = None if looks or (empty and entry.view is None) else device.kernel(entry)
     if made is not None:
         made.prepare(node)
+        if made.note:
+            selection = selection._replace(why=f"{selection.why}; {made.note}")
     elif entry.view is None and not empty:
         check_fills(entry)
     picked = _picked(made) if device.name == "cpu" else None

@@ -117,9 +117,12 @@ class Program:
 
     @property
     def launched(self) -> str:
-        """How kernels reach the device; "" on the CPU."""
+        """How kernels reach the device; "" for NumPy's."""
         if self.device.name == "cpu":
-            return ""
+            kernels = sum(p.native is not None for p in self.prepared.values())
+            player = self._executable().player if kernels else None
+            runs = player.native_runs if isinstance(player, Function) else 0
+            return f"{kernels} kernels in C, in {runs} calls" if runs else ""
         if self.capture.why_not:
             return f"launched one by one: {self.capture.why_not}"
         return "launched one by one at the first call, as one CUDA graph from then on"

@@ -26,11 +26,12 @@ _KEYWORD_OUT = (np.maximum, np.minimum)
 
 class Function(NamedTuple):
     """The compiled function: `run(*arrays)` gives fresh output arrays. nodes: of the lines of
-    source."""
+    source. native_runs: how many calls of the source run native kernels."""
 
     run: Callable[..., list[Array]]
     source: str
     nodes: Mapping[int, Node]
+    native_runs: int = 0
 
     def nodes_of(self, error: Exception) -> Iterator[Node]:
         """The nodes whose steps were running when the error was raised."""
@@ -66,7 +67,7 @@ def write(
     source = "\n    ".join([f"def program({arguments}):", *writer.lines]) + "\n"
     exec(compile(source, f"<miniml program {name}>", "exec"), writer.names)
     run = writer.names.pop("program")  # no ring: a program that is dropped frees its memory at once
-    return Function(run, source, writer.nodes)
+    return Function(run, source, writer.nodes, writer.native_runs)
 
 
 class _Text(str):
@@ -98,6 +99,7 @@ class _Writer:
     def __init__(self, memory: Memory, natives: Natives | None, threads: int):
         self.memory, self.device = memory, memory.device
         self.natives, self.threads, self.run = natives, threads, RunOfCalls()
+        self.native_runs = 0
         self.names: dict[str, Any] = {
             "call": call, "consume": consume, "partial": partial, "uninterrupted": uninterrupted,
             "device": memory.device, "ndarray": np.ndarray,
@@ -202,6 +204,7 @@ class _Writer:
         self._write(self._of_run(run))
 
     def _of_run(self, run: RunOfCalls) -> _Call:
+        self.native_runs += 1
         return _Call(run.function(self.threads), tuple(map(_Text, run.names)), stem="run")
 
     def _published(self, steps: Sequence[Step]) -> Iterator[tuple[_Call, Step | None]]:

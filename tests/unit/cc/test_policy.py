@@ -32,6 +32,12 @@ def test_compiled_programs_prefer_c():
     assert providers(lambda x: ops.sin(twice(x)), X) >= {"cc"}
 
 
+@needs_compiler
+def test_explain_counts_the_calls_of_native_kernels():
+    found = ml.explain(lambda x: twice(ops.sin(twice(twice(x)))), X)
+    assert str(found).endswith("3 kernels in C, in 2 calls")
+
+
 @pytest.mark.parametrize("settings", [{"providers": ("miniml",)}, {"check_nan": True}])
 def test_with_these_settings_they_do_not(settings):
     with ml.context(**settings):
