@@ -58,6 +58,12 @@ class BoundKernel:
     empty: bool
 
     @property
+    def why(self) -> str:
+        """Why this kernel was selected, and what it has chosen for these shapes."""
+        chosen = "" if self.instance is None else self.instance.reason
+        return f"{self.selection.why}; {chosen}" if chosen else self.selection.why
+
+    @property
     def native(self) -> Source | None:
         """The C function that a launch is one call of, if it is."""
         return self.instance.source if isinstance(self.instance, NativeKernel) else None
@@ -126,13 +132,13 @@ def prepare(
     made = None if looks or (empty and entry.view is None) else device.kernel(entry)
     if made is not None:
         made.prepare(node)
-        if made.note:
-            selection = selection._replace(why=f"{selection.why}; {made.note}")
     elif entry.view is None and not empty:
         check_fills(entry)
     picked = _picked(made) if device.name == "cpu" else None
     function = picked or _bound(entry, node)
     launched = made if picked is None else None
+    if picked is not None and made is not None and made.reason:
+        selection = selection._replace(why=f"{selection.why}; {made.reason}")
     prepared = BoundKernel(
         selection, entry, node, outputs, launched, primitive._single, function, device, empty
     )

@@ -15,7 +15,7 @@ from ..openblas import openblas
 from . import units
 from .source import Source
 
-_FOLDER = Path(__file__).parent
+_FOLDER = Path(__file__).parent / "text"
 _PYTHON = ("PyEval_SaveThread", "PyEval_RestoreThread", "PyLong_FromLong")
 
 

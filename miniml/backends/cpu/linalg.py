@@ -37,7 +37,7 @@ class MatMulKernel(Kernel):
         folds = len(y) == 2 and len(x) > 2
         large = prod(node.outputs[0].shape) * x[-2 if turns[0] else -1] > products.MATRICES
         self.call = partial(matmul, **node.attrs) if folds or large else _PRODUCTS[turns]
-        self.note = "one BLAS thread, unless threads= asks for more" if large else ""
+        self.reason = "one BLAS thread, unless threads= asks for more" if large else ""
 
 
 _PRODUCTS: dict[tuple[bool, bool], Callable[..., Any]] = {

@@ -80,3 +80,8 @@ def test_no_other_thread_computes():
     for _ in range(100):
         products.matmul(x, y, out)
     assert time.process_time() - whole < 1.2 * (time.thread_time() - own) + 0.002
+
+
+def test_explain_says_so():
+    found = ml.explain(ops.matmul, ones(64, 256), ones(256, 128)).choices[0].why
+    assert found.endswith("one BLAS thread, unless threads= asks for more")
