@@ -122,7 +122,8 @@ class Program:
             kernels = sum(p.native is not None for p in self.prepared.values())
             player = self._executable().player if kernels else None
             runs = player.native_runs if isinstance(player, Function) else 0
-            return f"{kernels} kernels in C, in {runs} calls" if runs else ""
+            calls = "one call" if runs == 1 else f"{runs} calls"
+            return f"kernels in C: {kernels}, in {calls}" if runs else ""
         if self.capture.why_not:
             return f"launched one by one: {self.capture.why_not}"
         return "launched one by one at the first call, as one CUDA graph from then on"
