@@ -29,13 +29,13 @@ def providers(fn, *args):
 @needs_compiler
 def test_compiled_programs_prefer_c():
     assert providers(lambda x: plus(twice(x), x), X) == {"cc"}
-    assert providers(lambda x: ops.sin(twice(x)), X) >= {"cc"}
+    assert providers(lambda x: ops.sort(twice(x)), X) == {"cc", "miniml"}
 
 
 @needs_compiler
 def test_explain_counts_the_calls_of_native_kernels():
-    found = ml.explain(lambda x: twice(ops.sin(twice(twice(x)))), X)
-    assert str(found).endswith("kernels in C: 3, in 2 calls")
+    found = ml.explain(lambda x: twice(ops.sort(twice(twice(x)))), X)
+    assert "\nkernels in C: 3, in 2 calls" in str(found)
 
 
 @pytest.mark.parametrize("settings", [{"providers": ("miniml",)}, {"check_nan": True}])
