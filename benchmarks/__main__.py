@@ -1,6 +1,6 @@
 """`python -m benchmarks`: run every measurement and print its result beside the aim."""
 
-from benchmarks import checkers, eager, peers, train_step
+from benchmarks import busy, checkers, eager, peers, train_step
 from benchmarks import compile as once
 from benchmarks.measure import machine
 
@@ -36,6 +36,9 @@ def main() -> None:
         f"import numpy {theirs * 1e3:.0f} ms, import miniml {ours * 1e3:.0f} ms, "
         f"ratio {ratio:.2f}; {verdict(ratio, 2.5)}"
     )
+    with busy.busy():
+        for line in busy.lines():
+            print(line)
     if checkers.others():
         checkers.run()
 

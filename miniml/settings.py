@@ -30,6 +30,7 @@ class Settings:
     sim: str = "check"
     cuda_graphs: str = "auto"
     full_tracebacks: bool = False
+    threads: int = 0
 
 
 _values = attrgetter(*(f.name for f in fields(Settings)))
@@ -56,6 +57,7 @@ def set_context(
     sim: str | None = None,
     cuda_graphs: str | None = None,
     full_tracebacks: bool | None = None,
+    threads: int | None = None,
 ) -> None:
     """Change the process default; settings not named stay as they are.
 
@@ -70,6 +72,8 @@ def set_context(
     cuda_graphs: "auto", "on" or "off": whether the launches of a compiled program are recorded
     and repeated as one CUDA graph. "auto" does so on a GPU, not in the simulator.
     full_tracebacks: True shows miniml's own frames in the tracebacks of errors, too.
+    threads: the most that one kernel may use on the CPU; 0, the default, for as many as this
+    process has CPUs, which is also the limit.
     """
     global _default
     given = {key: value for key, value in locals().items() if value is not None}
@@ -88,6 +92,7 @@ def context(
     sim: str | None = None,
     cuda_graphs: str | None = None,
     full_tracebacks: bool | None = None,
+    threads: int | None = None,
 ) -> Block[Settings]:
     """The same settings as `set_context`, for one `with` block of this thread or task only.
 
@@ -125,6 +130,9 @@ def _changed(settings: Settings, given: dict[str, Any]) -> Settings:
         raise MinimlError(
             f"cuda_graphs {given['cuda_graphs']!r} is unknown; use 'auto', 'on' or 'off'"
         )
+    threads = given.get("threads", settings.threads)
+    if not isinstance(threads, int) or isinstance(threads, bool) or threads < 0:
+        raise MinimlError(f"threads {threads!r} is no limit; use a positive int, or 0 for all CPUs")
     for key in ("providers", "disabled_passes"):
         if key in given:
             given[key] = (given[key],) if isinstance(given[key], str) else tuple(given[key])

@@ -20,6 +20,7 @@ from .signature import KernelAttr, Signature, parse
 from .typecodes import ANY, same
 
 BUILTIN = "miniml"
+NATIVE = "cc"  # the provider of C that is compiled at run time
 Spec = str | KernelAttr | Signature
 B = TypeVar("B", bound=Body)
 

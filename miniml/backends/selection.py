@@ -45,7 +45,8 @@ class Selection(NamedTuple):
 class Target(NamedTuple):
     """The target for which a program, or an eager call, is compiled.
 
-    providers: those whose kernels go before others, best first.
+    providers: those whose kernels go before others, best first. Kernels of "cc", which have to be
+    compiled, are used only where it is among them.
     """
 
     device: Device
@@ -66,6 +67,10 @@ class Target(NamedTuple):
         gives = None if outputs is None else tuple(map(_dtype, outputs))
         takes, formats = tuple(map(_dtype, inputs)), tuple(map(_format, inputs))
         return _selected(self, name, takes, gives, formats, epoch.now.kernels)
+
+    def without(self, provider: str) -> Target:
+        """The same target, which does not rank that provider."""
+        return self._replace(providers=tuple(p for p in self.providers if p != provider))
 
     def supports(self, entry: KernelEntry) -> bool:
         """True when the device has every feature the kernel requires."""
@@ -105,6 +110,8 @@ def _best(
 ) -> Selection | None:
     """The kernel for exactly these dtypes that ranks first among those the device can run."""
     found = _exact(name, target.home, takes, gives)
+    if registry.NATIVE not in target.providers:
+        found = [e for e in found if e.provider != registry.NATIVE]
     if len(found) > 1:
         ranks = {p: i for i, p in reversed([*enumerate(target.providers)])}
         last = len(ranks) + 1
@@ -187,7 +194,7 @@ def _check_providers(name: str, providers: tuple[str, ...]) -> None:
     if not providers:
         return
     entries = (e for rows in list(registry.table.values()) for e in rows)
-    known = {registry.BUILTIN, *(e.provider for e in entries)}
+    known = {registry.BUILTIN, registry.NATIVE, *(e.provider for e in entries)}
     unknown = [p for p in providers if p not in known]
     if unknown:
         raise KernelNotFoundError(

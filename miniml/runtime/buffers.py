@@ -155,7 +155,7 @@ def _reusable(
     buffers: BufferAssignment, node: Node, step: int, reads: dict[Var, int]
 ) -> Allocation | None:
     """The memory of an input that dies here and that the kernel may overwrite with its output."""
-    inplace, out = buffers.prepared[node].entry.inplace, node.outputs[0].abstract
+    inplace, out = buffers.prepared[node].inplace, node.outputs[0].abstract
     for i in inplace:
         var = node.inputs[i]
         allocation = buffers.allocation[var]

@@ -59,4 +59,4 @@ def _exact(node: Node, var: Var, root: Mapping[Var, Var], prepared: BoundKernel)
     """True when the node reads `var` itself, not a view of it, and only as an input that its kernel
     may overwrite."""
     positions = [i for i, v in enumerate(node.inputs) if root.get(v, v) is var]
-    return all(node.inputs[i] is var and i in prepared.entry.inplace for i in positions)
+    return all(node.inputs[i] is var and i in prepared.inplace for i in positions)

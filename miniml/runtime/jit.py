@@ -22,10 +22,10 @@ from ..graph.ir import Graph
 from ..graph.passes import run_passes
 from ..graph.trees import Rebuild, flatten_arguments
 from ..settings import Settings, current
-from ..tensor import Tensor, common_device
+from ..tensor import Kind, Tensor, common_device
 from ..trace import is_tracing
 from ..tracebacks import hide_frames
-from .launch import target_for
+from .launch import program_target
 from .program import Program
 from .reasons import why
 
@@ -47,12 +47,13 @@ class Compiled:
     rebuild: Callable[[Sequence[Any]], Any]
     guards: tuple[Guard, ...]
     device: str
+    kinds: Sequence[Kind]  # of the outputs
     checked: Epoch  # when the guards last held
     silent: bool = False  # a cell that was met may change without being counted
 
     def run(self, arrays: Sequence[Any]) -> Any:
         """What the function returns for these arrays, as Tensors of their own."""
-        return self.rebuild([Tensor.wrap(o, self.device) for o in self.program(*arrays)])
+        return self.rebuild(list(map(Tensor.of_kind, self.program(*arrays), self.kinds)))
 
     def valid(self) -> bool:
         """True while every cell that was met while tracing is as it was then."""
@@ -77,7 +78,7 @@ class _Latest:
     """The version used last, when its arguments were plain tensors: looked at first."""
 
     settings: Settings
-    types: Sequence[Any]
+    kinds: Sequence[Kind]
     compiled: Compiled
 
     def arrays(self, args: Sequence[Any]) -> list[Any] | None:
@@ -86,19 +87,17 @@ class _Latest:
             self.settings is not current()
             or self.compiled.checked is not epoch.now
             or (self.compiled.silent and not self.compiled.valid())
-            or len(args) != len(self.types)
+            or len(args) != len(self.kinds)
         ):
             return None
         arrays = []
-        for a, (shape, dtype) in zip(args, self.types, strict=True):
-            kind = type(a)
-            if kind is Tensor:
-                if a.device != self.compiled.device:
-                    return None
-                a = a._data
-            elif kind is not np.ndarray:
-                return None
-            if a.dtype is not dtype or a.shape != shape:
+        for a, kind in zip(args, self.kinds, strict=True):
+            if type(a) is Tensor:
+                same, a = a._kind is kind, a._data
+            else:
+                of = kind.abstract
+                same = type(a) is np.ndarray and a.dtype is of.dtype and a.shape == of.shape
+            if not same:
                 return None
             arrays.append(a)
         return arrays
@@ -139,12 +138,21 @@ class Jit:
         settings = current()
         if not settings.jit or is_tracing():
             return self.fn(*args, **named)
+<<<<<<< HEAD
         flat = _flat(args, named)
         arrays = [a._data if isinstance(a, Tensor) else a for a in flat.leaves]
         types = tuple([(a.shape, a.dtype) for a in arrays])
         compiled = self._find(flat, types, settings)
         if flat.leaves is args:
             self._latest = _Latest(settings, types, compiled)
+=======
+        leaves, structure, _ = _flat(args, named)
+        compiled = self._find((args, named), leaves, structure, settings)
+        arrays = [a._data if isinstance(a, Tensor) else a for a in leaves]
+        if leaves is args:
+            kinds = [Kind.of(Tensor, a.shape, a.dtype, compiled.device) for a in arrays]
+            self._latest = _Latest(settings, kinds, compiled)
+>>>>>>> n-player
         return compiled.run(arrays)
 
     def __repr__(self) -> str:
@@ -185,10 +193,16 @@ class Jit:
         abstracts = [Abstract(shape, canonical(dtype)) for shape, dtype in types]
         graph, result, trace = trace_call(self.fn, rebuild, abstracts, device)
         passed = run_passes(graph, settings.disabled_passes, settings.verify_passes)
-        program = Program(passed, target_for(device))
+        program = Program(passed, program_target(device))
         guards = tuple([(ref(owner), state) for owner, state in trace.guards.values()])
         silent = any(owner.silent for owner, _ in trace.guards.values())
+<<<<<<< HEAD
         compiled = Compiled(program, graph, result, guards, device, began, silent)
+=======
+        types = [(v.abstract.shape, v.abstract.dtype) for v in program.graph.outputs]
+        kinds = [Kind.of(Tensor, *of, device) for of in types]
+        compiled = Compiled(program, graph, rebuild, guards, device, kinds, began, silent)
+>>>>>>> n-player
         self._keep(key, compiled)
         return compiled
 

@@ -11,12 +11,21 @@ from weakref import finalize
 
 import numpy as np
 
+<<<<<<< HEAD
 from ..abstract import Abstract, listed
+=======
+from ..abstract import Abstract
+from ..backends.cc.compiler import available
+from ..backends.cc.kernel import NativeKernel
+from ..backends.cc.source import Source
+from ..backends.cpu.products import ask_threads
+>>>>>>> n-player
 from ..backends.declare import check_fills, refuse_returned
 from ..backends.device import Array, Device
 from ..backends.devices import get_device
 from ..backends.kernel import Kernel, KernelEntry, KernelNode
 from ..backends.rebinding import refuse_rebinding
+from ..backends.registry import NATIVE
 from ..backends.selection import Selection, Target
 from ..backends.signature import ArraySpec
 from ..dtype import DType
@@ -27,6 +36,7 @@ from ..settings import current
 Arrays = tuple[Array, ...]
 Launcher = Callable[[Arrays], Arrays]
 _shape, _dtype = attrgetter("shape"), attrgetter("dtype")
+ask_threads(lambda: current().threads)
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
@@ -52,6 +62,30 @@ class BoundKernel:
     empty: bool
 
     @property
+    def why(self) -> str:
+        """Why this kernel was selected, and what it has chosen for these shapes."""
+        chosen = "" if self.instance is None else self.instance.reason
+        return f"{self.selection.why}; {chosen}" if chosen else self.selection.why
+
+    @property
+    def native(self) -> Source | None:
+        """The C function that a launch is one call of, if it is."""
+        return self.instance.source if isinstance(self.instance, NativeKernel) else None
+
+    @property
+    def inplace(self) -> tuple[int, ...]:
+        """The inputs whose memory the output may share."""
+        own = None if self.instance is None else self.instance.inplace
+        return self.entry.inplace if own is None else own
+
+    @property
+    def cannot_fail(self) -> bool:
+        """True for views, which are resolved ahead of time, and kernels that never raise."""
+        entry = self.entry
+        declared = entry.built_in and (entry.view is not None or entry.total)
+        return declared or self.native is not None
+
+    @property
     def calls_function(self) -> bool:
         """True when a launch is one call of `function`, which fills the outputs as they are."""
         cast, view = self.selection.cast is not None, self.entry.view is not None
@@ -59,9 +93,22 @@ class BoundKernel:
 
 
 def target_for(device: str) -> Target:
-    """The target to compile for on a device, under the settings in force."""
+    """The target of an eager call on a device, under the settings in force.
+
+    It has no kernels in C, which would be compiled for each shape anew.
+    """
     settings = current()
-    return Target(get_device(device, settings.sim), settings.providers)
+    return Target(get_device(device, settings.sim), settings.providers).without(NATIVE)
+
+
+def program_target(device: str) -> Target:
+    """The target of a compiled program: kernels in C first, unless the settings rank providers or
+    look at the results of every node."""
+    settings = current()
+    if device != "cpu" or settings.check_nan:
+        return target_for(device)
+    first = (NATIVE,) if available() else ()
+    return Target(get_device(device), settings.providers or first)
 
 
 def prepare(
@@ -91,9 +138,17 @@ def prepare(
         made.prepare(node)
     elif not (view or empty):
         check_fills(entry)
+<<<<<<< HEAD
     picked = _picked(made) if view or device.name == "cpu" else None
     function = _bound(entry, node, picked)
     launched = made if picked is None and not view else None
+=======
+    picked = _picked(made) if device.name == "cpu" else None
+    function = picked or _bound(entry, node)
+    launched = made if picked is None else None
+    if picked is not None and made is not None and made.reason:
+        selection = selection._replace(why=f"{selection.why}; {made.reason}")
+>>>>>>> n-player
     prepared = BoundKernel(
         selection, entry, node, outputs, launched, primitive._single, function, device, empty
     )

@@ -8,15 +8,18 @@ from functools import partial
 from typing import NamedTuple
 
 from ..access import Access
+from ..backends.cc.compiler import warn_without
+from ..backends.cc.services import load
 from ..backends.device import Array
+from ..backends.registry import NATIVE
 from ..backends.selection import Target
-from ..errors import KernelNotFoundError
+from ..errors import CompileError, DeviceError, KernelNotFoundError
 from ..graph.ir import Graph, Node
 from ..location import point_at
 from ..settings import Settings, current, enter
 from ..undo import keep_readings
 from .buffers import BufferAssignment, assign_buffers
-from .launch import BoundKernel, note_kernel, prepare, target_for
+from .launch import BoundKernel, note_kernel, prepare, program_target
 from .lowering import lower
 from .planner import Plan
 from .players.cuda_graph import Capture, CudaGraph, obstacle
@@ -43,19 +46,19 @@ class Program:
     """
 
     def __init__(self, graph: Graph, target: Target | None = None):
-        self.target, self._settings = target or target_for("cpu"), current()
-        self.device, settings = self.target.device, self._settings
-        self.graph = lower(graph, self.target, settings.disabled_passes, settings.verify_passes)
-        self.prepared: dict[Node, BoundKernel] = {n: self._prepare(n) for n in self.graph.nodes}
+        self._settings = settings = current()
+        self._lower(graph, target or program_target("cpu"))
+        self.device = self.target.device
         checked = settings.check_nan
         self.schedule: Schedule = schedule(self.graph, self.prepared, checked)
         self.buffers: BufferAssignment = assign_buffers(
             self.graph, self.prepared, self.schedule, self.device.name, reuse=not checked
         )
         self.steps: Steps = steps(self.buffers, checked)
-        # Built-in kernels write to no input; others must not be able to.
+        # Built-in kernels write to no input; users' functions must not be able to.
         on_cpu = self.device.name == "cpu"
-        self._guarded = on_cpu and not all(p.entry.built_in for p in self.prepared.values())
+        kept = [p.entry.built_in or p.native is not None for p in self.prepared.values()]
+        self._guarded = on_cpu and not all(kept)
         why_not = obstacle(self.steps, self.graph, self.device.name, settings.cuda_graphs)
         self.capture = Capture(why_not)
         self._written = tuple(p for p, _ in self.schedule.writes)
@@ -71,6 +74,20 @@ class Program:
     def source(self) -> str:
         """The straight-line function that a call runs."""
         return self._executable().player.source
+
+    def _lower(self, graph: Graph, target: Target) -> None:
+        """Choose and prepare the kernels; those in C are compiled together. Where that fails, a
+        warning says so, and the kernels are NumPy's."""
+        settings, self.target = self._settings, target
+        self.graph = lower(graph, target, settings.disabled_passes, settings.verify_passes)
+        self.prepared: dict[Node, BoundKernel] = {n: self._prepare(n) for n in self.graph.nodes}
+        sources = [p.native for p in self.prepared.values() if p.native is not None]
+        if sources:
+            try:
+                load(sources)
+            except (CompileError, DeviceError) as error:
+                warn_without(error)
+                self._lower(graph, target.without(NATIVE))
 
     def _prepare(self, node: Node) -> BoundKernel:
         inputs = tuple([v.abstract for v in node.inputs])
@@ -91,7 +108,8 @@ class Program:
         player: Function | CudaGraph
         if self.capture.why_not:
             memory = Memory(self.buffers, self.device)
-            player = write(self.steps, memory, self.graph.name, self.graph.inputs)
+            threads = self._settings.threads
+            player = write(self.steps, memory, self.graph.name, self.graph.inputs, threads)
         else:
             memory = Memory(self.buffers, self.device, own_inputs=True)
             player = CudaGraph(self.steps, memory, self.graph, self.capture)
@@ -99,9 +117,13 @@ class Program:
 
     @property
     def launched(self) -> str:
-        """How kernels reach the device; "" on the CPU."""
+        """How kernels reach the device; "" for NumPy's."""
         if self.device.name == "cpu":
-            return ""
+            kernels = sum(p.native is not None for p in self.prepared.values())
+            player = self._executable().player if kernels else None
+            runs = player.native_runs if isinstance(player, Function) else 0
+            calls = "one call" if runs == 1 else f"{runs} calls"
+            return f"kernels in C: {kernels}, in {calls}" if runs else ""
         if self.capture.why_not:
             return f"launched one by one: {self.capture.why_not}"
         return "launched one by one at the first call, as one CUDA graph from then on"

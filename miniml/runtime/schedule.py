@@ -49,15 +49,9 @@ def _late(graph: Graph, prepared: Mapping[Node, BoundKernel], useful: set[Var]) 
     late: set[Node] = set()
     for node in reversed(graph.nodes):
         feeds_state = any(v in useful for v in node.outputs)
-        if feeds_state and _cannot_fail(prepared[node]) and not early.intersection(node.outputs):
+        if feeds_state and prepared[node].cannot_fail and not early.intersection(node.outputs):
             late.add(node)
             useful.update(node.inputs)
         else:
             early.update(node.inputs)
     return late
-
-
-def _cannot_fail(prepared: BoundKernel) -> bool:
-    """True for views, which are resolved ahead of time, and kernels declared not to fail."""
-    entry = prepared.entry
-    return entry.built_in and (entry.view is not None or entry.total)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..kernel import Array
+from . import products
 
 Shape = tuple[int, ...]
 Extents = dict[str, int]
@@ -184,9 +185,11 @@ def _contracted(ready: Ready, x: str, y: str, result: str, extents: Extents) -> 
         a = ready[0](operands[0]).transpose(x_order).reshape(x_shape)
         b = ready[1](operands[1]).transpose(y_order).reshape(y_shape)
         if computed == result:
-            np.matmul(a, b, out=out.reshape(flat))
+            products.matmul(a, b, out.reshape(flat))
         else:
-            out[...] = np.matmul(a, b).reshape(shape).transpose(order)
+            product = np.empty(flat, out.dtype)
+            products.matmul(a, b, product)
+            out[...] = product.reshape(shape).transpose(order)
 
     return run
 

@@ -13,6 +13,7 @@ from ...dtype import float32
 from ..kernel import Array, Arrays, Kernel, KernelNode
 from ..signature import ArraySpec
 from ..typecodes import INT, LOW, WIDE, same
+from . import products
 from .contraction import plan
 from .registering import in_float32, register
 
@@ -22,19 +23,21 @@ def matmul(x: Array, y: Array, *, transpose_x: bool, transpose_y: bool, out: Arr
         # One product instead of one per batch entry.
         rows = prod(x.shape[:-1])  # not -1: NumPy cannot tell it beside an extent of 0
         x, folded = x.reshape(rows, x.shape[-1]), out.reshape(rows, out.shape[-1])
-        np.matmul(x, y.mT if transpose_y else y, out=folded)
+        products.matmul(x, y.mT if transpose_y else y, out=folded)
         return
-    np.matmul(x.mT if transpose_x else x, y.mT if transpose_y else y, out=out)
+    products.matmul(x.mT if transpose_x else x, y.mT if transpose_y else y, out=out)
 
 
 class MatMulKernel(Kernel):
-    """The product for given shapes: NumPy's own if nothing is transposed or folded."""
+    """The product for given shapes: NumPy's own if it is small and not folded."""
 
     def prepare(self, node: KernelNode) -> None:
         x, y = (i.shape for i in node.inputs)
         turns = node.attrs["transpose_x"], node.attrs["transpose_y"]
         folds = len(y) == 2 and len(x) > 2
-        self.call = partial(matmul, **node.attrs) if folds else _PRODUCTS[turns]
+        large = prod(node.outputs[0].shape) * x[-2 if turns[0] else -1] > products.MATRICES
+        self.call = partial(matmul, **node.attrs) if folds or large else _PRODUCTS[turns]
+        self.reason = "one BLAS thread, unless threads= asks for more" if large else ""
 
 
 _PRODUCTS: dict[tuple[bool, bool], Callable[..., Any]] = {

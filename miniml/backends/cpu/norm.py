@@ -11,6 +11,7 @@ from ...dtype import DType, int64, uint8, uint16, uint32, uint64
 from ...errors import OutOfRangeError
 from ..kernel import Array
 from ..typecodes import INT
+from . import products
 from .registering import register_floats
 
 Outs = tuple[Array, ...]
@@ -74,14 +75,14 @@ def cross_entropy(logits: Array, labels: Array, *, reduction: str, out: Outs) ->
     np.subtract(logits, np.maximum.reduce(logits, axis=1, keepdims=True), out=probs)
     chosen = probs.reshape(-1)[np.add(rows.starts, labels, dtype=int64, casting="unsafe")]
     np.exp(probs, out=probs)
-    total = np.dot(probs, rows.ones)
+    total = products.dot(probs, rows.ones)
     np.divide(probs, total[:, None], out=probs)
     losses = np.log(total, out=loss if reduction == "none" else total)
     np.subtract(losses, chosen, out=losses)
     if reduction == "sum":
-        loss[...] = np.dot(losses, rows.each)
+        loss[...] = products.dot(losses, rows.each)
     elif reduction == "mean":  # without rows there is no mean
-        loss[...] = np.dot(losses, rows.share) if labels.size else np.nan
+        loss[...] = products.dot(losses, rows.share) if labels.size else np.nan
 
 
 def cross_entropy_grad(

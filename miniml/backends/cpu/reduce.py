@@ -12,6 +12,7 @@ import numpy as np
 from ...dtype import DType, float32, float64
 from ..kernel import Array, Kernel, KernelNode
 from ..typecodes import ANY, INT, LOW, WIDE, same
+from . import products
 from .registering import in_float32, register, register_floats
 
 Axes = int | tuple[int, ...] | None
@@ -80,15 +81,16 @@ def planned(shape: Shape, axes: tuple[int, ...], out_shape: Shape, dtype: DType)
     lead, kept, trail = split
     ones = _ONES[dtype]
     head, tail = ones[:lead], ones[:trail]
+    dot = np.dot if lead * kept * trail <= products.VECTORS else products.dot
     if trail == 1 and lead <= _ROWS:
         if (shape, out_shape) == ((lead, kept), (kept,)):
-            return partial(np.dot, head)
-        return lambda x, out: np.dot(head, x.reshape(lead, kept), out=out.reshape(kept))
+            return partial(dot, head)
+        return lambda x, out: dot(head, x.reshape(lead, kept), out=out.reshape(kept))
     if lead == 1:
-        return lambda x, out: np.dot(x.reshape(kept, trail), tail, out=out.reshape(kept))
+        return lambda x, out: dot(x.reshape(kept, trail), tail, out=out.reshape(kept))
 
     def both(x: Array, out: Array) -> None:
-        rows = x if trail == 1 else np.dot(x.reshape(lead * kept, trail), tail)
+        rows = x if trail == 1 else dot(x.reshape(lead * kept, trail), tail)
         add_rows(rows.reshape(lead, kept), ones, out.reshape(kept))
 
     return both
@@ -121,9 +123,9 @@ def add_rows(x: Array, ones: Array, out: Array) -> None:
         parts = np.empty((-(-len(x) // _ROWS), x.shape[1]), x.dtype)
         for i, part in enumerate(parts):
             block = x[i * _ROWS : (i + 1) * _ROWS]
-            np.dot(ones[: len(block)], block, out=part)
+            products.dot(ones[: len(block)], block, out=part)
         x = parts
-    np.dot(ones[: len(x)], x, out=out)
+    products.dot(ones[: len(x)], x, out=out)
 
 
 def blocks(shape: Shape, axes: tuple[int, ...]) -> tuple[int, int, int] | None:

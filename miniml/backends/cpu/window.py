@@ -19,6 +19,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from ..kernel import Array
+from . import products
 from .registering import register_floats
 
 Pair = tuple[int, int]
@@ -132,7 +133,7 @@ def conv2d(
         # One tap: the image is its own matrix of windows, and the product lands in `out`.
         pixels = x.reshape(x.shape[0], groups, filters.shape[2], -1)
         result = out.reshape(x.shape[0], groups, filters.shape[1], -1)
-        np.matmul(filters, pixels, out=result, dtype=dtype)
+        products.matmul(filters, pixels, out=result, dtype=dtype)
         return
     filters = filters.astype(dtype)
     patches = Patches(x.shape, (w.shape[2], w.shape[3]), stride, padding, dilation, dtype)
@@ -141,7 +142,7 @@ def conv2d(
         columns = patches.gather(x[start : start + patches.step])
         images = columns.shape[3]
         product = scratch[: w.shape[0] * images * patches.oh * patches.width]
-        np.matmul(
+        products.matmul(
             filters,
             columns.reshape(groups, filters.shape[2], -1),
             out=product.reshape(groups, filters.shape[1], -1),
@@ -204,7 +205,7 @@ def scatter_windows(patches: Patches, dout: Array, filters: Array, out: Array) -
         stop = min(start + patches.step, dout.shape[0])
         slopes = widened(dout[start:stop], patches.width, dtype).reshape(groups, outer, -1)
         columns = patches.view(stop - start)
-        np.matmul(transposed, slopes, out=columns.reshape(groups, inner, -1))
+        products.matmul(transposed, slopes, out=columns.reshape(groups, inner, -1))
         patches.scatter(columns, out[start:stop])
 
 
@@ -244,7 +245,7 @@ def conv2d_weight_grad(
         columns = patches.gather(x[start:stop])
         patches.clear_wrapped(columns)
         slopes = widened(dout[start:stop], patches.width, dtype)
-        np.matmul(
+        products.matmul(
             slopes.reshape(*total.shape[:2], -1),
             columns.reshape(groups, total.shape[2], -1).transpose(0, 2, 1),
             out=product,

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...backends.cc.player import made_usable, unusable
 from ...backends.device import Array
 from ...graph.ir import Node, Var
 from ...uninterrupted import consume, is_native, uninterrupted
@@ -17,6 +18,7 @@ from ..finite import check_finite
 from ..launch import BoundKernel
 from ..steps import Copy, FiniteCheck, KernelLaunch, Publish, Stage, Step, Steps, View
 from .memory import Memory
+from .native import Natives, RunOfCalls, has_native
 
 # NumPy warns of a third positional argument of these, as of a mistake.
 _KEYWORD_OUT = (np.maximum, np.minimum)
@@ -24,11 +26,12 @@ _KEYWORD_OUT = (np.maximum, np.minimum)
 
 class Function(NamedTuple):
     """The compiled function: `run(*arrays)` gives fresh output arrays. nodes: of the lines of
-    source."""
+    source. native_runs: how many calls of the source run native kernels."""
 
     run: Callable[..., list[Array]]
     source: str
     nodes: Mapping[int, Node]
+    native_runs: int = 0
 
     def nodes_of(self, error: Exception) -> Iterator[Node]:
         """The nodes whose steps were running when the error was raised."""
@@ -39,24 +42,32 @@ class Function(NamedTuple):
             trace = trace.tb_next
 
 
-def write(steps: Steps, memory: Memory, name: str, inputs: Sequence[Var] | None = None) -> Function:
+def write(
+    steps: Steps,
+    memory: Memory,
+    name: str,
+    inputs: Sequence[Var] | None = None,
+    threads: int = 0,
+) -> Function:
     """The function that takes the steps.
 
     inputs: those whose values are its arguments; None where they, and parameters of the host, are
-    in the memory already.
+    in the memory already. threads: the most that a native kernel may use; 0 for all.
     """
-    writer = _Writer(memory)
+    native = has_native((*steps.compute, *steps.publish))
+    writer = _Writer(memory, Natives(memory, inputs or ()) if native else None, threads)
     if inputs is not None:
         writer.receive(inputs)
     for step in steps.compute:
         writer.compute(step)
     writer.publish(steps.publish)
+    writer.check_inputs()
     writer.line(f"return [{', '.join(writer.outputs)}]")
     arguments = ", ".join([f"x{i}" for i in range(len(inputs or ()))])
     source = "\n    ".join([f"def program({arguments}):", *writer.lines]) + "\n"
     exec(compile(source, f"<miniml program {name}>", "exec"), writer.names)
     run = writer.names.pop("program")  # no ring: a program that is dropped frees its memory at once
-    return Function(run, source, writer.nodes)
+    return Function(run, source, writer.nodes, writer.native_runs)
 
 
 class _Text(str):
@@ -80,10 +91,15 @@ class _Call(NamedTuple):
 
 
 class _Writer:
-    """The lines written so far, and the values behind the names in them."""
+    """The lines written so far, and the values behind the names in them.
 
-    def __init__(self, memory: Memory):
+    run: of the native steps that come next. unseen: views that no line has needed so far.
+    """
+
+    def __init__(self, memory: Memory, natives: Natives | None, threads: int):
         self.memory, self.device = memory, memory.device
+        self.natives, self.threads, self.run = natives, threads, RunOfCalls()
+        self.native_runs = 0
         self.names: dict[str, Any] = {
             "call": call, "consume": consume, "partial": partial, "uninterrupted": uninterrupted,
             "device": memory.device, "ndarray": np.ndarray,
@@ -93,6 +109,7 @@ class _Writer:
         self.outputs: list[str] = []
         self._named: dict[int, str] = {id(...): "...", id(None): "None"}
         self._moving: dict[Var, _Text] = {}
+        self._unseen: dict[Var, View] = {}
 
     def line(self, text: str, node: Node | None = None) -> None:
         """Write a line; an error raised in it points at the node."""
@@ -107,6 +124,17 @@ class _Writer:
         for allocation, buffer in self.memory.uploads.items():
             assert allocation.parameter is not None
             self._write(self._copied(buffer, allocation.parameter._data))
+        self._checked = len(self.lines)
+        if self.natives is not None:
+            self.line("pass")
+
+    def check_inputs(self) -> None:
+        """Write the line that makes inputs usable by native kernels, in the place kept for it."""
+        if self.natives is not None and self.natives.used:
+            specs = [(v.abstract.shape, v.abstract.dtype) for v in self.natives.used]
+            names = ", ".join(self.natives.used.values())
+            self.names |= {"unusable": unusable(specs), "made_usable": partial(made_usable, specs)}
+            self.lines[self._checked] = f"if unusable({names}): [{names}] = made_usable({names})"
 
     def _argument(self, var: Var, name: _Text) -> None:
         buffer = self.memory.arrays.get(var)
@@ -119,10 +147,16 @@ class _Writer:
 
     def compute(self, step: Step) -> None:
         """Write one step that may fail."""
+        out = f"out{len(self.outputs)}"
+        self.outputs += [out] if isinstance(step, Copy) else []
+        if not self._joins(step, self.run, out):
+            self._flush()
+            self._compute(step, out)
+
+    def _compute(self, step: Step, out: str) -> None:
         if isinstance(step, Copy):
-            self.outputs.append(f"out{len(self.outputs)}")
             made = _Call(self.device.copy, (self._value(step.source),), stem="copy")
-            self.line(f"{self.outputs[-1]} = {self._source(made)}")
+            self.line(f"{out} = {self._source(made)}")
             return
         for made in self._calls(step):
             self._write(made, step)
@@ -130,7 +164,13 @@ class _Writer:
     def publish(self, steps: Sequence[Step]) -> None:
         """Write the steps that happen wholly or not at all: as one C call if all are C functions,
         so that no signal handler runs in between, else with all handlers held back."""
-        made = [(c, step) for step in steps for c in self._calls(step)]
+        run = RunOfCalls(self.run)
+        if self.natives is not None and all(self._joins(step, run) for step in steps):
+            self.run = run
+            self._flush()
+            return
+        self._flush()
+        made = [*self._published(steps)]
         if not made:
             return
         if all(is_native(partial(c.function)) for c, _ in made):
@@ -139,6 +179,47 @@ class _Writer:
         self.line("with uninterrupted():")
         for c, step in made:
             self._write(c, step, "    ")
+
+    def _joins(self, step: Step, run: RunOfCalls, out: str = "") -> bool:
+        """Add a step to a native run; False if it is for Python."""
+        if self.natives is None or not self.natives.add(step, run, out):
+            return False
+        if isinstance(step, View) and step.node.outputs[0] not in self.memory.arrays:
+            self._unseen[step.node.outputs[0]] = step
+        return True
+
+    def _flush(self) -> None:
+        """Write the native run as one call; its steps one by one if there is no kernel among
+        them."""
+        run, self.run = self.run, RunOfCalls()
+        if not run.launches:
+            for step, out in run.steps:
+                self._compute(step, out)
+            return
+        for step, out in run.steps:
+            if isinstance(step, Copy):
+                of = step.source.abstract
+                made = _Call(np.empty, (of.shape, of.dtype), stem="empty")
+                self.line(f"{out} = {self._source(made)}")
+        self._write(self._of_run(run))
+
+    def _of_run(self, run: RunOfCalls) -> _Call:
+        self.native_runs += 1
+        return _Call(run.function(self.threads), tuple(map(_Text, run.names)), stem="run")
+
+    def _published(self, steps: Sequence[Step]) -> Iterator[tuple[_Call, Step | None]]:
+        """The calls of these steps, native runs as one each."""
+        run = RunOfCalls()
+        for step in (*steps, None):
+            if step is not None and self._joins(step, run):
+                continue
+            if run.launches:
+                yield self._of_run(run), None
+            else:
+                yield from ((c, s) for s, _ in run.steps for c in self._calls(s))
+            run = RunOfCalls()
+            if step is not None:
+                yield from ((c, step) for c in self._calls(step))
 
     def _write(self, made: _Call, step: Step | None = None, indent: str = "") -> None:
         self.line(indent + self._source(made), getattr(step, "node", None))
@@ -171,6 +252,9 @@ class _Writer:
 
     def _value(self, var: Var) -> Any:
         array = self.memory.arrays.get(var)
+        if var in self._unseen:
+            view = self._unseen.pop(var)
+            self._see(view.node, view.kernel)
         return self._moving[var] if array is None else array
 
     def _targets(self, node: Node) -> tuple[Any, ...]:
@@ -179,10 +263,14 @@ class _Writer:
     def _view(self, node: Node, kernel: BoundKernel) -> Iterator[_Call]:
         if node in self.memory.copies:
             yield self._copied(*self.memory.copies[node])
-        elif node.outputs[0] not in self.memory.arrays:
-            name = self._moving[node.outputs[0]] = _Text(f"v{len(self.lines)}")
-            given = tuple(map(self._value, node.inputs))
-            self.line(f"{name} = {self._source(_Call(kernel.function, given, stem='view'))}", node)
+        elif node.outputs[0] not in self.memory.arrays and node.outputs[0] not in self._unseen:
+            self._see(node, kernel)
+
+    def _see(self, node: Node, kernel: BoundKernel) -> None:
+        """Write the line that makes a view of what differs at each call."""
+        given = tuple(map(self._value, node.inputs))
+        name = self._moving[node.outputs[0]] = _Text(f"v{len(self.lines)}")
+        self.line(f"{name} = {self._source(_Call(kernel.function, given, stem='view'))}", node)
 
     def _operands(self, node: Node, kernel: BoundKernel) -> Generator[_Call, None, tuple[Any, ...]]:
         """The inputs as the kernel gets them: copies in row-major order if it requires that."""
@@ -192,7 +280,7 @@ class _Writer:
             value = self._value(var)
             if isinstance(value, _Text) and not strided:
                 value = _Text(f"device.contiguous({value})")
-            elif not strided and not value.contiguous:
+            elif not strided and not _is_dense(value):
                 yield self._copied(self.memory.dense(var), value)
                 value = self.memory.dense(var)
             given.append(value)
@@ -241,6 +329,12 @@ class _Writer:
             name = self._named[id(value)] = f"{stem}{len(self.names)}"
             self.names[name] = value  # which keeps it alive, so that no other value gets its id
         return self._named[id(value)]
+
+
+def _is_dense(array: Any) -> bool:
+    """True for an array in row-major order, of NumPy or of a device."""
+    of_host = isinstance(array, np.ndarray)
+    return bool(array.flags.c_contiguous if of_host else array.contiguous)
 
 
 def _varies(value: Any) -> bool:

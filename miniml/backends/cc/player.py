@@ -1,0 +1,120 @@
+"""Runs of native kernels as one function that takes NumPy arrays and releases the GIL."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...dtype import DType
+from ..kernel import Array
+from . import units
+from .services import player
+from .source import Source, addresses_of
+
+Run = Callable[..., int]
+_new = ctypes.pythonapi.PyCFunction_NewEx
+_new.argtypes, _new.restype = (ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p), ctypes.py_object
+
+
+class Moving(NamedTuple):
+    """Memory inside an array that each call is given: the position of the argument, and the
+    distance from its start in bytes."""
+
+    argument: int
+    offset: int = 0
+
+
+class Call(NamedTuple):
+    """A kernel and where its inputs, outputs and workspace are; without a source, a copy."""
+
+    source: Source | None
+    operands: tuple[Array | Moving, ...]
+
+
+def copy(target: Array | Moving, source: Array | Moving, like: Array) -> Call:
+    """A copy to memory in row-major order from memory with the strides of `like`."""
+    extents, strides = _merged(like)
+    about = np.array([like.itemsize, len(extents), *extents, *strides], np.int64)
+    return Call(None, (source, target, about))
+
+
+def _merged(array: Array) -> tuple[list[int], list[int]]:
+    """Extents and strides of at least one axis, neighbours joined where one stride serves both."""
+    extents, strides = [1], [array.itemsize]
+    for extent, stride in zip(array.shape[::-1], array.strides[::-1], strict=True):
+        if stride == strides[0] * extents[0] or extents[0] == 1:
+            strides[0] = strides[0] if extents[0] > 1 else stride
+            extents[0] *= extent
+        elif extent != 1:
+            extents.insert(0, extent)
+            strides.insert(0, stride)
+    return extents, strides
+
+
+def native_run(calls: Sequence[Call], threads: int) -> Run:
+    """A function of the arrays that move; it makes the calls in order, on up to `threads` threads.
+
+    Its arguments must be what `unusable` accepts. It keeps alive what it uses, and serves one call
+    at a time.
+    """
+    operands = [operand for call in calls for operand in call.operands]
+    fixed = [o for o in operands if not isinstance(o, Moving)]
+    moving = [(o.argument, o.offset, i) for i, o in enumerate(operands) if isinstance(o, Moving)]
+    known = dict(zip(map(id, fixed), addresses_of(fixed), strict=True))
+    begins = np.cumsum([0, *(len(call.operands) for call in calls)])
+    head = 4 + 2 * len(calls) + 3 * len(moving)
+    words = [len(calls), len(moving), threads, head]
+    for call, begin in zip(calls, begins, strict=False):
+        words += [_address(call.source), int(begin)]
+    words += [word for move in moving for word in move]
+    words += [known.get(id(operand), 0) for operand in operands]
+    return _bound(player().run, words, fixed)
+
+
+Spec = tuple[tuple[int, ...], DType]
+
+
+def unusable(specs: Sequence[Spec]) -> Run:
+    """A function that is 0 for arrays of these shapes and dtypes, aligned and in row-major order.
+
+    Kernels read such arrays where they are; it is 1 for any others.
+    """
+    words = [w for shape, dtype in specs for w in (id(dtype), len(shape), *shape)]
+    return _bound(player().unusable, words, [dtype for _, dtype in specs])
+
+
+def made_usable(specs: Sequence[Spec], *arrays: Any) -> list[Array]:
+    """Copies that kernels can read; ValueError for another shape."""
+    return [_copied(*spec, array) for spec, array in zip(specs, arrays, strict=True)]
+
+
+def _copied(shape: tuple[int, ...], dtype: DType, array: Any) -> Array:
+    if np.shape(array) != shape:
+        raise ValueError(f"a program got an array of shape {np.shape(array)}; it takes {shape}")
+    copied = np.empty(shape, dtype)
+    copied[...] = array
+    return copied
+
+
+class _Table(np.ndarray[Any, Any]):
+    """The words of a function's table, and what must live as long."""
+
+    kept: Sequence[object]
+
+
+def _bound(method: int, words: Sequence[int], kept: Sequence[object]) -> Run:
+    """The function of player.c that has this table."""
+    table = np.array(words, np.int64).view(_Table)
+    table.kept = kept
+    function: Run = _new(method, table, None)
+    return function
+
+
+def _address(source: Source | None) -> int:
+    if source is None:
+        return player().copy
+    (function,) = units.load([source])
+    return ctypes.cast(function, ctypes.c_void_p).value or 0  # type: ignore[arg-type]

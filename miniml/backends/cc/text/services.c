@@ -1,0 +1,149 @@
+/* What one process gives every unit of kernels: threads that sleep between calls, and a BLAS on one
+   thread. It follows the prelude of all units, which declares miniml_services. */
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+
+/* --- threads ------------------------------------------------------------------------------------
+
+   The caller of `parallel` takes parts until none is left, and so does every thread that wakes
+   meanwhile. It then waits for parts that others have begun, never for a thread that has not woken:
+   on a busy machine the caller does all the work itself. Everybody who waits sleeps. */
+
+typedef struct {
+  void (*part)(void *, long);
+  void *data;
+  long parts;
+  atomic_long next;
+} region;
+
+static struct {
+  pthread_mutex_t turn, lock; /* turn: of the caller whose region it is; lock: of what follows */
+  pthread_cond_t work, done;
+  region *open;   /* the region that threads may still join */
+  long places;    /* how many more may */
+  long inside;    /* how many are in it */
+  long threads;   /* how many exist, besides the callers */
+} pool = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER,
+          PTHREAD_COND_INITIALIZER, NULL, 0, 0, 0};
+
+static long most_threads = 1;               /* of any region, the caller included */
+static _Thread_local long fewer_threads;    /* of the regions of the present run; 0: no limit */
+static _Thread_local int inside_region;     /* a region inside another one runs serially */
+
+static void take_parts(region *mine) {
+  for (long i; (i = atomic_fetch_add(&mine->next, 1)) < mine->parts;) mine->part(mine->data, i);
+}
+
+static void *serve(void *unused) {
+  (void)unused;
+  inside_region = 1;
+  pthread_mutex_lock(&pool.lock);
+  for (;;) {
+    while (!pool.open || !pool.places) pthread_cond_wait(&pool.work, &pool.lock);
+    region *mine = pool.open;
+    --pool.places, ++pool.inside;
+    pthread_mutex_unlock(&pool.lock);
+    take_parts(mine);
+    pthread_mutex_lock(&pool.lock);
+    if (!--pool.inside) pthread_cond_signal(&pool.done);
+  }
+  return NULL;
+}
+
+/* Start threads until there are `count`, or no more can be had. Signals are Python's business. */
+static void grow(long count) {
+  if (pool.threads >= count) return;
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  for (pthread_t made; pool.threads < count; ++pool.threads) {
+    if (pthread_create(&made, NULL, serve, NULL)) break;
+    pthread_detach(made);
+  }
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+static void parallel(void (*part)(void *, long), void *data, long parts) {
+  long threads = fewer_threads && fewer_threads < most_threads ? fewer_threads : most_threads;
+  if (threads > parts) threads = parts;
+  if (threads < 2 || inside_region || pthread_mutex_trylock(&pool.turn)) {
+    for (long i = 0; i < parts; ++i) part(data, i);
+    return;
+  }
+  region mine = {part, data, parts, 0};
+  pthread_mutex_lock(&pool.lock);
+  grow(threads - 1);
+  pool.open = &mine, pool.places = threads - 1;
+  pthread_mutex_unlock(&pool.lock);
+  for (long i = 1; i < threads; ++i) pthread_cond_signal(&pool.work);
+  inside_region = 1;
+  take_parts(&mine);
+  inside_region = 0;
+  pthread_mutex_lock(&pool.lock);
+  pool.open = NULL;
+  while (pool.inside) pthread_cond_wait(&pool.done, &pool.lock);
+  pthread_mutex_unlock(&pool.lock);
+  pthread_mutex_unlock(&pool.turn);
+}
+
+/* --- BLAS ---------------------------------------------------------------------------------------
+
+   OpenBLAS's threads spin while they wait, so that a product takes a hundred times as long where
+   another process has their core. Its number of threads is one for the whole process: it is set to
+   one for as long as any thread is in a product of ours. */
+
+typedef void gemm(const char *, const char *, const int64_t *, const int64_t *, const int64_t *,
+                  const void *, const void *, const int64_t *, const void *, const int64_t *,
+                  const void *, void *, const int64_t *);
+static struct {
+  gemm *sgemm, *dgemm;
+  int (*threads)(void);
+  void (*set_threads)(int);
+} blas;
+static pthread_mutex_t blas_lock = PTHREAD_MUTEX_INITIALIZER;
+static long blas_calls;
+static int blas_before;
+
+static void hold_blas(int change) {
+  if (!blas.set_threads) return;
+  pthread_mutex_lock(&blas_lock);
+  if (change > 0 && !blas_calls && (blas_before = blas.threads()) > 1) blas.set_threads(1);
+  blas_calls += change;
+  if (change < 0 && !blas_calls && blas_before > 1) blas.set_threads(blas_before);
+  pthread_mutex_unlock(&blas_lock);
+}
+
+/* The integers are 64 bits wide here: a BLAS of 32 bits reads the lower half, which comes first. */
+#define GEMM(NAME)                                                                                 \
+  static void NAME(const char *ta, const char *tb, const int *m, const int *n, const int *k,       \
+                   const void *alpha, const void *a, const int *lda, const void *b,                \
+                   const int *ldb, const void *beta, void *c, const int *ldc) {                    \
+    const int64_t wide[6] = {*m, *n, *k, *lda, *ldb, *ldc};                                        \
+    hold_blas(1);                                                                                  \
+    blas.NAME(ta, tb, wide, wide + 1, wide + 2, alpha, a, wide + 3, b, wide + 4, beta, c,          \
+              wide + 5);                                                                           \
+    hold_blas(-1);                                                                                 \
+  }
+GEMM(sgemm)
+GEMM(dgemm)
+
+/* --- the services -------------------------------------------------------------------------------*/
+
+/* A child of fork has the one thread that called it, which was in no region and no product. */
+static void begin_in_child(void) {
+  pthread_mutex_init(&pool.turn, NULL), pthread_mutex_init(&pool.lock, NULL);
+  pthread_cond_init(&pool.work, NULL), pthread_cond_init(&pool.done, NULL);
+  pool.open = NULL, pool.places = pool.inside = pool.threads = 0;
+  pthread_mutex_init(&blas_lock, NULL);
+  if (blas_calls && blas_before > 1) blas.set_threads(blas_before);
+  blas_calls = 0;
+}
+
+static miniml_services begin_services(const int64_t *blas_functions, long threads) {
+  memcpy(&blas, blas_functions, sizeof blas);
+  most_threads = threads;
+  pthread_atfork(NULL, NULL, begin_in_child);
+  return (miniml_services){parallel, blas.sgemm ? (void *)sgemm : NULL,
+                           blas.dgemm ? (void *)dgemm : NULL};
+}

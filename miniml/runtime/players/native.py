@@ -1,0 +1,163 @@
+"""Steps that need no Python, as runs of native calls over the arrays of a Memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from ...backends.cc.player import Call, Moving, Run, copy, native_run
+from ...backends.device import Array
+from ...graph.ir import Node, Var
+from ..launch import BoundKernel
+from ..steps import Copy, FiniteCheck, KernelLaunch, Publish, Stage, Step, View
+from .memory import Memory
+
+
+class _Place(NamedTuple):
+    """Where a value is. layout: an array with its shape, strides and dtype. base: the input whose
+    memory it is in, if that moves; None for memory that stays."""
+
+    layout: Array
+    base: Var | None = None
+    offset: int = 0
+
+    @property
+    def dense(self) -> bool:
+        """True where it is in row-major order."""
+        return self.layout.flags.c_contiguous
+
+
+class RunOfCalls:
+    """The calls of consecutive steps, each with the name of what it makes, if it is a Copy.
+
+    names: of the arrays, in the source, that its function takes.
+    """
+
+    def __init__(self, before: RunOfCalls | None = None):
+        self.steps: list[tuple[Step, str]] = [] if before is None else [*before.steps]
+        self.calls: list[Call] = [] if before is None else [*before.calls]
+        self.names: list[str] = [] if before is None else [*before.names]
+
+    @property
+    def launches(self) -> bool:
+        """True if any of the calls is a kernel: copies alone are as well made by Python."""
+        return any(call.source is not None for call in self.calls)
+
+    def argument(self, name: str, offset: int = 0) -> Moving:
+        """The operand in an array that the source has under that name."""
+        if name not in self.names:
+            self.names.append(name)
+        return Moving(self.names.index(name), offset)
+
+    def function(self, threads: int) -> Run:
+        """The run, as a function of the arrays in `names`."""
+        return native_run(self.calls, threads)
+
+
+class Natives:
+    """What runs natively, and the places of all values that are at the same address, or at the
+    same distance from the start of an input, in every call.
+
+    used: the inputs, with the names of their arguments, that runs read; these must be dense.
+    """
+
+    def __init__(self, memory: Memory, inputs: Sequence[Var]):
+        self.memory, self.device = memory, memory.device
+        self.used: dict[Var, str] = {}
+        self._names = {var: f"x{i}" for i, var in enumerate(inputs)}
+        self._places: dict[Var, _Place] = {}
+        for var in inputs:
+            if var not in memory.arrays:
+                like = np.empty(var.abstract.shape, var.abstract.dtype)
+                self._places[var] = _Place(like, var)
+
+    def place(self, var: Var) -> _Place | None:
+        """Where a value is; None if it is somewhere else at each call."""
+        array = self.memory.arrays.get(var)
+        return self._places.get(var) if array is None else _Place(array)
+
+    def _follow(self, view: View) -> None:
+        """Find the place of a view of an input, unless it needs a copy or users wrote its
+        function."""
+        node, kernel = view.node, view.kernel
+        places = [place for v in node.inputs if (place := self.place(v)) is not None]
+        if len(places) < len(node.inputs) or not kernel.entry.built_in:
+            return
+        seen, copied = self.device.seen(kernel.function, [p.layout for p in places])
+        of = places[kernel.entry.view or 0]
+        if of.base is not None and not copied:
+            offset = _start(seen) - _start(of.layout) + of.offset if seen.size else 0
+            self._places[node.outputs[0]] = _Place(seen, of.base, offset)
+
+    def add(self, step: Step, run: RunOfCalls, out: str = "") -> bool:
+        """Add the step's calls to a run; False if it cannot be native. out: the name of what a Copy
+        fills."""
+        if isinstance(step, View):
+            self._follow(step)
+        calls = self._calls(step, run, out)
+        if calls is None:
+            return False
+        run.steps.append((step, out))
+        run.calls += calls
+        return True
+
+    def _calls(self, step: Step, run: RunOfCalls, out: str) -> list[Call] | None:
+        match step:
+            case KernelLaunch(node, kernel) if kernel.native is not None:
+                return self._launch(node, kernel, run)
+            case View(node) if node in self.memory.copies:
+                target, array = self.memory.copies[node]
+                return [copy(target, array, array)]
+            case View(node):
+                found = self.place(node.outputs[0])
+                return None if found is None else []
+            case Copy(source):
+                return self._copy(run.argument(out), source, run)
+            case Stage(source, target):
+                return self._copy(self.memory.targets[target], source, run)
+            case Publish(parameter, source) if parameter._buffer.flags.c_contiguous:
+                return self._copy(parameter._buffer, source, run)
+            case _:
+                return None
+
+    def _launch(self, node: Node, kernel: BoundKernel, run: RunOfCalls) -> list[Call] | None:
+        if any(self.place(var) is None for var in node.inputs):
+            return None
+        calls, operands = [], []
+        for var in node.inputs:
+            place = self.place(var)
+            assert place is not None
+            operand = self._operand(place, run)
+            if not place.dense:
+                operand = self.memory.dense(var)
+                calls.append(copy(operand, self._operand(place, run), place.layout))
+            operands.append(operand)
+        targets = [self.memory.targets[var] for var in node.outputs]
+        operands += [*targets, *self.memory.scratch(node)]
+        return [*calls, Call(kernel.native, tuple(operands))]
+
+    def _copy(self, target: Array | Moving, source: Var, run: RunOfCalls) -> list[Call] | None:
+        place = self.place(source)
+        if place is None:
+            return None
+        return [copy(target, self._operand(place, run), place.layout)]
+
+    def _operand(self, place: _Place, run: RunOfCalls) -> Array | Moving:
+        if place.base is None:
+            return place.layout
+        name = self.used[place.base] = self._names[place.base]
+        return run.argument(name, place.offset)
+
+
+def _start(array: Array) -> int:
+    start: int = array.__array_interface__["data"][0]
+    return start
+
+
+def has_native(steps: Sequence[Step]) -> bool:
+    """True if a step is a native kernel and none is a check, which looks at each result."""
+    launches = [s for s in steps if isinstance(s, KernelLaunch)]
+    checked = any(isinstance(s, FiniteCheck) for s in steps)
+    return not checked and any(s.kernel.native is not None for s in launches)

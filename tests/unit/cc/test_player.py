@@ -1,0 +1,329 @@
+"""Native runs: consecutive kernels in C are one call, whatever arrays a program is given."""
+
+import gc
+import re
+import signal
+import sys
+import threading
+import time
+import weakref
+from contextvars import copy_context
+
+import numpy as np
+import pytest
+
+import miniml as ml
+from miniml import ops
+from miniml.backends.cc import player, services
+from tests.frame.native import NatPlus, NatSlow, NatTwice, needs_compiler
+
+pytestmark = needs_compiler
+twice, plus, slow = NatTwice(), NatPlus(), NatSlow()
+
+
+@pytest.fixture(autouse=True)
+def natively():
+    with ml.context(providers=("cc",)):
+        yield
+
+
+def numbers(*shape, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape).astype("f")
+
+
+def calls(source):
+    """How often the function of a program calls native runs, and anything else."""
+    lines = source.splitlines()[1:-1]
+    runs = [line for line in lines if re.match(r"\s*run\d+\(", line)]
+    others = [x for x in lines if x not in runs and "unusable" not in x and "= empty" not in x]
+    return len(runs), others
+
+
+def test_consecutive_kernels_are_one_call():
+    fn = ml.jit(lambda x, y: (plus(twice(x), y), twice(plus(x, y))))
+    x, y = numbers(3, 4), numbers(3, 4, seed=1)
+    first, second = fn(x, y)
+    np.testing.assert_array_equal(first.asnumpy(), 2 * x + y)
+    np.testing.assert_array_equal(second.asnumpy(), 2 * (x + y))
+    assert calls(fn.compiled(x, y).program.source) == (1, [])
+
+
+def strided(x):
+    return np.repeat(x, 2, axis=1)[:, ::2]
+
+
+def misaligned(x):
+    raw = np.empty(x.nbytes + 1, np.uint8)[1:]
+    moved = raw.view(x.dtype).reshape(x.shape)
+    moved[...] = x
+    return moved
+
+
+def read_only(x):
+    x = x.copy()
+    x.flags.writeable = False
+    return x
+
+
+class Subclass(np.ndarray):
+    """An array of a user's class."""
+
+
+LAYOUTS = {
+    "strided": strided,
+    "transposed": np.asfortranarray,
+    "misaligned": misaligned,
+    "read-only": read_only,
+    "of a subclass": lambda x: x.view(Subclass),
+    "reversed": lambda x: x[::-1].copy()[::-1],
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_any_layout_of_an_input_gives_the_same(layout):
+    fn = ml.jit(lambda x, y: plus(twice(x), y))
+    x, y = numbers(5, 6), numbers(5, 6, seed=1)
+    given = LAYOUTS[layout](x)
+    before = given.copy()
+    for arrays in ((x, y), (given, y), (y, given), (given, given), (x, y)):
+        expected = 2 * np.asarray(arrays[0]) + np.asarray(arrays[1])
+        np.testing.assert_array_equal(fn(*arrays).asnumpy(), expected)
+    np.testing.assert_array_equal(given, before)
+
+
+def test_a_program_reads_what_it_can_where_it_is():
+    x = numbers(5, 6)
+    spec = (x.shape, x.dtype)
+    assert player.unusable([spec, spec])(x, read_only(x)) == 0
+    swapped = x.astype(x.dtype.newbyteorder())
+    others = [*(LAYOUTS[k](x) for k in LAYOUTS if k != "read-only"), swapped, x.astype("d"), x[:4]]
+    assert [player.unusable([spec])(other) for other in others] == [1] * len(others)
+    assert player.unusable([spec])(x.ravel()) == 1
+    assert player.unusable([spec, spec])(x, strided(x)) == 1
+
+
+def test_byte_swapped_arrays_are_copied_and_other_shapes_refused():
+    program = ml.jit(twice).compiled(numbers(5, 6)).program
+    x = numbers(5, 6)
+    np.testing.assert_array_equal(program(x.astype(">f4"))[0], 2 * x)
+    with pytest.raises(ValueError, match=r"got an array of shape \(6, 5\); it takes \(5, 6\)"):
+        program(numbers(6, 5))
+
+
+def test_scalars_and_empty_arrays():
+    fn = ml.jit(lambda x: twice(twice(x)))
+    assert fn(np.array(1.5, "f")).item() == 6.0
+    assert fn(np.empty((0, 3), "f")).shape == (0, 3)
+
+
+def views(x, y):
+    """Views of inputs and of results, as operands and as outputs."""
+    first = plus(x.T, y)
+    part = twice(x[1:, ::2])
+    row = plus(x[2], first[:, 1][:4] if first.shape[0] > 4 else first[:, 1])
+    mixed = twice(ops.reshape(first.T, (-1,)))
+    return first.T, part, row, mixed, x, x.T, first, ops.reshape(x, (-1,))
+
+
+def test_views_are_resolved_ahead_of_time():
+    x, y = numbers(4, 4), numbers(4, 4, seed=1)
+    with ml.context(providers=("miniml",)):
+        expected = [out.asnumpy() for out in ml.jit(views)(x, y)]
+    fn = ml.jit(views)
+    for given in (x, strided(x)):
+        for out, result in zip(fn(given, y), expected, strict=True):
+            np.testing.assert_array_equal(out.asnumpy(), result)
+    assert calls(fn.compiled(x, y).program.source)[0] == 1
+
+
+def test_a_reshape_that_copies_its_input_is_made_by_python():
+    fn = ml.jit(lambda x: twice(twice(ops.reshape(x.T, (-1,)))))
+    x = numbers(3, 4)
+    np.testing.assert_array_equal(fn(x).asnumpy(), 4 * x.T.reshape(-1))
+
+
+def test_what_has_no_kernel_in_c_runs_between():
+    fn = ml.jit(lambda x, y: twice(ops.sort(plus(twice(x), y))))
+    x, y = numbers(3, 4), numbers(3, 4, seed=1)
+    np.testing.assert_array_equal(fn(x, y).asnumpy(), 2 * np.sort(2 * x + y))
+    runs, others = calls(fn.compiled(x, y).program.source)
+    assert (runs, len(others)) == (2, 1)
+
+
+def test_outputs_belong_to_the_caller():
+    fn = ml.jit(twice)
+    a, b = fn(numbers(2, 2)), fn(numbers(2, 2, seed=1))
+    np.testing.assert_array_equal(a.asnumpy(), 2 * numbers(2, 2))
+    assert not np.may_share_memory(a._data, b._data)
+
+
+@pytest.fixture
+def pair():
+    return [ml.Parameter(np.zeros(8, "f"), name=name) for name in "pq"]
+
+
+def counting(pair):
+    """A step that adds x to both parameters, and what it returns."""
+    p, q = pair
+
+    @ml.jit
+    def step(x):
+        out = plus(p, x)
+        ops.assign(p, out)
+        ops.assign(q, plus(q, x))
+        return out
+
+    return step
+
+
+def test_a_step_and_its_updates_are_one_call(pair):
+    step, x = counting(pair), np.ones(8, "f")
+    for i in range(1, 4):
+        assert step(x).tolist() == [i] * 8
+    assert [p.tolist() for p in pair] == [[3.0] * 8] * 2
+    assert calls(step.compiled(x).program.source) == (1, [])
+
+
+def test_parameters_are_exchanged(pair):
+    p, q = pair
+    p.set_data(np.ones(8, "f"))
+
+    @ml.jit
+    def exchange(x):
+        old = p + 0.0
+        ops.assign(p, q)
+        ops.assign(q, old)
+        return twice(x)
+
+    @ml.jit
+    def swap(x):
+        both = p, q
+        ops.assign(p, plus(both[1], x))
+        ops.assign(q, twice(p))
+
+    exchange(np.ones(3, "f"))
+    assert (p.tolist(), q.tolist()) == ([0.0] * 8, [1.0] * 8)
+    swap(np.ones(8, "f"))
+    assert (p.tolist(), q.tolist()) == ([2.0] * 8, [4.0] * 8)
+
+
+class Stop(Exception):
+    """Raised by a handler."""
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timers here")
+def test_a_signal_finds_all_parameters_new_or_none(pair):
+    step, x = counting(pair), np.ones(8, "f")
+    step(x)
+    seen = []
+
+    def handler(number, frame):
+        seen.append(all(np.array_equal(pair[0].asnumpy(), p.asnumpy()) for p in pair))
+        raise Stop
+
+    before = signal.signal(signal.SIGALRM, handler)
+    try:
+        for i in range(200):
+            try:
+                signal.setitimer(signal.ITIMER_REAL, 1e-5 + i * 1e-6)
+                while True:
+                    step(x)
+            except Stop:
+                pass
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert len(seen) == 200
+    assert all(seen)
+    np.testing.assert_array_equal(pair[0].asnumpy(), pair[1].asnumpy())
+
+
+def test_an_error_between_runs_leaves_the_parameters(pair):
+    p, _ = pair
+
+    @ml.jit
+    def step(x, i):
+        ops.assign(p, plus(p, x))
+        return ops.gather(twice(x), i)
+
+    with pytest.raises(IndexError):
+        step(np.ones(8, "f"), np.array([9]))
+    assert p.tolist() == [0.0] * 8
+    step(np.ones(8, "f"), np.array([7]))
+    assert p.tolist() == [1.0] * 8
+
+
+def test_other_threads_run_meanwhile():
+    fn, x = ml.jit(slow), numbers(2, 2)
+    fn(x)
+    other = threading.Thread(target=copy_context().run, args=(fn, x))
+    began = time.perf_counter()
+    other.start()
+    counted = 0
+    while other.is_alive():
+        counted += 1
+    assert time.perf_counter() - began > 0.04
+    assert counted > 1000
+
+
+def test_threads_that_call_one_program_have_an_arena_each():
+    fn = ml.jit(lambda x: twice(slow(twice(x))))
+    given = [np.full((4, 4), i, "f") for i in range(4)]
+    fn(given[0])
+    results = {}
+
+    def call(i):
+        results[i] = fn(given[i]).asnumpy()
+
+    threads = [threading.Thread(target=copy_context().run, args=(call, i)) for i in range(4)]
+    began = time.perf_counter()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert time.perf_counter() - began < 0.15  # one after another it takes 0.2 s
+    for i in range(4):
+        assert (results[i] == 8 * i).all()
+
+
+def test_a_program_that_is_dropped_frees_its_tables():
+    fn, x = ml.jit(lambda x: twice(twice(x))), numbers(2, 2)
+    fn(x)
+    program = fn.compiled(x).program
+    run = next(v for k, v in program._idle[0].player.run.__globals__.items() if k[:3] == "run")
+    table = weakref.ref(run.__self__)
+    assert table() is not None
+    gc.collect()
+    gc.disable()
+    try:
+        del fn, program, run
+        assert table() is None
+    finally:
+        gc.enable()
+
+
+def test_a_call_keeps_no_reference():
+    fn, x = ml.jit(twice), numbers(2, 2)
+    fn(x)
+    count = sys.getrefcount(x)
+    for _ in range(10):
+        fn(x)
+    assert sys.getrefcount(x) == count
+
+
+def test_a_run_copies_arrays_of_any_strides():
+    rng = np.random.default_rng(0)
+    shapes = [(), (1,), (5,), (2, 3), (4, 1, 3), (2, 3, 4, 5), (0, 3), (3, 0)]
+    for dtype in ("?", "e", "f", "d", "D"):
+        for shape in shapes:
+            whole = np.array(rng.integers(0, 2, [2 * n for n in shape]), dtype)
+            half = whole[(..., *[slice(None, None, 2)] * len(shape))]
+            wide = np.broadcast_to(half, (2, *half.shape))
+            for part in (whole, whole.T, half, half.T, half[..., ::-1] if shape else half, wide):
+                target = np.full(part.shape, 7, dtype)
+                player.native_run([player.copy(target, part, part)], 0)()
+                np.testing.assert_array_equal(target, part)
+
+
+def test_the_services_begin_once():
+    assert services.player() is services.player()

@@ -1,0 +1,129 @@
+"""When kernels in C are used, and what happens where they cannot be."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+import miniml as ml
+from miniml import ops
+from miniml.backends.cc import compiler, services
+from miniml.errors import CompileError, DeviceError, MinimlError, PerformanceWarning
+from miniml.runtime import launch, program
+from tests.frame.native import NatPlus, NatTwice, native, needs_compiler
+
+twice, plus = NatTwice(), NatPlus()
+X = np.arange(6, dtype="f").reshape(2, 3)
+
+
+@pytest.fixture(autouse=True)
+def by_default():
+    with ml.context(providers=()):
+        yield
+
+
+def providers(fn, *args):
+    return {choice.provider for choice in ml.explain(fn, *args).choices}
+
+
+@needs_compiler
+def test_compiled_programs_prefer_c():
+    assert providers(lambda x: plus(twice(x), x), X) == {"cc"}
+    assert providers(lambda x: ops.sort(twice(x)), X) == {"cc", "miniml"}
+
+
+@needs_compiler
+def test_explain_counts_the_calls_of_native_kernels():
+    found = ml.explain(lambda x: twice(ops.sort(twice(twice(x)))), X)
+    assert "\nkernels in C: 3, in 2 calls" in str(found)
+
+
+@pytest.mark.parametrize("settings", [{"providers": ("miniml",)}, {"check_nan": True}])
+def test_with_these_settings_they_do_not(settings):
+    with ml.context(**settings):
+        assert providers(lambda x: plus(twice(x), x), X) == {"miniml"}
+
+
+def test_nan_is_found_node_by_node():
+    with ml.context(check_nan=True), pytest.raises(ml.errors.NonFiniteError, match="NatTwice"):
+        ml.jit(lambda x: twice(x) * 0.0)(np.array([3e38], "f"))
+
+
+@pytest.mark.parametrize("ranked", [(), ("cc",)])
+def test_eager_calls_never_do(monkeypatch, ranked):
+    monkeypatch.setattr(services.units, "load", None)
+    monkeypatch.setattr(services, "player", None)
+    with ml.context(providers=ranked):
+        np.testing.assert_array_equal(twice(ml.Tensor(X)).asnumpy(), 2 * X)
+
+
+def test_without_a_compiler_nothing_is_tried(monkeypatch):
+    monkeypatch.setattr(launch, "available", lambda: False)
+    monkeypatch.setattr(program, "load", None)
+    assert ml.jit(twice)(X).tolist() == (2 * X).tolist()
+
+
+@pytest.mark.parametrize("error", [CompileError("cc1: it broke"), DeviceError("disk full")])
+def test_a_failure_warns_once_and_numpy_computes(monkeypatch, error):
+    def fails(sources):
+        raise error
+
+    monkeypatch.setattr(program, "load", fails)
+    compiler._warn.cache_clear()
+    for k, expected in ((1, [PerformanceWarning]), (2, [])):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            fn = ml.jit(lambda x, k=k: twice(twice(x)) * float(k))
+            np.testing.assert_array_equal(fn(X).asnumpy(), 4 * k * X)
+        assert [w.category for w in caught] == expected
+        assert all(str(error) in str(w.message) for w in caught)
+        assert "cc" not in providers(twice, X)
+
+
+class NatBroken(NatTwice):
+    """2 x, whose C does not compile."""
+
+
+@ml.kernel("NatBroken", "cpu", "f->f")
+def broken(x, *, out):
+    np.multiply(x, 2, out=out)
+
+
+native("NatBroken", 1, "this is no C")
+
+
+@needs_compiler
+def test_one_text_that_does_not_compile_does_not_stop_others():
+    compiler._warn.cache_clear()
+    with pytest.warns(PerformanceWarning, match="NumPy's kernels take the place of those in C"):
+        np.testing.assert_array_equal(ml.jit(NatBroken())(X).asnumpy(), 2 * X)
+    assert providers(twice, X) == {"cc"}
+
+
+@needs_compiler
+def test_branches_and_loops_run_them():
+    fn = ml.jit(lambda x: ops.cond(ops.sum(x) > 0, twice, lambda x: plus(x, x), x))
+    np.testing.assert_array_equal(fn(X).asnumpy(), 2 * X)
+    np.testing.assert_array_equal(fn(-X).asnumpy(), -2 * X)
+
+
+@needs_compiler
+def test_memory_is_reused_where_the_kernel_says_so():
+    fn = ml.jit(lambda x: twice(twice(twice(twice(x)))))
+    fn(X)
+    assert fn.compiled(X).program.plan.size == 64
+    np.testing.assert_array_equal(fn(X).asnumpy(), 16 * X)
+
+
+@needs_compiler
+def test_the_number_of_threads_is_a_setting():
+    with ml.context(threads=1):
+        assert ml.settings.current().threads == 1
+        np.testing.assert_array_equal(ml.jit(twice)(X).asnumpy(), 2 * X)
+    assert ml.settings.current().threads == 0
+
+
+@pytest.mark.parametrize("threads", [-1, 1.5, True, "two"])
+def test_other_numbers_of_threads_are_refused(threads):
+    with pytest.raises(MinimlError, match="is no limit; use a positive int"):
+        ml.set_context(threads=threads)
