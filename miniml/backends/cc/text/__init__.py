@@ -16,8 +16,3 @@ def header(name: str) -> tuple[str, ...]:
     text = (_HERE / f"{name}.h").read_text("utf-8")
     before = (part for other in _INCLUDE.findall(text) for part in header(other))
     return (*dict.fromkeys(before), _INCLUDE.sub("", text))
-
-
-def headers() -> list[str]:
-    """The names of all headers."""
-    return sorted(path.stem for path in _HERE.glob("*.h"))

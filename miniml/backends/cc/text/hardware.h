@@ -19,12 +19,18 @@ MINIML_LIBRARY1(rint)
 MINIML_LIBRARY1(round)
 MINIML_LIBRARY1(trunc)
 MINIML_LIBRARY2(copysign)
-MINIML_LIBRARY2(fmin)
-MINIML_LIBRARY2(fmax)
 
-static inline float miniml_rsqrt_float32(float x) { return 1 / __builtin_sqrtf(x); }
-static inline double miniml_rsqrt_float64(double x) { return 1 / __builtin_sqrt(x); }
-static inline float miniml_fma_float32(float x, float y, float z) { return __builtin_fmaf(x, y, z); }
-static inline double miniml_fma_float64(double x, double y, double z) {
-  return __builtin_fma(x, y, z);
-}
+/* What else is a few operations of the processor, on either type. */
+#define MINIML_SIMPLE(type, name, s)                                                           \
+  static inline type miniml_rsqrt_##name(type x) { return 1 / __builtin_sqrt##s(x); }          \
+  static inline type miniml_fmin_##name(type x, type y) { return x < y || y != y ? x : y; }    \
+  static inline type miniml_fmax_##name(type x, type y) { return x > y || y != y ? x : y; }    \
+  static inline bool miniml_isnan_##name(type x) { return x != x; }                            \
+  static inline bool miniml_isinf_##name(type x) { return x == x && x - x != x - x; }          \
+  static inline bool miniml_isfinite_##name(type x) { return x - x == x - x; }                 \
+  static inline bool miniml_signbit_##name(type x) { return __builtin_signbit(x) != 0; }       \
+  static inline type miniml_fma_##name(type x, type y, type z) {                               \
+    return __builtin_fma##s(x, y, z);                                                          \
+  }
+MINIML_SIMPLE(float, float32, f)
+MINIML_SIMPLE(double, float64, )

@@ -1,0 +1,178 @@
+"""Scalar expressions in C against the NumPy kernels that define them."""
+
+import itertools
+import shutil
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from miniml.backends import registry
+from miniml.backends.cc import units
+from miniml.backends.devices import get_device
+from miniml.backends.expressions.table import table
+from miniml.backends.kernel import Kernel, KernelNode
+from miniml.backends.selection import Target
+from miniml.backends.signature import ArraySpec, parse
+from miniml.dtype import bool_, float64
+from tests.conftest import DEEP
+
+from .loops import loop
+
+pytestmark = pytest.mark.skipif(not shutil.which("gcc"), reason="no C compiler")
+LIBRARY = [key for key, expression in table.items() if expression.unit]
+INTS = np.random.default_rng(1)
+ATTRIBUTES = {
+    "Clip": ({"min": 1, "max": 5}, {"min": None, "max": 3}), "ELU": ({"alpha": 0.7},),
+    "GELU": ({"approximate": True}, {"approximate": False}),
+    "LeakyReLU": ({"slope": 0.1}, {"slope": 0.0}, {"slope": 2.0}),
+    "LeakyReLUGrad": ({"slope": 0.1}, {"slope": 2.0}),
+    "Full": ({"value": 3},), "Eye": ({"n": 40, "m": 25},),
+    "Arange": ({"start": -7, "stop": 993, "step": 1},),
+    "Linspace": ({"start": 3, "stop": 90, "num": 1000},),
+}  # fmt: skip
+# The error of functions in units of the last digit, NumPy's and ours together. GELU and SciPy's
+# erfc multiply the rounding of an argument by its square.
+ULPS = {"GELU": 600, "Erfc": 600, "Pow": 4, "Softplus": 6, "SiLU": 10, "Sigmoid": 8, "ELU": 6}
+EITHER_ZERO = {"Maximum", "Minimum", "ReLU"}  # of 0 and -0 NumPy takes the first only in float16
+ROUNDED_TWICE = {"Arange", "Linspace"}  # in 16 bits
+
+
+def edges(dtype):
+    """Numbers at which an element's computation changes its way."""
+    if dtype == bool_:
+        return np.array([False, True])
+    if dtype.kind in "iu":
+        ends = np.iinfo(dtype)
+        return np.array([ends.min, ends.min + 1, 0, 1, 2, 3, 7, ends.max - 1, ends.max], dtype)
+    info = ml_dtypes.finfo(dtype)
+    positive = [0, info.smallest_subnormal, info.tiny, 0.5, 1, 1.5, 2, 2.5, 127.5, 255.5, 3e4,
+                2**31, 2**63, 1.8e19, info.max, np.inf, np.nan]  # fmt: skip
+    with np.errstate(over="ignore"):
+        return np.array([s * float(x) for x in positive for s in (1, -1)], float64).astype(dtype)
+
+
+def values(dtype, rng, n):
+    """The edges, and n numbers of all sizes."""
+    if dtype == bool_:
+        some = rng.random(n) < 0.5
+    elif dtype.kind in "iu":
+        some = np.frombuffer(rng.bytes(n * dtype.itemsize), dtype)
+        bits = rng.integers(0, 8 * dtype.itemsize, n).astype(some.dtype)
+        some = some >> bits
+    else:
+        some = rng.standard_normal(n) * np.exp(rng.uniform(-6, 4, n))
+    return np.concatenate([edges(dtype), some.astype(dtype)])
+
+
+def inputs_of(name, dtypes, rng):
+    """Arrays of equal size: all pairs of edges, and pairs of other numbers."""
+    pools = [values(dtype, rng, 300) for dtype in dtypes]
+    rows = [list(itertools.product(*(pool[:40] for pool in pools)))]
+    arrays = [
+        np.array(column, d) for column, d in zip(zip(*rows[0], strict=True), dtypes, strict=True)
+    ]
+    arrays = [
+        np.concatenate([a, rng.permutation(p)[:300]]) for a, p in zip(arrays, pools, strict=True)
+    ]
+    size = min(map(len, arrays))
+    arrays = [np.ascontiguousarray(a[:size]) for a in arrays]
+    if name == "Pow" and dtypes[0].kind in "iu":  # NumPy refuses negative exponents
+        arrays[1] = arrays[1] & (np.iinfo(dtypes[1]).max >> 1)
+    return arrays
+
+
+class Case:
+    """One expression for some attributes: its kernel in C, and NumPy's."""
+
+    def __init__(self, name, signature, attrs):
+        expression, spec, parsed = table[name, signature], registry.specs[name], parse(signature)
+        (out,) = parsed.outputs
+        rng = np.random.default_rng([*map(ord, name + signature)])
+        self.arrays = inputs_of(name, parsed.inputs, rng) if parsed.inputs else []
+        shape = self.arrays[0].shape if self.arrays else (1000,)
+        attrs = {**attrs, **({"dtype": out} if not self.arrays or name == "Cast" else {})}
+        specs = tuple(ArraySpec(a.shape, a.dtype) for a in self.arrays)
+        self.node = KernelNode(name, specs, (ArraySpec(shape, out),), attrs)
+        types = expression.scalar_types(parsed, spec.attributes or ())
+        scalars = dict(zip(types, expression.scalar_values(self.node, types), strict=True))
+        names = list(zip(spec.inputs, parsed.inputs, strict=True))
+        self.source = loop(expression, names, out, scalars)
+        exact = not expression.words & ELEMENTARY
+        self.ulps = 0 if exact else ULPS.get(name, 4)
+        if name in ROUNDED_TWICE and out.itemsize == 2:
+            self.ulps = 1
+
+    def __repr__(self):
+        return f"{self.node.name} {self.node.inputs} {self.node.outputs} {self.node.attrs}"
+
+    def got(self):
+        out = np.empty(*self.node.outputs[0])
+        units.run(self.source, (*self.arrays, out, np.array(out.size, np.int64)))
+        return out
+
+    def expected(self):
+        node, out = self.node, np.empty(*self.node.outputs[0])
+        target = Target(get_device("cpu"), ("miniml",))
+        body = target.select(node.name, node.inputs, node.outputs).entry.body
+        with np.errstate(all="ignore"):
+            if isinstance(body, type) and issubclass(body, Kernel):
+                kernel = body()
+                kernel.prepare(node)
+                kernel.launch(tuple(self.arrays), (), (out,), None)
+            elif isinstance(body, np.ufunc):
+                body(*self.arrays, out=out)
+            else:
+                shape = {"shape": out.shape} if node.name == "Full" else {}
+                body(*self.arrays, **node.attrs, **shape, out=out)
+        return out
+
+
+ELEMENTARY = set(
+    """exp exp2 expm1 log log2 log1p tanh erf erfc sin cos pow tan asin acos atan sinh cosh
+    asinh acosh atanh atan2""".split()
+)
+
+
+def distance(got, expected):
+    """How many units of the last digit of `expected` two arrays are apart; 0 for NaN and NaN."""
+    info = ml_dtypes.finfo(expected.dtype)
+    a, b = (x.astype(np.longdouble) for x in (got, expected))
+    with np.errstate(all="ignore"):
+        exponent = np.floor(np.log2(np.maximum(np.abs(b), np.longdouble(info.tiny))))
+        apart = np.abs(a - b) / np.exp2(np.minimum(exponent, info.maxexp) - info.nmant)
+    same = (a == b) | (np.isnan(a) & np.isnan(b))
+    return np.where(same, 0, np.where(np.isnan(apart), np.inf, apart))
+
+
+def failures(cases):
+    units.load([case.source for case in cases])
+    for case in cases:
+        got, expected = case.got(), case.expected()
+        if expected.dtype.kind in "iub":
+            wrong = got != expected
+        else:
+            wrong = distance(got, expected) > case.ulps
+            signs = np.signbit(got) != np.signbit(expected)
+            wrong |= (got == 0) & (expected == 0) & signs & (case.node.name not in EITHER_ZERO)
+        if wrong.any():
+            at = np.flatnonzero(wrong)[:4]
+            yield case, [a[at] for a in case.arrays], got[at], expected[at]
+
+
+def cases(keys):
+    return [
+        Case(name, signature, attrs)
+        for name, signature in keys
+        for attrs in ATTRIBUTES.get(name, ({},))
+    ]
+
+
+DAILY = [key for key in LIBRARY if set(key[1]) <= set("?lef->")]
+
+
+def test_every_expression_is_that_of_numpy():
+    keys = LIBRARY if DEEP else DAILY
+    found = list(failures(cases(keys)))
+
+    assert not found, found[0]
