@@ -23,8 +23,8 @@ _REALS = (
     ("pow", "xy", "pow"), ("hardware", "x", "sqrt rsqrt fabs floor ceil rint round trunc"),
     ("hardware", "x", "isnan isinf isfinite signbit"), ("hardware", "xy", "copysign fmin fmax"),
     ("hardware", "xyz", "fma"), ("library", "xn", "ldexp"),
-    ("library", "xy", "atan2 hypot fmod nextafter"), ("library", "x", "tan sinh cosh lgamma tgamma"),
-    ("library", "x", "asin acos atan asinh acosh atanh log10 cbrt"),
+    ("library", "xy", "atan2 hypot fmod nextafter"), ("library", "x", "tan sinh cosh log10 cbrt"),
+    ("library", "x", "asin acos atan asinh acosh atanh lgamma tgamma"),
 )  # fmt: skip
 # C++'s functions of numbers of any type, as those of `expressions.functions` are written.
 _NUMBERS = """
@@ -66,15 +66,20 @@ def definition(name: str) -> tuple[str, ...]:
     if not body:  # all reals decide: of a float and a double both are doubles
         by = " + ".join(f"({x})" for x in parameters if x != "n")
         return (*header(where), _choice(name, parameters, by, _REAL))
-    names, types = re.findall(r"A (\w+)", parameters), _TYPES.get(name, _ANY)
+    given, types = re.findall(r"A (\w+)", parameters), _TYPES.get(name, _ANY)
     made = [in_c(f"{where} {_NAME}({parameters}) {body}\n", {"A": dtype}) for dtype in types]
     texts = (
         f"static inline {text.replace(_NAME, f'miniml_{name}_{dtype.name}')}"
         for (text, _), dtype in zip(made, types, strict=True)
     )
-    by = " + ".join(f"({x})" for x in names) if name in _NUMBERS else names[0]
+    by = " + ".join(f"({x})" for x in given) if f" {name}(" in _NUMBERS else given[0]
     needed = (part for _, shared in made for part in shared)
-    return (*dict.fromkeys(needed), "".join(texts) + _choice(name, names, by, types))
+    return (*dict.fromkeys(needed), "".join(texts) + _choice(name, given, by, types))
+
+
+def names() -> frozenset[str]:
+    """The functions that C text may call."""
+    return frozenset(_texts())
 
 
 @cache
