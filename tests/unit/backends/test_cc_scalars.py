@@ -6,14 +6,18 @@ import shutil
 import ml_dtypes
 import numpy as np
 import pytest
+from scipy import special
 
 from miniml.backends import registry
 from miniml.backends.cc import units
-from miniml.backends.cc.overloads import names
+from miniml.backends.cc.overloads import in_c, names
 from miniml.backends.cc.scalars import literal
+from miniml.backends.cc.source import Source
 from miniml.backends.devices import get_device
 from miniml.backends.expressions import functions
+from miniml.backends.expressions.reduce import ROWS
 from miniml.backends.expressions.table import Expression, table
+from miniml.backends.expressions.types import C_TYPES, accumulation, ends
 from miniml.backends.kernel import Kernel, KernelNode
 from miniml.backends.selection import Target
 from miniml.backends.signature import ArraySpec, parse
@@ -234,6 +238,7 @@ def test_types_choose_functions_as_in_cpp():
         "sqrt(2)": np.full(3, np.sqrt(2.0)),  # of an int it is that of a double
         "double(max(int(x), 4)) + min(x, 1.5f)": [5.5, 4.0, 6.5],
         "pow(x, 2)": np.square(x),
+        "fma(sin(x), sin(x) / 2.f, x)": x + np.sin(x) ** 2 / 2,
         "abs(x) + T(isnan(x))": np.abs(x),
         "long(3) / U(2) + index": [1.5, 2.5, 3.5],
     }
@@ -242,4 +247,51 @@ def test_types_choose_functions_as_in_cpp():
     for text, source in sources.items():
         got = np.empty(3)
         units.run(source, (x, got, np.array(3, np.int64)))
-        np.testing.assert_array_equal(got, np.asarray(expected[text], float64), err_msg=text)
+        np.testing.assert_allclose(got, np.asarray(expected[text], float64), 2e-7, err_msg=text)
+
+
+REDUCTIONS = {
+    "Sum": np.sum, "Mean": np.mean, "Prod": np.prod, "Max": np.max, "Min": np.min, "Any": np.any,
+    "All": np.all, "ArgMax": np.argmax, "ArgMin": np.argmin, "LogSumExp": special.logsumexp,
+}  # fmt: skip
+
+
+def reduction(row, dtype):
+    """A kernel that reduces a whole array of float32 or float64 to one float64."""
+    low, high = ends(dtype)
+    types = {"C": dtype, "S": accumulation(dtype)}
+    texts = {name: ", ".join(getattr(row, name)) for name in ("identity", "element", "combine")}
+    texts |= {name: getattr(row, name) for name in ("finish", "value", "other")}
+    parts = {name: in_c(text, types) for name, text in texts.items()}
+    shared = dict.fromkeys(text for _, texts in parts.values() for text in texts)
+    c = {name: text for name, (text, _) in parts.items()}
+    text = f"""
+#define LOWEST {low}
+#define HIGHEST {high}
+void KERNEL(char *const *at) {{
+  typedef struct {{ {c["value"]} value; {c["other"]} other; }} KERNEL_pair;
+  const {C_TYPES[dtype]} *in = (const void *)at[0];
+  const long long n = *(const int64_t *)at[2];
+  KERNEL_pair a = {{{c["identity"]}}};
+  for (long long i = 0; i < n; ++i) {{
+    const {C_TYPES[dtype]} x = in[i];
+    const KERNEL_pair b = {{{c["element"]}}}, both = {{{c["combine"]}}};
+    a = both;
+  }}
+  *(double *)at[1] = {c["finish"]};
+}}
+#undef LOWEST
+#undef HIGHEST
+"""
+    return Source(text, tuple(shared))
+
+
+def test_rows_of_reductions_are_c_too():
+    x = np.random.default_rng(0).standard_normal(40)
+    sources = {(n, d): reduction(ROWS[n], d) for n in REDUCTIONS for d in (float32, float64)}
+    units.load([*sources.values()])
+    for (name, dtype), source in sources.items():
+        given, out = x.astype(dtype), np.empty(1)
+        units.run(source, (given, out, np.array(given.size, np.int64)))
+        expected = REDUCTIONS[name](given.astype(float64))
+        np.testing.assert_allclose(out[0], expected, rtol=1e-5, err_msg=f"{name} {dtype}")

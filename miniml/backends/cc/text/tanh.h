@@ -10,7 +10,9 @@ static inline float miniml_tanh_float32(float x) {
   p = miniml_madd32(p, z, 0x1.1106f6p-3f);
   p = miniml_madd32(p, z, -0x1.555532p-2f);
   const float near = miniml_madd32(a * z, p, a);
-  const float far = 1 - 2 / (miniml_exp_float32(2 * held) + 1);
+  const float shifted = miniml_madd32(held, 0x1.715476p+1f, MINIML_ROUND32);
+  const float r = miniml_exp_reduced32(2 * held, shifted - MINIML_ROUND32);
+  const float e = (1 + miniml_exp_rest32(r)) * miniml_power32(shifted), far = 1 - 2 / (e + 1);
   return __builtin_copysignf(a < 0.625f ? near : far, x);
 }
 static inline double miniml_tanh_float64(double x) {
@@ -27,6 +29,8 @@ static inline double miniml_tanh_float64(double x) {
   p = miniml_madd64(p, z, 0x1.1111111110246p-3);
   p = miniml_madd64(p, z, -0x1.555555555554bp-2);
   const double near = miniml_madd64(a * z, p, a);
-  const double far = 1 - 2 / (miniml_exp_float64(2 * held) + 1);
+  const double shifted = miniml_madd64(held, 0x1.71547652b82fep+1, MINIML_ROUND64);
+  const double r = miniml_exp_reduced64(2 * held, shifted - MINIML_ROUND64);
+  const double e = (1 + miniml_expm1_rest64(r)) * miniml_power64(shifted), far = 1 - 2 / (e + 1);
   return __builtin_copysign(a < 0.5625 ? near : far, x);
 }
