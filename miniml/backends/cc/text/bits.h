@@ -1,0 +1,87 @@
+/* Pieces of the elementary functions, without branches, so that loops over them are vectorised. */
+#include "hardware.h"
+
+static inline uint32_t miniml_bits32(float x) {
+  uint32_t bits;
+  memcpy(&bits, &x, sizeof bits);
+  return bits;
+}
+static inline uint64_t miniml_bits64(double x) {
+  uint64_t bits;
+  memcpy(&bits, &x, sizeof bits);
+  return bits;
+}
+static inline float miniml_real32(uint32_t bits) {
+  float x;
+  memcpy(&x, &bits, sizeof x);
+  return x;
+}
+static inline double miniml_real64(uint64_t bits) {
+  double x;
+  memcpy(&x, &bits, sizeof x);
+  return x;
+}
+
+/* x * y + z, rounded once where the processor does that quickly. */
+static inline float miniml_madd32(float x, float y, float z) {
+#if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
+  return __builtin_fmaf(x, y, z);
+#else
+  return x * y + z;
+#endif
+}
+static inline double miniml_madd64(double x, double y, double z) {
+#if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
+  return __builtin_fma(x, y, z);
+#else
+  return x * y + z;
+#endif
+}
+
+/* Added to a number below 2^22 (2^51), these round it to an integer n, which then stands in the
+   last bits of the sum. */
+#define MINIML_ROUND32 0x1.8p23f
+#define MINIML_ROUND64 0x1.8p52
+
+/* 2^n of n in the last bits of MINIML_ROUND32 + n; n in [-126, 127]. */
+static inline float miniml_power32(float shifted) {
+  return miniml_real32((miniml_bits32(shifted) + 127) << 23);
+}
+/* 2^n of n in the last bits of MINIML_ROUND64 + n; n in [-1022, 1023]. */
+static inline double miniml_power64(double shifted) {
+  return miniml_real64((miniml_bits64(shifted) + 1023) << 52);
+}
+/* x * 2^n in two steps, because 2^n may be out of range where the product is not. */
+static inline float miniml_scaled32(float x, float n) {
+  const float half = n * 0.5f + MINIML_ROUND32, rest = n - (half - MINIML_ROUND32);
+  return x * miniml_power32(half) * miniml_power32(rest + MINIML_ROUND32);
+}
+static inline double miniml_scaled64(double x, double n) {
+  const double half = n * 0.5 + MINIML_ROUND64, rest = n - (half - MINIML_ROUND64);
+  return x * miniml_power64(half) * miniml_power64(rest + MINIML_ROUND64);
+}
+
+/* m of x = m * 2^e, and e, of a positive number: m in [2/3, 4/3). */
+static inline float miniml_mantissa32(float x, float *e) {
+  const int small = x < 0x1p-126f;
+  const uint32_t low = 0x3f2aaaab, bits = miniml_bits32(small ? x * 0x1p23f : x) - low;
+  *e = (float)((int32_t)bits >> 23) - (small ? 23 : 0);
+  return miniml_real32((bits & 0x7fffff) + low);
+}
+/* The same: m in [sqrt(1/2), sqrt(2)). The exponent, made positive, becomes a number as the last
+   bits of 2^52: not every processor converts vectors of 64-bit integers. */
+static inline double miniml_mantissa64(double x, double *e) {
+  const int small = x < 0x1p-1022;
+  const uint64_t low = 0x3fe6a09e667f3bcd, bits = miniml_bits64(small ? x * 0x1p54 : x) - low;
+  const uint64_t positive = (bits + (1024ULL << 52)) >> 52;
+  *e = miniml_real64(0x4330000000000000 | positive) - (0x1p52 + 1024) - (small ? 54 : 0);
+  return miniml_real64((bits & 0xfffffffffffff) + low);
+}
+
+/* A logarithm y of x where x is no positive number. */
+static inline float miniml_log_end32(float x, float y) {
+  return x > 0 ? (x < INFINITY ? y : x) : (x == 0 ? -INFINITY : NAN);
+}
+static inline double miniml_log_end64(double x, double y) {
+  return x > 0 ? (x < INFINITY ? y : x) : (x == 0 ? -INFINITY : NAN);
+}

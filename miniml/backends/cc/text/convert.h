@@ -1,0 +1,69 @@
+/* Values of a dtype as those of another, as Cast. A float16 or bfloat16 is kept in memory as its
+   bits (uint16_t) and computed with as a float that holds it exactly. */
+#include "bits.h"
+
+/* x of any type as a value of a dtype, by the dtype's functions. */
+#define MINIML_TO(x, name)                                                                \
+  _Generic((x), float: name##_of_float, double: name##_of_double, default: name##_of_int, \
+           unsigned long: name##_of_uint, unsigned long long: name##_of_uint)(x)
+
+/* From floating point towards zero, to the nearest end of the range from outside, to 0 from NaN.
+   low: the least integer; past: the first above all, whose predecessor is most. */
+#define MINIML_WHOLE(name, type, low, past, most)                                     \
+  static inline type name##_of_float(float x) {                                       \
+    return x >= past##f ? most : (type)(x < past##f ? (x > low##f ? x : low##f) : 0); \
+  }                                                                                   \
+  static inline type name##_of_double(double x) {                                     \
+    return x >= past ? most : (type)(x < past ? (x > low ? x : low) : 0);             \
+  }                                                                                   \
+  static inline type name##_of_int(long long x) { return (type)x; }                   \
+  static inline type name##_of_uint(unsigned long long x) { return (type)x; }
+MINIML_WHOLE(miniml_int8, signed char, -0x1p7, 0x1p7, 0x7f)
+MINIML_WHOLE(miniml_int16, short, -0x1p15, 0x1p15, 0x7fff)
+MINIML_WHOLE(miniml_int32, int, -0x1p31, 0x1p31, 0x7fffffff)
+MINIML_WHOLE(miniml_int64, long long, -0x1p63, 0x1p63, 0x7fffffffffffffffLL)
+MINIML_WHOLE(miniml_uint8, unsigned char, 0x0p0, 0x1p8, 0xff)
+MINIML_WHOLE(miniml_uint16, unsigned short, 0x0p0, 0x1p16, 0xffff)
+MINIML_WHOLE(miniml_uint32, unsigned int, 0x0p0, 0x1p32, 0xffffffffu)
+MINIML_WHOLE(miniml_uint64, unsigned long long, 0x0p0, 0x1p64, 0xffffffffffffffffULL)
+
+static inline float miniml_load_bfloat16(uint16_t x) { return miniml_real32((uint32_t)x << 16); }
+
+static inline uint16_t miniml_store_bfloat16(float x) {
+  const uint32_t bits = miniml_bits32(x), sign = bits >> 31 << 15;
+  const uint32_t even = bits + 0x7fff + (bits >> 16 & 1);  /* to the nearest, ties to even */
+  return (uint16_t)(x == x ? even >> 16 : 0x7fc0 | sign);
+}
+
+/* The float whose exponent has 8 bits holds 2^112 times a number whose exponent has 5, bit by bit;
+   the product is exact, for denormals too. */
+static inline float miniml_load_float16(uint16_t x) {
+  const uint32_t rest = (uint32_t)(x & 0x7fff) << 13, sign = (uint32_t)(x & 0x8000) << 16;
+  const uint32_t scaled = miniml_bits32(miniml_real32(rest) * 0x1p112f);
+  return miniml_real32(sign | (rest >= 0x7c00u << 13 ? rest | 0x7f800000 : scaled));
+}
+
+/* To the nearest float16, ties to even. Below 2^-14 its neighbours are 2^-24 apart, as those of the
+   wide type at `unit` are: adding rounds to them. Overflow gives inf, whose bits are 0x7c00. */
+#define MINIML_STORE_FLOAT16(name, type, wide, bits_of, digits, bias, unit)                    \
+  static inline uint16_t name(type x) {                                                        \
+    const wide bits = bits_of(x), rest = bits << 1 >> 1;                                       \
+    const wide sign = bits >> (8 * sizeof(type) - 1) << 15;                                    \
+    const wide small = bits_of((x < 0 ? -x : x) + unit) - bits_of(unit);                       \
+    const wide half = ((wide)1 << (digits - 11)) - 1, odd = rest >> (digits - 10) & 1;         \
+    const wide even = (rest - ((wide)(bias - 15) << digits) + half + odd) >> (digits - 10);    \
+    const wide held = even < 0x7c00 ? even : 0x7c00;                                           \
+    const wide made = rest >= (wide)(bias - 14) << digits ? held : small;                      \
+    return (uint16_t)(sign | (x == x ? made : 0x7e00));                                        \
+  }
+MINIML_STORE_FLOAT16(miniml_store_float16, float, uint32_t, miniml_bits32, 23, 127, 0x1p-1f)
+MINIML_STORE_FLOAT16(miniml_half_of_double, double, uint64_t, miniml_bits64, 52, 1023, 0x1p28)
+
+/* Rounding to a float16 or bfloat16 that stays a float. */
+#define MINIML_ROUNDED(name, load, store, of_double)                                         \
+  static inline float name##_of_float(float x) { return load(store(x)); }                    \
+  static inline float name##_of_double(double x) { return load(of_double(x)); }              \
+  static inline float name##_of_int(long long x) { return name##_of_float((float)x); }       \
+  static inline float name##_of_uint(unsigned long long x) { return name##_of_float((float)x); }
+MINIML_ROUNDED(miniml_float16, miniml_load_float16, miniml_store_float16, miniml_half_of_double)
+MINIML_ROUNDED(miniml_bfloat16, miniml_load_bfloat16, miniml_store_bfloat16, miniml_store_bfloat16)

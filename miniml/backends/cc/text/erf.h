@@ -1,0 +1,112 @@
+/* erf, erfc. */
+#include "rough.h"
+#include "exp.h"
+
+/* x + x p(x^2) near 0, p to 2^-30 of erf(x) / x; 1 - exp(-r(|x|)) beyond, where erfc is small: r to
+   2^-31 of erf. |x| > 4 gives 1. */
+static inline float miniml_erf_float32(float x) {
+  const float a = __builtin_fabsf(x), held = a > 4 ? 4 : a, z = x * x;
+  float p = 0x1.651146p-14f;
+  p = miniml_madd32(p, z, -0x1.aca3bap-11f);
+  p = miniml_madd32(p, z, 0x1.550a4ap-8f);
+  p = miniml_madd32(p, z, -0x1.b81524p-6f);
+  p = miniml_madd32(p, z, 0x1.ce2e54p-4f);
+  p = miniml_madd32(p, z, -0x1.812744p-2f);
+  p = miniml_madd32(p, z, 0x1.06eba8p-3f);
+  float r = 0x1.670d14p-16f;
+  r = miniml_madd32(r, held, -0x1.c9beap-12f);
+  r = miniml_madd32(r, held, 0x1.119d02p-8f);
+  r = miniml_madd32(r, held, -0x1.9b8092p-6f);
+  r = miniml_madd32(r, held, 0x1.bb6be2p-4f);
+  r = miniml_madd32(r, held, 0x1.444a84p-1f);
+  r = miniml_madd32(r, held, 0x1.21267p+0f);
+  r = miniml_madd32(r, held, -0x1.62d9eep-13f);
+  const float far = 1 - miniml_exp_float32(-r);
+  return a < 0.9f ? miniml_madd32(x, p, x) : __builtin_copysignf(far, x);
+}
+
+/* erfc(a) = exp(-a^2) f(t) / (1 + 2 a) with t = (a - 2) / (a + 2), a = |x| <= 11; f to 2^-31. */
+static inline float miniml_erfc_float32(float x) {
+  const double wide = __builtin_fabs((double)x), a = wide > 11 ? 11 : wide, t = (a - 2) / (a + 2);
+  double f = 0x1.0365601456dc1p-16;
+  f = miniml_madd64(f, t, 0x1.d3587c1b85ec5p-14);
+  f = miniml_madd64(f, t, 0x1.5e7a7e3ba4978p-13);
+  f = miniml_madd64(f, t, -0x1.cd30d5608470dp-12);
+  f = miniml_madd64(f, t, -0x1.77768f3b535dap-10);
+  f = miniml_madd64(f, t, 0x1.4cf8aa093215dp-10);
+  f = miniml_madd64(f, t, 0x1.1d9995dabc6ap-7);
+  f = miniml_madd64(f, t, -0x1.0745130d5d2cep-7);
+  f = miniml_madd64(f, t, -0x1.bc29c35b737b6p-5);
+  f = miniml_madd64(f, t, 0x1.4ffa2590b174cp-3);
+  f = miniml_madd64(f, t, -0x1.5407c44710455p-3);
+  f = miniml_madd64(f, t, -0x1.7bf5ec84b256ap-4);
+  f = miniml_madd64(f, t, 0x1.46e80e23dc92ap+0);
+  const double y = miniml_rough_exp2(a * a * -0x1.71547652b82fep+0) * f / (1 + 2 * a);
+  return (float)(x < 0 ? 2 - y : y);
+}
+
+/* For a = |x|, t = (a - 4) / (a + 4), f to 2^-54. The quotient q of f and 1 + 2 a, the square and
+   the exponential are each kept with the error of their rounding, because the three add up. */
+static inline double miniml_erfc_of_positive(double x) {
+  const double a = x > 28 ? 28 : x, t = (a - 4) / (a + 4);
+  double g = 0x1.a6491db52bd5fp-30;
+  g = miniml_madd64(g, t, 0x1.48bd51e654695p-29);
+  g = miniml_madd64(g, t, -0x1.fae62c3febdf2p-27);
+  g = miniml_madd64(g, t, -0x1.5217dfa7b0d03p-26);
+  g = miniml_madd64(g, t, 0x1.db24fe837ddd7p-24);
+  g = miniml_madd64(g, t, 0x1.4afedee9bcde3p-24);
+  g = miniml_madd64(g, t, -0x1.bb3c0a3a8a11bp-21);
+  g = miniml_madd64(g, t, 0x1.396fae24a4e0cp-22);
+  g = miniml_madd64(g, t, 0x1.7f2aff3708c6ap-18);
+  g = miniml_madd64(g, t, -0x1.7884a0620b27cp-17);
+  g = miniml_madd64(g, t, -0x1.9959711e474adp-16);
+  g = miniml_madd64(g, t, 0x1.3be03ec1f3dd6p-13);
+  g = miniml_madd64(g, t, -0x1.a1df243b5d9b6p-13);
+  g = miniml_madd64(g, t, -0x1.8d4a9a0a2debfp-11);
+  g = miniml_madd64(g, t, 0x1.49c67284cbc7bp-8);
+  g = miniml_madd64(g, t, -0x1.09623884e5b37p-6);
+  g = miniml_madd64(g, t, 0x1.3079edf686986p-5);
+  g = miniml_madd64(g, t, -0x1.0fb06dfe4a34p-4);
+  g = miniml_madd64(g, t, 0x1.7fee004e123b9p-4);
+  g = miniml_madd64(g, t, -0x1.9ddb23c3e903fp-4);
+  g = miniml_madd64(g, t, 0x1.16ecefcfa539ep-4);
+  g = miniml_madd64(g, t, 0x1.f7f5df66fd7a9p-7);
+  g = miniml_madd64(g, t, -0x1.1df1ad154a28ep-3);
+  const double rest = miniml_madd64(g, t, -0x1.a9e0eaeda961cp-55);
+  const double f = 0x1.3ba5916e9fd7fp+0 + rest, f_low = (0x1.3ba5916e9fd7fp+0 - f) + rest;
+  const double below = 1 + 2 * a, q = f / below;
+  const double lost = (2 * a - (below - 1)) * q;
+  const double q_low = (__builtin_fma(-q, below, f) - lost + f_low) / below;
+  const double square = a * a, square_low = __builtin_fma(a, a, -square);
+  const double n = miniml_madd64(square, -0x1.71547652b82fep+0, MINIML_ROUND64) - MINIML_ROUND64;
+  const double r = miniml_exp_reduced64(-square, n) - square_low;
+  const double p = miniml_expm1_rest64(r);
+  return miniml_scaled64(q + miniml_madd64(q, p, q_low), n);
+}
+
+/* x + x p(x^2) near 0, p to 2^-56 of erf(x) / x. */
+static inline double miniml_erf_near64(double x) {
+  const double z = x * x;
+  double p = -0x1.05064e6c48367p-30;
+  p = miniml_madd64(p, z, 0x1.ef2f337458844p-27);
+  p = miniml_madd64(p, z, -0x1.5ebf5136ea5b5p-23);
+  p = miniml_madd64(p, z, 0x1.b9dabe85461ap-20);
+  p = miniml_madd64(p, z, -0x1.f4d1d3ede8431p-17);
+  p = miniml_madd64(p, z, 0x1.f9a322f14b0b3p-14);
+  p = miniml_madd64(p, z, -0x1.c02db3ec19826p-11);
+  p = miniml_madd64(p, z, 0x1.565bcd0e2a5dep-8);
+  p = miniml_madd64(p, z, -0x1.b82ce31287c52p-6);
+  p = miniml_madd64(p, z, 0x1.ce2f21a042bc5p-4);
+  p = miniml_madd64(p, z, -0x1.812746b0379e7p-2);
+  p = miniml_madd64(p, z, 0x1.06eba8214db69p-3);
+  return miniml_madd64(x, p, x);
+}
+static inline double miniml_erf_float64(double x) {
+  const double a = __builtin_fabs(x), far = 1 - miniml_erfc_of_positive(a);
+  return a < 0.75 ? miniml_erf_near64(x) : __builtin_copysign(far, x);
+}
+/* erf(x) < 1/2 where it is taken from 1. */
+static inline double miniml_erfc_float64(double x) {
+  const double a = __builtin_fabs(x), y = miniml_erfc_of_positive(a);
+  return a < 0.46875 ? 1 - miniml_erf_near64(x) : (x < 0 ? 2 - y : y);
+}

@@ -1,0 +1,87 @@
+/* exp, exp2, expm1: x = n log(2) + r with |r| <= log(2) / 2, and a polynomial of r. */
+#include "bits.h"
+
+/* exp(r) - 1 = r + r^2 q(r); the error is at most 2^-28 of exp(r). */
+static inline float miniml_exp_rest32(float r) {
+  float q = 0x1.6b14fp-10f;
+  q = miniml_madd32(q, r, 0x1.12454cp-7f);
+  q = miniml_madd32(q, r, 0x1.555822p-5f);
+  q = miniml_madd32(q, r, 0x1.555482p-3f);
+  q = miniml_madd32(q, r, 0x1.fffffcp-2f);
+  return miniml_madd32(r * r, q, r);
+}
+
+/* The same with an error of at most 2^-26 of itself; in float64, 2^-59. */
+static inline float miniml_expm1_rest32(float r) {
+  float q = 0x1.6add2cp-10f;
+  q = miniml_madd32(q, r, 0x1.12317ap-7f);
+  q = miniml_madd32(q, r, 0x1.555784p-5f);
+  q = miniml_madd32(q, r, 0x1.5554a4p-3f);
+  q = miniml_madd32(q, r, 0x1.fffffep-2f);
+  return miniml_madd32(r * r, q, r);
+}
+static inline double miniml_expm1_rest64(double r) {
+  double q = 0x1.1ee8d9715107ap-29;
+  q = miniml_madd64(q, r, 0x1.af5ee65fa54f3p-26);
+  q = miniml_madd64(q, r, 0x1.27e536251ce95p-22);
+  q = miniml_madd64(q, r, 0x1.71ddf8430ec9ep-19);
+  q = miniml_madd64(q, r, 0x1.a01a017bb508dp-16);
+  q = miniml_madd64(q, r, 0x1.a01a01afe9453p-13);
+  q = miniml_madd64(q, r, 0x1.6c16c16c1f0eep-10);
+  q = miniml_madd64(q, r, 0x1.111111110f6aap-7);
+  q = miniml_madd64(q, r, 0x1.555555555553ep-5);
+  q = miniml_madd64(q, r, 0x1.5555555555559p-3);
+  q = miniml_madd64(q, r, 0x1p-1);
+  return miniml_madd64(r * r, q, r);
+}
+
+/* x - n log(2), whose first part has so few bits that its product with n is exact. */
+static inline float miniml_exp_reduced32(float x, float n) {
+  return miniml_madd32(n, -0x1.7f7d1cp-20f, miniml_madd32(n, -0x1.62e4p-1f, x));
+}
+static inline double miniml_exp_reduced64(double x, double n) {
+  return miniml_madd64(n, -0x1.cf79abc9e3b3ap-40,
+                             miniml_madd64(n, -0x1.62e42fefap-1, x));
+}
+
+/* The bounds give inf and 0 as those beyond them do; NaN passes them. */
+static inline float miniml_exp_float32(float x) {
+  const float held = x > 89 ? 89 : x < -104 ? -104 : x;
+  const float n = miniml_madd32(held, 0x1.715476p+0f, MINIML_ROUND32) - MINIML_ROUND32;
+  return miniml_scaled32(1 + miniml_exp_rest32(miniml_exp_reduced32(held, n)), n);
+}
+static inline double miniml_exp_float64(double x) {
+  const double held = x > 710 ? 710 : x < -746 ? -746 : x;
+  const double n = miniml_madd64(held, 0x1.71547652b82fep+0, MINIML_ROUND64) - MINIML_ROUND64;
+  return miniml_scaled64(1 + miniml_expm1_rest64(miniml_exp_reduced64(held, n)), n);
+}
+
+static inline float miniml_exp2_float32(float x) {
+  const float held = x > 129 ? 129 : x < -151 ? -151 : x;
+  const float n = held + MINIML_ROUND32 - MINIML_ROUND32;
+  return miniml_scaled32(1 + miniml_exp_rest32((held - n) * 0x1.62e43p-1f), n);
+}
+static inline double miniml_exp2_float64(double x) {
+  const double held = x > 1025 ? 1025 : x < -1076 ? -1076 : x;
+  const double n = held + MINIML_ROUND64 - MINIML_ROUND64;
+  return miniml_scaled64(1 + miniml_expm1_rest64((held - n) * 0x1.62e42fefa39efp-1), n);
+}
+
+/* Half of exp(x) - 1 is 2^(n-1) (exp(r) - 1) + (2^(n-1) - 1/2), with n <= 128 (1024). Tiny numbers
+   are their own results. */
+static inline float miniml_expm1_float32(float x) {
+  const float held = x > 89 ? 89 : x < -30 ? -30 : x;
+  const float shifted = miniml_madd32(held, 0x1.715476p+0f, MINIML_ROUND32);
+  const float p = miniml_expm1_rest32(miniml_exp_reduced32(held, shifted - MINIML_ROUND32));
+  const float scale = miniml_power32(shifted - 1);
+  const float y = 2 * miniml_madd32(scale, p, scale - 0.5f);
+  return x < 0x1p-26f && x > -0x1p-26f ? x : y;
+}
+static inline double miniml_expm1_float64(double x) {
+  const double held = x > 710 ? 710 : x < -50 ? -50 : x;
+  const double shifted = miniml_madd64(held, 0x1.71547652b82fep+0, MINIML_ROUND64);
+  const double p = miniml_expm1_rest64(miniml_exp_reduced64(held, shifted - MINIML_ROUND64));
+  const double scale = miniml_power64(shifted - 1);
+  const double y = 2 * miniml_madd64(scale, p, scale - 0.5);
+  return x < 0x1p-55 && x > -0x1p-55 ? x : y;
+}

@@ -1,0 +1,36 @@
+/* What processors compute themselves, correctly rounded, on vectors too. */
+#include "types.h"
+
+#define MINIML_LIBRARY1(name)                                                                  \
+  static inline float miniml_##name##_float32(float x) { return __builtin_##name##f(x); }      \
+  static inline double miniml_##name##_float64(double x) { return __builtin_##name(x); }
+#define MINIML_LIBRARY2(name)                                                     \
+  static inline float miniml_##name##_float32(float x, float y) {                 \
+    return __builtin_##name##f(x, y);                                             \
+  }                                                                               \
+  static inline double miniml_##name##_float64(double x, double y) {              \
+    return __builtin_##name(x, y);                                                \
+  }
+MINIML_LIBRARY1(sqrt)
+MINIML_LIBRARY1(fabs)
+MINIML_LIBRARY1(floor)
+MINIML_LIBRARY1(ceil)
+MINIML_LIBRARY1(rint)
+MINIML_LIBRARY1(round)
+MINIML_LIBRARY1(trunc)
+MINIML_LIBRARY2(copysign)
+
+/* What else is a few operations of the processor, on either type. */
+#define MINIML_SIMPLE(type, name, s)                                                           \
+  static inline type miniml_rsqrt_##name(type x) { return 1 / __builtin_sqrt##s(x); }          \
+  static inline type miniml_fmin_##name(type x, type y) { return x < y || y != y ? x : y; }    \
+  static inline type miniml_fmax_##name(type x, type y) { return x > y || y != y ? x : y; }    \
+  static inline bool miniml_isnan_##name(type x) { return x != x; }                            \
+  static inline bool miniml_isinf_##name(type x) { return x == x && x - x != x - x; }          \
+  static inline bool miniml_isfinite_##name(type x) { return x - x == x - x; }                 \
+  static inline bool miniml_signbit_##name(type x) { return __builtin_signbit(x) != 0; }       \
+  static inline type miniml_fma_##name(type x, type y, type z) {                               \
+    return __builtin_fma##s(x, y, z);                                                          \
+  }
+MINIML_SIMPLE(float, float32, f)
+MINIML_SIMPLE(double, float64, )

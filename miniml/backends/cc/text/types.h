@@ -1,0 +1,11 @@
+/* Words that expressions may use. */
+#include <stdbool.h>
+#ifndef INFINITY
+#define INFINITY __builtin_inff()
+#endif
+#ifndef NAN
+#define NAN __builtin_nanf("")
+#endif
+#ifndef M_PI
+#define M_PI 3.14159265358979323846
+#endif

@@ -1,0 +1,197 @@
+"""Elementary functions in C: their errors, and that compilers vectorise loops over them."""
+
+import os
+import re
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+from scipy import special
+
+from miniml.backends.cc import units
+from miniml.backends.cc.source import unit
+from miniml.dtype import float32, float64
+
+from .loops import loop
+
+COMPILER = os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang")
+pytestmark = [
+    pytest.mark.skipif(not COMPILER, reason="no C compiler"),
+    pytest.mark.filterwarnings("ignore::RuntimeWarning"),
+]
+CHUNK = 1 << 20
+LONG = np.finfo(np.longdouble).nmant >= 63  # x86's long double
+ULPS = 2
+
+
+def gauss(x):
+    """exp(-x^2) of float64 in long double: x^2 by the exact square of its leading digits."""
+    top = x.astype(np.float32).astype(np.longdouble)
+    return np.exp(-top * top) * np.exp(-(x - top) * (x + top))
+
+
+def series(x):
+    """erf by 2 / sqrt(pi) exp(-x^2) (x + 2/3 x^3 + 4/15 x^5 + ...), |x| <= 3."""
+    term = total = x
+    for k in range(1, 90):
+        term = term * 2 * x * x / (2 * k + 1)
+        total = total + term
+    return gauss(x) * total * 2 / ROOT_PI
+
+
+def fraction(x):
+    """erfc by exp(-x^2) / sqrt(pi) / (x + 1/2 / (x + 2/2 / (x + 3/2 / ...))), x >= 2."""
+    below = x
+    for k in range(300, 0, -1):
+        below = x + np.longdouble(k) / 2 / below
+    return gauss(x) / below / ROOT_PI
+
+
+def long_erf(x):
+    far = 1 - fraction(np.clip(np.abs(x), 2, 30))
+    return np.where(np.abs(x) < 2, series(np.clip(x, -2, 2)), np.copysign(far, x))
+
+
+def long_erfc(x):
+    return np.where(x > 2, fraction(np.clip(x, 2, 30)), 1 - long_erf(x))
+
+
+ROOT_PI = np.sqrt(2 * np.arctan2(np.longdouble(1), np.longdouble(0)))
+# The reference in float64 for float32, and in long double for float64.
+WIDE = {
+    "exp": np.exp, "exp2": np.exp2, "expm1": np.expm1, "log": np.log, "log2": np.log2,
+    "log1p": np.log1p, "tanh": np.tanh, "sin": np.sin, "cos": np.cos, "erf": special.erf,
+    "erfc": special.erfc,
+}  # fmt: skip
+LONGER = WIDE | {"erf": long_erf, "erfc": long_erfc}
+
+
+def ulps(got, reference):
+    """The largest distance of `got` from a wider reference, in units of its last digit there; inf
+    where one is NaN, or infinite, and the other not."""
+    rounded = reference.astype(got.dtype)
+    at = (got != rounded) & ~(np.isnan(got) & np.isnan(rounded))
+    got, reference, rounded = got[at], reference[at], rounded[at]
+    top = np.finfo(got.dtype).max
+    unit = np.spacing(np.minimum(np.abs(rounded), top))
+    apart = np.abs(got.astype(reference.dtype) - reference) / unit
+    return np.max(np.where(np.isnan(apart), np.inf, apart), initial=0)
+
+
+def values(source, *arrays):
+    out = np.empty_like(arrays[0])
+    units.run(source, (*arrays, out, np.array(out.size, np.int64)))
+    return out
+
+
+def loop_of(name, dtype):
+    return loop(f"{name}(x)", [("x", dtype)], dtype)
+
+
+def floats(begin, end, step=1):
+    """The float32 with these bits."""
+    return np.arange(begin, end, step, dtype=np.uint64).astype(np.uint32).view(np.float32)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled():
+    units.load([loop_of(name, dtype) for name in WIDE for dtype in (float32, float64)])
+
+
+@pytest.mark.parametrize("name", WIDE)
+def test_a_sample_of_float32_is_within_two_ulps(name):
+    x = floats(0, 1 << 32, 16381)  # a prime: all exponents, and digits of all kinds
+    got = values(loop_of(name, float32), x)
+    assert ulps(got, WIDE[name](x.astype(np.float64))) <= ULPS
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("name", WIDE)
+def test_every_float32_is_within_two_ulps(name):
+    source, worst = loop_of(name, float32), 0.0
+    for begin in range(0, 1 << 32, CHUNK):
+        x = floats(begin, begin + CHUNK)
+        worst = max(worst, ulps(values(source, x), WIDE[name](x.astype(np.float64))))
+    print(f"{name} {worst:.3f}")
+    assert worst <= ULPS
+
+
+def points(rng, n=20000):
+    """float64 of all sizes, and many where functions bend, overflow and vanish."""
+    quarters = rng.integers(1, 10**6, n) * (np.pi / 2)
+    return np.concatenate(
+        [
+            np.frombuffer(rng.bytes(8 * n)), rng.uniform(-750, 750, n), rng.uniform(-30, 30, n),
+            rng.uniform(-1.5, 1.5, n), 1 + rng.standard_normal(n) * np.exp(rng.uniform(-30, 0, n)),
+            quarters, np.ldexp(1.0, np.arange(-1074, 1024)),
+            [6381956970095103 * 2.0**797, 709.782712893384, 709.7827128933841, -745.1332191019411],
+        ]
+    )  # fmt: skip
+
+
+@pytest.mark.skipif(not LONG, reason="long double is float64 here")
+@pytest.mark.parametrize("name", WIDE)
+def test_a_sample_of_float64_is_within_two_ulps(name):
+    x = points(np.random.default_rng(0))
+    got = values(loop_of(name, float64), x)
+    assert ulps(got, LONGER[name](x.astype(np.longdouble))) <= ULPS
+
+
+def test_the_number_nearest_to_a_multiple_of_half_pi():
+    x = np.array([6381956970095103 * 2.0**797])
+    assert values(loop_of("cos", float64), x)[0] == -4.687165924254628e-19
+
+
+@pytest.mark.parametrize(("dtype", "wide"), [(float32, np.float64), (float64, np.longdouble)])
+def test_powers_are_within_two_ulps(dtype, wide):
+    rng, n = np.random.default_rng(1), 50000
+    near_one = 1 + rng.standard_normal(n) * np.exp(-rng.uniform(0, 16, n))
+    x = np.concatenate([np.exp2(rng.uniform(-126, 126, n)), near_one]).astype(dtype)
+    most = -np.log2(np.finfo(dtype).smallest_subnormal)
+    y = (rng.uniform(-most, most, x.size) / np.log2(np.abs(x))).astype(dtype)
+    y = np.where(x < 0, np.rint(y), y)
+    got = values(loop("pow(x, y)", [("x", dtype), ("y", dtype)], dtype), x, y)
+    assert ulps(got, np.power(x.astype(wide), y.astype(wide))) <= ULPS
+
+
+def test_inverse_of_erf():
+    x = np.concatenate([np.linspace(-1, 1, 999), [1 - 2.0**-53, 1e-300, -0.0, np.nan, 2]])
+    got, expected = values(loop_of("erfinv", float64), x), special.erfinv(x)
+    np.testing.assert_allclose(got, expected, rtol=1e-14)
+    assert np.signbit(got[-3])
+
+
+# Packed arithmetic of x86 and ARM: moves of vectors are in scalar code, too.
+VECTORS = re.compile(
+    r"\bv?(?:add|mul|sqrt|round|rndscale|fn?m(?:add|sub)\d*)p[sd]\b|\b(?:f\w+)\s+v\d+\.\d[sd]\b"
+)
+CALLS = re.compile(r"^\s+(?:callq?|jmp|bl)\s+([A-Za-z_]\w*)", re.MULTILINE)
+
+
+def assembly(sources, tmp_path):
+    """The assembly of kernels, by name."""
+    out = tmp_path / "unit.s"
+    flags = [flag for flag in units.FLAGS if flag != "-shared"]
+    command = [COMPILER, *flags, "-S", "-x", "c", "-", "-o", str(out)]
+    subprocess.run(command, input=unit(sources).encode(), check=True, capture_output=True)
+    text = out.read_text("latin-1")
+    ends = ("\n" + text).split("\n.LFE") if ".LFE" in text else text.split(".Lfunc_end")
+    return {s: next(part.partition(f"\n{s.name}:")[2] for part in ends if f"\n{s.name}:" in part)
+            for s in sources}  # fmt: skip
+
+
+def test_compilers_vectorise_them(tmp_path):
+    names = [*WIDE, "sqrt", "rsqrt", "floor", "rint", "trunc", "ceil"]
+    loops = {loop_of(name, d): (name, d) for name in names for d in (float32, float64)}
+    for d in (float32, float64):
+        loops[loop("pow(x, y)", [("x", d), ("y", d)], d)] = "pow", d
+        loops[loop("T(1) / (T(1) + exp(-x))", [("x", d)], d)] = "sigmoid", d
+    slow = [loop_of("tan", float32), loop("float_mod(x, T(3))", [("x", float32)], float32)]
+    found = assembly([*loops, *slow], tmp_path)
+    for source in slow:  # what is looked for below is seen where it is not so
+        assert CALLS.findall(found[source])
+        assert not VECTORS.search(found.pop(source))
+    for source, text in found.items():
+        assert VECTORS.search(text), loops[source]
+        assert not CALLS.findall(text), loops[source]

@@ -1,0 +1,118 @@
+"""The polynomials of miniml/backends/cc/text: `python -m tools.minimax`, with mpmath installed.
+
+Prints the coefficients of each, lowest first, and the logarithm of its largest error. The headers
+have them up to the last digits, which depend on the points that are tried; erfc has its first
+coefficient in two parts.
+"""
+
+import numpy as np
+from mpmath import mp
+
+mp.dps = 50
+TINY = mp.mpf(10) ** -12  # stands for 0, where quotients are 0 / 0
+
+
+def nodes(low, high, n):
+    """Points as Chebyshev's, a little to one side so that none is 0."""
+    turns = (-mp.cos(mp.pi * (i + mp.mpf("0.45")) / n) for i in range(n))
+    return [(low + high) / 2 + (high - low) / 2 * (t + (1 - t * t) / 270) for t in turns]
+
+
+def remez(f, powers, low, high, weight):
+    """The c with the least largest |weight(x) (sum of c_k x^powers_k - f(x))|, by exchange."""
+    n, grid = len(powers) + 1, nodes(low, high, 400)
+    rows = [(x, f(x), weight(x)) for x in grid]
+    xs = nodes(low, high, n)
+    for _ in range(8):
+        a = mp.matrix([[*(x**p for p in powers), (-1) ** i / weight(x)] for i, x in enumerate(xs)])
+        c = mp.lu_solve(a, mp.matrix([f(x) for x in xs]))[: n - 1]
+        tops = []  # the largest error of each run of one sign
+        for x, y, w in rows:
+            e = w * (sum(ck * x**p for ck, p in zip(c, powers, strict=True)) - y)
+            if not tops or (tops[-1][1] > 0) != (e > 0):
+                tops.append((x, e))
+            elif abs(e) > abs(tops[-1][1]):
+                tops[-1] = (x, e)
+        if len(tops) != n:
+            break
+        xs = [x for x, _ in tops]
+    return c
+
+
+def rounded(f, degree, low, high, weight, kind):
+    """The best of: the m lowest coefficients rounded one by one, the rest fitted again after each
+    and rounded at once."""
+    powers, fixed, found = range(degree + 1), [], []
+    low, high = mp.mpf(low), mp.mpf(high)
+    for m in range(4):
+        done = tuple(fixed)
+        left = lambda x, done=done: f(x) - sum(c * x**k for k, c in enumerate(done))  # noqa: E731
+        c = remez(left, powers[m:], low, high, weight)
+        made = [*fixed, *(mp.mpf(float(kind(float(ck)))) for ck in c)]
+        error = max(
+            abs(weight(x) * (sum(ck * x**k for k, ck in enumerate(made)) - f(x)))
+            for x in nodes(low, high, 500)
+        )
+        found.append((error, made))
+        fixed.append(made[m])
+    return min(found)
+
+
+def squared(f):
+    """f(x) as a function of x^2."""
+    return lambda z: f(mp.sqrt(z))
+
+
+def scaled_erfc(k):
+    """exp(x^2) erfc(x) (1 + 2 x) as a function of (x - k) / (x + k)."""
+
+    def f(t):
+        x = k * (1 + t) / (1 - t)
+        return mp.exp(x * x) * mp.erfc(x) * (1 + 2 * x)
+
+    return f
+
+
+def rows():
+    """Name, function, degree, range, weight of the error, type."""
+    f, d, half = np.float32, np.float64, mp.log(2) / 2
+    rest = lambda r: (mp.expm1(r) - r) / r**2  # noqa: E731
+    for kind, degree in ((f, 4), (d, 10)):
+        yield "exp, expm1", rest, degree, -half, half, lambda r: r**2 / abs(mp.expm1(r)), kind
+    yield "exp", rest, 4, -half, half, lambda r: r**2 / mp.exp(r), f
+    yield "exp, rough", rest, 5, -half, half, lambda r: r**2 / mp.exp(r), d
+    third = mp.mpf(1) / 3
+    yield ("log", lambda x: (mp.log1p(x) - x + x * x / 2) / x**3, 7, -third, third,
+           lambda x: abs(x**3 / mp.log1p(x)), f)  # fmt: skip
+    yield ("log2", lambda x: (mp.log1p(x) - x) / mp.log(2) / x**2, 8, -third, third,
+           lambda x: abs(x**2 * mp.log(2) / mp.log1p(x)), f)  # fmt: skip
+    most = mp.mpf("0.02945")  # of s^2, s = (m - 1) / (m + 1)
+    series = squared(lambda s: 2 * (mp.atanh(s) - s) / s**3)
+    yield "log", series, 6, TINY, most, lambda z: z / 2, d
+    yield "log2, rough", series, 4, TINY, most, lambda z: z / 2, d
+    yield ("pow", squared(lambda s: 2 * (mp.atanh(s) - s - s**3 / 3) / s**5), 7, TINY, most,
+           lambda z: z * z / 2, d)  # fmt: skip
+    for kind, degree, end in ((f, 4, 0.625), (d, 10, 0.5625)):
+        yield ("tanh", squared(lambda x: (mp.tanh(x) - x) / x**3), degree, TINY, end**2,
+               squared(lambda x: x**3 / mp.tanh(x)), kind)  # fmt: skip
+    for kind, degree, end in ((f, 6, 0.9), (d, 11, 0.75)):
+        yield ("erf", squared(lambda x: mp.erf(x) / x - 1), degree, TINY, end**2,
+               squared(lambda x: x / mp.erf(x)), kind)  # fmt: skip
+    yield "erf, far", lambda x: -mp.log(mp.erfc(x)), 7, 0.9, 4, lambda x: mp.erfc(x) / mp.erf(x), f
+    yield "erfc of float32", scaled_erfc(2), 12, -1, mp.mpf(9) / 13, lambda t: 1, d
+    yield "erfc", scaled_erfc(4), 23, -0.82, 0.75, lambda t: 1, d
+    eighth = (mp.pi / 4) ** 2
+    for name, degree in (("sin of float32", 3), ("sin", 5)):
+        yield (name, squared(lambda x: (mp.sin(x) - x) / x**3), degree, TINY, eighth,
+               squared(lambda x: x**3 / mp.sin(x)), d)  # fmt: skip
+    yield ("cos of float32", squared(lambda x: (mp.cos(x) - 1) / x**2), 3, TINY, eighth,
+           squared(lambda x: x**2 / mp.cos(x)), d)  # fmt: skip
+    yield ("cos", squared(lambda x: (mp.cos(x) - 1 + x * x / 2) / x**4), 5, TINY, eighth,
+           squared(lambda x: x**4 / mp.cos(x)), d)  # fmt: skip
+
+
+if __name__ == "__main__":
+    for name, *row in rows():
+        error, coefficients = rounded(*row)
+        print(f"{name}, {row[-1].__name__}: 2^{float(mp.log(error, 2)):.2f}")
+        print("  ", *(float(c).hex() for c in coefficients), flush=True)
