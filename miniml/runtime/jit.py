@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary, ref
 import numpy as np
 
 from .. import epoch
-from ..abstract import Abstract, Shape
+from ..abstract import Abstract, Kind, Shape
 from ..dtype import DType, canonical
 from ..epoch import Epoch
 from ..errors import GraphError, PerformanceWarning, warn_user
@@ -22,7 +22,7 @@ from ..graph.ir import Graph
 from ..graph.passes import run_passes
 from ..graph.trees import Rebuild, flatten_arguments
 from ..settings import Settings, current
-from ..tensor import Kind, Tensor, common_device
+from ..tensor import Tensor, common_device
 from ..trace import is_tracing
 from ..tracebacks import hide_frames
 from .launch import program_target
@@ -138,21 +138,13 @@ class Jit:
         settings = current()
         if not settings.jit or is_tracing():
             return self.fn(*args, **named)
-<<<<<<< HEAD
         flat = _flat(args, named)
         arrays = [a._data if isinstance(a, Tensor) else a for a in flat.leaves]
         types = tuple([(a.shape, a.dtype) for a in arrays])
         compiled = self._find(flat, types, settings)
         if flat.leaves is args:
-            self._latest = _Latest(settings, types, compiled)
-=======
-        leaves, structure, _ = _flat(args, named)
-        compiled = self._find((args, named), leaves, structure, settings)
-        arrays = [a._data if isinstance(a, Tensor) else a for a in leaves]
-        if leaves is args:
-            kinds = [Kind.of(Tensor, a.shape, a.dtype, compiled.device) for a in arrays]
+            kinds = [Kind.of(Tensor, *of, compiled.device) for of in types]
             self._latest = _Latest(settings, kinds, compiled)
->>>>>>> n-player
         return compiled.run(arrays)
 
     def __repr__(self) -> str:
@@ -196,13 +188,9 @@ class Jit:
         program = Program(passed, program_target(device))
         guards = tuple([(ref(owner), state) for owner, state in trace.guards.values()])
         silent = any(owner.silent for owner, _ in trace.guards.values())
-<<<<<<< HEAD
-        compiled = Compiled(program, graph, result, guards, device, began, silent)
-=======
-        types = [(v.abstract.shape, v.abstract.dtype) for v in program.graph.outputs]
-        kinds = [Kind.of(Tensor, *of, device) for of in types]
-        compiled = Compiled(program, graph, rebuild, guards, device, kinds, began, silent)
->>>>>>> n-player
+        outs = [(v.abstract.shape, v.abstract.dtype) for v in program.graph.outputs]
+        kinds = [Kind.of(Tensor, *of, device) for of in outs]
+        compiled = Compiled(program, graph, result, guards, device, kinds, began, silent)
         self._keep(key, compiled)
         return compiled
 

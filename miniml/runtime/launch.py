@@ -11,15 +11,11 @@ from weakref import finalize
 
 import numpy as np
 
-<<<<<<< HEAD
 from ..abstract import Abstract, listed
-=======
-from ..abstract import Abstract
 from ..backends.cc.compiler import available
 from ..backends.cc.kernel import NativeKernel
 from ..backends.cc.source import Source
 from ..backends.cpu.products import ask_threads
->>>>>>> n-player
 from ..backends.declare import check_fills, refuse_returned
 from ..backends.device import Array, Device
 from ..backends.devices import get_device
@@ -138,17 +134,11 @@ def prepare(
         made.prepare(node)
     elif not (view or empty):
         check_fills(entry)
-<<<<<<< HEAD
     picked = _picked(made) if view or device.name == "cpu" else None
     function = _bound(entry, node, picked)
     launched = made if picked is None and not view else None
-=======
-    picked = _picked(made) if device.name == "cpu" else None
-    function = picked or _bound(entry, node)
-    launched = made if picked is None else None
     if picked is not None and made is not None and made.reason:
         selection = selection._replace(why=f"{selection.why}; {made.reason}")
->>>>>>> n-player
     prepared = BoundKernel(
         selection, entry, node, outputs, launched, primitive._single, function, device, empty
     )
