@@ -1,0 +1,104 @@
+"""Matrix products in C: register tiles over packed panels, and an epilogue that takes the sums."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ...dtype import DType, float64
+from ..kernel import KernelNode
+from ..product import Product, product_of
+from ..registry import kernel
+from .kernel import NativeKernel
+from .source import Source
+
+_HERE = Path(__file__).parent
+VECTORS, TRANSPOSE, TILES = (
+    (_HERE / f"{name}.c").read_text() for name in ("vectors", "transpose", "product")
+)
+DEPTH = 256  # lines of y that are packed at a time: with 64 columns of float32, 64 KB
+TALLEST = 192  # rows of a block, whose sums of 64 columns are 48 KB
+UNSPLIT = 4_000_000  # multiplications and additions of a part: 25 us on one core
+
+
+def product_text(
+    product: Product,
+    dtype: DType,
+    epilogue: str | None = None,
+    operands: tuple[int, int] = (0, 1),
+    shared: tuple[str, ...] = (),
+) -> Source:
+    """The kernel of a product of `dtype`, float32 or float64, whose sums `epilogue` takes.
+
+    epilogue: the text of `static inline void KERNEL_epilogue(char *const *at, long batch, long i,
+    long j, long count, const T *restrict sums)`, which is called once for each piece of a row:
+    `count` sums of row i from column j on. By default it is `stored(product, dtype)`. operands: the
+    positions of x and y in `at`. shared: what the epilogue needs.
+    """
+    epilogue = stored(product, dtype) if epilogue is None else epilogue
+    defines = "".join(f"#define KERNEL_{n} {v}\n" for n, v in _constants(product, operands).items())
+    text = f"{defines}{epilogue}\n{_in(dtype, TILES)}"
+    return Source(text, (VECTORS, _in(dtype, TRANSPOSE), *shared))
+
+
+def stored(product: Product, dtype: DType, at: int = 2, accumulate: bool = False) -> str:
+    """The epilogue that stores the sums in `at`, or adds them to what is there."""
+    row, column = product.out
+    place = f"{_offset(product, 2)} + i * {row}L + (j + c) * {column}L"
+    return _in(
+        dtype,
+        f"""\
+static inline void KERNEL_epilogue(
+    char *const *at, long batch, long i, long j, long count, const REAL *restrict sums) {{
+  REAL *restrict out = (REAL *)at[{at}];
+  for (long c = 0; c < count; ++c) out[{place}] {"+=" if accumulate else "="} sums[c];
+}}
+""",
+    )
+
+
+def _in(dtype: DType, text: str) -> str:
+    return text.replace("REAL", "double" if dtype == float64 else "float").replace(
+        "DEPTH", str(DEPTH)
+    )
+
+
+def _constants(product: Product, operands: tuple[int, int]) -> dict[str, str]:
+    p = product
+    blocks, parts = _split(p)
+    numbers = {
+        "M": p.m, "N": p.n, "K": p.k, "BATCHES": p.batches, "BLOCKS": blocks, "PARTS": parts,
+        "X": operands[0], "X_ROW": p.x[0], "X_COLUMN": p.x[1],
+        "Y": operands[1], "Y_ROW": p.y[0], "Y_COLUMN": p.y[1],
+        "DIRECT": int(p.m <= 16),
+    }  # fmt: skip
+    starts = {"X_START": _offset(p, 0), "Y_START": _offset(p, 1)}
+    return {name: f"{number}L" for name, number in numbers.items()} | starts
+
+
+def _split(p: Product) -> tuple[int, int]:
+    """The blocks of rows of each product, and the parts that threads may compute."""
+    parts = max(1, 2 * p.m * p.n * p.k * p.batches // UNSPLIT)
+    panels = p.batches * max(1, -(-p.n // 64))
+    blocks = max(-(-p.m // TALLEST), min(-(-parts // panels), p.m // 48), 1)
+    return blocks, min(parts, panels * blocks, 16)
+
+
+def _offset(product: Product, operand: int) -> str:
+    """C for where the matrix of `batch` begins in x, y or out (0, 1 or 2), in elements."""
+    terms, inner = [], product.batches
+    for extent, steps in product.axes:
+        inner //= max(extent, 1)
+        if steps[operand]:
+            terms.append(f"batch / {inner}L % {extent}L * {steps[operand]}L")
+    return f"({' + '.join(terms) or '0'})"
+
+
+class ProductKernel(NativeKernel):
+    """MatMul by one product."""
+
+    def prepare(self, node: KernelNode) -> None:
+        super().prepare(node)
+        self.source = product_text(product_of(node), node.outputs[0].dtype)
+
+
+kernel("MatMul", "cpu", "ff->f", "dd->d", provider="cc", total=True)(ProductKernel)
