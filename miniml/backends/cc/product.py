@@ -11,13 +11,14 @@ from ..registry import kernel
 from .kernel import NativeKernel
 from .source import Source
 
-_HERE = Path(__file__).parent
-VECTORS, TRANSPOSE, TILES = (
-    (_HERE / f"{name}.c").read_text() for name in ("vectors", "transpose", "product")
+_TEXT = Path(__file__).parent / "text"
+VECTORS, TILES, PRODUCT, DOTS, SPLIT = (
+    (_TEXT / f"{name}.c").read_text() for name in ("vectors", "tiles", "product", "dots", "split")
 )
 DEPTH = 256  # lines of y that are packed at a time: with 64 columns of float32, 64 KB
 TALLEST = 192  # rows of a block, whose sums of 64 columns are 48 KB
 UNSPLIT = 4_000_000  # multiplications and additions of a part: 25 us on one core
+UNPACKED = 16  # rows up to which y is read where it lies: too few to pay for a copy
 
 
 def product_text(
@@ -35,9 +36,32 @@ def product_text(
     positions of x and y in `at`. shared: what the epilogue needs.
     """
     epilogue = stored(product, dtype) if epilogue is None else epilogue
-    defines = "".join(f"#define KERNEL_{n} {v}\n" for n, v in _constants(product, operands).items())
-    text = f"{defines}{epilogue}\n{_in(dtype, TILES)}"
-    return Source(text, (VECTORS, _in(dtype, TRANSPOSE), *shared))
+    swapped = product.n == 1 < product.m
+    computed = product.transposed if swapped else product
+    operands = operands[::-1] if swapped else operands
+    constants = _constants(computed, operands)
+    defines = "".join(f"#define KERNEL_{name} {value}\n" for name, value in constants.items())
+    emit = _BY_COLUMN if swapped else _BY_ROW
+    body = DOTS if _dots(computed) else PRODUCT
+    whole = "\n".join((defines, epilogue, emit, body, SPLIT))
+    if not product.m * product.n * product.batches:
+        whole = "void KERNEL(char *const *at) {}\n"
+    return Source(_in(dtype, whole), (VECTORS, _in(dtype, TILES), *shared))
+
+
+# How the templates call the epilogue; of a product by one column they compute the transpose.
+_BY_ROW = "#define KERNEL_emit KERNEL_epilogue\n"
+_BY_COLUMN = """\
+static inline void KERNEL_emit(
+    char *const *at, long batch, long j, long i, long count, const REAL *restrict sums) {
+  for (long c = 0; c < count; ++c) KERNEL_epilogue(at, batch, i + c, j, 1, sums + c);
+}
+"""
+
+
+def _dots(p: Product) -> bool:
+    """Whether columns of y and rows of x, of which there are few, lie as they are needed."""
+    return p.m <= 4 and p.k >= 16 and p.x[1] == 1 and p.y[0] == 1
 
 
 def stored(product: Product, dtype: DType, at: int = 2, accumulate: bool = False) -> str:
@@ -69,7 +93,7 @@ def _constants(product: Product, operands: tuple[int, int]) -> dict[str, str]:
         "M": p.m, "N": p.n, "K": p.k, "BATCHES": p.batches, "BLOCKS": blocks, "PARTS": parts,
         "X": operands[0], "X_ROW": p.x[0], "X_COLUMN": p.x[1],
         "Y": operands[1], "Y_ROW": p.y[0], "Y_COLUMN": p.y[1],
-        "DIRECT": int(p.m <= 16),
+        "DIRECT": int(p.m <= UNPACKED),
     }  # fmt: skip
     starts = {"X_START": _offset(p, 0), "Y_START": _offset(p, 1)}
     return {name: f"{number}L" for name, number in numbers.items()} | starts

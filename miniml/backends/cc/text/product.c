@@ -1,0 +1,75 @@
+/* A product of matrices: out[b, i, j] = sum over q < K of x[b, i, q] y[b, q, j], taken by
+   KERNEL_epilogue. A unit of work is a block of rows times a panel of columns; it packs its panel of
+   y, DEPTH lines at a time, and runs tiles of rows over it. Each sum is taken in the order of q,
+   whatever the blocks and the threads are. */
+enum {
+  KERNEL_SUMS = MINIML_REGISTERS == 32 ? 24 : 12, /* vectors of a tile: the rest is for x and y */
+  KERNEL_WIDEST = KERNEL_M == 1 ? 8 : KERNEL_SUMS / 6, /* vectors of a panel */
+  KERNEL_COLUMNS = KERNEL_WIDEST * REAL_lanes,
+  KERNEL_FULL = KERNEL_N / KERNEL_COLUMNS, /* panels; one may remain, which is narrower */
+  KERNEL_REST = KERNEL_N % KERNEL_COLUMNS,
+  KERNEL_PANELS = KERNEL_FULL + (KERNEL_REST != 0),
+  KERNEL_DEPTH = KERNEL_K < DEPTH ? KERNEL_K : DEPTH,
+  KERNEL_HEIGHT = (KERNEL_M + KERNEL_BLOCKS - 1) / KERNEL_BLOCKS + 12, /* rows of a block */
+};
+
+/* `depth` lines of `count` columns of y, packed as lines of `width` vectors; the rest is 0. */
+static MINIML_INLINE void KERNEL_pack(
+    const int width, const REAL *y, const REAL *end, long depth, long count, REAL *panel) {
+  const long line = width * REAL_lanes;
+  if (KERNEL_Y_ROW == 1 && KERNEL_Y_COLUMN != 1)
+    REAL_transpose(y, KERNEL_Y_COLUMN, end, depth, count, panel, line);
+  else
+    for (long q = 0; q < depth; ++q)
+      for (long c = 0; c < count; ++c)
+        panel[q * line + c] = y[q * KERNEL_Y_ROW + c * KERNEL_Y_COLUMN];
+  for (long q = 0; q < depth; ++q)
+    for (long c = count; c < line; ++c) panel[q * line + c] = 0;
+}
+
+static MINIML_INLINE void KERNEL_unit(
+    char *const *at, long batch, long block, long first, const int width, const long count) {
+  const int highest = KERNEL_SUMS / width < 12 ? KERNEL_SUMS / width : 12;
+  const long tiles = (KERNEL_M + highest - 1) / highest, low = KERNEL_M / tiles;
+  const long begin = block * tiles / KERNEL_BLOCKS, end = (block + 1) * tiles / KERNEL_BLOCKS;
+  const long top = begin * KERNEL_M / tiles;
+  const REAL *x = (const REAL *)at[KERNEL_X] + KERNEL_X_START;
+  const REAL *y = (const REAL *)at[KERNEL_Y] + KERNEL_Y_START;
+  const REAL *y_end = y + (KERNEL_K - 1) * KERNEL_Y_ROW + (KERNEL_N - 1) * KERNEL_Y_COLUMN + 1;
+  REAL panel[KERNEL_DEPTH * KERNEL_COLUMNS + 1] __attribute__((aligned(64)));
+  REAL sums[KERNEL_HEIGHT * KERNEL_COLUMNS] __attribute__((aligned(64)));
+  /* Without a copy: the last panel then begins before its first column, so that it is full. */
+  const int direct = KERNEL_DIRECT && KERNEL_Y_COLUMN == 1 && KERNEL_N >= width * REAL_lanes;
+  const long line = direct ? KERNEL_Y_ROW : width * REAL_lanes;
+  const long shift = direct ? width * REAL_lanes - count : 0;
+  y += (first - shift) * KERNEL_Y_COLUMN;
+  long q = 0;
+  do {
+    const long depth = KERNEL_K - q < DEPTH ? KERNEL_K - q : DEPTH;
+    const REAL *lines = direct ? y + q * KERNEL_Y_ROW : panel;
+    if (!direct) KERNEL_pack(width, y + q * KERNEL_Y_ROW, y_end, depth, count, panel);
+    for (long t = begin; t < end; ++t) {
+      const long i = t * KERNEL_M / tiles, rows = (t + 1) * KERNEL_M / tiles - i;
+      REAL *own = sums + (i - top) * KERNEL_COLUMNS;
+      const REAL *left = x + i * KERNEL_X_ROW + q * KERNEL_X_COLUMN;
+      if (rows == low)
+        REAL_tile_of(low, width, depth, left, KERNEL_X_ROW, KERNEL_X_COLUMN, lines, line, own,
+                     KERNEL_COLUMNS, q > 0);
+      else
+        REAL_tile_of(low + 1, width, depth, left, KERNEL_X_ROW, KERNEL_X_COLUMN, lines, line, own,
+                     KERNEL_COLUMNS, q > 0);
+      if (q + DEPTH >= KERNEL_K)
+        for (long r = 0; r < rows; ++r)
+          KERNEL_emit(at, batch, i + r, first, count, own + r * KERNEL_COLUMNS + shift);
+    }
+    q += DEPTH;
+  } while (q < KERNEL_K);
+}
+
+static MINIML_INLINE void KERNEL_panel(char *const *at, long batch, long block, long panel) {
+  const int narrow = (KERNEL_REST + REAL_lanes - 1) / REAL_lanes;
+  if (panel < KERNEL_FULL)
+    KERNEL_unit(at, batch, block, panel * KERNEL_COLUMNS, KERNEL_WIDEST, KERNEL_COLUMNS);
+  else if (KERNEL_REST)
+    KERNEL_unit(at, batch, block, panel * KERNEL_COLUMNS, narrow, KERNEL_REST);
+}

@@ -1,0 +1,15 @@
+
+static void KERNEL_part(void *data, long part) {
+  const long units = KERNEL_BATCHES * KERNEL_BLOCKS * KERNEL_PANELS;
+  for (long u = part * units / KERNEL_PARTS; u < (part + 1) * units / KERNEL_PARTS; ++u)
+    KERNEL_panel(
+        data, u / KERNEL_PANELS / KERNEL_BLOCKS, u / KERNEL_PANELS % KERNEL_BLOCKS,
+        u % KERNEL_PANELS);
+}
+
+void KERNEL(char *const *at) {
+  if (KERNEL_PARTS > 1)
+    miniml.parallel(KERNEL_part, (void *)at, KERNEL_PARTS);
+  else
+    KERNEL_part((void *)at, 0);
+}

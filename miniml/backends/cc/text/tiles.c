@@ -1,0 +1,126 @@
+/* What products of REAL are made of. */
+enum { REAL_lanes = MINIML_LANES_REAL };
+typedef REAL REAL_vector __attribute__((vector_size(MINIML_VECTOR)));
+typedef REAL REAL_loose
+    __attribute__((vector_size(MINIML_VECTOR), aligned(sizeof(REAL)), may_alias));
+
+/* sums[r, c] = sum over q < depth of x[r, q] y[q, c], for a tile of `rows` rows and `width` vectors
+   of columns, which stays in registers; continued: added to what the sums are. The steps of x go
+   from a row to the next and along q; lines of y lie `line` apart, those of the sums `pitch`. */
+static MINIML_INLINE MINIML_FMA void REAL_tile(
+    const int rows, const int width, long depth, const REAL *x, long row, long column,
+    const REAL *y, long line, REAL *sums, long pitch, int continued) {
+  MINIML_CONTRACT
+  REAL_vector sum[12][8];
+  for (int r = 0; r < rows; ++r)
+    for (int w = 0; w < width; ++w) sum[r][w] = (REAL_vector){0};
+  if (continued)
+    for (int r = 0; r < rows; ++r)
+      for (int w = 0; w < width; ++w)
+        sum[r][w] = *(REAL_loose *)(sums + r * pitch + w * REAL_lanes);
+  for (long q = 0; q < depth; ++q, x += column, y += line) {
+    REAL_vector taken[8];
+    for (int w = 0; w < width; ++w) taken[w] = *(const REAL_loose *)(y + w * REAL_lanes);
+    for (int r = 0; r < rows; ++r)
+      for (int w = 0; w < width; ++w) sum[r][w] = x[r * row] * taken[w] + sum[r][w];
+  }
+  for (int r = 0; r < rows; ++r)
+    for (int w = 0; w < width; ++w)
+      *(REAL_loose *)(sums + r * pitch + w * REAL_lanes) = sum[r][w];
+}
+
+/* One function for each size of tile that a kernel of the unit uses. */
+#define REAL_COLUMN(T, W) \
+  T(1, W) T(2, W) T(3, W) T(4, W) T(5, W) T(6, W) T(7, W) T(8, W) T(9, W) T(10, W) T(11, W) T(12, W)
+#define REAL_TILES(T) \
+  REAL_COLUMN(T, 1) REAL_COLUMN(T, 2) \
+  T(1, 3) T(2, 3) T(3, 3) T(4, 3) T(5, 3) T(6, 3) T(7, 3) T(8, 3) \
+  T(1, 4) T(2, 4) T(3, 4) T(4, 4) T(5, 4) T(6, 4) T(1, 5) T(1, 6) T(1, 7) T(1, 8)
+#define REAL_SIZE(R, W) \
+  static __attribute__((noinline)) MINIML_FMA void REAL_tile_##R##_##W( \
+      long depth, const REAL *x, long row, long column, const REAL *y, long line, REAL *sums, \
+      long pitch, int continued) { \
+    REAL_tile(R, W, depth, x, row, column, y, line, sums, pitch, continued); \
+  }
+REAL_TILES(REAL_SIZE)
+
+static MINIML_INLINE void REAL_tile_of(
+    const int rows, const int width, long depth, const REAL *x, long row, long column,
+    const REAL *y, long line, REAL *sums, long pitch, int continued) {
+#define REAL_CASE(R, W) \
+  if (rows == R && width == W) REAL_tile_##R##_##W(depth, x, row, column, y, line, sums, pitch, continued);
+  REAL_TILES(REAL_CASE)
+}
+
+/* Transposes a square of vectors: each round turns the index (row, lane) left by one bit. */
+static MINIML_INLINE void REAL_turn(REAL_vector *rows) {
+  REAL_vector other[REAL_lanes];
+  for (int round = 1; round < REAL_lanes; round *= 2) {
+    for (int i = 0; i < REAL_lanes / 2; ++i) {
+      REAL_vector a = rows[i], b = rows[i + REAL_lanes / 2];
+      other[2 * i] = __builtin_shufflevector(a, b, MINIML_JOIN(MINIML_LOW_, MINIML_LANES_REAL));
+      other[2 * i + 1] = __builtin_shufflevector(a, b, MINIML_JOIN(MINIML_HIGH_, MINIML_LANES_REAL));
+    }
+    for (int i = 0; i < REAL_lanes; ++i) rows[i] = other[i];
+  }
+}
+
+/* panel[q, c] = y[c, q] for q < depth and c < count, by squares of vectors, the last of which
+   overlap others. end: of the memory behind y, which may be read but not beyond. */
+static __attribute__((noinline)) void REAL_transpose(
+    const REAL *y, long step, const REAL *end, long depth, long count, REAL *panel, long line) {
+  const long full = depth < REAL_lanes ? depth : REAL_lanes;
+  for (long c0 = 0; c0 < count; c0 += REAL_lanes) {
+    const long c = c0 + REAL_lanes > count ? count - REAL_lanes : c0;
+    const int fits = c >= 0 && y + (c + REAL_lanes - 1) * step + REAL_lanes <= end;
+    for (long q0 = 0; fits && q0 < depth; q0 += REAL_lanes) {
+      const long q = q0 + full > depth ? depth - full : q0;
+      REAL_vector rows[REAL_lanes];
+      for (int i = 0; i < REAL_lanes; ++i)
+        rows[i] = *(const REAL_loose *)(y + (c + i) * step + q);
+      REAL_turn(rows);
+      if (full == REAL_lanes)
+        for (int i = 0; i < REAL_lanes; ++i) *(REAL_loose *)(panel + (q + i) * line + c) = rows[i];
+      else
+        for (int i = 0; i < full; ++i) *(REAL_loose *)(panel + (q + i) * line + c) = rows[i];
+    }
+    for (long i = c0; !fits && i < count && i < c0 + REAL_lanes; ++i)
+      for (long q = 0; q < depth; ++q) panel[q * line + i] = y[i * step + q];
+  }
+}
+
+/* sums[c] = sum over q < depth of x[q] y[c, q] for `count` columns, at most as many as lanes;
+   depth >= lanes. */
+static MINIML_INLINE MINIML_FMA void REAL_dots(
+    const int count, const REAL *x, const REAL *y, long step, long depth, REAL *sums) {
+  MINIML_CONTRACT
+  REAL_vector sum[REAL_lanes];
+  for (int c = 0; c < REAL_lanes; ++c) sum[c] = (REAL_vector){0};
+  long q = 0;
+  for (; q + REAL_lanes <= depth; q += REAL_lanes) {
+    REAL_vector left = *(const REAL_loose *)(x + q);
+    for (int c = 0; c < count; ++c) sum[c] += left * *(const REAL_loose *)(y + c * step + q);
+  }
+  REAL rest[REAL_lanes];
+  for (int c = 0; c < count; ++c) {
+    rest[c] = 0;
+    for (long p = q; p < depth; ++p) rest[c] = x[p] * y[c * step + p] + rest[c];
+  }
+  if (count > 1) {
+    REAL_turn(sum);
+    for (int half = REAL_lanes / 2; half; half /= 2)
+      for (int c = 0; c < half; ++c) sum[c] += sum[c + half];
+    for (int c = 0; c < count; ++c) sums[c] = sum[0][c] + rest[c];
+  } else {
+    for (int c = 0; c < REAL_lanes; ++c) rest[0] += sum[0][c];
+    sums[0] = rest[0];
+  }
+}
+static __attribute__((noinline)) MINIML_FMA void REAL_dots_of_lanes(
+    const REAL *x, const REAL *y, long step, long depth, REAL *sums) {
+  REAL_dots(REAL_lanes, x, y, step, depth, sums);
+}
+static __attribute__((noinline)) MINIML_FMA void REAL_dot(
+    const REAL *x, const REAL *y, long depth, REAL *sum) {
+  REAL_dots(1, x, y, 0, depth, sum);
+}
