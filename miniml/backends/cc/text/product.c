@@ -2,16 +2,30 @@
    KERNEL_epilogue. A unit of work is a block of rows times a panel of columns; it packs its panel of
    y, DEPTH lines at a time, and runs tiles of rows over it. Each sum is taken in the order of q,
    whatever the blocks and the threads are. */
-enum {
-  KERNEL_SUMS = MINIML_REGISTERS == 32 ? 24 : 12, /* vectors of a tile: the rest is for x and y */
-  KERNEL_WIDEST = KERNEL_M == 1 ? 8 : KERNEL_SUMS / 6, /* vectors of a panel */
-  KERNEL_COLUMNS = KERNEL_WIDEST * REAL_lanes,
-  KERNEL_FULL = KERNEL_N / KERNEL_COLUMNS, /* panels; one may remain, which is narrower */
-  KERNEL_REST = KERNEL_N % KERNEL_COLUMNS,
-  KERNEL_PANELS = KERNEL_FULL + (KERNEL_REST != 0),
-  KERNEL_DEPTH = KERNEL_K < DEPTH ? KERNEL_K : DEPTH,
-  KERNEL_HEIGHT = (KERNEL_M + KERNEL_BLOCKS - 1) / KERNEL_BLOCKS + 12, /* rows of a block */
-};
+#if MINIML_REGISTERS == 32
+#define KERNEL_SUMS 24 /* vectors of a tile, beside those of x and y */
+#else
+#define KERNEL_SUMS 12
+#endif
+#if KERNEL_M == 1
+#define KERNEL_WIDEST 8 /* vectors of a panel */
+#else
+#define KERNEL_WIDEST (KERNEL_SUMS / 6)
+#endif
+#define KERNEL_COLUMNS (KERNEL_WIDEST * MINIML_LANES_REAL)
+#define KERNEL_FULL (KERNEL_N / KERNEL_COLUMNS) /* panels; one may remain, which is narrower */
+#define KERNEL_REST (KERNEL_N % KERNEL_COLUMNS)
+#define KERNEL_NARROW ((KERNEL_REST + MINIML_LANES_REAL - 1) / MINIML_LANES_REAL)
+#define KERNEL_PANELS (KERNEL_FULL + (KERNEL_REST != 0))
+/* The tiles that a panel is cut into: at most 12 rows, evenly. */
+#define KERNEL_HIGHEST(width) (KERNEL_SUMS / (width) < 12 ? KERNEL_SUMS / (width) : 12)
+#define KERNEL_TILES(width) ((KERNEL_M + KERNEL_HIGHEST(width) - 1) / KERNEL_HIGHEST(width))
+#define KERNEL_LOW(width) (KERNEL_M / KERNEL_TILES(width))
+#define KERNEL_LOWER(width) REAL_TILE(KERNEL_LOW(width), width)
+#define KERNEL_HIGHER(width) \
+  REAL_TILE(KERNEL_LOW(width) + (KERNEL_M % KERNEL_TILES(width) != 0), width)
+#define KERNEL_DEPTH (KERNEL_K < DEPTH ? KERNEL_K : DEPTH)
+#define KERNEL_HEIGHT ((KERNEL_M + KERNEL_BLOCKS - 1) / KERNEL_BLOCKS + 12) /* of a block */
 
 /* `depth` lines of `count` columns of y, packed as lines of `width` vectors; the rest is 0. */
 static MINIML_INLINE void KERNEL_pack(
@@ -28,9 +42,9 @@ static MINIML_INLINE void KERNEL_pack(
 }
 
 static MINIML_INLINE void KERNEL_unit(
-    char *const *at, long batch, long block, long first, const int width, const long count) {
-  const int highest = KERNEL_SUMS / width < 12 ? KERNEL_SUMS / width : 12;
-  const long tiles = (KERNEL_M + highest - 1) / highest, low = KERNEL_M / tiles;
+    char *const *at, long batch, long block, long first, const int width, const long count,
+    REAL_tiler *lower, REAL_tiler *higher) {
+  const long tiles = KERNEL_TILES(width), low = KERNEL_LOW(width);
   const long begin = block * tiles / KERNEL_BLOCKS, end = (block + 1) * tiles / KERNEL_BLOCKS;
   const long top = begin * KERNEL_M / tiles;
   const REAL *x = (const REAL *)at[KERNEL_X] + KERNEL_X_START;
@@ -52,12 +66,8 @@ static MINIML_INLINE void KERNEL_unit(
       const long i = t * KERNEL_M / tiles, rows = (t + 1) * KERNEL_M / tiles - i;
       REAL *own = sums + (i - top) * KERNEL_COLUMNS;
       const REAL *left = x + i * KERNEL_X_ROW + q * KERNEL_X_COLUMN;
-      if (rows == low)
-        REAL_tile_of(low, width, depth, left, KERNEL_X_ROW, KERNEL_X_COLUMN, lines, line, own,
-                     KERNEL_COLUMNS, q > 0);
-      else
-        REAL_tile_of(low + 1, width, depth, left, KERNEL_X_ROW, KERNEL_X_COLUMN, lines, line, own,
-                     KERNEL_COLUMNS, q > 0);
+      (rows == low ? lower : higher)(
+          depth, left, KERNEL_X_ROW, KERNEL_X_COLUMN, lines, line, own, KERNEL_COLUMNS, q > 0);
       if (q + DEPTH >= KERNEL_K)
         for (long r = 0; r < rows; ++r)
           KERNEL_emit(at, batch, i + r, first, count, own + r * KERNEL_COLUMNS + shift);
@@ -67,9 +77,15 @@ static MINIML_INLINE void KERNEL_unit(
 }
 
 static MINIML_INLINE void KERNEL_panel(char *const *at, long batch, long block, long panel) {
-  const int narrow = (KERNEL_REST + REAL_lanes - 1) / REAL_lanes;
+  const long first = panel * KERNEL_COLUMNS;
+#if KERNEL_FULL
   if (panel < KERNEL_FULL)
-    KERNEL_unit(at, batch, block, panel * KERNEL_COLUMNS, KERNEL_WIDEST, KERNEL_COLUMNS);
-  else if (KERNEL_REST)
-    KERNEL_unit(at, batch, block, panel * KERNEL_COLUMNS, narrow, KERNEL_REST);
+    KERNEL_unit(at, batch, block, first, KERNEL_WIDEST, KERNEL_COLUMNS,
+                KERNEL_LOWER(KERNEL_WIDEST), KERNEL_HIGHER(KERNEL_WIDEST));
+#endif
+#if KERNEL_REST
+  if (panel == KERNEL_FULL)
+    KERNEL_unit(at, batch, block, first, KERNEL_NARROW, KERNEL_REST, KERNEL_LOWER(KERNEL_NARROW),
+                KERNEL_HIGHER(KERNEL_NARROW));
+#endif
 }

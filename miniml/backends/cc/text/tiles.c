@@ -12,28 +12,28 @@ static MINIML_INLINE MINIML_FMA void REAL_tile(
     const REAL *y, long line, REAL *sums, long pitch, int continued) {
   MINIML_CONTRACT
   REAL_vector sum[12][8];
-  for (int r = 0; r < rows; ++r)
-    for (int w = 0; w < width; ++w) sum[r][w] = (REAL_vector){0};
+  MINIML_UNROLL for (int r = 0; r < rows; ++r)
+    MINIML_UNROLL for (int w = 0; w < width; ++w) sum[r][w] = (REAL_vector){0};
   if (continued)
-    for (int r = 0; r < rows; ++r)
-      for (int w = 0; w < width; ++w)
+    MINIML_UNROLL for (int r = 0; r < rows; ++r)
+      MINIML_UNROLL for (int w = 0; w < width; ++w)
         sum[r][w] = *(REAL_loose *)(sums + r * pitch + w * REAL_lanes);
   for (long q = 0; q < depth; ++q, x += column, y += line) {
     REAL_vector taken[8];
-    for (int w = 0; w < width; ++w) taken[w] = *(const REAL_loose *)(y + w * REAL_lanes);
-    for (int r = 0; r < rows; ++r)
-      for (int w = 0; w < width; ++w) sum[r][w] = x[r * row] * taken[w] + sum[r][w];
+    MINIML_UNROLL for (int w = 0; w < width; ++w) taken[w] = *(const REAL_loose *)(y + w * REAL_lanes);
+    MINIML_UNROLL for (int r = 0; r < rows; ++r)
+      MINIML_UNROLL for (int w = 0; w < width; ++w) sum[r][w] = x[r * row] * taken[w] + sum[r][w];
   }
-  for (int r = 0; r < rows; ++r)
-    for (int w = 0; w < width; ++w)
+  MINIML_UNROLL for (int r = 0; r < rows; ++r)
+    MINIML_UNROLL for (int w = 0; w < width; ++w)
       *(REAL_loose *)(sums + r * pitch + w * REAL_lanes) = sum[r][w];
 }
 
-/* One function for each size of tile that a kernel of the unit uses. */
-#define REAL_COLUMN(T, W) \
-  T(1, W) T(2, W) T(3, W) T(4, W) T(5, W) T(6, W) T(7, W) T(8, W) T(9, W) T(10, W) T(11, W) T(12, W)
+/* A function for each size of tile; REAL_TILE(rows, width) is the one for two constants, and those
+   that no kernel of the unit names cost nothing. */
 #define REAL_TILES(T) \
-  REAL_COLUMN(T, 1) REAL_COLUMN(T, 2) \
+  T(1, 1) T(2, 1) T(3, 1) T(4, 1) T(5, 1) T(6, 1) T(7, 1) T(8, 1) T(9, 1) T(10, 1) T(11, 1) T(12, 1) \
+  T(1, 2) T(2, 2) T(3, 2) T(4, 2) T(5, 2) T(6, 2) T(7, 2) T(8, 2) T(9, 2) T(10, 2) T(11, 2) T(12, 2) \
   T(1, 3) T(2, 3) T(3, 3) T(4, 3) T(5, 3) T(6, 3) T(7, 3) T(8, 3) \
   T(1, 4) T(2, 4) T(3, 4) T(4, 4) T(5, 4) T(6, 4) T(1, 5) T(1, 6) T(1, 7) T(1, 8)
 #define REAL_SIZE(R, W) \
@@ -43,14 +43,9 @@ static MINIML_INLINE MINIML_FMA void REAL_tile(
     REAL_tile(R, W, depth, x, row, column, y, line, sums, pitch, continued); \
   }
 REAL_TILES(REAL_SIZE)
-
-static MINIML_INLINE void REAL_tile_of(
-    const int rows, const int width, long depth, const REAL *x, long row, long column,
-    const REAL *y, long line, REAL *sums, long pitch, int continued) {
-#define REAL_CASE(R, W) \
-  if (rows == R && width == W) REAL_tile_##R##_##W(depth, x, row, column, y, line, sums, pitch, continued);
-  REAL_TILES(REAL_CASE)
-}
+typedef void REAL_tiler(long, const REAL *, long, long, const REAL *, long, REAL *, long, int);
+#define REAL_CASE(R, W) , char(*)[R * 16 + W] : REAL_tile_##R##_##W
+#define REAL_TILE(rows, width) _Generic((char(*)[(rows) * 16 + (width)])0 REAL_TILES(REAL_CASE))
 
 /* Transposes a square of vectors: each round turns the index (row, lane) left by one bit. */
 static MINIML_INLINE void REAL_turn(REAL_vector *rows) {

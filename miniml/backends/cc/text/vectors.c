@@ -18,6 +18,7 @@
 #else
 #define MINIML_REGISTERS 16
 #endif
+#define MINIML_UNROLL _Pragma("GCC unroll 16")
 #define MINIML_INLINE inline __attribute__((always_inline))
 #if defined(__clang__)
 #define MINIML_FMA
