@@ -15,7 +15,7 @@ _TEXT = Path(__file__).parent / "text"
 VECTORS, TILES, PRODUCT, DOTS, SPLIT = (
     (_TEXT / f"{name}.c").read_text() for name in ("vectors", "tiles", "product", "dots", "split")
 )
-DEPTH = 256  # lines of y that are packed at a time: with 64 columns of float32, 64 KB
+DEPTH = 128  # lines of y that are packed at a time: with 64 columns of float32, 32 KB of L1
 TALLEST = 192  # rows of a block, whose sums of 64 columns are 48 KB
 UNSPLIT = 4_000_000  # multiplications and additions of a part: 25 us on one core
 UNPACKED = 16  # rows up to which y is read where it lies: too few to pay for a copy

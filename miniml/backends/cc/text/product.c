@@ -27,18 +27,19 @@
 #define KERNEL_DEPTH (KERNEL_K < DEPTH ? KERNEL_K : DEPTH)
 #define KERNEL_HEIGHT ((KERNEL_M + KERNEL_BLOCKS - 1) / KERNEL_BLOCKS + 12) /* of a block */
 
-/* `depth` lines of `count` columns of y, packed as lines of `width` vectors; the rest is 0. */
+/* `depth` lines of `count` columns of y, packed as lines of `width` vectors, of which the last one
+   is filled up with 0. */
 static MINIML_INLINE void KERNEL_pack(
     const int width, const REAL *y, const REAL *end, long depth, long count, REAL *panel) {
   const long line = width * REAL_lanes;
-  if (KERNEL_Y_ROW == 1 && KERNEL_Y_COLUMN != 1)
+  if (KERNEL_Y_ROW == 1 && KERNEL_Y_COLUMN != 1) {
     REAL_transpose(y, KERNEL_Y_COLUMN, end, depth, count, panel, line);
-  else
-    for (long q = 0; q < depth; ++q)
-      for (long c = 0; c < count; ++c)
-        panel[q * line + c] = y[q * KERNEL_Y_ROW + c * KERNEL_Y_COLUMN];
-  for (long q = 0; q < depth; ++q)
-    for (long c = count; c < line; ++c) panel[q * line + c] = 0;
+    return;
+  }
+  for (long q = 0; q < depth; ++q, y += KERNEL_Y_ROW, panel += line) {
+    for (long c = 0; c < count; ++c) panel[c] = y[c * KERNEL_Y_COLUMN];
+    for (long c = count; c < line; ++c) panel[c] = 0;
+  }
 }
 
 static MINIML_INLINE void KERNEL_unit(

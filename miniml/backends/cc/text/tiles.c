@@ -60,27 +60,31 @@ static MINIML_INLINE void REAL_turn(REAL_vector *rows) {
   }
 }
 
-/* panel[q, c] = y[c, q] for q < depth and c < count, by squares of vectors, the last of which
-   overlap others. end: of the memory behind y, which may be read but not beyond. */
+/* panel[q, c] = y[c, q] for q < depth and c < count, and 0 for the columns up to the next multiple of
+   lanes. By squares of vectors, of which the last overlaps the one above. end: of the memory of y,
+   which a square may read beyond its own lines, but no further. */
 static __attribute__((noinline)) void REAL_transpose(
     const REAL *y, long step, const REAL *end, long depth, long count, REAL *panel, long line) {
   const long full = depth < REAL_lanes ? depth : REAL_lanes;
-  for (long c0 = 0; c0 < count; c0 += REAL_lanes) {
-    const long c = c0 + REAL_lanes > count ? count - REAL_lanes : c0;
-    const int fits = c >= 0 && y + (c + REAL_lanes - 1) * step + REAL_lanes <= end;
-    for (long q0 = 0; fits && q0 < depth; q0 += REAL_lanes) {
-      const long q = q0 + full > depth ? depth - full : q0;
-      REAL_vector rows[REAL_lanes];
-      for (int i = 0; i < REAL_lanes; ++i)
-        rows[i] = *(const REAL_loose *)(y + (c + i) * step + q);
-      REAL_turn(rows);
-      if (full == REAL_lanes)
-        for (int i = 0; i < REAL_lanes; ++i) *(REAL_loose *)(panel + (q + i) * line + c) = rows[i];
-      else
-        for (int i = 0; i < full; ++i) *(REAL_loose *)(panel + (q + i) * line + c) = rows[i];
+  for (long c = 0; c < count; c += REAL_lanes, y += REAL_lanes * step) {
+    const long rows = count - c < REAL_lanes ? count - c : REAL_lanes;
+    if (y + (rows - 1) * step + REAL_lanes > end && full < REAL_lanes) {
+      for (long q = 0; q < depth; ++q)
+        for (long i = 0; i < REAL_lanes; ++i)
+          panel[q * line + c + i] = i < rows ? y[i * step + q] : 0;
+      continue;
     }
-    for (long i = c0; !fits && i < count && i < c0 + REAL_lanes; ++i)
-      for (long q = 0; q < depth; ++q) panel[q * line + i] = y[i * step + q];
+    for (long next = 0; next < depth; next += REAL_lanes) {
+      const long q = next + full > depth ? depth - full : next;
+      REAL_vector square[REAL_lanes];
+      for (int i = 0; i < REAL_lanes; ++i) {
+        square[i] = (REAL_vector){0};
+        if (i < rows) square[i] = *(const REAL_loose *)(y + i * step + q);
+      }
+      REAL_turn(square);
+      for (int i = 0; i < REAL_lanes; ++i)
+        if (i < full) *(REAL_vector *)(panel + (q + i) * line + c) = square[i];
+    }
   }
 }
 
