@@ -17,6 +17,7 @@ VECTORS, TILES, PRODUCT, DOTS, SPLIT = (
 )
 DEPTH = 128  # lines of y that are packed at a time: with 64 columns of float32, 32 KB of L1
 TALLEST = 192  # rows of a block, whose sums of 64 columns are 48 KB
+GROUP = 4  # panels for which a block of a transposed x is copied once
 UNSPLIT = 4_000_000  # multiplications and additions of a part: 25 us on one core
 UNPACKED = 16  # rows up to which y is read where it lies: too few to pay for a copy
 
@@ -93,10 +94,16 @@ def _constants(product: Product, operands: tuple[int, int]) -> dict[str, str]:
         "M": p.m, "N": p.n, "K": p.k, "BATCHES": p.batches, "BLOCKS": blocks, "PARTS": parts,
         "X": operands[0], "X_ROW": p.x[0], "X_COLUMN": p.x[1],
         "Y": operands[1], "Y_ROW": p.y[0], "Y_COLUMN": p.y[1],
-        "DIRECT": int(p.m <= UNPACKED),
+        "COPIES": int(_copies(p)), "GROUP": GROUP if _copies(p) else 1, "DIRECT": int(p.m <= UNPACKED),
     }  # fmt: skip
     starts = {"X_START": _offset(p, 0), "Y_START": _offset(p, 1)}
     return {name: f"{number}L" for name, number in numbers.items()} | starts
+
+
+def _copies(p: Product) -> bool:
+    """Whether blocks of a transposed x are copied: their columns lie far apart and many panels read
+    them, which would miss the caches each time."""
+    return p.x[0] == 1 and p.x[1] >= 512 and p.k > DEPTH and p.n >= 256
 
 
 def _split(p: Product) -> tuple[int, int]:

@@ -2,10 +2,10 @@
    unit of work is a panel of columns. */
 enum {
   KERNEL_COLUMNS = 4 * REAL_lanes,
-  KERNEL_PANELS = (KERNEL_N + KERNEL_COLUMNS - 1) / KERNEL_COLUMNS
+  KERNEL_GROUPS = (KERNEL_N + KERNEL_COLUMNS - 1) / KERNEL_COLUMNS
 };
 
-static MINIML_INLINE void KERNEL_panel(char *const *at, long batch, long block, long panel) {
+static MINIML_INLINE void KERNEL_unit(char *const *at, long batch, long block, long panel) {
   const REAL *x = (const REAL *)at[KERNEL_X] + KERNEL_X_START;
   const REAL *y = (const REAL *)at[KERNEL_Y] + KERNEL_Y_START;
   const long first = panel * KERNEL_COLUMNS;

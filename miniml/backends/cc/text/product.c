@@ -16,7 +16,7 @@
 #define KERNEL_FULL (KERNEL_N / KERNEL_COLUMNS) /* panels; one may remain, which is narrower */
 #define KERNEL_REST (KERNEL_N % KERNEL_COLUMNS)
 #define KERNEL_NARROW ((KERNEL_REST + MINIML_LANES_REAL - 1) / MINIML_LANES_REAL)
-#define KERNEL_PANELS (KERNEL_FULL + (KERNEL_REST != 0))
+#define KERNEL_GROUPS ((KERNEL_FULL + (KERNEL_REST != 0) + KERNEL_GROUP - 1) / KERNEL_GROUP)
 /* The tiles that a panel is cut into: at most 12 rows, evenly. */
 #define KERNEL_HIGHEST(width) (KERNEL_SUMS / (width) < 12 ? KERNEL_SUMS / (width) : 12)
 #define KERNEL_TILES(width) ((KERNEL_M + KERNEL_HIGHEST(width) - 1) / KERNEL_HIGHEST(width))
@@ -42,51 +42,71 @@ static MINIML_INLINE void KERNEL_pack(
   }
 }
 
-static MINIML_INLINE void KERNEL_unit(
-    char *const *at, long batch, long block, long first, const int width, const long count,
-    REAL_tiler *lower, REAL_tiler *higher) {
+/* The panel of y that begins at column `first`, for the rows of a block and the lines from q on. The
+   sums of the block's rows are kept between calls; after the last lines the epilogue takes them. */
+static MINIML_INLINE void KERNEL_panel(
+    char *const *at, long batch, long block, long first, long q, const REAL *copy, REAL *sums,
+    const int width, const long count, REAL_tiler *lower, REAL_tiler *higher) {
   const long tiles = KERNEL_TILES(width), low = KERNEL_LOW(width);
   const long begin = block * tiles / KERNEL_BLOCKS, end = (block + 1) * tiles / KERNEL_BLOCKS;
   const long top = begin * KERNEL_M / tiles;
-  const REAL *x = (const REAL *)at[KERNEL_X] + KERNEL_X_START;
+  const long depth = KERNEL_K - q < DEPTH ? KERNEL_K - q : DEPTH;
+  const REAL *x = (const REAL *)at[KERNEL_X] + KERNEL_X_START + q * KERNEL_X_COLUMN;
   const REAL *y = (const REAL *)at[KERNEL_Y] + KERNEL_Y_START;
   const REAL *y_end = y + (KERNEL_K - 1) * KERNEL_Y_ROW + (KERNEL_N - 1) * KERNEL_Y_COLUMN + 1;
-  REAL panel[KERNEL_DEPTH * KERNEL_COLUMNS + 1] __attribute__((aligned(64)));
-  REAL sums[KERNEL_HEIGHT * KERNEL_COLUMNS] __attribute__((aligned(64)));
+  REAL packed[KERNEL_DEPTH * KERNEL_COLUMNS + 1] __attribute__((aligned(64)));
   /* Without a copy: the last panel then begins before its first column, so that it is full. */
   const int direct = KERNEL_DIRECT && KERNEL_Y_COLUMN == 1 && KERNEL_N >= width * REAL_lanes;
   const long line = direct ? KERNEL_Y_ROW : width * REAL_lanes;
   const long shift = direct ? width * REAL_lanes - count : 0;
-  y += (first - shift) * KERNEL_Y_COLUMN;
+  y += (first - shift) * KERNEL_Y_COLUMN + q * KERNEL_Y_ROW;
+  if (!direct) KERNEL_pack(width, y, y_end, depth, count, packed);
+  for (long t = begin; t < end; ++t) {
+    const long i = t * KERNEL_M / tiles, rows = (t + 1) * KERNEL_M / tiles - i;
+    const REAL *left = copy ? copy + (i - top) : x + i * KERNEL_X_ROW;
+    REAL *own = sums + (i - top) * KERNEL_COLUMNS;
+    (rows == low ? lower : higher)(
+        depth, left, KERNEL_X_ROW, copy ? KERNEL_HEIGHT : KERNEL_X_COLUMN, direct ? y : packed, line,
+        own, KERNEL_COLUMNS, q > 0);
+    if (q + DEPTH >= KERNEL_K)
+      for (long r = 0; r < rows; ++r)
+        KERNEL_emit(at, batch, i + r, first, count, own + r * KERNEL_COLUMNS + shift);
+  }
+}
+
+/* A block of rows times a group of panels. */
+static MINIML_INLINE void KERNEL_unit(char *const *at, long batch, long block, long group) {
+  REAL sums[KERNEL_GROUP * KERNEL_HEIGHT * KERNEL_COLUMNS] __attribute__((aligned(64)));
   long q = 0;
   do {
+#if KERNEL_COPIES && KERNEL_FULL
+    /* Columns of x lie far apart: gathered once for all panels of the group. */
+    REAL x[KERNEL_DEPTH * KERNEL_HEIGHT] __attribute__((aligned(64)));
+    const long tiles = KERNEL_TILES(KERNEL_WIDEST);
+    const long top = block * tiles / KERNEL_BLOCKS * KERNEL_M / tiles;
+    const long rows = (block + 1) * tiles / KERNEL_BLOCKS * KERNEL_M / tiles - top;
+    const REAL *from = (const REAL *)at[KERNEL_X] + KERNEL_X_START + q * KERNEL_X_COLUMN + top;
     const long depth = KERNEL_K - q < DEPTH ? KERNEL_K - q : DEPTH;
-    const REAL *lines = direct ? y + q * KERNEL_Y_ROW : panel;
-    if (!direct) KERNEL_pack(width, y + q * KERNEL_Y_ROW, y_end, depth, count, panel);
-    for (long t = begin; t < end; ++t) {
-      const long i = t * KERNEL_M / tiles, rows = (t + 1) * KERNEL_M / tiles - i;
-      REAL *own = sums + (i - top) * KERNEL_COLUMNS;
-      const REAL *left = x + i * KERNEL_X_ROW + q * KERNEL_X_COLUMN;
-      (rows == low ? lower : higher)(
-          depth, left, KERNEL_X_ROW, KERNEL_X_COLUMN, lines, line, own, KERNEL_COLUMNS, q > 0);
-      if (q + DEPTH >= KERNEL_K)
-        for (long r = 0; r < rows; ++r)
-          KERNEL_emit(at, batch, i + r, first, count, own + r * KERNEL_COLUMNS + shift);
+    for (long line = 0; line < depth; ++line)
+      memcpy(x + line * KERNEL_HEIGHT, from + line * KERNEL_X_COLUMN, rows * sizeof(REAL));
+    const REAL *copy = x;
+#else
+    const REAL *copy = 0;
+#endif
+    for (long g = 0; g < KERNEL_GROUP; ++g) {
+      const long panel = group * KERNEL_GROUP + g, first = panel * KERNEL_COLUMNS;
+      REAL *own = sums + g * KERNEL_HEIGHT * KERNEL_COLUMNS;
+#if KERNEL_FULL
+      if (panel < KERNEL_FULL)
+        KERNEL_panel(at, batch, block, first, q, copy, own, KERNEL_WIDEST, KERNEL_COLUMNS,
+                     KERNEL_LOWER(KERNEL_WIDEST), KERNEL_HIGHER(KERNEL_WIDEST));
+#endif
+#if KERNEL_REST
+      if (panel == KERNEL_FULL)
+        KERNEL_panel(at, batch, block, first, q, 0, own, KERNEL_NARROW, KERNEL_REST,
+                     KERNEL_LOWER(KERNEL_NARROW), KERNEL_HIGHER(KERNEL_NARROW));
+#endif
     }
     q += DEPTH;
   } while (q < KERNEL_K);
-}
-
-static MINIML_INLINE void KERNEL_panel(char *const *at, long batch, long block, long panel) {
-  const long first = panel * KERNEL_COLUMNS;
-#if KERNEL_FULL
-  if (panel < KERNEL_FULL)
-    KERNEL_unit(at, batch, block, first, KERNEL_WIDEST, KERNEL_COLUMNS,
-                KERNEL_LOWER(KERNEL_WIDEST), KERNEL_HIGHER(KERNEL_WIDEST));
-#endif
-#if KERNEL_REST
-  if (panel == KERNEL_FULL)
-    KERNEL_unit(at, batch, block, first, KERNEL_NARROW, KERNEL_REST, KERNEL_LOWER(KERNEL_NARROW),
-                KERNEL_HIGHER(KERNEL_NARROW));
-#endif
 }

@@ -1,10 +1,10 @@
 
 static void KERNEL_part(void *data, long part) {
-  const long units = KERNEL_BATCHES * KERNEL_BLOCKS * KERNEL_PANELS;
+  const long units = KERNEL_BATCHES * KERNEL_BLOCKS * KERNEL_GROUPS;
   for (long u = part * units / KERNEL_PARTS; u < (part + 1) * units / KERNEL_PARTS; ++u)
-    KERNEL_panel(
-        data, u / KERNEL_PANELS / KERNEL_BLOCKS, u / KERNEL_PANELS % KERNEL_BLOCKS,
-        u % KERNEL_PANELS);
+    KERNEL_unit(
+        data, u / KERNEL_GROUPS / KERNEL_BLOCKS, u / KERNEL_GROUPS % KERNEL_BLOCKS,
+        u % KERNEL_GROUPS);
 }
 
 void KERNEL(char *const *at) {
