@@ -12,13 +12,16 @@ from .kernel import NativeKernel
 from .source import Source
 
 _TEXT = Path(__file__).parent / "text"
-VECTORS, TILES, PRODUCT, DOTS, SPLIT = (
-    (_TEXT / f"{name}.c").read_text() for name in ("vectors", "tiles", "product", "dots", "split")
+VECTORS, TILES, PRODUCT, DOTS, BLAS, SPLIT = (
+    (_TEXT / f"{name}.c").read_text()
+    for name in ("vectors", "tiles", "product", "dots", "blas", "split")
 )
 DEPTH = 128  # lines of y that are packed at a time: with 64 columns of float32, 32 KB of L1
 TALLEST = 192  # rows of a block, whose sums of 64 columns are 48 KB
 GROUP = 4  # panels for which a block of a transposed x is copied once
 UNSPLIT = 4_000_000  # multiplications and additions of a part: 25 us on one core
+LARGE = 2**29  # multiplications of a product that the BLAS computes: about 800 x 800 x 800
+SLICE = 2**28  # multiplications of one call of the BLAS: 3 ms on one core
 UNPACKED = 16  # rows up to which y is read where it lies: too few to pay for a copy
 
 
@@ -36,18 +39,19 @@ def product_text(
     `count` sums of row i from column j on. By default it is `stored(product, dtype)`. operands: the
     positions of x and y in `at`. shared: what the epilogue needs.
     """
+    blas = BLAS if epilogue is None and prefers_blas(product) else ""
     epilogue = stored(product, dtype) if epilogue is None else epilogue
     swapped = product.n == 1 < product.m
     computed = product.transposed if swapped else product
     operands = operands[::-1] if swapped else operands
-    constants = _constants(computed, operands)
+    constants = _constants(computed, operands) | {"GEMM": "dgemm" if dtype == float64 else "sgemm"}
     defines = "".join(f"#define KERNEL_{name} {value}\n" for name, value in constants.items())
     emit = _BY_COLUMN if swapped else _BY_ROW
     body = DOTS if _dots(computed) else PRODUCT
-    whole = "\n".join((defines, epilogue, emit, body, SPLIT))
     if not product.m * product.n * product.batches:
-        whole = "void KERNEL(char *const *at) {}\n"
-    return Source(_in(dtype, whole), (VECTORS, _in(dtype, TILES), *shared))
+        return Source("void KERNEL(char *const *at) {}\n")
+    text = "\n".join((defines, epilogue, *(_in(dtype, t) for t in (emit, body, blas, SPLIT))))
+    return Source(text, (VECTORS, _in(dtype, TILES), *shared))
 
 
 # How the templates call the epilogue; of a product by one column they compute the transpose.
@@ -82,9 +86,7 @@ static inline void KERNEL_epilogue(
 
 
 def _in(dtype: DType, text: str) -> str:
-    return text.replace("REAL", "double" if dtype == float64 else "float").replace(
-        "DEPTH", str(DEPTH)
-    )
+    return text.replace("REAL", "double" if dtype == float64 else "float")
 
 
 def _constants(product: Product, operands: tuple[int, int]) -> dict[str, str]:
@@ -93,11 +95,19 @@ def _constants(product: Product, operands: tuple[int, int]) -> dict[str, str]:
     numbers = {
         "M": p.m, "N": p.n, "K": p.k, "BATCHES": p.batches, "BLOCKS": blocks, "PARTS": parts,
         "X": operands[0], "X_ROW": p.x[0], "X_COLUMN": p.x[1],
-        "Y": operands[1], "Y_ROW": p.y[0], "Y_COLUMN": p.y[1],
-        "COPIES": int(_copies(p)), "GROUP": GROUP if _copies(p) else 1, "DIRECT": int(p.m <= UNPACKED),
+        "Y": operands[1], "Y_ROW": p.y[0], "Y_COLUMN": p.y[1], "OUT_ROW": p.out[0],
+        "SLICES": max(1, p.m * p.n * p.k // SLICE),
+        "COPIES": int(_copies(p)), "GROUP": GROUP if _copies(p) else 1,
+        "LINES": DEPTH, "DIRECT": int(p.m <= UNPACKED),
     }  # fmt: skip
-    starts = {"X_START": _offset(p, 0), "Y_START": _offset(p, 1)}
+    starts = {f"{name}_START": _offset(p, i) for i, name in enumerate(("X", "Y", "OUT"))}
     return {name: f"{number}L" for name, number in numbers.items()} | starts
+
+
+def prefers_blas(p: Product) -> bool:
+    """Whether the BLAS computes a product sooner: where the matrices exceed the second cache."""
+    plain = p.out[1] == 1 and 1 in p.x and 1 in p.y
+    return plain and p.m * p.n * p.k >= LARGE and max(p.x + p.y + p.out) < 2**31
 
 
 def _copies(p: Product) -> bool:

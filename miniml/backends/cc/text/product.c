@@ -1,6 +1,6 @@
 /* A product of matrices: out[b, i, j] = sum over q < K of x[b, i, q] y[b, q, j], taken by
    KERNEL_epilogue. A unit of work is a block of rows times a panel of columns; it packs its panel of
-   y, DEPTH lines at a time, and runs tiles of rows over it. Each sum is taken in the order of q,
+   y, LINES lines at a time, and runs tiles of rows over it. Each sum is taken in the order of q,
    whatever the blocks and the threads are. */
 #if MINIML_REGISTERS == 32
 #define KERNEL_SUMS 24 /* vectors of a tile, beside those of x and y */
@@ -24,7 +24,7 @@
 #define KERNEL_LOWER(width) REAL_TILE(KERNEL_LOW(width), width)
 #define KERNEL_HIGHER(width) \
   REAL_TILE(KERNEL_LOW(width) + (KERNEL_M % KERNEL_TILES(width) != 0), width)
-#define KERNEL_DEPTH (KERNEL_K < DEPTH ? KERNEL_K : DEPTH)
+#define KERNEL_DEPTH (KERNEL_K < KERNEL_LINES ? KERNEL_K : KERNEL_LINES)
 #define KERNEL_HEIGHT ((KERNEL_M + KERNEL_BLOCKS - 1) / KERNEL_BLOCKS + 12) /* of a block */
 
 /* `depth` lines of `count` columns of y, packed as lines of `width` vectors, of which the last one
@@ -50,7 +50,7 @@ static MINIML_INLINE void KERNEL_panel(
   const long tiles = KERNEL_TILES(width), low = KERNEL_LOW(width);
   const long begin = block * tiles / KERNEL_BLOCKS, end = (block + 1) * tiles / KERNEL_BLOCKS;
   const long top = begin * KERNEL_M / tiles;
-  const long depth = KERNEL_K - q < DEPTH ? KERNEL_K - q : DEPTH;
+  const long depth = KERNEL_K - q < KERNEL_LINES ? KERNEL_K - q : KERNEL_LINES;
   const REAL *x = (const REAL *)at[KERNEL_X] + KERNEL_X_START + q * KERNEL_X_COLUMN;
   const REAL *y = (const REAL *)at[KERNEL_Y] + KERNEL_Y_START;
   const REAL *y_end = y + (KERNEL_K - 1) * KERNEL_Y_ROW + (KERNEL_N - 1) * KERNEL_Y_COLUMN + 1;
@@ -68,7 +68,7 @@ static MINIML_INLINE void KERNEL_panel(
     (rows == low ? lower : higher)(
         depth, left, KERNEL_X_ROW, copy ? KERNEL_HEIGHT : KERNEL_X_COLUMN, direct ? y : packed, line,
         own, KERNEL_COLUMNS, q > 0);
-    if (q + DEPTH >= KERNEL_K)
+    if (q + KERNEL_LINES >= KERNEL_K)
       for (long r = 0; r < rows; ++r)
         KERNEL_emit(at, batch, i + r, first, count, own + r * KERNEL_COLUMNS + shift);
   }
@@ -86,7 +86,7 @@ static MINIML_INLINE void KERNEL_unit(char *const *at, long batch, long block, l
     const long top = block * tiles / KERNEL_BLOCKS * KERNEL_M / tiles;
     const long rows = (block + 1) * tiles / KERNEL_BLOCKS * KERNEL_M / tiles - top;
     const REAL *from = (const REAL *)at[KERNEL_X] + KERNEL_X_START + q * KERNEL_X_COLUMN + top;
-    const long depth = KERNEL_K - q < DEPTH ? KERNEL_K - q : DEPTH;
+    const long depth = KERNEL_K - q < KERNEL_LINES ? KERNEL_K - q : KERNEL_LINES;
     for (long line = 0; line < depth; ++line)
       memcpy(x + line * KERNEL_HEIGHT, from + line * KERNEL_X_COLUMN, rows * sizeof(REAL));
     const REAL *copy = x;
@@ -107,6 +107,6 @@ static MINIML_INLINE void KERNEL_unit(char *const *at, long batch, long block, l
                      KERNEL_LOWER(KERNEL_NARROW), KERNEL_HIGHER(KERNEL_NARROW));
 #endif
     }
-    q += DEPTH;
+    q += KERNEL_LINES;
   } while (q < KERNEL_K);
 }

@@ -8,6 +8,12 @@ static void KERNEL_part(void *data, long part) {
 }
 
 void KERNEL(char *const *at) {
+#ifdef KERNEL_BLAS
+  if (miniml.KERNEL_GEMM) {
+    miniml.parallel(KERNEL_by_blas, (void *)at, KERNEL_BATCHES * KERNEL_SLICES);
+    return;
+  }
+#endif
   if (KERNEL_PARTS > 1)
     miniml.parallel(KERNEL_part, (void *)at, KERNEL_PARTS);
   else
