@@ -43,6 +43,15 @@ class Product(NamedTuple):
         x, y, out = self.y[::-1], self.x[::-1], self.out[::-1]
         return Product(self.n, self.m, self.k, x, y, out, axes)
 
+    @property
+    def folded(self) -> Product:
+        """The same with the innermost axis of the batch as further rows, if y lacks it and the rows
+        of x and out run on through it."""
+        *outer, (extent, (x, y, out)) = self.axes
+        if y or (x, out) != (self.m * self.x[0], self.m * self.out[0]):
+            return self
+        return self._replace(m=extent * self.m, axes=outer or [(1, (0, 0, 0))])
+
 
 def product_of(node: KernelNode) -> Product:
     """The product of a MatMul node with contiguous inputs."""

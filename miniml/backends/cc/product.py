@@ -39,6 +39,8 @@ def product_text(
     `count` sums of row i from column j on. By default it is `stored(product, dtype)`. operands: the
     positions of x and y in `at`. shared: what the epilogue needs.
     """
+    if not product.m * product.n * product.batches:
+        return Source("void KERNEL(char *const *at) {}\n")
     blas = BLAS if epilogue is None and prefers_blas(product) else ""
     epilogue = stored(product, dtype) if epilogue is None else epilogue
     swapped = product.n == 1 < product.m
@@ -48,8 +50,6 @@ def product_text(
     defines = "".join(f"#define KERNEL_{name} {value}\n" for name, value in constants.items())
     emit = _BY_COLUMN if swapped else _BY_ROW
     body = DOTS if _dots(computed) else PRODUCT
-    if not product.m * product.n * product.batches:
-        return Source("void KERNEL(char *const *at) {}\n")
     text = "\n".join((defines, epilogue, *(_in(dtype, t) for t in (emit, body, blas, SPLIT))))
     return Source(text, (VECTORS, _in(dtype, TILES), *shared))
 
@@ -139,7 +139,7 @@ class ProductKernel(NativeKernel):
 
     def prepare(self, node: KernelNode) -> None:
         super().prepare(node)
-        self.source = product_text(product_of(node), node.outputs[0].dtype)
+        self.source = product_text(product_of(node).folded, node.outputs[0].dtype)
 
 
 kernel("MatMul", "cpu", "ff->f", "dd->d", provider="cc", total=True)(ProductKernel)

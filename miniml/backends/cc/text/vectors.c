@@ -21,7 +21,7 @@
 #define MINIML_UNROLL _Pragma("GCC unroll 16")
 #define MINIML_INLINE inline __attribute__((always_inline))
 #if defined(__clang__)
-#define MINIML_FMA
+#define MINIML_FMA __attribute__((min_vector_width(MINIML_VECTOR * 8)))
 #define MINIML_CONTRACT _Pragma("clang fp contract(fast)")
 #else
 #define MINIML_FMA __attribute__((optimize("fp-contract=fast")))
