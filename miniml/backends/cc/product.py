@@ -12,9 +12,9 @@ from .kernel import NativeKernel
 from .source import Source
 
 _TEXT = Path(__file__).parent / "text"
-VECTORS, TILES, PRODUCT, DOTS, BLAS, SPLIT = (
-    (_TEXT / f"{name}.c").read_text()
-    for name in ("vectors", "tiles", "product", "dots", "blas", "split")
+_NAMES = ("vectors", "tiles", "panels", "product", "pack", "dots", "blas", "split")
+VECTORS, TILES, PANELS, PRODUCT, PACK, DOTS, BLAS, SPLIT = (
+    (_TEXT / f"{name}.c").read_text() for name in _NAMES
 )
 DEPTH = 128  # lines of y that are packed at a time: with 64 columns of float32, 32 KB of L1
 TALLEST = 192  # rows of a block, whose sums of 64 columns are 48 KB
@@ -31,27 +31,47 @@ def product_text(
     epilogue: str | None = None,
     operands: tuple[int, int] = (0, 1),
     shared: tuple[str, ...] = (),
+    packed: bool = False,
 ) -> Source:
     """The kernel of a product of `dtype`, float32 or float64, whose sums `epilogue` takes.
 
     epilogue: the text of `static inline void KERNEL_epilogue(char *const *at, long batch, long i,
     long j, long count, const T *restrict sums)`, which is called once for each piece of a row:
     `count` sums of row i from column j on. By default it is `stored(product, dtype)`. operands: the
-    positions of x and y in `at`. shared: what the epilogue needs.
+    positions of x and y in `at`. shared: what the epilogue needs. packed: y is what
+    `pack_text` made of it, and is the same in the whole batch.
     """
     if not product.m * product.n * product.batches:
         return Source("void KERNEL(char *const *at) {}\n")
-    blas = BLAS if epilogue is None and prefers_blas(product) else ""
+    blas = BLAS if epilogue is None and not packed and prefers_blas(product) else ""
     epilogue = stored(product, dtype) if epilogue is None else epilogue
-    swapped = product.n == 1 < product.m
+    swapped = product.n == 1 < product.m and not packed
     computed = product.transposed if swapped else product
     operands = operands[::-1] if swapped else operands
-    constants = _constants(computed, operands) | {"GEMM": "dgemm" if dtype == float64 else "sgemm"}
-    defines = "".join(f"#define KERNEL_{name} {value}\n" for name, value in constants.items())
+    constants = _constants(computed, operands) | {
+        "GEMM": "dgemm" if dtype == float64 else "sgemm",
+        "PACKED": str(int(packed)),
+    }
     emit = _BY_COLUMN if swapped else _BY_ROW
-    body = DOTS if _dots(computed) else PRODUCT
-    text = "\n".join((defines, epilogue, *(_in(dtype, t) for t in (emit, body, blas, SPLIT))))
+    body = DOTS if _dots(computed) and not packed else PANELS + PRODUCT
+    templates = (_in(dtype, text) for text in (emit, body, blas, SPLIT))
+    text = "\n".join((_defines(constants), epilogue, *templates))
     return Source(text, (VECTORS, _in(dtype, TILES), *shared))
+
+
+def pack_text(product: Product, dtype: DType) -> Source:
+    """The kernel that packs y, at[0], into at[1], which has `packed_size` elements, for products
+    with this y of any number of rows."""
+    p = product._replace(m=2)
+    constants = _constants(p, (0, 0)) | {"OUT": "1", "PACKED": "1"}
+    text = _defines(constants) + _in(dtype, PANELS + PACK)
+    return Source(text, (VECTORS, _in(dtype, TILES)))
+
+
+def packed_size(product: Product, dtype: DType) -> int:
+    """The elements of a packed y, on a machine with vectors of any width up to 64 bytes."""
+    lanes = 64 // dtype.itemsize
+    return product.k * -(-product.n // lanes) * lanes
 
 
 # How the templates call the epilogue; of a product by one column they compute the transpose.
@@ -89,6 +109,10 @@ def _in(dtype: DType, text: str) -> str:
     return text.replace("REAL", "double" if dtype == float64 else "float")
 
 
+def _defines(constants: dict[str, str]) -> str:
+    return "".join(f"#define KERNEL_{name} {value}\n" for name, value in constants.items())
+
+
 def _constants(product: Product, operands: tuple[int, int]) -> dict[str, str]:
     p = product
     blocks, parts = _split(p)
@@ -98,7 +122,7 @@ def _constants(product: Product, operands: tuple[int, int]) -> dict[str, str]:
         "Y": operands[1], "Y_ROW": p.y[0], "Y_COLUMN": p.y[1], "OUT_ROW": p.out[0],
         "SLICES": max(1, p.m * p.n * p.k // SLICE),
         "COPIES": int(_copies(p)), "GROUP": GROUP if _copies(p) else 1,
-        "LINES": DEPTH, "DIRECT": int(p.m <= UNPACKED),
+        "LINES": DEPTH, "UNPACKED": UNPACKED,
     }  # fmt: skip
     starts = {f"{name}_START": _offset(p, i) for i, name in enumerate(("X", "Y", "OUT"))}
     return {name: f"{number}L" for name, number in numbers.items()} | starts

@@ -6,7 +6,7 @@ import pytest
 import miniml as ml
 from miniml.backends import product as products
 from miniml.backends.cc import product as native
-from miniml.backends.cc.product import ProductKernel, product_text, stored
+from miniml.backends.cc.product import ProductKernel, pack_text, packed_size, product_text, stored
 from miniml.backends.cc.source import Source
 from miniml.backends.cc.units import load, run
 from miniml.backends.device import machine_features
@@ -255,6 +255,21 @@ def test_threads_give_equal_bits():
         x, y = (rng.standard_normal(p.batches * p.k * e).astype(np.float32) for e in (p.m, p.n))
         outs = [computed(source, x, y, p.batches * p.m * p.n) for source in (alone, shared)]
         np.testing.assert_array_equal(*outs)
+
+
+@pytest.mark.parametrize("dtype", [F, D])
+def test_a_packed_operand_serves_several_products(dtype):
+    for n, k, turned in ((70, 150, True), (150, 30, False), (1, 20, False), (10, 8, True)):
+        y = operands(1, n, k, False, turned, dtype)[1]
+        like = dense(1, n, k, False, turned)
+        sources = [product_text(dense(m, n, k, False, turned), dtype, packed=True) for m in (1, 9)]
+        load([pack_text(like, dtype), *sources])
+        around = np.full(packed_size(like, dtype) + 32, 7, dtype)
+        run(pack_text(like, dtype), (y, around[1:-31]))
+        assert (around[0], *around[-31:]) == (7,) * 32
+        for source, m in zip(sources, (1, 9), strict=True):
+            x = operands(m, n, k, dtype=dtype)[0]
+            assert right(computed(source, x, around[1:-31], (m, n)), x, y.T if turned else y)
 
 
 def test_small_products_are_one_part():

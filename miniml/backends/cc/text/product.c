@@ -1,21 +1,7 @@
 /* A product of matrices: out[b, i, j] = sum over q < K of x[b, i, q] y[b, q, j], taken by
    KERNEL_epilogue. A unit of work is a block of rows times a panel of columns; it packs its panel of
-   y, LINES lines at a time, and runs tiles of rows over it. Each sum is taken in the order of q,
-   whatever the blocks and the threads are. */
-#if MINIML_REGISTERS == 32
-#define KERNEL_SUMS 24 /* vectors of a tile, beside those of x and y */
-#else
-#define KERNEL_SUMS 12
-#endif
-#if KERNEL_M == 1
-#define KERNEL_WIDEST 8 /* vectors of a panel */
-#else
-#define KERNEL_WIDEST (KERNEL_SUMS / 6)
-#endif
-#define KERNEL_COLUMNS (KERNEL_WIDEST * MINIML_LANES_REAL)
-#define KERNEL_FULL (KERNEL_N / KERNEL_COLUMNS) /* panels; one may remain, which is narrower */
-#define KERNEL_REST (KERNEL_N % KERNEL_COLUMNS)
-#define KERNEL_NARROW ((KERNEL_REST + MINIML_LANES_REAL - 1) / MINIML_LANES_REAL)
+   y, LINES lines at a time, unless that has been done, and runs tiles of rows over it. Each sum is
+   taken in the order of q, whatever the blocks and the threads are. */
 #define KERNEL_GROUPS ((KERNEL_FULL + (KERNEL_REST != 0) + KERNEL_GROUP - 1) / KERNEL_GROUP)
 /* The tiles that a panel is cut into: at most 12 rows, evenly. */
 #define KERNEL_HIGHEST(width) (KERNEL_SUMS / (width) < 12 ? KERNEL_SUMS / (width) : 12)
@@ -26,21 +12,6 @@
   REAL_TILE(KERNEL_LOW(width) + (KERNEL_M % KERNEL_TILES(width) != 0), width)
 #define KERNEL_DEPTH (KERNEL_K < KERNEL_LINES ? KERNEL_K : KERNEL_LINES)
 #define KERNEL_HEIGHT ((KERNEL_M + KERNEL_BLOCKS - 1) / KERNEL_BLOCKS + 12) /* of a block */
-
-/* `depth` lines of `count` columns of y, packed as lines of `width` vectors, of which the last one
-   is filled up with 0. */
-static MINIML_INLINE void KERNEL_pack(
-    const int width, const REAL *y, const REAL *end, long depth, long count, REAL *panel) {
-  const long line = width * REAL_lanes;
-  if (KERNEL_Y_ROW == 1 && KERNEL_Y_COLUMN != 1) {
-    REAL_transpose(y, KERNEL_Y_COLUMN, end, depth, count, panel, line);
-    return;
-  }
-  for (long q = 0; q < depth; ++q, y += KERNEL_Y_ROW, panel += line) {
-    for (long c = 0; c < count; ++c) panel[c] = y[c * KERNEL_Y_COLUMN];
-    for (long c = count; c < line; ++c) panel[c] = 0;
-  }
-}
 
 /* The panel of y that begins at column `first`, for the rows of a block and the lines from q on. The
    sums of the block's rows are kept between calls; after the last lines the epilogue takes them. */
@@ -56,17 +27,22 @@ static MINIML_INLINE void KERNEL_panel(
   const REAL *y_end = y + (KERNEL_K - 1) * KERNEL_Y_ROW + (KERNEL_N - 1) * KERNEL_Y_COLUMN + 1;
   REAL packed[KERNEL_DEPTH * KERNEL_COLUMNS + 1] __attribute__((aligned(64)));
   /* Without a copy: the last panel then begins before its first column, so that it is full. */
-  const int direct = KERNEL_DIRECT && KERNEL_Y_COLUMN == 1 && KERNEL_N >= width * REAL_lanes;
+  const int direct = !KERNEL_PACKED && KERNEL_M <= KERNEL_UNPACKED && KERNEL_Y_COLUMN == 1 &&
+                     KERNEL_N >= width * REAL_lanes;
+  const int copied = !KERNEL_PACKED && !direct;
   const long line = direct ? KERNEL_Y_ROW : width * REAL_lanes;
   const long shift = direct ? width * REAL_lanes - count : 0;
-  y += (first - shift) * KERNEL_Y_COLUMN + q * KERNEL_Y_ROW;
-  if (!direct) KERNEL_pack(width, y, y_end, depth, count, packed);
+  if (KERNEL_PACKED)
+    y += first * KERNEL_K + q * line;
+  else
+    y += (first - shift) * KERNEL_Y_COLUMN + q * KERNEL_Y_ROW;
+  if (copied) KERNEL_pack(width, y, y_end, depth, count, packed);
   for (long t = begin; t < end; ++t) {
     const long i = t * KERNEL_M / tiles, rows = (t + 1) * KERNEL_M / tiles - i;
     const REAL *left = copy ? copy + (i - top) : x + i * KERNEL_X_ROW;
     REAL *own = sums + (i - top) * KERNEL_COLUMNS;
     (rows == low ? lower : higher)(
-        depth, left, KERNEL_X_ROW, copy ? KERNEL_HEIGHT : KERNEL_X_COLUMN, direct ? y : packed, line,
+        depth, left, KERNEL_X_ROW, copy ? KERNEL_HEIGHT : KERNEL_X_COLUMN, copied ? packed : y, line,
         own, KERNEL_COLUMNS, q > 0);
     if (q + KERNEL_LINES >= KERNEL_K)
       for (long r = 0; r < rows; ++r)

@@ -83,7 +83,7 @@ static __attribute__((noinline)) void REAL_transpose(
       }
       REAL_turn(square);
       for (int i = 0; i < REAL_lanes; ++i)
-        if (i < full) *(REAL_vector *)(panel + (q + i) * line + c) = square[i];
+        if (i < full) *(REAL_loose *)(panel + (q + i) * line + c) = square[i];
     }
   }
 }
