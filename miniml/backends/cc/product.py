@@ -20,9 +20,10 @@ DEPTH = 128  # lines of y that are packed at a time: with 64 columns of float32,
 TALLEST = 192  # rows of a block, whose sums of 64 columns are 48 KB
 GROUP = 4  # panels for which a block of a transposed x is copied once
 UNSPLIT = 4_000_000  # multiplications and additions of a part: 25 us on one core
+MOST_PARTS = 16
 LARGE = 2**29  # multiplications of a product that the BLAS computes: about 800 x 800 x 800
 SLICE = 2**28  # multiplications of one call of the BLAS: 3 ms on one core
-UNPACKED = 16  # rows up to which y is read where it lies: too few to pay for a copy
+UNPACKED = 64  # rows up to which y is read where it lies: too few to pay for a copy
 
 
 def product_text(
@@ -141,11 +142,13 @@ def _copies(p: Product) -> bool:
 
 
 def _split(p: Product) -> tuple[int, int]:
-    """The blocks of rows of each product, and the parts that threads may compute."""
-    parts = max(1, 2 * p.m * p.n * p.k * p.batches // UNSPLIT)
-    panels = p.batches * max(1, -(-p.n // 64))
+    """The blocks of rows of each product, and the parts that threads may compute: a power of 2, so
+    that two or four threads get as much each."""
+    worth = 2 * p.m * p.n * p.k * p.batches // UNSPLIT
+    parts = min(1 << max(worth, 1).bit_length() - 1, MOST_PARTS)
+    panels = p.batches * -(-p.n // 64)
     blocks = max(-(-p.m // TALLEST), min(-(-parts // panels), p.m // 48), 1)
-    return blocks, min(parts, panels * blocks, 16)
+    return blocks, min(parts, panels * blocks)
 
 
 def _offset(product: Product, operand: int) -> str:
