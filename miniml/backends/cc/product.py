@@ -166,7 +166,9 @@ class ProductKernel(NativeKernel):
 
     def prepare(self, node: KernelNode) -> None:
         super().prepare(node)
-        self.source = product_text(product_of(node).folded, node.outputs[0].dtype)
+        product = product_of(node).folded
+        self.source = product_text(product, node.outputs[0].dtype)
+        self.reason = "large: by the BLAS" if prefers_blas(product) else ""
 
 
 kernel("MatMul", "cpu", "ff->f", "dd->d", provider="cc", total=True)(ProductKernel)

@@ -315,6 +315,11 @@ def test_the_blas_is_for_large_plain_products():
     assert not native.prefers_blas(dense(1024, 1024, 1024)._replace(out=(2048, 2)))
 
 
+def test_explain_says_which_products_the_blas_computes():
+    assert kernel_for((1024, 1024), (1024, 1024), False, False)[0].reason == "large: by the BLAS"
+    assert not kernel_for((8, 8), (8, 8), False, False)[0].reason
+
+
 def test_labels_give_the_same_description_as_matmul():
     """An Einstein sum that is a product can have this kernel, too."""
     x, y = {"b": 20, "i": 4, "k": 1}, {"b": 12, "k": 3, "j": 1}

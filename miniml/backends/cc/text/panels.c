@@ -18,9 +18,9 @@
    is filled up with 0. */
 static MINIML_INLINE void KERNEL_pack(
     const int width, const REAL *y, const REAL *end, long depth, long count, REAL *panel) {
-  const long line = width * REAL_lanes;
+  const long line = width * REAL_tile_lanes;
   if (KERNEL_Y_ROW == 1 && KERNEL_Y_COLUMN > 1) {
-    REAL_transpose(y, KERNEL_Y_COLUMN, end, depth, count, panel, line);
+    REAL_pack_turned(y, KERNEL_Y_COLUMN, end, depth, count, panel, line);
     return;
   }
   for (long q = 0; q < depth; ++q, y += KERNEL_Y_ROW, panel += line) {

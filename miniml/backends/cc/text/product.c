@@ -28,10 +28,10 @@ static MINIML_INLINE void KERNEL_panel(
   REAL packed[KERNEL_DEPTH * KERNEL_COLUMNS + 1] __attribute__((aligned(64)));
   /* Without a copy: the last panel then begins before its first column, so that it is full. */
   const int direct = !KERNEL_PACKED && KERNEL_M <= KERNEL_UNPACKED && KERNEL_Y_COLUMN == 1 &&
-                     KERNEL_N >= width * REAL_lanes;
+                     KERNEL_N >= width * REAL_tile_lanes;
   const int copied = !KERNEL_PACKED && !direct;
-  const long line = direct ? KERNEL_Y_ROW : width * REAL_lanes;
-  const long shift = direct ? width * REAL_lanes - count : 0;
+  const long line = direct ? KERNEL_Y_ROW : width * REAL_tile_lanes;
+  const long shift = direct ? width * REAL_tile_lanes - count : 0;
   if (KERNEL_PACKED)
     y += first * KERNEL_K + q * line;
   else
