@@ -164,7 +164,7 @@ def test_nothing_around_the_result_is_written():
 
 
 def test_sums_are_added_where_the_epilogue_says_so():
-    for m, n, k in ((7, 70, 9), (9, 1, 40), (1, 70, 20)):
+    for m, n, k in ((7, 70, 9), (9, 1, 40)):
         p = dense(m, n, k)
         x, y = operands(m, n, k)
         out = np.full((m, n), 3, np.float32)
@@ -184,8 +184,8 @@ static inline void KERNEL_epilogue(
 
 
 def test_an_epilogue_takes_the_sums_of_every_path():
-    shapes = [(7, 70, 20), (30, 1, 20), (1, 70, 20), (20, 64, 300)]
-    cases = [(dense(*s, ty, ty), s, ty) for s in shapes for ty in (False, True)]
+    shapes = [(7, 70, 20, True), (30, 1, 20, False), (1, 70, 20, True), (20, 64, 300, False)]
+    cases = [(dense(*s, s[3]), s[:3], s[3]) for s in shapes]
     sources = [
         product_text(p, F, EPILOGUE % {"size": m * n, "n": n}, operands=(2, 1))
         for p, (m, n, k), ty in cases
@@ -242,8 +242,8 @@ static miniml_services two_threads = {two_threads_parallel, 0, 0};
 
 
 def test_threads_give_equal_bits():
-    shapes = [(250, 257, 130), (97, 1024, 60), (600, 65, 260), (3, 2100, 700)]
-    wide = [dense(*s, ty, ty) for s in shapes for ty in (False, True)]
+    shapes = [(250, 257, 130, True), (97, 1024, 60, False), (600, 65, 260, True)]
+    wide = [dense(*s, s[3]) for s in (*shapes, (3, 2100, 700, False))]
     batch = Product(64, 64, 32, (32, 1), (1, 32), (64, 1), [(48, (2048, 2048, 4096))])
     one = [product_text(p, F) for p in (*wide, batch)]
     two = [Source(s.text, (THREADS, *s.shared)) for s in one]
@@ -296,17 +296,18 @@ static miniml_services counted = {miniml_serial, counted_sgemm, 0};
 """
 
 
-@pytest.mark.parametrize(("tx", "ty"), TURNS)
-def test_the_blas_computes_large_products(monkeypatch, tx, ty):
+def test_the_blas_computes_large_products(monkeypatch):
     monkeypatch.setattr(native, "LARGE", 1000)
     monkeypatch.setattr(native, "SLICE", 1000)
-    source = product_text(dense(13, 20, 30, tx, ty), F)
-    by_blas = Source(source.text, (BLAS, *source.shared))
-    x, y = operands(13, 20, 30, tx, ty)
-    got = computed(by_blas, x, y, (13, 20))
-    own = computed(source, x, y, (13, 20))
-    np.testing.assert_allclose(got, own + 1000, rtol=1e-6)
-    assert right(own, x.T if tx else x, y.T if ty else y)
+    sources = [product_text(dense(13, 20, 30, *turn), F) for turn in TURNS]
+    by_blas = [Source(source.text, (BLAS, *source.shared)) for source in sources]
+    load(sources)
+    load(by_blas)
+    for (tx, ty), source, called in zip(TURNS, sources, by_blas, strict=True):
+        x, y = operands(13, 20, 30, tx, ty)
+        own = computed(source, x, y, (13, 20))
+        assert right(own, x.T if tx else x, y.T if ty else y)
+        np.testing.assert_allclose(computed(called, x, y, (13, 20)), own + 1000, rtol=1e-6)
 
 
 def test_the_blas_is_for_large_plain_products():
