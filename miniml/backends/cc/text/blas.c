@@ -17,7 +17,7 @@ static void KERNEL_by_blas(void *data, long part) {
   const REAL *y = (const REAL *)at[KERNEL_Y] + KERNEL_Y_START, one = 1, zero = 0;
   REAL *out = (REAL *)at[2] + KERNEL_OUT_START + first * KERNEL_OUT_ROW;
   ((KERNEL_blas *)miniml.KERNEL_GEMM)(
-      y_turned ? "T" : "N", x_turned ? "T" : "N", &n, &m, &k, &one, y, &y_line, x, &x_line, &zero, out,
-      &line);
+      y_turned ? "T" : "N", x_turned ? "T" : "N", &n, &m, &k, &one, y, &y_line, x, &x_line, &zero,
+      out, &line);
 }
 #define KERNEL_BLAS

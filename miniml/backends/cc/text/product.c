@@ -1,7 +1,7 @@
 /* A product of matrices: out[b, i, j] = sum over q < K of x[b, i, q] y[b, q, j], taken by
-   KERNEL_epilogue. A unit of work is a block of rows times a panel of columns; it packs its panel of
-   y, LINES lines at a time, unless that has been done, and runs tiles of rows over it. Each sum is
-   taken in the order of q, whatever the blocks and the threads are. */
+   KERNEL_epilogue. A unit of work is a block of rows times a panel of columns; it packs its panel
+   of y, LINES lines at a time, unless that has been done, and runs tiles of rows over it. Each sum
+   is taken in the order of q, whatever the blocks and the threads are. */
 #define KERNEL_GROUPS ((KERNEL_FULL + (KERNEL_REST != 0) + KERNEL_GROUP - 1) / KERNEL_GROUP)
 /* The tiles that a panel is cut into: at most 12 rows, evenly. */
 #define KERNEL_HIGHEST(width) (KERNEL_SUMS / (width) < 12 ? KERNEL_SUMS / (width) : 12)
@@ -13,8 +13,8 @@
 #define KERNEL_DEPTH (KERNEL_K < KERNEL_LINES ? KERNEL_K : KERNEL_LINES)
 #define KERNEL_HEIGHT ((KERNEL_M + KERNEL_BLOCKS - 1) / KERNEL_BLOCKS + 12) /* of a block */
 
-/* The panel of y that begins at column `first`, for the rows of a block and the lines from q on. The
-   sums of the block's rows are kept between calls; after the last lines the epilogue takes them. */
+/* The panel of y that begins at column `first`, for the rows of a block and the lines from q on.
+   The sums of these rows are kept between calls; after the last lines the epilogue takes them. */
 static MINIML_INLINE void KERNEL_panel(
     char *const *at, long batch, long block, long first, long q, const REAL *copy, REAL *sums,
     const int width, const long count, REAL_tiler *lower, REAL_tiler *higher) {
@@ -42,8 +42,8 @@ static MINIML_INLINE void KERNEL_panel(
     const REAL *left = copy ? copy + (i - top) : x + i * KERNEL_X_ROW;
     REAL *own = sums + (i - top) * KERNEL_COLUMNS;
     (rows == low ? lower : higher)(
-        depth, left, KERNEL_X_ROW, copy ? KERNEL_HEIGHT : KERNEL_X_COLUMN, copied ? packed : y, line,
-        own, KERNEL_COLUMNS, q > 0);
+        depth, left, KERNEL_X_ROW, copy ? KERNEL_HEIGHT : KERNEL_X_COLUMN, copied ? packed : y,
+        line, own, KERNEL_COLUMNS, q > 0);
     if (q + KERNEL_LINES >= KERNEL_K)
       for (long r = 0; r < rows; ++r)
         KERNEL_emit(at, batch, i + r, first, count, own + r * KERNEL_COLUMNS + shift);

@@ -20,7 +20,8 @@ static MINIML_INLINE MINIML_FMA void REAL_tile(
         sum[r][w] = *(REAL_tile_loose *)(sums + r * pitch + w * REAL_tile_lanes);
   for (long q = 0; q < depth; ++q, x += column, y += line) {
     REAL_tile_vector taken[8];
-    MINIML_UNROLL for (int w = 0; w < width; ++w) taken[w] = *(const REAL_tile_loose *)(y + w * REAL_tile_lanes);
+    MINIML_UNROLL for (int w = 0; w < width; ++w)
+      taken[w] = *(const REAL_tile_loose *)(y + w * REAL_tile_lanes);
     MINIML_UNROLL for (int r = 0; r < rows; ++r)
       MINIML_UNROLL for (int w = 0; w < width; ++w) sum[r][w] = x[r * row] * taken[w] + sum[r][w];
   }
@@ -32,8 +33,9 @@ static MINIML_INLINE MINIML_FMA void REAL_tile(
 /* A function for each size of tile; REAL_TILE(rows, width) is the one for two constants, and those
    that no kernel of the unit names cost nothing. */
 #define REAL_TILES(T) \
-  T(1, 1) T(2, 1) T(3, 1) T(4, 1) T(5, 1) T(6, 1) T(7, 1) T(8, 1) T(9, 1) T(10, 1) T(11, 1) T(12, 1) \
-  T(1, 2) T(2, 2) T(3, 2) T(4, 2) T(5, 2) T(6, 2) T(7, 2) T(8, 2) T(9, 2) T(10, 2) T(11, 2) T(12, 2) \
+  T(1, 1) T(2, 1) T(3, 1) T(4, 1) T(5, 1) T(6, 1) T(7, 1) T(8, 1) T(9, 1) T(10, 1) T(11, 1) \
+  T(12, 1) T(1, 2) T(2, 2) T(3, 2) T(4, 2) T(5, 2) T(6, 2) T(7, 2) T(8, 2) T(9, 2) T(10, 2) \
+  T(11, 2) T(12, 2) \
   T(1, 3) T(2, 3) T(3, 3) T(4, 3) T(5, 3) T(6, 3) T(7, 3) T(8, 3) \
   T(1, 4) T(2, 4) T(3, 4) T(4, 4) T(5, 4) T(6, 4) T(1, 5) T(1, 6) T(1, 7) T(1, 8)
 #define REAL_SIZE(R, W) \
@@ -54,15 +56,16 @@ static MINIML_INLINE void REAL_tile_turn(REAL_tile_vector *rows) {
     for (int i = 0; i < REAL_tile_lanes / 2; ++i) {
       REAL_tile_vector a = rows[i], b = rows[i + REAL_tile_lanes / 2];
       other[2 * i] = __builtin_shufflevector(a, b, MINIML_JOIN(MINIML_LOW_, MINIML_LANES_REAL));
-      other[2 * i + 1] = __builtin_shufflevector(a, b, MINIML_JOIN(MINIML_HIGH_, MINIML_LANES_REAL));
+      other[2 * i + 1] =
+          __builtin_shufflevector(a, b, MINIML_JOIN(MINIML_HIGH_, MINIML_LANES_REAL));
     }
     for (int i = 0; i < REAL_tile_lanes; ++i) rows[i] = other[i];
   }
 }
 
-/* panel[q, c] = y[c, q] for q < depth and c < count, and 0 for the columns up to the next multiple of
-   lanes. By squares of vectors, of which the last overlaps the one above. end: of the memory of y,
-   which a square may read beyond its own lines, but no further. */
+/* panel[q, c] = y[c, q] for q < depth and c < count, and 0 for the columns up to the next multiple
+   of lanes. By squares of vectors, of which the last overlaps the one above. A square may read
+   beyond its own lines, but not beyond `end`, where the memory of y ends. */
 static __attribute__((noinline)) void REAL_pack_turned(
     const REAL *y, long step, const REAL *end, long depth, long count, REAL *panel, long line) {
   const long full = depth < REAL_tile_lanes ? depth : REAL_tile_lanes;
