@@ -14,7 +14,7 @@ from .source import Source
 _TEXT = Path(__file__).parent / "text"
 _NAMES = ("vectors", "tiles", "panels", "product", "pack", "dots", "blas", "split")
 VECTORS, TILES, PANELS, PRODUCT, PACK, DOTS, BLAS, SPLIT = (
-    (_TEXT / f"{name}.c").read_text() for name in _NAMES
+    (_TEXT / f"{name}.c").read_text("utf-8") for name in _NAMES
 )
 DEPTH = 128  # lines of y that are packed at a time: with 64 columns of float32, 32 KB of L1
 TALLEST = 192  # rows of a block, whose sums of 64 columns are 48 KB
