@@ -14,9 +14,9 @@ from .inference.bodies import (
     Tree,
     agree,
     feeds,
+    keeps,
     known_truth,
     merged,
-    same_values,
     tensor_leaves,
     tensors,
     traced,
@@ -218,7 +218,7 @@ def while_loop(cond_fn: Callable[[Tree], Any], body_fn: Callable[[Tree], Tree], 
         if not going:
             return value
         before, value = value, tensors("WhileLoop", body_fn(value))
-        same_values("WhileLoop", before, value)
+        keeps("WhileLoop", "value", before, value)
 
 
 def graph_loop(
@@ -231,7 +231,7 @@ def graph_loop(
 
     def step(*xs: Any) -> Tree:
         after = tensors("WhileLoop", body_fn(given.filled(xs)))
-        same_values("WhileLoop", value, after)
+        keeps("WhileLoop", "value", value, after)
         return after
 
     body = traced(step, leaves, "body")

@@ -217,8 +217,8 @@ def test_a_loop_beside_a_gradient():
 @pytest.mark.parametrize(
     ("body", "error", "says"),
     [
-        (lambda v: (v, v), ShapeError, "keeps the structure of its values"),
-        (ops.sum, ShapeError, r"value 0 is float64\[3\] in the loop and float64\[\] in body"),
+        (lambda v: (v, v), ShapeError, "keeps the structure of its value"),
+        (ops.sum, ShapeError, r"value is float64\[3\] in the loop and float64\[\] in body"),
         (lambda v: ops.cast(v, "float32"), DTypeError, r"float32\[3\] in body"),
         (lambda v: "v", DTypeError, "'v' of type str among its values"),
     ],
