@@ -85,7 +85,7 @@ class ScanKernel(Kernel):
         first, last = self.carried, self.carried + self.scanned
         carry, xs, rest = list(inputs[:first]), inputs[first:last], inputs[last:]
         for t in self.order:
-            results = self.body(*carry, *[x[t] for x in xs], *rest)
+            results = self.body(*carry, *[x[t, ...] for x in xs], *rest)
             carry, rows = results[:first], results[first:]
-            write(self.device, [y[t] for y in outputs[first:]], rows)
+            write(self.device, [y[t, ...] for y in outputs[first:]], rows)
         write(self.device, outputs[:first], carry)
