@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ..backends.device import Device
 from ..backends.kernel import Array, Arrays, Kernel, KernelNode
 from ..backends.registry import kernel
 from ..backends.selection import Target
+from ..backends.signature import ArraySpec
 from ..graph.ir import Graph
 from ..graph.passes import run_passes
 from ..settings import current
@@ -54,10 +56,11 @@ class WhileLoopKernel(Kernel):
         write(self.device, outputs, values[: len(outputs)])
 
 
-def program(graph: Graph, target: Target) -> Program:
+def program(graph: Graph, target: Target, fills: bool = False) -> Program:
     """The graph of a branch or body, compiled for a target and the settings in force."""
     settings = current()
-    return Program(run_passes(graph, settings.disabled_passes, settings.verify_passes), target)
+    passed = run_passes(graph, settings.disabled_passes, settings.verify_passes)
+    return Program(passed, target, fills)
 
 
 def write(device: Device, outputs: Sequence[Array], results: Sequence[Array]) -> None:
@@ -69,7 +72,70 @@ def write(device: Device, outputs: Sequence[Array], results: Sequence[Array]) ->
 @kernel("Scan", "cuda", ".*->.*", strided=True)
 @kernel("Scan", "cpu", ".*->.*")
 class ScanKernel(Kernel):
-    """Runs one program for each row."""
+    """Runs one program for each row, which writes to rows of the outputs.
+
+    A carried value that is a row as well is read from there; for others there are two arrays.
+    """
+
+    capturable = False  # a graph of its body is not one of the whole loop
+
+    def prepare(self, node: KernelNode) -> None:
+        attrs = node.attrs
+        self.device = node.device
+        self.carried, self.scanned = attrs["carried"], attrs["scanned"]
+        steps = range(attrs["length"])
+        self.order = steps[::-1] if attrs["reverse"] else steps
+        body = attrs["body"]
+        made = list(dict.fromkeys(body.outputs))
+        self.body = program(replace(body, outputs=tuple(made)), node.target, fills=True)
+        self.made = [made.index(v) for v in body.outputs]
+        stacked = set(self.made[self.carried :])
+        self.spare = [i for i in range(len(made)) if i not in stacked]
+        self.specs = [ArraySpec(made[i].abstract.shape, made[i].abstract.dtype) for i in self.spare]
+
+    def workspace(self) -> tuple[ArraySpec, ...]:
+        return (*self.specs, *self.specs)
+
+    def launch(self, inputs: Arrays, workspace: Arrays, outputs: Arrays, stream: object) -> None:
+        first, last, count = self.carried, self.carried + self.scanned, len(self.spare)
+        carry, xs, rest = inputs[:first], inputs[first:last], inputs[last:]
+        ys = [*zip(self.made[first:], outputs[first:], strict=True)]
+        turns = workspace[:count], workspace[count:]  # a step reads one and writes the other
+        for number, t in enumerate(self.order):
+            targets = dict(zip(self.spare, turns[number % 2], strict=True))
+            copies = []
+            for i, y in ys:
+                row = y[t, ...]
+                if targets.setdefault(i, row) is not row:
+                    copies.append((row, targets[i]))
+            given = [*carry, *[x[t, ...] for x in xs], *rest]
+            self.body.fill(given, [targets[i] for i in range(len(targets))])
+            for row, source in copies:
+                self.device.copy_into(row, source)
+            carry = tuple([targets[i] for i in self.made[:first]])
+        write(self.device, outputs[:first], carry)
+
+
+def program(graph: Graph, target: Target, fills: bool = False) -> Program:
+    """The graph of a branch or body, compiled for a target and the settings in force."""
+    settings = current()
+    passed = run_passes(graph, settings.disabled_passes, settings.verify_passes)
+    return Program(passed, target, fills)
+
+
+def write(device: Device, outputs: Sequence[Array], results: Sequence[Array]) -> None:
+    """Copy the results of a program into the outputs of a kernel."""
+    for out, result in zip(outputs, results, strict=True):
+        device.copy_into(out, result)
+
+
+@kernel("Scan", "cuda", ".*->.*", strided=True)
+@kernel("Scan", "cpu", ".*->.*")
+class ScanKernel(Kernel):
+    """Runs one program for each row, which writes to rows of the outputs.
+
+    A carried value that is a row as well is read from there; for others there are two arrays.
+    """
 
     capturable = False  # a graph of its body is not one of the whole loop
 

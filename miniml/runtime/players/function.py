@@ -39,20 +39,28 @@ class Function(NamedTuple):
             trace = trace.tb_next
 
 
-def write(steps: Steps, memory: Memory, name: str, inputs: Sequence[Var] | None = None) -> Function:
+def write(
+    steps: Steps,
+    memory: Memory,
+    name: str,
+    inputs: Sequence[Var] | None = None,
+    filled: Sequence[Var] = (),
+) -> Function:
     """The function that takes the steps.
 
     inputs: those whose values are its arguments; None where they, and parameters of the host, are
-    in the memory already.
+    in the memory already. filled: the outputs, if they are arrays that it gets as further arguments
+    and fills, and not what it returns.
     """
-    writer = _Writer(memory)
+    writer = _Writer(memory, filled)
     if inputs is not None:
         writer.receive(inputs)
     for step in steps.compute:
         writer.compute(step)
     writer.publish(steps.publish)
     writer.line(f"return [{', '.join(writer.outputs)}]")
-    arguments = ", ".join([f"x{i}" for i in range(len(inputs or ()))])
+    given = [*(f"x{i}" for i in range(len(inputs or ()))), *(f"y{i}" for i in range(len(filled)))]
+    arguments = ", ".join(given)
     source = "\n    ".join([f"def program({arguments}):", *writer.lines]) + "\n"
     exec(compile(source, f"<miniml program {name}>", "exec"), writer.names)
     run = writer.names.pop("program")  # no ring: a program that is dropped frees its memory at once
@@ -82,7 +90,7 @@ class _Call(NamedTuple):
 class _Writer:
     """The lines written so far, and the values behind the names in them."""
 
-    def __init__(self, memory: Memory):
+    def __init__(self, memory: Memory, filled: Sequence[Var] = ()):
         self.memory, self.device = memory, memory.device
         self.names: dict[str, Any] = {
             "call": call, "consume": consume, "partial": partial, "uninterrupted": uninterrupted,
@@ -92,7 +100,8 @@ class _Writer:
         self.nodes: dict[int, Node] = {}
         self.outputs: list[str] = []
         self._named: dict[int, str] = {id(...): "...", id(None): "None"}
-        self._moving: dict[Var, _Text] = {}
+        self._moving = {v: _Text(f"y{i}") for i, v in reversed([*enumerate(filled)])}
+        self._filled = [_Text(f"y{i}") for i in range(len(filled))]
 
     def line(self, text: str, node: Node | None = None) -> None:
         """Write a line; an error raised in it points at the node."""
@@ -119,6 +128,11 @@ class _Writer:
 
     def compute(self, step: Step) -> None:
         """Write one step that may fail."""
+        if isinstance(step, Copy) and self._filled:
+            value, target = self._value(step.source), self._filled.pop(0)
+            if not (isinstance(value, _Text) and value == target):
+                self._write(self._copied(target, value))
+            return
         if isinstance(step, Copy):
             self.outputs.append(f"out{len(self.outputs)}")
             made = _Call(self.device.copy, (self._value(step.source),), stem="copy")

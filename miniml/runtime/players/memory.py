@@ -15,7 +15,8 @@ class Memory:
     """An arena and the arrays in it.
 
     arrays: what kernels read. Missing Vars may be a different array at each call: the inputs,
-    unless the memory has buffers for them (`own_inputs`), and views of them. targets: what kernels
+    unless the memory has buffers for them (`own_inputs`), outputs that are computed in arrays of
+    the caller, and views of both. targets: what kernels
     write. copies: (to, from) of a View that no strides can describe, so that each call copies.
     uploads: where the device reads parameters that stay on the host: the states of random streams.
     """
@@ -66,6 +67,8 @@ class Memory:
 
     def _fill(self, var: Var) -> None:
         allocation = self.buffers.allocation[var]
+        if allocation.kind == "output":
+            return
         array = self._carve(allocation, var.abstract.shape, var.abstract.dtype)
         self.targets[var], self.arrays[var] = array, read_only(array)
 
