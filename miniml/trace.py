@@ -42,7 +42,7 @@ class Trace(Protocol):
     ) -> tuple[Any, list[Any], int]:
         """The graph of a branch or loop body, the live outer values it captured (its last inputs),
         and how many random blocks it draws; they are not reserved yet."""
-        raise GraphError(f"{type(self).__name__} runs branches and loops at once; it traces no graph")
+        raise GraphError(f"{type(self).__name__} runs branches and loops at once, without a graph")
 
     def stand_in(self, parameter: Any) -> Any:
         """The value that a parameter has now inside this trace: a tensor that keeps this value when

@@ -191,8 +191,8 @@ def pull_values(graph: Graph, known: dict[Var, Any], douts: Sequence[Any]) -> di
                 values.update(zip(node.outputs, outs, strict=True))
             outs = tuple([values[v] for v in node.outputs])
             if node.primitive.differentiable and not depends.isdisjoint(node.inputs):
-                known: list[Any] = [v if v in depends else None for v in node.inputs]
-                to = interleave(node.primitive, known, dict.fromkeys(dict(node.consts)))
+                varying: list[Any] = [v if v in depends else None for v in node.inputs]
+                to = interleave(node.primitive, varying, dict.fromkeys(dict(node.consts)))
                 depends.update(node.outputs)
                 calls.append(Call(node.primitive, given, to, outs, node.outputs, node.where))
     cotangents: dict[Var, Any] = {}

@@ -231,9 +231,9 @@ def while_loop(
     done = 0
     while max_iterations is None or done < max_iterations:
         going = known_truth("WhileLoop", cond_fn(value))
-        if going is None and max_iterations is None:
-            return _unbounded(cond_fn, step, value)
         if going is None:
+            if max_iterations is None:
+                return _unbounded(cond_fn, step, value)
             return _bounded(cond_fn, step, value, max_iterations - done)
         if not going:
             break
@@ -253,9 +253,7 @@ def _bounded(
     return scan(advance, (True, value), length=count)[1][1]
 
 
-def _unbounded(
-    cond_fn: Callable[[Tree], Any], step: Callable[[Tree], Tree], value: Tree
-) -> Tree:
+def _unbounded(cond_fn: Callable[[Tree], Any], step: Callable[[Tree], Tree], value: Tree) -> Tree:
     """The loop as one primitive, for the values it has reached."""
     given = tensor_leaves(value)
     leaves = given.taken()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from operator import index
 from typing import Any
@@ -12,7 +12,7 @@ import optree
 
 from ..abstract import Abstract, Shape
 from ..dtype import DType, canonical
-from ..errors import DTypeError, ShapeError
+from ..errors import ShapeError
 from ..primitive import Primitive
 from ..trace import computes_at_once, current_trace
 from .arithmetic import add
@@ -31,6 +31,8 @@ from .join import split, stack
 from .shape import reshape
 
 __all__ = ["Scan", "scan"]
+
+Step = Callable[[Tree, Tree], Tree]
 
 
 class Scan(Primitive):
@@ -74,7 +76,7 @@ class Scan(Primitive):
 
 
 def scan(
-    f: Callable[[Tree, Tree], tuple[Tree, Tree]],
+    f: Step,
     init: Tree,
     xs: Tree = None,
     length: int | None = None,
@@ -120,9 +122,7 @@ def _length(xs: Tree, length: int | None) -> int:
     return next(iter(named.values()))
 
 
-def _step(
-    f: Callable[[Tree, Tree], tuple[Tree, Tree]], carry: Tree, x: Tree
-) -> tuple[Tree, Tree]:
+def _step(f: Step, carry: Tree, x: Tree) -> tuple[Tree, Tree]:
     """f(carry, x), checked."""
     result = f(carry, x)
     if not isinstance(result, tuple) or len(result) != 2:
@@ -136,7 +136,7 @@ def _step(
 
 
 def _stepped(
-    f: Callable[[Tree, Tree], tuple[Tree, Tree]],
+    f: Step,
     carry: Tree,
     xs: Tree,
     count: int,
@@ -162,7 +162,7 @@ def _rows(x: Any, count: int) -> list[Any]:
 
 
 def _traced(
-    f: Callable[[Tree, Tree], tuple[Tree, Tree]],
+    f: Step,
     carry: Tree,
     xs: Tree,
     count: int,
@@ -197,6 +197,6 @@ def _drawing(
     skipped = np.stack([np.zeros_like(steps), steps * body.blocks], 1).astype(np.uint64)
     states = add(captures.pop(at), skipped)
     trace.reserve(body.blocks * count)
-    inputs: Sequence[Any] = graph.inputs
-    rest = inputs[place : place + at] + inputs[place + at + 1 :]
-    return replace(graph, inputs=(*inputs[:place], inputs[place + at], *rest)), [states], captures
+    inputs = list(graph.inputs)
+    inputs.insert(place, inputs.pop(place + at))
+    return replace(graph, inputs=tuple(inputs)), [states], captures

@@ -56,19 +56,6 @@ class WhileLoopKernel(Kernel):
         write(self.device, outputs, values[: len(outputs)])
 
 
-def program(graph: Graph, target: Target, fills: bool = False) -> Program:
-    """The graph of a branch or body, compiled for a target and the settings in force."""
-    settings = current()
-    passed = run_passes(graph, settings.disabled_passes, settings.verify_passes)
-    return Program(passed, target, fills)
-
-
-def write(device: Device, outputs: Sequence[Array], results: Sequence[Array]) -> None:
-    """Copy the results of a program into the outputs of a kernel."""
-    for out, result in zip(outputs, results, strict=True):
-        device.copy_into(out, result)
-
-
 @kernel("Scan", "cuda", ".*->.*", strided=True)
 @kernel("Scan", "cpu", ".*->.*")
 class ScanKernel(Kernel):
@@ -85,7 +72,7 @@ class ScanKernel(Kernel):
         self.carried, self.scanned = attrs["carried"], attrs["scanned"]
         steps = range(attrs["length"])
         self.order = steps[::-1] if attrs["reverse"] else steps
-        body = attrs["body"]
+        body: Graph = attrs["body"]
         made = list(dict.fromkeys(body.outputs))
         self.body = program(replace(body, outputs=tuple(made)), node.target, fills=True)
         self.made = [made.index(v) for v in body.outputs]
@@ -127,31 +114,3 @@ def write(device: Device, outputs: Sequence[Array], results: Sequence[Array]) ->
     """Copy the results of a program into the outputs of a kernel."""
     for out, result in zip(outputs, results, strict=True):
         device.copy_into(out, result)
-
-
-@kernel("Scan", "cuda", ".*->.*", strided=True)
-@kernel("Scan", "cpu", ".*->.*")
-class ScanKernel(Kernel):
-    """Runs one program for each row, which writes to rows of the outputs.
-
-    A carried value that is a row as well is read from there; for others there are two arrays.
-    """
-
-    capturable = False  # a graph of its body is not one of the whole loop
-
-    def prepare(self, node: KernelNode) -> None:
-        attrs = node.attrs
-        self.device = node.device
-        self.carried, self.scanned = attrs["carried"], attrs["scanned"]
-        steps = range(attrs["length"])
-        self.order = steps[::-1] if attrs["reverse"] else steps
-        self.body = program(attrs["body"], node.target)
-
-    def launch(self, inputs: Arrays, workspace: Arrays, outputs: Arrays, stream: object) -> None:
-        first, last = self.carried, self.carried + self.scanned
-        carry, xs, rest = list(inputs[:first]), inputs[first:last], inputs[last:]
-        for t in self.order:
-            results = self.body(*carry, *[x[t, ...] for x in xs], *rest)
-            carry, rows = results[:first], results[first:]
-            write(self.device, [y[t, ...] for y in outputs[first:]], rows)
-        write(self.device, outputs[:first], carry)

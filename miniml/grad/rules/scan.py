@@ -1,4 +1,4 @@
-"""The gradient of a scan: a scan in the other direction, over values that the forward steps keep."""
+"""The gradient of a scan: a scan in the other direction over what the forward steps keep."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _kept(body: Graph, varying: int) -> list[Var]:
     """The inner values of the body that a backward step may read: those that depend on the first
     inputs, which differ from step to step, and that are not remade."""
     depends = set(body.inputs[:varying])
-    kept = []
+    kept: list[Var] = []
     for node in body.nodes:
         if not depends.isdisjoint(node.inputs):
             depends.update(node.outputs)
@@ -119,9 +119,10 @@ def _run(
             kept.append((v, forward))
     stacks = _stacks(scan, [v for _, v in kept], inputs, out)
     rows += [(v, stack) for (v, _), stack in zip(kept, stacks, strict=True)]
-    variables, given = zip(*carried, *rows, *captures, strict=True)
-    backward = replace(graph, inputs=variables)
-    return ops.Scan(backward, scan.length, len(carried), len(rows), not scan.reverse)(*given)
+    taken = [*carried, *rows, *captures]
+    backward = replace(graph, inputs=tuple([v for v, _ in taken]))
+    primitive = ops.Scan(backward, scan.length, len(carried), len(rows), not scan.reverse)
+    return tuple(primitive(*[value for _, value in taken])) if step.given else ()
 
 
 def _stacks(

@@ -188,7 +188,8 @@ class _Writer:
         return self._moving[var] if array is None else array
 
     def _targets(self, node: Node) -> tuple[Any, ...]:
-        return tuple(map(self.memory.targets.__getitem__, node.outputs))
+        targets = self.memory.targets
+        return tuple([targets[v] if v in targets else self._moving[v] for v in node.outputs])
 
     def _view(self, node: Node, kernel: BoundKernel) -> Iterator[_Call]:
         if node in self.memory.copies:
