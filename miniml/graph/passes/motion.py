@@ -125,7 +125,7 @@ def hoist(loop: Loop) -> None:
 
 
 def _fixed(loop: Loop) -> list[Node]:
-    """The nodes that give the same at each step, without views that others read."""
+    """The nodes that give the same at each step, without views that only the others read."""
     varying: set[Var] = {*(c.before for c in loop.carried), *loop.scanned}
     fixed: list[Node] = []
     for node in loop.nodes:
@@ -133,11 +133,12 @@ def _fixed(loop: Loop) -> list[Node]:
             fixed.append(node)
         else:
             varying.update(node.outputs)
-    inside = {v for n in loop.nodes if n not in fixed for v in n.inputs} | {*loop.body.outputs}
+    outside: set[Var] = set()
     for node in reversed(fixed.copy()):
-        if isinstance(node.primitive, _VIEWS) and not inside.isdisjoint(node.outputs):
+        if isinstance(node.primitive, _VIEWS) and outside.isdisjoint(node.outputs):
             fixed.remove(node)
-            inside.update(node.inputs)
+        else:
+            outside.update(node.inputs)
     return fixed
 
 

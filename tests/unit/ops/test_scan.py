@@ -75,6 +75,60 @@ def test_scan_is_the_unrolled_loop(derive, reverse, wrap):
     same(wrap(derive(recurrent(ops.scan, reverse)))(*ALL), expected)
 
 
+BINARY = ops.add, ops.mul, lambda x, y: ops.matmul(x, ops.transpose(y)) @ y * 0.1
+UNARY = ops.tanh, ops.sin, lambda x: ops.softmax(x, 1), lambda x: ops.transpose(x)[:, ::-1].reshape(
+    x.shape
+), lambda x: ops.broadcast_to(ops.sum(x, 0, True), x.shape), ops.exp  # fmt: skip
+
+
+def random_step(rng):
+    """A random body of two carried values, two rows and two captures, and what it gives."""
+    choices = [(rng.integers(len(BINARY)), rng.integers(len(UNARY)), rng.random(2)) for _ in "1234"]
+    picks = rng.random(4)
+
+    def step(captures):
+        def body(carry, x):
+            pool = [*carry, *x, *captures]
+            for binary, unary, at in choices:
+                one, two = (pool[int(a * len(pool))] for a in at)
+                pool.append(ops.tanh(UNARY[unary](BINARY[binary](one, two))))
+            after = [pool[-1 - int(p * 8)] for p in picks]
+            return (after[0], after[1]), {"y": after[2], "z": (after[3],)}
+
+        return body
+
+    return step
+
+
+@pytest.mark.parametrize(
+    "seed", [*range(12), *(pytest.param(s, marks=pytest.mark.deep) for s in range(12, 400))]
+)
+def test_random_steps(seed):
+    rng = np.random.default_rng(seed)
+    step, reverse = random_step(rng), bool(rng.integers(2))
+    count = int(rng.integers(1, 5))
+    values = [rng.normal(size=(2, 3)) for _ in range(4)]
+    rows = [rng.normal(size=(count, 2, 3)) for _ in range(2)]
+
+    def by_rows(f, carry, xs, reverse):
+        ys = [None] * count
+        for t in reversed(range(count)) if reverse else range(count):
+            carry, ys[t] = f(carry, [x[t] for x in xs])
+        return optree.tree_map(lambda *parts: ops.stack(parts), *ys), carry
+
+    def loss(run):
+        def total(a, b, v, w, x, z):
+            ys, carry = run(step((v, w)), (a, b), [x, z], reverse=reverse)
+            leaves = optree.tree_leaves((ys, carry))
+            return sum(ops.sum(ops.sin(leaf * (1.0 + i))) for i, leaf in enumerate(leaves))
+
+        return total
+
+    for derive in (lambda f: value_and_grad(f, tuple(range(6))), curvature):
+        expected = derive(loss(by_rows))(*values, *rows)
+        same(ml.jit(derive(loss(ops.scan)))(*values, *rows), expected, rtol=1e-8)
+
+
 def test_gradients_are_those_of_autograd():
     def loss(weight, bias, start, rows):
         h, total = start, 0.0
