@@ -73,33 +73,31 @@ class ScanKernel(Kernel):
         steps = range(attrs["length"])
         self.order = steps[::-1] if attrs["reverse"] else steps
         body: Graph = attrs["body"]
-        made = list(dict.fromkeys(body.outputs))
+        first = {v: i for i, v in reversed([*enumerate(body.outputs)][self.carried :])}
+        spare = [v for v in dict.fromkeys(body.outputs) if v not in first]
+        made = [*first, *spare]  # what a step computes: rows, then what it only carries
         self.body = program(replace(body, outputs=tuple(made)), node.target, fills=True)
-        self.made = [made.index(v) for v in body.outputs]
-        stacked = set(self.made[self.carried :])
-        self.spare = [i for i in range(len(made)) if i not in stacked]
-        self.specs = [ArraySpec(made[i].abstract.shape, made[i].abstract.dtype) for i in self.spare]
+        self.stacks = [*first.values()]
+        self.carry = [made.index(v) for v in body.outputs[: self.carried]]
+        self.copies = [
+            (i, first[v]) for i, v in enumerate(body.outputs) if i >= self.carried and first[v] != i
+        ]
+        self.specs = [ArraySpec(v.abstract.shape, v.abstract.dtype) for v in spare]
 
     def workspace(self) -> tuple[ArraySpec, ...]:
         return (*self.specs, *self.specs)
 
     def launch(self, inputs: Arrays, workspace: Arrays, outputs: Arrays, stream: object) -> None:
-        first, last, count = self.carried, self.carried + self.scanned, len(self.spare)
+        first, last, count = self.carried, self.carried + self.scanned, len(self.specs)
         carry, xs, rest = inputs[:first], inputs[first:last], inputs[last:]
-        ys = [*zip(self.made[first:], outputs[first:], strict=True)]
+        ys = [outputs[i] for i in self.stacks]
         turns = workspace[:count], workspace[count:]  # a step reads one and writes the other
         for number, t in enumerate(self.order):
-            targets = dict(zip(self.spare, turns[number % 2], strict=True))
-            copies = []
-            for i, y in ys:
-                row = y[t, ...]
-                if targets.setdefault(i, row) is not row:
-                    copies.append((row, targets[i]))
-            given = [*carry, *[x[t, ...] for x in xs], *rest]
-            self.body.fill(given, [targets[i] for i in range(len(targets))])
-            for row, source in copies:
-                self.device.copy_into(row, source)
-            carry = tuple([targets[i] for i in self.made[:first]])
+            targets = (*[y[t, ...] for y in ys], *turns[number % 2])
+            self.body.fill((*carry, *[x[t, ...] for x in xs], *rest), targets)
+            carry = tuple([targets[i] for i in self.carry])
+        for i, same in self.copies:
+            self.device.copy_into(outputs[i], outputs[same])
         write(self.device, outputs[:first], carry)
 
 
