@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import index
 from typing import TYPE_CHECKING, Any
 
 from ..abstract import Shape
@@ -228,13 +229,13 @@ def while_loop(
         keeps("WhileLoop", "value", before, after)
         return after
 
-    done = 0
-    while max_iterations is None or done < max_iterations:
+    done, bound = 0, None if max_iterations is None else index(max_iterations)
+    while bound is None or done < bound:
         going = known_truth("WhileLoop", cond_fn(value))
         if going is None:
-            if max_iterations is None:
+            if bound is None:
                 return _unbounded(cond_fn, step, value)
-            return _bounded(cond_fn, step, value, max_iterations - done)
+            return _bounded(cond_fn, step, value, bound - done)
         if not going:
             break
         value, done = step(value), done + 1
@@ -246,9 +247,15 @@ def _bounded(
 ) -> Tree:
     """The loop as a scan that carries whether it is still going on."""
 
+    def drawless(before: Tree) -> Tree:
+        _, drawn = current_trace().reserve(0)
+        after = step(before)
+        _refuse_draws(current_trace().reserve(0)[1] - drawn)
+        return after
+
     def advance(carry: Tree, _: None) -> Tree:
         going = logical_and(carry[0], truth(cond_fn(carry[1])))
-        return (going, cond(going, step, lambda same: same, carry[1])), None
+        return (going, cond(going, drawless, lambda same: same, carry[1])), None
 
     return scan(advance, (True, value), length=count)[1][1]
 
@@ -259,11 +266,15 @@ def _unbounded(cond_fn: Callable[[Tree], Any], step: Callable[[Tree], Tree], val
     leaves = given.taken()
     condition = traced(lambda *xs: truth(cond_fn(given.filled(xs))), leaves, "condition")
     body = traced(lambda *xs: step(given.filled(xs)), leaves, "body")
-    if condition.blocks or body.blocks:
-        raise GraphError(
-            "WhileLoop draws random numbers in its body; in a graph it cannot, because its trip "
-            "count is unknown: draw before the loop, or use ops.scan, whose count is known"
-        )
+    _refuse_draws(condition.blocks + body.blocks)
     inputs, takes = merged(leaves, condition, body)
     outs = WhileLoop(condition.graph, body.graph, *takes)(*inputs)
     return given.filled(tuple(outs))
+
+
+def _refuse_draws(blocks: int) -> None:
+    if blocks:
+        raise GraphError(
+            "WhileLoop draws random numbers in its body; in a graph it cannot, because its trip "
+            "count is unknown: draw before the loop, or use ops.scan, all of whose steps run"
+        )

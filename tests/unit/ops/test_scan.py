@@ -10,8 +10,10 @@ import pytest
 
 import miniml as ml
 from miniml import ops, optim
+from miniml.bprop import bprop_getters
 from miniml.errors import BpropNotFoundError, DTypeError, GraphError, ShapeError
 from miniml.grad import grad, hvp, jvp, value_and_grad, vjp
+from miniml.ops.inference.bases import Unary
 from miniml.random import default_generator
 
 RNG = np.random.default_rng(3)
@@ -327,6 +329,57 @@ def test_refusals_name_the_leaf(wrap, call, error, says):
         wrap(call)(START)
 
 
+@MODES
+def test_users_primitives_in_a_step(wrap):
+    """Their kernels may not write to what they get, and get arrays of the loop's to fill."""
+
+    class Doubled(Unary):
+        """x + x, for this test."""
+
+    @bprop_getters.register(Doubled)
+    def get_bprop_doubled(self):
+        return lambda x, out, dout: (dout + dout,)
+
+    @ml.kernel("Doubled", "cpu", "d->d")
+    def doubled(x, *, out):
+        assert not x.flags.writeable
+        np.add(x, x, out=out)
+
+    def loss(x):
+        def step(c, row):
+            after = Doubled()(c) * row
+            return after, (after, Doubled()(after))
+
+        return ops.sum(ops.stack(list(ops.scan(step, x[0], x)[0])))
+
+    def plain(x):
+        c, total = x[0], 0.0
+        for row in x:
+            c = 2.0 * c * row
+            total = total + 3.0 * anp.sum(c)
+        return total
+
+    x = RNG.normal(size=(4, 3))
+    same(wrap(grad(loss))(x), autograd.grad(plain)(x))
+
+
+@MODES
+def test_nothing_to_carry_and_nothing_to_give(wrap):
+    assert wrap(lambda x: ops.scan(lambda c, x: (None, None), None, x))(ROWS) == (None, None)
+    ys, carry = wrap(lambda x: ops.scan(lambda c, x: (c, x * 2.0), None, x))(ROWS)
+    same((ys, carry), (ROWS * 2, None))
+
+
+@MODES
+def test_a_nan_and_an_error_in_a_step_are_shown_at_their_line(wrap):
+    def run(x):
+        return ops.scan(lambda c, row: (ops.log(c) + row, row), x[0], x)
+
+    with ml.context(check_nan=True), pytest.raises(ml.errors.NonFiniteError) as caught:
+        wrap(run)(np.full((3, 2), -1.0))
+    assert "ops.log(c) + row" in "\n".join(caught.value.__notes__)
+
+
 def test_a_step_in_a_graph_assigns_nothing():
     weight = ml.Parameter(np.ones(3))
     with pytest.raises(GraphError, match="assigned inside a branch or loop"):
@@ -352,6 +405,15 @@ def test_a_bounded_loop_has_a_gradient(wrap):
     assert wrap(grad(slope))(x).item() == pytest.approx(grad(slope)(x).item(), rel=1e-10)
     assert wrap(lambda x: newton(x, 1))(x).item() == 1.5  # the bound ends it
     assert wrap(lambda x: newton(x, 0))(x).item() == 2.0
+
+
+def test_a_bounded_loop_of_a_graph_does_not_draw():
+    def draws(x):
+        step = lambda v: v + ops.uniform((), dtype="float64")  # noqa: E731
+        return ops.while_loop(lambda v: v < 9.0, step, x, max_iterations=3)
+
+    with pytest.raises(GraphError, match="WhileLoop draws random numbers"):
+        ml.jit(draws)(np.array(1.0))
 
 
 def test_a_loop_without_a_bound_says_how_to_give_one():
