@@ -101,25 +101,17 @@ def _run(
     douts = dict(zip(rest, step.reached, strict=False))
     sums = dict(zip(rest[len(step.reached) :], step.summed, strict=True))
     needed = {*graph.outputs, *(v for node in graph.nodes for v in node.inputs)}
-    place = {v: i for i, v in enumerate(scan.body.inputs)}
+    stacks = dict(zip(scan.body.inputs[first:last], inputs[first:last], strict=True))
+    captured = dict(zip(scan.body.inputs[last:], inputs[last:], strict=True))
+    read = {v: forward for v, forward in values.items() if v in needed}
+    missing = [f for f in read.values() if f not in stacks and f not in captured]
+    stacks.update(zip(missing, _stacks(scan, missing, inputs, out), strict=True))
 
     carried = [(v, dout[i]) for v, i in douts.items() if i < first]
     carried += [(v, ops.zeros_like(inputs[i])) for v, i in sums.items() if i in step.given]
     rows = [(v, dout[i]) for v, i in douts.items() if i >= first and v in needed]
-    captures, kept = [], []
-    for v, forward in values.items():
-        i = place.get(forward, 0)
-        if v not in needed:
-            continue
-        if i >= last:
-            captures.append((v, inputs[i]))
-        elif i >= first:
-            rows.append((v, inputs[i]))
-        else:
-            kept.append((v, forward))
-    stacks = _stacks(scan, [v for _, v in kept], inputs, out)
-    rows += [(v, stack) for (v, _), stack in zip(kept, stacks, strict=True)]
-    taken = [*carried, *rows, *captures]
+    rows += [(v, stacks[f]) for v, f in read.items() if f in stacks]
+    taken = [*carried, *rows, *((v, captured[f]) for v, f in read.items() if f in captured)]
     backward = replace(graph, inputs=tuple([v for v, _ in taken]))
     primitive = ops.Scan(backward, scan.length, len(carried), len(rows), not scan.reverse)
     return tuple(primitive(*[value for _, value in taken])) if step.given else ()

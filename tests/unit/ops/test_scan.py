@@ -369,6 +369,12 @@ def test_nothing_to_carry_and_nothing_to_give(wrap):
     ys, carry = wrap(lambda x: ops.scan(lambda c, x: (c, x * 2.0), None, x))(ROWS)
     same((ys, carry), (ROWS * 2, None))
 
+    def loss(x, weight):
+        return ops.sum(ops.scan(lambda c, x: (c, ops.sin(x * x) * weight), None, x)[0])
+
+    expected = autograd.grad(lambda x, w: anp.sum(anp.sin(x * x) * w), (0, 1))(ROWS, BIAS)
+    same(wrap(grad(loss, (0, 1)))(ROWS, BIAS), expected)
+
 
 @MODES
 def test_a_nan_and_an_error_in_a_step_are_shown_at_their_line(wrap):
