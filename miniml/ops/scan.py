@@ -76,11 +76,7 @@ class Scan(Primitive):
 
 
 def scan(
-    f: Step,
-    init: Tree,
-    xs: Tree = None,
-    length: int | None = None,
-    reverse: bool = False,
+    f: Step, init: Tree, xs: Tree = None, length: int | None = None, reverse: bool = False
 ) -> tuple[Tree, Tree]:
     """(ys, carry): f(carry, x) -> (carry, y) for each row x of xs, beginning with carry = init.
 
@@ -91,7 +87,8 @@ def scan(
 
     Eagerly this is a Python loop. In a graph f is traced and compiled once, whatever the length,
     with a gradient, which is a scan of its own; f may use values from outside and draw random
-    numbers, but not assign parameters.
+    numbers, but not assign parameters. ShapeError or DTypeError, naming the leaf, where the carry
+    changes its type or rows do not fit.
 
     >>> ys, total = scan(lambda carry, x: (carry + x, carry), 0.0, np.arange(4, dtype=np.float32))
     >>> ys.tolist(), total.item()
@@ -119,7 +116,10 @@ def _length(xs: Tree, length: int | None) -> int:
     if len(set(named.values())) > 1:
         got = ", ".join(f"{name} of {n}" for name, n in named.items())
         raise ShapeError(f"Scan got different lengths: {got}; all first extents are equal")
-    return next(iter(named.values()))
+    count = next(iter(named.values()))
+    if count < 0:
+        raise ShapeError(f"Scan got length={count}; a number of steps is not below 0")
+    return count
 
 
 def _step(f: Step, carry: Tree, x: Tree) -> tuple[Tree, Tree]:
@@ -135,13 +135,7 @@ def _step(f: Step, carry: Tree, x: Tree) -> tuple[Tree, Tree]:
     return after, y
 
 
-def _stepped(
-    f: Step,
-    carry: Tree,
-    xs: Tree,
-    count: int,
-    reverse: bool,
-) -> tuple[Tree, Tree]:
+def _stepped(f: Step, carry: Tree, xs: Tree, count: int, reverse: bool) -> tuple[Tree, Tree]:
     """The loop in Python, op by op."""
     leaves, structure = optree.tree_flatten(xs)
     rows = [_rows(leaf, count) for leaf in leaves]
@@ -161,13 +155,7 @@ def _rows(x: Any, count: int) -> list[Any]:
     return [reshape(row, np.shape(x)[1:]) for row in split(x, count)]
 
 
-def _traced(
-    f: Step,
-    carry: Tree,
-    xs: Tree,
-    count: int,
-    reverse: bool,
-) -> tuple[Tree, Tree]:
+def _traced(f: Step, carry: Tree, xs: Tree, count: int, reverse: bool) -> tuple[Tree, Tree]:
     """The loop as one primitive."""
     before, rows = tensor_leaves(carry), tensor_leaves(xs)
     first, scanned = before.taken(), rows.taken()

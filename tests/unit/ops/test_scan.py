@@ -317,6 +317,7 @@ def test_a_training_step_and_graph_mode():
             r"different lengths: xs\[0\] of 2, xs\[1\]\['b'\] of 1",
         ),
         (lambda x: ops.scan(lambda c, x: (c, c), x, x, 3), ShapeError, "length of 3, xs of 2"),
+        (lambda x: ops.scan(lambda c, x: (c, c), x, length=-1), ShapeError, "length=-1"),
         (
             lambda x: ops.scan(lambda c, x: (c, c), x, 3.0),
             ShapeError,
