@@ -334,22 +334,22 @@ def test_refusals_name_the_leaf(wrap, call, error, says):
 def test_users_primitives_in_a_step(wrap):
     """Their kernels may not write to what they get, and get arrays of the loop's to fill."""
 
-    class Doubled(Unary):
+    class DoubledInStep(Unary):
         """x + x, for this test."""
 
-    @bprop_getters.register(Doubled)
+    @bprop_getters.register(DoubledInStep)
     def get_bprop_doubled(self):
         return lambda x, out, dout: (dout + dout,)
 
-    @ml.kernel("Doubled", "cpu", "d->d")
+    @ml.kernel("DoubledInStep", "cpu", "d->d")
     def doubled(x, *, out):
         assert not x.flags.writeable
         np.add(x, x, out=out)
 
     def loss(x):
         def step(c, row):
-            after = Doubled()(c) * row
-            return after, (after, Doubled()(after))
+            after = DoubledInStep()(c) * row
+            return after, (after, DoubledInStep()(after))
 
         return ops.sum(ops.stack(list(ops.scan(step, x[0], x)[0])))
 
