@@ -8,7 +8,8 @@ from pkgutil import iter_modules
 
 FAMILIES = (
     "activation", "arithmetic", "compare", "control", "create", "exponential", "index", "join",
-    "linalg", "norm", "pool", "random", "reduce", "shape", "sort", "trigonometric", "window",
+    "linalg", "norm", "pool", "random", "reduce", "scan", "shape", "sort", "trigonometric",
+    "window",
 )  # fmt: skip
 
 

@@ -78,7 +78,7 @@ _INSTEAD = {
     "np.allclose(x, y)": "allclose isclose",
     "ops.zeros(shape, dtype)": "new_zeros",
     "ops.ones(shape, dtype)": "new_ones",
-    "ops.while_loop(cond_fn, body_fn, init), or a Python loop": "scan fori_loop",
+    "ops.scan(f, init, xs), whose f takes (carry, x) and gives (carry, y)": "fori_loop",
     "ops, which has the functions": "functional lax",
     # layers and losses
     "nn.Cell, with construct": "Module",

@@ -13,10 +13,12 @@ class Trace(Protocol):
     """The interpreter of calls: the eager trace runs them, a graph trace records them.
 
     The defaults here are those of a trace that computes at once.
-    differentiates: True where calls are recorded to pass a gradient through them.
+    differentiates: True where calls are recorded to pass a gradient through them. at_once: False
+    where values are not known when calls are made (of a trace without a parent).
     """
 
     differentiates: bool = False
+    at_once: bool = True
 
     @property
     def parent(self) -> Trace | None:
@@ -40,7 +42,7 @@ class Trace(Protocol):
     ) -> tuple[Any, list[Any], int]:
         """The graph of a branch or loop body, the live outer values it captured (its last inputs),
         and how many random blocks it draws; they are not reserved yet."""
-        raise GraphError("the eager trace runs branches and loops at once; it traces no graph")
+        raise GraphError(f"{type(self).__name__} runs branches and loops at once, without a graph")
 
     def stand_in(self, parameter: Any) -> Any:
         """The value that a parameter has now inside this trace: a tensor that keeps this value when
@@ -108,7 +110,7 @@ def computes_at_once() -> bool:
     trace = _current.get()
     while trace is not None and trace.parent is not None:
         trace = trace.parent
-    return trace is None or trace is _eager
+    return trace is None or trace.at_once
 
 
 def is_tracing() -> bool:

@@ -169,7 +169,17 @@ def _what(value: Any) -> str:
 def pull_graph(graph: Graph, inputs: Sequence[Any], douts: Sequence[Any]) -> list[Any]:
     """Gradients of a graph without state, in the current trace: one per input, zeros where none
     passes and None for integers. The graph is computed again for its inner values."""
-    values: dict[Var, Any] = dict(zip(graph.inputs, inputs, strict=True))
+    found = pull_values(graph, dict(zip(graph.inputs, inputs, strict=True)), douts)
+    return [_cotangent(v, found) for v in graph.inputs]
+
+
+def pull_values(graph: Graph, known: dict[Var, Any], douts: Sequence[Any]) -> dict[Var, Any]:
+    """The gradients of all Vars of a graph without state that any reaches, in the current trace.
+
+    known: the values of the inputs, and of those inner Vars that need not be computed again.
+    douts: one per output, None where there is none.
+    """
+    values = dict(known)
     values.update((v, Tensor(v.abstract.value)) for v in graph.constants)
     trace = current_trace()
     depends, calls = set(graph.inputs), []
@@ -177,16 +187,17 @@ def pull_graph(graph: Graph, inputs: Sequence[Any], douts: Sequence[Any]) -> lis
         for node in graph.nodes:
             given = interleave(node.primitive, [values[v] for v in node.inputs], dict(node.consts))
             pin.move(node.where)
-            outs = trace.bind(node.primitive, given)
-            values.update(zip(node.outputs, outs, strict=True))
+            if any(v not in values for v in node.outputs):
+                outs = trace.bind(node.primitive, given)
+                values.update(zip(node.outputs, outs, strict=True))
+            outs = tuple([values[v] for v in node.outputs])
             if node.primitive.differentiable and not depends.isdisjoint(node.inputs):
-                known: list[Any] = [v if v in depends else None for v in node.inputs]
-                to = interleave(node.primitive, known, dict.fromkeys(dict(node.consts)))
+                varying: list[Any] = [v if v in depends else None for v in node.inputs]
+                to = interleave(node.primitive, varying, dict.fromkeys(dict(node.consts)))
                 depends.update(node.outputs)
                 calls.append(Call(node.primitive, given, to, outs, node.outputs, node.where))
     cotangents: dict[Var, Any] = {}
     for var, dout in zip(graph.outputs, douts, strict=True):
         if dout is not None:
             cotangents[var] = ops.add(cotangents[var], dout) if var in cotangents else dout
-    backward(calls, cotangents)
-    return [_cotangent(v, cotangents) for v in graph.inputs]
+    return backward(calls, cotangents)

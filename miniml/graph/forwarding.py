@@ -21,6 +21,7 @@ class ForwardingTrace:
     """
 
     differentiates = False
+    at_once = True
 
     def __init__(self, parent: Trace):
         self.parent = parent

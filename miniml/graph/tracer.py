@@ -34,6 +34,7 @@ class GraphTrace:
     """
 
     differentiates = False
+    at_once = False
     parent = None
 
     def __init__(self, device: str, outer: Any = None):
@@ -234,12 +235,13 @@ def trace_body(
     outer: Any, fn: Callable[..., Any], operands: Sequence[Any]
 ) -> tuple[Graph, list[Any], int]:
     """The graph of a branch or loop body, whose inputs are the operands, then the captures; the
-    captures; and the number of random blocks it draws."""
-    tensors = [as_tensor(o) for o in operands]
-    inner = GraphTrace(tensors[0].device if tensors else current().device_target, outer)
+    captures; and the number of random blocks it draws. operands: tensors, or types of such."""
+    typed = [o if isinstance(o, Abstract) else as_tensor(o)._abstract for o in operands]
+    devices = [o.device for o in operands if isinstance(o, Tensor)]
+    inner = GraphTrace(devices[0] if devices else current().device_target, outer)
     try:
         with use_trace(inner):
-            result = fn(*[inner.input(t._abstract) for t in tensors])
+            result = fn(*map(inner.input, typed))
             outs = tuple(result) if isinstance(result, (tuple, list)) else (result,)
             graph = inner.finish(outs, getattr(fn, "__name__", "body"))
     finally:

@@ -22,6 +22,7 @@ from .norm import *  # noqa: F403
 from .pool import *  # noqa: F403
 from .random import *  # noqa: F403
 from .reduce import *  # noqa: F403
+from .scan import *  # noqa: F403
 from .shape import *  # noqa: F403
 from .sort import *  # noqa: F403
 from .trigonometric import *  # noqa: F403

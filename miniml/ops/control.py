@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import index
 from typing import TYPE_CHECKING, Any
 
 from ..abstract import Shape
@@ -10,20 +11,22 @@ from ..dtype import DType, bool_
 from ..errors import DTypeError, GraphError, ImmutableError, ShapeError
 from ..primitive import Primitive
 from ..trace import current_trace
+from .compare import logical_and
 from .inference.bases import Unary
 from .inference.bodies import (
     Tree,
     agree,
     feeds,
+    keeps,
     known_truth,
     merged,
-    same_values,
     tensor_leaves,
     tensors,
     traced,
     truth,
     types,
 )
+from .scan import scan
 
 if TYPE_CHECKING:
     from ..tensor import Tensor
@@ -191,48 +194,80 @@ def cond(
     return yes.structure.unflatten(outs)
 
 
-def while_loop(cond_fn: Callable[[Tree], Any], body_fn: Callable[[Tree], Tree], init: Tree) -> Tree:
+def while_loop(
+    cond_fn: Callable[[Tree], Any],
+    body_fn: Callable[[Tree], Tree],
+    init: Tree,
+    max_iterations: int | None = None,
+) -> Tree:
     """`init`, then `body_fn` of it, and so on, for as long as `cond_fn` of it holds.
 
     init: a tree of tensors (Python numbers become tensors); body_fn keeps its structure, shapes
     and dtypes. cond_fn gives a bool tensor of one element, or a Python bool. Where that is known,
     eagerly that is, the loop is a Python loop, through which gradients pass. In a graph the body
     is traced once; it may use values from outside, but neither assign parameters nor draw random
-    numbers, and has no gradient.
+    numbers.
+
+    max_iterations: the loop ends after so many, whatever cond_fn says. With it the loop has a
+    gradient in a graph too: it is a scan over that many steps, of which those after the end do
+    next to nothing, but keep a row of values each.
 
     >>> while_loop(lambda x: x < 100.0, lambda x: x * 2.0, 3.0)
     Tensor(192., shape=(), dtype=float32)
     """
     value = tensors("WhileLoop", init)
-    while True:
+
+    def step(before: Tree) -> Tree:
+        after = tensors("WhileLoop", body_fn(before))
+        keeps("WhileLoop", "value", before, after)
+        return after
+
+    done, bound = 0, None if max_iterations is None else index(max_iterations)
+    while bound is None or done < bound:
         going = known_truth("WhileLoop", cond_fn(value))
         if going is None:
-            return graph_loop(cond_fn, body_fn, value)
+            if bound is None:
+                return _unbounded(cond_fn, step, value)
+            return _bounded(cond_fn, step, value, bound - done)
         if not going:
-            return value
-        before, value = value, tensors("WhileLoop", body_fn(value))
-        same_values("WhileLoop", before, value)
+            break
+        value, done = step(value), done + 1
+    return value
 
 
-def graph_loop(
-    cond_fn: Callable[[Tree], Any], body_fn: Callable[[Tree], Tree], value: Tree
+def _bounded(
+    cond_fn: Callable[[Tree], Any], step: Callable[[Tree], Tree], value: Tree, count: int
 ) -> Tree:
+    """The loop as a scan that carries whether it is still going on."""
+
+    def drawless(before: Tree) -> Tree:
+        _, drawn = current_trace().reserve(0)
+        after = step(before)
+        _refuse_draws(current_trace().reserve(0)[1] - drawn)
+        return after
+
+    def advance(carry: Tree, _: None) -> Tree:
+        going = logical_and(carry[0], truth(cond_fn(carry[1])))
+        return (going, cond(going, drawless, lambda same: same, carry[1])), None
+
+    return scan(advance, (True, value), length=count)[1][1]
+
+
+def _unbounded(cond_fn: Callable[[Tree], Any], step: Callable[[Tree], Tree], value: Tree) -> Tree:
     """The loop as one primitive, for the values it has reached."""
     given = tensor_leaves(value)
     leaves = given.taken()
     condition = traced(lambda *xs: truth(cond_fn(given.filled(xs))), leaves, "condition")
-
-    def step(*xs: Any) -> Tree:
-        after = tensors("WhileLoop", body_fn(given.filled(xs)))
-        same_values("WhileLoop", value, after)
-        return after
-
-    body = traced(step, leaves, "body")
-    if condition.blocks or body.blocks:
-        raise GraphError(
-            "WhileLoop draws random numbers in its body; in a graph it cannot, because its trip "
-            "count is unknown: draw before the loop, or loop in Python over a fixed count"
-        )
+    body = traced(lambda *xs: step(given.filled(xs)), leaves, "body")
+    _refuse_draws(condition.blocks + body.blocks)
     inputs, takes = merged(leaves, condition, body)
     outs = WhileLoop(condition.graph, body.graph, *takes)(*inputs)
     return given.filled(tuple(outs))
+
+
+def _refuse_draws(blocks: int) -> None:
+    if blocks:
+        raise GraphError(
+            "WhileLoop draws random numbers in its body; in a graph it cannot, because its trip "
+            "count is unknown: draw before the loop, or use ops.scan, all of whose steps run"
+        )

@@ -16,15 +16,16 @@ from .launch import BoundKernel
 from .planner import Lifetime, Plan, plan
 from .schedule import Schedule
 
-Kind = Literal["input", "constant", "parameter", "upload", "arena"]
+Kind = Literal["input", "output", "constant", "parameter", "upload", "arena"]
 
 
 @dataclass(eq=False, slots=True)
 class Allocation:
     """One piece of memory; several Vars share it when they are views or computed in place.
 
-    kind "upload": a copy, on the device, of a parameter that stays on the host. start, end: the
-    steps of its first write and last read, for the arena.
+    kind "output": an array that the caller gives at each call. "upload": a copy, on the device, of
+    a parameter that stays on the host. start, end: the steps of its first write and last read, for
+    the arena.
     """
 
     kind: Kind
@@ -68,16 +69,24 @@ class BufferAssignment:
 
 
 def assign_buffers(
-    graph: Graph, prepared: Mapping[Node, BoundKernel], order: Schedule, device: str, reuse: bool
+    graph: Graph,
+    prepared: Mapping[Node, BoundKernel],
+    order: Schedule,
+    device: str,
+    reuse: bool,
+    fills: bool = False,
 ) -> BufferAssignment:
     """Decide where each value of a scheduled graph lives and plan the arena.
 
-    reuse: kernels may overwrite inputs that nothing reads later.
+    reuse: kernels may overwrite inputs that nothing reads later. fills: kernels write outputs into
+    arrays of the caller.
     """
     buffers = BufferAssignment(graph, prepared, order)
     held = _given(buffers, device)
     reads = _last_reads(graph, prepared, order)
     targets = donations(graph, order, prepared, held) if order.updates else {}
+    if fills:
+        targets |= {var: Allocation("output") for var in graph.outputs}
     for step, node in enumerate(order.order):
         _assign(buffers, node, step, reads, targets, reuse)
     _stage(buffers)
@@ -138,7 +147,8 @@ def _assign(
         reused = _reusable(buffers, node, step, reads) if reuse else None
         if var in targets:
             allocation[var] = targets[var]
-            buffers.donated.add(var)
+            if targets[var].parameter is not None:
+                buffers.donated.add(var)
         elif reused is not None and len(node.outputs) == 1:
             allocation[var] = reused
         else:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ..backends.device import Device
 from ..backends.kernel import Array, Arrays, Kernel, KernelNode
 from ..backends.registry import kernel
 from ..backends.selection import Target
+from ..backends.signature import ArraySpec
 from ..graph.ir import Graph
 from ..graph.passes import run_passes
 from ..settings import current
@@ -54,10 +56,56 @@ class WhileLoopKernel(Kernel):
         write(self.device, outputs, values[: len(outputs)])
 
 
-def program(graph: Graph, target: Target) -> Program:
+@kernel("Scan", "cuda", ".*->.*", strided=True)
+@kernel("Scan", "cpu", ".*->.*")
+class ScanKernel(Kernel):
+    """Runs one program for each row, which writes to rows of the outputs.
+
+    A carried value that is a row as well is read from there; for others there are two arrays.
+    """
+
+    capturable = False  # a graph of its body is not one of the whole loop
+
+    def prepare(self, node: KernelNode) -> None:
+        attrs = node.attrs
+        self.device = node.device
+        self.carried, self.scanned = attrs["carried"], attrs["scanned"]
+        steps = range(attrs["length"])
+        self.order = steps[::-1] if attrs["reverse"] else steps
+        body: Graph = attrs["body"]
+        first = {v: i for i, v in reversed([*enumerate(body.outputs)][self.carried :])}
+        spare = [v for v in dict.fromkeys(body.outputs) if v not in first]
+        made = [*first, *spare]  # what a step computes: rows, then what it only carries
+        self.body = program(replace(body, outputs=tuple(made)), node.target, fills=True)
+        self.stacks = [*first.values()]
+        self.carry = [made.index(v) for v in body.outputs[: self.carried]]
+        self.copies = [
+            (i, first[v]) for i, v in enumerate(body.outputs) if i >= self.carried and first[v] != i
+        ]
+        self.specs = [ArraySpec(v.abstract.shape, v.abstract.dtype) for v in spare]
+
+    def workspace(self) -> tuple[ArraySpec, ...]:
+        return (*self.specs, *self.specs)
+
+    def launch(self, inputs: Arrays, workspace: Arrays, outputs: Arrays, stream: object) -> None:
+        first, last, count = self.carried, self.carried + self.scanned, len(self.specs)
+        carry, xs, rest = inputs[:first], inputs[first:last], inputs[last:]
+        ys = [outputs[i] for i in self.stacks]
+        turns = workspace[:count], workspace[count:]  # a step reads one and writes the other
+        for number, t in enumerate(self.order):
+            targets = (*[y[t, ...] for y in ys], *turns[number % 2])
+            self.body.fill((*carry, *[x[t, ...] for x in xs], *rest), targets)
+            carry = tuple([targets[i] for i in self.carry])
+        for i, same in self.copies:
+            self.device.copy_into(outputs[i], outputs[same])
+        write(self.device, outputs[:first], carry)
+
+
+def program(graph: Graph, target: Target, fills: bool = False) -> Program:
     """The graph of a branch or body, compiled for a target and the settings in force."""
     settings = current()
-    return Program(run_passes(graph, settings.disabled_passes, settings.verify_passes), target)
+    passed = run_passes(graph, settings.disabled_passes, settings.verify_passes)
+    return Program(passed, target, fills)
 
 
 def write(device: Device, outputs: Sequence[Array], results: Sequence[Array]) -> None:

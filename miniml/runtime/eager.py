@@ -18,10 +18,10 @@ from ..backends.declare import refuse_returned
 from ..backends.device import Array
 from ..backends.devices import get_device
 from ..errors import DeclarationError, GraphError
-from ..graph.ir import interleave
+from ..graph.ir import Graph, interleave
 from ..graph.state import written
 from ..graph.traced import TracedTensor, live
-from ..graph.tracer import known_value
+from ..graph.tracer import known_value, trace_body
 from ..infer import infer
 from ..location import point_at, user_location
 from ..ops.arithmetic import Cast
@@ -149,6 +149,11 @@ class EagerTrace(Trace):
         if settings.mode == GRAPH_MODE and settings.jit:
             return compiled(fn)(*args, **named)
         return fn(*args, **named)
+
+    def graph_of(
+        self, fn: Callable[..., Any], operands: Sequence[Any]
+    ) -> tuple[Graph, list[Any], int]:
+        return trace_body(self, fn, operands)
 
     def stand_in(self, parameter: Any) -> Tensor:
         return read(parameter)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextvars import Context
 from functools import partial
 from typing import NamedTuple
@@ -39,26 +39,28 @@ class Executable(NamedTuple):
 
 
 class Program:
-    """A compiled graph: `program(*arrays)` gives a list of fresh arrays.
+    """A compiled graph: `program(*arrays)` gives a list of fresh arrays; `program.fill(arrays,
+    outputs)` of one made with `fills` writes to arrays of the caller, which overlap no input.
 
     It may run in several threads at once, with an arena each, except that a call that writes
     parameters does so alone. A step happens wholly or not at all: they change at the very end.
     """
 
-    def __init__(self, graph: Graph, target: Target | None = None):
+    def __init__(self, graph: Graph, target: Target | None = None, fills: bool = False):
         self._settings = settings = current()
         self._lower(graph, target or program_target("cpu"))
         self.device = self.target.device
         checked = settings.check_nan
         self.schedule: Schedule = schedule(self.graph, self.prepared, checked)
-        self.buffers: BufferAssignment = assign_buffers(
-            self.graph, self.prepared, self.schedule, self.device.name, reuse=not checked
-        )
-        self.steps: Steps = steps(self.buffers, checked)
         # Built-in kernels write to no input; users' functions must not be able to.
         on_cpu = self.device.name == "cpu"
         kept = [p.entry.built_in or p.native is not None for p in self.prepared.values()]
         self._guarded = on_cpu and not all(kept)
+        self._direct = fills and on_cpu and not self._guarded
+        self.buffers: BufferAssignment = assign_buffers(
+            self.graph, self.prepared, self.schedule, self.device.name, not checked, self._direct
+        )
+        self.steps: Steps = steps(self.buffers, checked)
         why_not = obstacle(self.steps, self.graph, self.device.name, settings.cuda_graphs)
         self.capture = Capture(why_not)
         self._written = tuple(p for p, _ in self.schedule.writes)
@@ -108,8 +110,9 @@ class Program:
         player: Function | CudaGraph
         if self.capture.why_not:
             memory = Memory(self.buffers, self.device)
+            filled = self.graph.outputs if self._direct else ()
             threads = self._settings.threads
-            player = write(self.steps, memory, self.graph.name, self.graph.inputs, threads)
+            player = write(self.steps, memory, self.graph.name, self.graph.inputs, filled, threads)
         else:
             memory = Memory(self.buffers, self.device, own_inputs=True)
             player = CudaGraph(self.steps, memory, self.graph, self.capture)
@@ -139,6 +142,14 @@ class Program:
         if self._access is None:
             return self._run(arrays)
         return self._access.run(self._stateful, arrays)
+
+    def fill(self, arrays: Sequence[Array], outputs: Sequence[Array]) -> None:
+        """One call, whose results are written to `outputs`."""
+        if self._direct:
+            self(*arrays, *outputs)
+            return
+        for target, result in zip(outputs, self(*arrays), strict=True):
+            self.device.copy_into(target, result)
 
     def _stateful(self, arrays: tuple[Array, ...]) -> list[Array]:
         keep_readings(self._written)

@@ -9,7 +9,9 @@ import numpy as np
 
 from .. import random
 from ..access import claim
+from ..graph.ir import Graph
 from ..graph.state import written
+from ..graph.tracer import trace_body
 from ..parameter import Parameter
 from ..primitive import Primitive
 from ..tensor import Tensor
@@ -52,6 +54,11 @@ class StagedTrace(Trace):
     def publish(self) -> None:
         """Write the last versions to their parameters, all at once."""
         publish([(parameter, version._data) for parameter, version in self._versions.values()])
+
+    def graph_of(
+        self, fn: Callable[..., Any], operands: Sequence[Any]
+    ) -> tuple[Graph, list[Any], int]:
+        return trace_body(self, fn, operands)
 
     def stand_in(self, parameter: Any) -> Any:
         version = self._versions.get(id(parameter))

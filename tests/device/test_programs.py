@@ -155,6 +155,27 @@ class TestPrograms:
         g = ml.jit(lambda x: ops.while_loop(lambda v: ops.sum(v) < 100, lambda v: v * 2, x))
         assert g(ml.Tensor([1.0, 2.0])).tolist() == [64.0, 128.0]
 
+    def test_a_scan_and_its_gradient(self, device):
+        rng = np.random.default_rng(0)
+        args = [rng.normal(size=s).astype(np.float32) for s in ((3, 3), (2, 3), (4, 2, 3))]
+
+        def loss(weight, start, rows):
+            def step(h, x):
+                h = ops.tanh(ops.matmul(h, weight) + ops.dropout(x, 0.3))
+                return h, h * h
+
+            ys, h = ops.scan(step, start, rows)
+            return ops.sum(ys) + ops.sum(ops.sin(h))
+
+        found = []
+        for where in ("cpu", device):
+            ml.manual_seed(3)
+            with ml.context(device_target=where):
+                derived = ml.jit(ml.grad.grad(loss, (0, 1, 2)))
+                found.append([g.asnumpy() for g in derived(*map(ml.Tensor, args))])
+        for host, other in zip(*found):
+            np.testing.assert_allclose(other, host, rtol=1e-5, atol=1e-6)
+
     def test_random_draws_are_the_bits_of_the_cpu(self, device):
         drawn = {}
         for where in ("cpu", device):

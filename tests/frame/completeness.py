@@ -39,7 +39,7 @@ NO_FUNCTION: dict[str, str] = {
 }
 # Primitives whose bprop refuses, and why.
 NO_GRADIENT: dict[str, str] = {
-    "WhileLoop": "the values of its iterations are not kept; eagerly a loop has a gradient",
+    "WhileLoop": "its trip count is unknown; with max_iterations= it is a Scan",
 }
 # Primitives that no kernel runs, and why.
 NO_KERNEL: dict[str, str] = {}

@@ -15,7 +15,7 @@ SCALAR = {"activation", "arithmetic", "compare", "create", "exponential", "trigo
 FLOORS = {
     "miniml/ops": ({"getitem", "custom"}, set()),
     "miniml/grad/rules": ({"call", "formulas"}, {"create", "random"}),
-    "miniml/backends/cpu": (None, set()),
+    "miniml/backends/cpu": (None, {"scan"}),
     "miniml/backends/expressions": (
         {"functions", "table", "types"}, {*FAMILIES} - SCALAR - {"reduce"}
     ),

@@ -105,6 +105,10 @@ class DeviceArray(Sized):
             self.device, self.block, self.offset + moved, view.shape, self.dtype, view.strides
         )
 
+    def __getitem__(self, index: Any) -> DeviceArray:
+        """The view that NumPy's basic indexing gives."""
+        return self.seen(lambda a: a[index])
+
     def reshape(self, shape: Shape) -> DeviceArray:
         """The elements in another shape, one extent of which may be -1; a copy where no strides
         describe it."""

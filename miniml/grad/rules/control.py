@@ -41,6 +41,6 @@ def get_bprop_cond(self: ops.Cond) -> Bprop:
 @bprop_getters.register(ops.WhileLoop)
 def get_bprop_while_loop(self: ops.WhileLoop) -> Bprop:
     raise BpropNotFoundError(
-        "WhileLoop in a graph has no gradient, as the values of its iterations are not kept; loop "
-        "in Python over a fixed count, or differentiate eagerly, in PYNATIVE_MODE without jit"
+        "WhileLoop in a graph has no gradient, because its trip count is unknown; give it "
+        "max_iterations=, use ops.scan, or differentiate eagerly, in PYNATIVE_MODE without jit"
     )

@@ -11,6 +11,7 @@ from ..ir import Graph, Var
 from ..state import versions
 from ..verify import verify
 from .fold import fold
+from .loops import loops
 from .prune import prune
 from .rewrite import everywhere
 from .share import share
@@ -36,6 +37,7 @@ class UserPass(NamedTuple):
 PIPELINE = (
     Pass("fold", fold),
     Pass("share", share),
+    Pass("loops", loops),
     Pass("simplify", simplify),
     Pass("prune", prune),
 )

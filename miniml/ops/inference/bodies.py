@@ -109,15 +109,20 @@ def tensors(name: str, tree: Tree) -> Tree:
     return optree.tree_map(tensor, tree)
 
 
-def same_values(name: str, before: Tree, after: Tree) -> None:
-    """ShapeError or DTypeError unless the body of a loop gave back what it took."""
+def keeps(name: str, what: str, before: Tree, after: Tree) -> None:
+    """ShapeError or DTypeError, naming the leaf of `what`, unless the body of a loop gave back what
+    it took."""
     left, structure = optree.tree_flatten(before)
     right, other = optree.tree_flatten(after)
     if structure != other:
         raise ShapeError(
-            f"{name} body returns {other} for {structure}; it keeps the structure of its values"
+            f"{name} body returns {other} for {structure}; it keeps the structure of its {what}"
         )
-    agree(name, "the loop", list(map(typed, left)), "body", list(map(typed, right)))
+
+    def leaf(i: int) -> str:
+        return optree.tree_accessors(before)[i].codify(what)
+
+    agree(name, "the loop", list(map(typed, left)), "body", list(map(typed, right)), leaf)
 
 
 def typed(value: Any) -> tuple[str, Shape]:
@@ -130,15 +135,23 @@ def types(variables: Any) -> list[tuple[str, Shape]]:
     return [typed(v.abstract) for v in variables]
 
 
-def agree(name: str, left: str, ours: Sequence[Any], right: str, theirs: Sequence[Any]) -> None:
-    """ShapeError or DTypeError for the first difference between two lists of types."""
+def agree(
+    name: str,
+    left: str,
+    ours: Sequence[Any],
+    right: str,
+    theirs: Sequence[Any],
+    leaf: Callable[[int], str] = "value {}".format,
+) -> None:
+    """ShapeError or DTypeError for the first difference between two lists of types; leaf: what to
+    call the value at an index."""
     if len(ours) != len(theirs):
         raise ShapeError(f"{name} {left} has {len(ours)} values and {right} {len(theirs)}")
     for i, (one, two) in enumerate(zip(ours, theirs, strict=True)):
         if one != two:
             shown = [f"{dtype}[{', '.join(map(str, shape))}]" for dtype, shape in (one, two)]
             raise (DTypeError if one[1] == two[1] else ShapeError)(
-                f"{name} value {i} is {shown[0]} in {left} and {shown[1]} in {right}; make them "
+                f"{name} {leaf(i)} is {shown[0]} in {left} and {shown[1]} in {right}; make them "
                 "equal, as with ops.cast or ops.reshape"
             )
 

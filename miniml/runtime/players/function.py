@@ -47,15 +47,18 @@ def write(
     memory: Memory,
     name: str,
     inputs: Sequence[Var] | None = None,
+    filled: Sequence[Var] = (),
     threads: int = 0,
 ) -> Function:
     """The function that takes the steps.
 
     inputs: those whose values are its arguments; None where they, and parameters of the host, are
-    in the memory already. threads: the most that a native kernel may use; 0 for all.
+    in the memory already. filled: the outputs, if they are arrays that it gets as further arguments
+    and fills, and not what it returns. threads: the most that a native kernel may use; 0 for all.
     """
     native = has_native((*steps.compute, *steps.publish))
-    writer = _Writer(memory, Natives(memory, inputs or ()) if native else None, threads)
+    natives = Natives(memory, inputs or (), filled) if native else None
+    writer = _Writer(memory, filled, natives, threads)
     if inputs is not None:
         writer.receive(inputs)
     for step in steps.compute:
@@ -63,7 +66,8 @@ def write(
     writer.publish(steps.publish)
     writer.check_inputs()
     writer.line(f"return [{', '.join(writer.outputs)}]")
-    arguments = ", ".join([f"x{i}" for i in range(len(inputs or ()))])
+    given = [*(f"x{i}" for i in range(len(inputs or ()))), *(f"y{i}" for i in range(len(filled)))]
+    arguments = ", ".join(given)
     source = "\n    ".join([f"def program({arguments}):", *writer.lines]) + "\n"
     exec(compile(source, f"<miniml program {name}>", "exec"), writer.names)
     run = writer.names.pop("program")  # no ring: a program that is dropped frees its memory at once
@@ -96,7 +100,9 @@ class _Writer:
     run: of the native steps that come next. unseen: views that no line has needed so far.
     """
 
-    def __init__(self, memory: Memory, natives: Natives | None, threads: int):
+    def __init__(
+        self, memory: Memory, filled: Sequence[Var], natives: Natives | None, threads: int
+    ):
         self.memory, self.device = memory, memory.device
         self.natives, self.threads, self.run = natives, threads, RunOfCalls()
         self.native_runs = 0
@@ -108,7 +114,8 @@ class _Writer:
         self.nodes: dict[int, Node] = {}
         self.outputs: list[str] = []
         self._named: dict[int, str] = {id(...): "...", id(None): "None"}
-        self._moving: dict[Var, _Text] = {}
+        self._moving = {v: _Text(f"y{i}") for i, v in reversed([*enumerate(filled)])}
+        self._filled = [f"y{i}" for i in range(len(filled))]
         self._unseen: dict[Var, View] = {}
 
     def line(self, text: str, node: Node | None = None) -> None:
@@ -147,13 +154,24 @@ class _Writer:
 
     def compute(self, step: Step) -> None:
         """Write one step that may fail."""
-        out = f"out{len(self.outputs)}"
-        self.outputs += [out] if isinstance(step, Copy) else []
+        out = self._output() if isinstance(step, Copy) else ""
         if not self._joins(step, self.run, out):
             self._flush()
             self._compute(step, out)
 
+    def _output(self) -> str:
+        """The name of the next output: an array of the caller, or one to make and return."""
+        if self._filled:
+            return self._filled.pop(0)
+        self.outputs.append(f"out{len(self.outputs)}")
+        return self.outputs[-1]
+
     def _compute(self, step: Step, out: str) -> None:
+        if isinstance(step, Copy) and out not in self.outputs:
+            value, target = self._value(step.source), _Text(out)
+            if not (isinstance(value, _Text) and value == target):
+                self._write(self._copied(target, value))
+            return
         if isinstance(step, Copy):
             made = _Call(self.device.copy, (self._value(step.source),), stem="copy")
             self.line(f"{out} = {self._source(made)}")
@@ -197,7 +215,7 @@ class _Writer:
                 self._compute(step, out)
             return
         for step, out in run.steps:
-            if isinstance(step, Copy):
+            if isinstance(step, Copy) and out in self.outputs:
                 of = step.source.abstract
                 made = _Call(np.empty, (of.shape, of.dtype), stem="empty")
                 self.line(f"{out} = {self._source(made)}")
@@ -258,7 +276,8 @@ class _Writer:
         return self._moving[var] if array is None else array
 
     def _targets(self, node: Node) -> tuple[Any, ...]:
-        return tuple(map(self.memory.targets.__getitem__, node.outputs))
+        targets = self.memory.targets
+        return tuple([targets[v] if v in targets else self._moving[v] for v in node.outputs])
 
     def _view(self, node: Node, kernel: BoundKernel) -> Iterator[_Call]:
         if node in self.memory.copies:

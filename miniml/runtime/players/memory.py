@@ -15,7 +15,8 @@ class Memory:
     """An arena and the arrays in it.
 
     arrays: what kernels read. Missing Vars may be a different array at each call: the inputs,
-    unless the memory has buffers for them (`own_inputs`), and views of them. targets: what kernels
+    unless the memory has buffers for them (`own_inputs`), outputs that are computed in arrays of
+    the caller, and views of both. targets: what kernels
     write. copies: (to, from) of a View that no strides can describe, so that each call copies.
     uploads: where the device reads parameters that stay on the host: the states of random streams.
     """
@@ -33,6 +34,10 @@ class Memory:
             self._bind(node)
         for var in buffers.staged.values():
             self._fill(var)
+
+    def is_given(self, var: Var) -> bool:
+        """True for an output that is computed in an array of the caller."""
+        return self.buffers.allocation[var].kind == "output"
 
     def scratch(self, node: Node) -> tuple[Any, ...]:
         """The workspace of a node's kernel."""
@@ -65,6 +70,8 @@ class Memory:
             self._look(node)
 
     def _fill(self, var: Var) -> None:
+        if self.is_given(var):
+            return
         allocation = self.buffers.allocation[var]
         array = self._carve(allocation, var.abstract.shape, var.abstract.dtype)
         self.targets[var], self.arrays[var] = array, read_only(array)

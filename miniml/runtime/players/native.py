@@ -60,15 +60,19 @@ class Natives:
     """What runs natively, and the places of all values that are at the same address, or at the
     same distance from the start of an input, in every call.
 
-    used: the inputs, with the names of their arguments, that runs read; these must be dense.
+    used: the inputs, with the names of their arguments, that runs read; these must be dense, as
+    the outputs that the caller gives to be filled are.
     """
 
-    def __init__(self, memory: Memory, inputs: Sequence[Var]):
+    def __init__(self, memory: Memory, inputs: Sequence[Var], filled: Sequence[Var] = ()):
         self.memory, self.device = memory, memory.device
         self.used: dict[Var, str] = {}
-        self._names = {var: f"x{i}" for i, var in enumerate(inputs)}
+        self._inputs = set(inputs)
+        given = [(i, v) for i, v in enumerate(filled) if memory.is_given(v)]
+        self._names = {var: f"y{i}" for i, var in reversed(given)}
+        self._names |= {var: f"x{i}" for i, var in enumerate(inputs)}
         self._places: dict[Var, _Place] = {}
-        for var in inputs:
+        for var in self._names:
             if var not in memory.arrays:
                 like = np.empty(var.abstract.shape, var.abstract.dtype)
                 self._places[var] = _Place(like, var)
@@ -113,6 +117,8 @@ class Natives:
             case View(node):
                 found = self.place(node.outputs[0])
                 return None if found is None else []
+            case Copy(source) if source not in self._inputs and self._names.get(source) == out:
+                return []
             case Copy(source):
                 return self._copy(run.argument(out), source, run)
             case Stage(source, target):
@@ -134,9 +140,13 @@ class Natives:
                 operand = self.memory.dense(var)
                 calls.append(copy(operand, self._operand(place, run), place.layout))
             operands.append(operand)
-        targets = [self.memory.targets[var] for var in node.outputs]
+        targets = [self._target(var, run) for var in node.outputs]
         operands += [*targets, *self.memory.scratch(node)]
         return [*calls, Call(kernel.native, tuple(operands))]
+
+    def _target(self, var: Var, run: RunOfCalls) -> Array | Moving:
+        array = self.memory.targets.get(var)
+        return run.argument(self._names[var]) if array is None else array
 
     def _copy(self, target: Array | Moving, source: Var, run: RunOfCalls) -> list[Call] | None:
         place = self.place(source)
@@ -147,7 +157,9 @@ class Natives:
     def _operand(self, place: _Place, run: RunOfCalls) -> Array | Moving:
         if place.base is None:
             return place.layout
-        name = self.used[place.base] = self._names[place.base]
+        name = self._names[place.base]
+        if place.base in self._inputs:
+            self.used[place.base] = name
         return run.argument(name, place.offset)
 
 

@@ -1,0 +1,246 @@
+"""Code motion: what a Scan need not do step by step is done for all steps, before or after it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from typing import NamedTuple
+
+from ...abstract import Abstract
+from ...infer import infer
+from ...ops.arithmetic import Add
+from ...ops.linalg import MatMul
+from ...ops.scan import Scan
+from ...ops.shape import BroadcastTo, ExpandDims, Reshape, Squeeze, SumTo, Transpose
+from ...primitive import Primitive
+from ..ir import Graph, Node, Var
+
+# They cost a step nothing, and kernels may take a view of an operand into account.
+_VIEWS = (BroadcastTo, ExpandDims, Reshape, Squeeze, Transpose)
+
+
+class Carried(NamedTuple):
+    """A carried value: what a step takes and gives, and the first and last one outside."""
+
+    before: Var
+    after: Var
+    first: Var
+    last: Var
+
+
+class Loop:
+    """A Scan node taken apart, to be changed and put together again.
+
+    Rows are Vars of the body, stacks those of all rows outside. scanned: the stack of each row that
+    a step takes; captured: what stands outside for Vars that are equal at all steps; rows: pairs
+    (row, stack) of what a step gives. before, after: nodes of the graph around, whose constants
+    are `constants`; zeros: what is known to be zero there.
+    """
+
+    def __init__(self, node: Node, constants: list[Var] | None = None, zeros: Collection[Var] = ()):
+        scan = node.primitive
+        assert isinstance(scan, Scan)
+        self.scan: Scan = scan
+        self.where, self.zeros = node.where, zeros
+        self.constants = [] if constants is None else constants
+        self.body: Graph = scan.body
+        self.nodes: list[Node] = list(self.body.nodes)
+        first, last = scan.carried, scan.carried + scan.scanned
+        taken = [*zip(self.body.inputs, node.inputs, strict=True)]
+        given = [*zip(self.body.outputs, node.outputs, strict=True)]
+        self.carried = [
+            Carried(before, after, begin, end)
+            for (before, begin), (after, end) in zip(taken[:first], given, strict=False)
+        ]
+        self.scanned: dict[Var, Var] = dict(taken[first:last])
+        self.captured: dict[Var, Var] = dict(taken[last:])
+        self.rows: list[tuple[Var, Var]] = given[first:]
+        self.before: list[Node] = []
+        self.after: list[Node] = []
+
+    def finish(self) -> list[Node]:
+        """The nodes that take the place of the Scan."""
+        before, after, first, last = zip(*self.carried, strict=True) if self.carried else [()] * 4
+        rows, stacks = zip(*self.rows, strict=True) if self.rows else [()] * 2
+        inputs = *before, *self.scanned, *self.captured
+        body = replace(self.body, inputs=inputs, nodes=tuple(self.nodes), outputs=(*after, *rows))
+        sizes = self.scan.length, len(self.carried), len(self.scanned), self.scan.reverse
+        given = *first, *self.scanned.values(), *self.captured.values()
+        loop = Node(Scan(body, *sizes), given, (*last, *stacks), (), self.where)
+        return [*self.before, loop, *self.after]
+
+    def call(self, nodes: list[Node], primitive: Primitive, *inputs: Var) -> Var:
+        """A call outside of the loop."""
+        (out,) = infer(primitive, tuple([v.abstract for v in inputs]))
+        nodes.append(Node(primitive, inputs, (Var(out),), (), self.where))
+        return nodes[-1].outputs[0]
+
+    def known(self, row: Var) -> bool:
+        """True if the stack of the row is there."""
+        return row in self.scanned or any(row is r for r, _ in self.rows)
+
+    def stack(self, row: Var) -> Var:
+        """The stack of a row, for a node after the loop."""
+        if row in self.scanned:
+            return self.scanned[row]
+        if not self.known(row):
+            shape = self.scan.length, *row.abstract.shape
+            self.rows.append((row, Var(Abstract(shape, row.abstract.dtype))))
+        return dict(self.rows)[row]
+
+    def flat(self, nodes: list[Node], stack: Var) -> Var:
+        """A stack of matrices as one matrix."""
+        length, rows, columns = stack.abstract.shape
+        return self.call(nodes, Reshape((length * rows, columns)), stack)
+
+    def maker(self, var: Var) -> Node | None:
+        """The node of the body that makes a Var."""
+        return next((n for n in self.nodes if var in n.outputs), None)
+
+    def readers(self, var: Var) -> int:
+        """How often the body reads or gives a Var."""
+        given = [*(c.after for c in self.carried), *(row for row, _ in self.rows)]
+        return sum(n.inputs.count(var) for n in self.nodes) + given.count(var)
+
+
+def move(loop: Loop) -> None:
+    """Do all that can be done outside of the loop there."""
+    for change in (hoist, products_before, products_after, sums_after):
+        change(loop)
+
+
+def hoist(loop: Loop) -> None:
+    """What depends on captures alone is computed once, before the loop."""
+    fixed = _fixed(loop) if loop.scan.length else []  # no step may raise what none computes
+    read = {v for n in fixed for v in n.inputs}
+    outside = loop.captured | {v: Var(v.abstract) for v in loop.body.constants if v in read}
+    loop.constants += [outside[v] for v in loop.body.constants if v in read]
+    for node in fixed:
+        inputs = tuple([outside[v] for v in node.inputs])
+        made = replace(node, inputs=inputs, outputs=tuple([Var(v.abstract) for v in node.outputs]))
+        outside.update(zip(node.outputs, made.outputs, strict=True))
+        loop.captured.update(zip(node.outputs, made.outputs, strict=True))
+        loop.before.append(made)
+        loop.nodes.remove(node)
+
+
+def _fixed(loop: Loop) -> list[Node]:
+    """The nodes that give the same at each step, without views that only the others read."""
+    varying: set[Var] = {*(c.before for c in loop.carried), *loop.scanned}
+    fixed: list[Node] = []
+    for node in loop.nodes:
+        if varying.isdisjoint(node.inputs) and node.primitive.effect == "pure":
+            fixed.append(node)
+        else:
+            varying.update(node.outputs)
+    outside: set[Var] = set()
+    for node in reversed(fixed.copy()):
+        if isinstance(node.primitive, _VIEWS) and outside.isdisjoint(node.outputs):
+            fixed.remove(node)
+        else:
+            outside.update(node.inputs)
+    return fixed
+
+
+def products_before(loop: Loop) -> None:
+    """Products of scanned rows and a captured matrix are one product of all rows."""
+    for node in loop.nodes.copy():
+        if _by_matrix(loop, node) and node.inputs[0] in loop.scanned:
+            (out,) = node.outputs
+            loop.scanned[out] = _all_rows(loop, loop.before, node, loop.scanned[node.inputs[0]])
+            loop.nodes.remove(node)
+
+
+def products_after(loop: Loop) -> None:
+    """Products with a captured matrix that are read after the loop alone are one product."""
+    for row, stack in loop.rows.copy():
+        node = loop.maker(row)
+        if node is not None and _by_matrix(loop, node) and loop.readers(row) == 1:
+            loop.rows.remove((row, stack))
+            loop.nodes.remove(node)
+            _all_rows(loop, loop.after, node, loop.stack(node.inputs[0]))
+            loop.after[-1] = replace(loop.after[-1], outputs=(stack,))
+
+
+def _by_matrix(loop: Loop, node: Node) -> bool:
+    """True for x y or x y^T, where y is a captured matrix."""
+    matrices = all(len(v.abstract.shape) == 2 for v in node.inputs)
+    kind = isinstance(node.primitive, MatMul) and not node.primitive.transpose_x
+    return kind and matrices and node.inputs[1] in loop.captured
+
+
+def _all_rows(loop: Loop, nodes: list[Node], node: Node, stack: Var) -> Var:
+    """The stack of a product, from the stack of its first factor."""
+    shape = loop.scan.length, *node.outputs[0].abstract.shape
+    factor = loop.captured[node.inputs[1]]
+    product = loop.call(nodes, node.primitive, loop.flat(nodes, stack), factor)
+    return loop.call(nodes, Reshape(shape), product)
+
+
+def sums_after(loop: Loop) -> None:
+    """Carried sums of products x^T y are one product of all rows; with their stacks at hand, sums
+    over rows are one sum."""
+    for kind, total in ((_is_gram, _gram), (_is_sum, _sum)):
+        for carried in loop.carried.copy():
+            term = _term(loop, carried)
+            if term is not None and kind(loop, term):
+                value = total(loop, term)
+                loop.carried.remove(carried)
+                loop.nodes = [n for n in loop.nodes if carried.after not in n.outputs]
+                _add(loop, carried, value)
+
+
+def _term(loop: Loop, carried: Carried) -> Node | None:
+    """The node whose output each step adds to the carried value, if it does nothing else to it."""
+    add = loop.maker(carried.after)
+    if add is None or not isinstance(add.primitive, Add) or carried.before not in add.inputs:
+        return None
+    if loop.readers(carried.before) > 1 or loop.readers(carried.after) > 1:
+        return None
+    term = loop.maker(add.inputs[add.inputs[0] is carried.before])
+    same = term is not None and term.outputs[0].abstract == carried.after.abstract
+    return term if same else None
+
+
+def _is_gram(loop: Loop, term: Node) -> bool:
+    matrices = all(len(v.abstract.shape) == 2 for v in term.inputs)
+    return term.primitive == MatMul(True, False) and matrices
+
+
+def _gram(loop: Loop, term: Node) -> Var:
+    x, y = (loop.flat(loop.after, loop.stack(v)) for v in term.inputs)
+    return loop.call(loop.after, term.primitive, x, y)
+
+
+def _is_sum(loop: Loop, term: Node) -> bool:
+    return isinstance(term.primitive, SumTo) and loop.known(term.inputs[0])
+
+
+def _sum(loop: Loop, term: Node) -> Var:
+    return loop.call(loop.after, term.primitive, loop.stack(term.inputs[0]))
+
+
+def _add(loop: Loop, carried: Carried, value: Var) -> None:
+    """The last carried value: `value` added to the first one."""
+    if carried.first not in loop.zeros:
+        value = loop.call(loop.after, Add(), carried.first, value)
+    loop.after[-1] = replace(loop.after[-1], outputs=(carried.last,))
+
+
+def trim(loop: Loop, needed: Collection[Var]) -> None:
+    """Drop what neither the Vars `needed` outside of the loop nor later steps depend on."""
+    loop.rows = [(row, stack) for row, stack in loop.rows if stack in needed]
+    alive = [c for c in loop.carried if c.last in needed]
+    while True:
+        read = {*(c.after for c in alive), *(row for row, _ in loop.rows)}
+        for node in reversed(loop.nodes):
+            if not read.isdisjoint(node.outputs):
+                read.update(node.inputs)
+        grown = [c for c in loop.carried if c in alive or c.before in read]
+        if len(grown) == len(alive):
+            break
+        alive = grown
+    loop.carried = alive
+    loop.nodes = [n for n in loop.nodes if not read.isdisjoint(n.outputs)]
+    loop.scanned = {row: stack for row, stack in loop.scanned.items() if row in read}
+    loop.captured = {var: outer for var, outer in loop.captured.items() if var in read}

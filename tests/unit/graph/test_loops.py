@@ -1,0 +1,176 @@
+"""The pass that simplifies scans: what runs once, what moves out of the loop, what is dropped."""
+
+import numpy as np
+import pytest
+
+import miniml as ml
+from miniml import ops
+from miniml.grad import grad
+from miniml.graph.passes import run_passes
+from miniml.graph.passes.loops import loops
+from miniml.graph.replay import replay
+from miniml.graph.verify import verify
+
+RNG = np.random.default_rng(0)
+W, V = RNG.normal(size=(3, 3)), RNG.normal(size=(3, 4))
+ROWS, START = RNG.normal(size=(5, 2, 3)), RNG.normal(size=(2, 3))
+
+
+def changed(fn, *args):
+    """The text of the graph after the pass, with the same results as before."""
+    before = ml.trace(fn, *args)
+    after = verify(loops(before))
+    tensors = [ml.Tensor(a) for a in args]
+    for x, y in zip(replay(before, tensors), replay(after, tensors), strict=True):
+        np.testing.assert_allclose(y.asnumpy(), x.asnumpy(), 1e-12)
+    return str(after)
+
+
+def test_scans_of_the_same_steps_run_once():
+    def twice(start, rows):
+        def step(kept):
+            return lambda c, x: (ops.tanh(c + x), kept(ops.tanh(c + x), c))
+
+        _, first = ops.scan(step(lambda after, before: None), start, rows)
+        (ys, again), second = ops.scan(step(lambda after, before: (before, before)), start, rows)
+        return first, second, ys, again
+
+    passed = run_passes(ml.trace(twice, START, ROWS), verified=True)
+    assert [n.primitive.name for n in passed.nodes] == ["Scan"]
+    assert len(passed.nodes[0].outputs) == 2
+    for found, expected in zip(ml.jit(twice)(START, ROWS), twice(START, ROWS), strict=True):
+        np.testing.assert_array_equal(found.asnumpy(), expected.asnumpy())
+
+
+def test_a_gradient_runs_two_loops_and_keeps_what_it_reads():
+    def loss(w, start, rows):
+        return ops.sum(ops.scan(lambda h, x: (ops.tanh(h @ w + x), None), start, rows)[1])
+
+    graph = run_passes(ml.trace(grad(loss), W, START, ROWS), verified=True)
+    forward, backward = [n for n in graph.nodes if n.primitive.name == "Scan"]
+    assert len(forward.outputs) == 3  # h at the end, h before each step, tanh
+    assert len(backward.outputs) == 2  # dh, and dz of each step for the product after the loop
+    assert [n.primitive.name for n in graph.nodes[-3:]] == ["Reshape", "Reshape", "MatMul"]
+
+
+def test_what_no_step_changes_is_computed_before_the_loop():
+    def fn(w, start, rows):
+        return ops.scan(lambda h, x: (h @ ops.transpose(ops.exp(w) * 2.0) + x, h), start, rows)
+
+    assert changed(fn, W, START, ROWS) == (
+        "fn(%0: float64[3, 3], %1: float64[2, 3], %2: float64[5, 2, 3]):\n"
+        "  %3: float64[3, 3] = Exp() %0\n"
+        "  %4: float64[3, 3] = Mul() %3, float64(2.0)\n"
+        "  %5: float64[2, 3], %6: float64[5, 2, 3] = Scan(body=<Graph body: 3 nodes>, length=5, "
+        "carried=1, scanned=1, reverse=False) %1, %2, %4\n"
+        "    body: body(%0: float64[2, 3], %1: float64[2, 3], %2: float64[3, 3]):\n"
+        "      %3: float64[3, 3] = Transpose(axes=(1, 0)) %2\n"
+        "      %4: float64[2, 3] = MatMul(transpose_x=False, transpose_y=False) %0, %3\n"
+        "      %5: float64[2, 3] = Add() %4, %1\n"
+        "      return %5, %0\n"
+        "  return %6, %5"
+    )
+
+
+def test_a_view_goes_with_what_is_computed_of_it():
+    def fn(w, start):
+        def step(h, _):
+            turned = ops.transpose(w)
+            return h @ turned + ops.exp(turned), h
+
+        return ops.scan(step, start, length=3)
+
+    text = changed(fn, W, W)
+    assert text.index("Transpose") < text.index("Exp") < text.index("Scan")
+
+
+def test_products_of_rows_are_one_product_before_and_after_the_loop():
+    def fn(w, v, start, rows):
+        return ops.scan(lambda h, x: ((h := ops.tanh(x @ w + h)), h @ v), start, rows)[0]
+
+    assert changed(fn, W, V, START, ROWS) == (
+        "fn(%0: float64[3, 3], %1: float64[3, 4], %2: float64[2, 3], %3: float64[5, 2, 3]):\n"
+        "  %4: float64[10, 3] = Reshape(shape=(10, 3)) %3\n"
+        "  %5: float64[10, 3] = MatMul(transpose_x=False, transpose_y=False) %4, %0\n"
+        "  %6: float64[5, 2, 3] = Reshape(shape=(5, 2, 3)) %5\n"
+        "  %7: float64[2, 3], %8: float64[5, 2, 3] = Scan(body=<Graph body: 2 nodes>, length=5, "
+        "carried=1, scanned=1, reverse=False) %2, %6\n"
+        "    body: body(%0: float64[2, 3], %1: float64[2, 3]):\n"
+        "      %2: float64[2, 3] = Add() %1, %0\n"
+        "      %3: float64[2, 3] = Tanh() %2\n"
+        "      return %3, %3\n"
+        "  %9: float64[10, 3] = Reshape(shape=(10, 3)) %8\n"
+        "  %10: float64[10, 4] = MatMul(transpose_x=False, transpose_y=False) %9, %1\n"
+        "  %11: float64[5, 2, 4] = Reshape(shape=(5, 2, 4)) %10\n"
+        "  return %11"
+    )
+
+
+def test_a_carried_sum_of_products_is_one_product_of_all_rows():
+    def fn(total, bias, rows):
+        def step(carry, x):
+            total, bias = carry
+            return (total + ops.matmul(x, x, True, False), bias + ops.sum_to(x, (3,))), None
+
+        return ops.scan(step, (total, bias), rows)[1]
+
+    text = changed(fn, W, V[:, 0], ROWS)
+    assert "Scan" not in text
+    assert "MatMul(transpose_x=True, transpose_y=False)" in text
+    assert "SumTo(shape=(3,)) %2" in text
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda c, x: (c + ops.matmul(x, x, True, False), ops.sum(c)),  # read in between
+        lambda c, x: ((a := c + ops.matmul(x, x, True, False)), a),  # kept
+        lambda c, x: ((a := ops.matmul(x, x, True, False)) + a, None),  # not a sum
+        lambda c, x: (c + c + ops.matmul(x, x, True, False), None),
+        lambda c, x: (c + ops.matmul(c, c, True, False), None),
+    ],
+)
+def test_other_carried_values_stay(step):
+    fn = lambda start, rows: ops.scan(step, start, rows)  # noqa: E731
+    assert "carried=1" in changed(fn, W * 0.1, ROWS * 0.1)
+
+
+def test_what_nothing_needs_is_dropped():
+    def fn(start, rows, w):
+        def step(carry, x):
+            used, unused, feeds = carry
+            return (used + feeds, unused * ops.sin(w), feeds * x), (unused, used, x)
+
+        return ops.scan(step, (start, start, start), rows)[0][1]
+
+    text = changed(fn, START, ROWS, START)
+    assert "carried=2, scanned=1, reverse=False) %0, %0, %1\n" in text
+    assert "Sin" not in text
+
+
+def test_nothing_moves_out_of_a_loop_that_does_not_run():
+    """What raises in a step must not raise where no step runs."""
+
+    def fn(x, labels, rows):
+        return ops.scan(lambda c, row: (c + ops.cross_entropy(x, labels), row), 0.0, rows)
+
+    x, labels = np.ones((2, 3), np.float32), np.array([0, 3])
+    assert ml.jit(fn)(x, labels, ROWS[:0])[1].item() == 0.0
+    with pytest.raises(IndexError, match="label 3 for 3 classes"):
+        ml.jit(fn)(x, labels, ROWS)
+
+
+def test_loops_inside_loops_are_simplified():
+    def fn(w, start, rows):
+        def outer(h, row):
+            def inner(h, x):
+                return ops.tanh(h @ ops.exp(w) + x), h
+
+            return ops.scan(inner, h, row)[1], None
+
+        return ops.scan(outer, start, rows)[1]
+
+    graph = run_passes(ml.trace(fn, W, START, ROWS[None]), verified=True)
+    assert [n.primitive.name for n in graph.nodes] == ["Exp", "Scan"]
+    (inner,) = graph.nodes[1].primitive.body.nodes
+    assert len(inner.outputs) == 1
