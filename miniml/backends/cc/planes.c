@@ -11,30 +11,47 @@ typedef struct {
   long image, channel, plane, row_stride, column_stride;
 } REAL_planes;
 
-/* One channel, from row-major images: squares of pixels by images are transposed. */
+/* A vector of the first `count` elements at an address, and back. */
+static inline REAL_vector REAL_some(const REAL *at, long count) {
+  if (count == REAL_width) return REAL_load(at);
+  REAL_vector v = {0};
+  memcpy(&v, at, count * sizeof(REAL));
+  return v;
+}
+static inline void REAL_keep(REAL *at, REAL_vector v, long count) {
+  if (count == REAL_width) REAL_store(at, v);
+  else memcpy(at, &v, count * sizeof(REAL));
+}
+
+/* to[column][row] = x[row][column], square by square; both have rows `stride` apart. */
+static void REAL_squares(const REAL *x, long x_stride, REAL *to, long to_stride, long rows,
+                         long columns) {
+  for (long r = 0; r < rows; r += REAL_width) {
+    const long high = rows - r < REAL_width ? rows - r : REAL_width;
+    for (long c = 0; c < columns; c += REAL_width) {
+      const long wide = columns - c < REAL_width ? columns - c : REAL_width;
+      REAL_vector a[REAL_width] = {{0}};
+      for (long i = 0; i < high; ++i) a[i] = REAL_some(x + (r + i) * x_stride + c, wide);
+      REAL_transpose(a);
+      for (long i = 0; i < wide; ++i) REAL_keep(to + (c + i) * to_stride + r, a[i], high);
+    }
+  }
+}
+
+/* One channel, from row-major images. */
 static void REAL_turn(const REAL_planes *g, const REAL *x, REAL *to, long channel) {
   const long pixels = g->height * g->width, stride = g->channels * pixels;
   x += channel * pixels;
   to += channel * g->channel;
   memset(to, 0, g->channel * sizeof(REAL));
   to += (g->top * g->pitch + g->left) * g->lanes;
-  for (long n = 0; n < g->images; n += REAL_width) {
-    long row = 0, column = 0;
-    for (long p = 0; p < pixels; p += REAL_width) {
-      const long high = g->images - n < REAL_width ? g->images - n : REAL_width;
-      const long wide = pixels - p < REAL_width ? pixels - p : REAL_width;
-      REAL_vector a[REAL_width] = {{0}};
-      if (wide == REAL_width)
-        for (long i = 0; i < high; ++i) a[i] = REAL_load(x + (n + i) * stride + p);
-      else
-        for (long i = 0; i < high; ++i) memcpy(a + i, x + (n + i) * stride + p, wide * sizeof(REAL));
-      REAL_transpose(a);
-      for (long i = 0; i < wide; ++i) {
-        REAL_store(to + (row * g->pitch + column) * g->lanes + n, a[i]);
-        if (++column == g->width) column = 0, ++row;
-      }
-    }
+  if (g->pitch == g->width) {
+    REAL_squares(x, stride, to, g->lanes, g->images, pixels);
+    return;
   }
+  for (long r = 0; r < g->height; ++r)
+    REAL_squares(x + r * g->width, stride, to + r * g->pitch * g->lanes, g->lanes, g->images,
+                 g->width);
 }
 
 /* One channel, from images whose batch is innermost already. */
