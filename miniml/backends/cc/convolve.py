@@ -132,12 +132,14 @@ def weight_grad(node: KernelNode, v: Vectors) -> Written:
             "X_OUTER": x.image, "X_INNER": x.pitch, "D_OUTER": d.image, "D_INNER": d.pitch,
         }  # fmt: skip
     lanes = x.lanes or d.pitch
+    if batch and steps["X_INNER"] == lanes:  # a row is one run of memory
+        inside, lanes = 1, inside * lanes
     numbers = {
         "SCRATCH": 3, "ROWS": rows, "COUNT": pairs, "OUTPUTS": outputs, "CHANNELS": inner,
         "TAPS": taps, "PAIRS": inner * taps, "GROUPS": groups, "CHANNEL": x.channel,
         "BLOCKS": ceil(outputs / rows), "COLUMNS": ceil(inner * taps / pairs),
         "OUTER": outer, "INNER": inside, "LANES": lanes, "VALID": output[1], **steps,
-        "RAGGED": int(not batch and lanes > output[1]), "D_CHANNEL": d.channel,
+        "RAGGED": int(not batch and d.pitch > output[1]), "D_CHANNEL": d.channel,
         "X_ENTRIES": x.entries, "D_ENTRIES": d.entries,
     }  # fmt: skip
     valid = (-(k < (output[1] - 1) % v.width + 1) for k in range(v.width))

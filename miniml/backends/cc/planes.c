@@ -43,27 +43,33 @@ static void REAL_turn(const REAL_planes *g, const REAL *x, REAL *to, long channe
   const long pixels = g->height * g->width, stride = g->channels * pixels;
   x += channel * pixels;
   to += channel * g->channel;
-  memset(to, 0, g->channel * sizeof(REAL));
+  if (g->channel > pixels * g->images) memset(to, 0, g->channel * sizeof(REAL));
   to += (g->top * g->pitch + g->left) * g->lanes;
-  if (g->pitch == g->width) {
-    REAL_squares(x, stride, to, g->lanes, g->images, pixels);
-    return;
-  }
-  for (long r = 0; r < g->height; ++r)
-    REAL_squares(x + r * g->width, stride, to + r * g->pitch * g->lanes, g->lanes, g->images,
-                 g->width);
+  const long rows = g->pitch == g->width ? 1 : g->height, run = pixels / rows;
+  for (long r = 0; r < rows; ++r)
+    REAL_squares(x + r * run, stride, to + r * g->pitch * g->lanes, g->lanes, g->images, run);
 }
 
 /* One channel, from images whose batch is innermost already. */
 static void REAL_surround(const REAL_planes *g, const REAL *x, REAL *to, long channel) {
-  x += channel * g->height * g->width * g->images;
+  const long row = g->pitch * g->lanes, filled = g->width * g->images;
+  x += channel * g->height * filled;
   to += channel * g->channel;
-  memset(to, 0, g->channel * sizeof(REAL));
-  to += (g->top * g->pitch + g->left) * g->lanes;
-  for (long r = 0; r < g->height; ++r)
-    for (long q = 0; q < g->width; ++q)
-      memcpy(to + (r * g->pitch + q) * g->lanes, x + (r * g->width + q) * g->images,
-             g->images * sizeof(REAL));
+  if (g->lanes > g->images) memset(to, 0, g->channel * sizeof(REAL));
+  for (long r = 0; r < g->channel / row; ++r, to += row) {
+    const long h = r - g->top;
+    if (h < 0 || h >= g->height) {
+      memset(to, 0, row * sizeof(REAL));
+    } else if (g->lanes > g->images) {
+      for (long q = 0; q < g->width; ++q)
+        memcpy(to + (g->left + q) * g->lanes, x + h * filled + q * g->images,
+               g->images * sizeof(REAL));
+    } else {
+      memset(to, 0, g->left * g->lanes * sizeof(REAL));
+      memcpy(to + g->left * g->lanes, x + h * filled, filled * sizeof(REAL));
+      memset(to + g->left * g->lanes + filled, 0, (row - filled - g->left * g->lanes) * sizeof(REAL));
+    }
+  }
 }
 
 /* One channel of one image. */
