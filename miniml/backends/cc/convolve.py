@@ -20,6 +20,8 @@ from .vectors import SCALARS, Vectors, vectors
 from .windows import Phase, Windows, forward, plane, transposed
 
 SPLIT = 4_000_000  # multiplications, about 50 us, from which on a kernel is split over threads
+CACHED = 1 << 16  # elements read again and again: a quarter of a megabyte, or half of one
+MOST_TILES = 32  # of partial sums, on the stack: 2 KB each
 PARTS = 16  # enough to keep a few threads equally busy
 
 # What a kernel does with `count` results of row i where no elementwise work is fused into it.
@@ -131,13 +133,18 @@ def weight_grad(node: KernelNode, v: Vectors) -> Written:
         steps = {
             "X_OUTER": x.image, "X_INNER": x.pitch, "D_OUTER": d.image, "D_INNER": d.pitch,
         }  # fmt: skip
+    blocks, columns = ceil(outputs / rows), ceil(inner * taps / pairs)
+    tiles = min(MOST_TILES, max(1, groups * blocks * columns // PARTS))
+    reads = rows * (d.offset(1, 0) if batch else d.channel)
+    reads += ceil(tiles * pairs / taps) * (x.offset(windows.step[0], 0) if batch else x.channel)
     lanes = x.lanes or d.pitch
     if batch and steps["X_INNER"] == lanes:  # a row is one run of memory
         inside, lanes = 1, inside * lanes
     numbers = {
         "SCRATCH": 3, "ROWS": rows, "COUNT": pairs, "OUTPUTS": outputs, "CHANNELS": inner,
         "TAPS": taps, "PAIRS": inner * taps, "GROUPS": groups, "CHANNEL": x.channel,
-        "BLOCKS": ceil(outputs / rows), "COLUMNS": ceil(inner * taps / pairs),
+        "BLOCKS": blocks, "COLUMNS": columns, "TILES": tiles, "CHUNKS": ceil(columns / tiles),
+        "STEP": max(1, CACHED // reads),
         "OUTER": outer, "INNER": inside, "LANES": lanes, "VALID": output[1], **steps,
         "RAGGED": int(not batch and d.pitch > output[1]), "D_CHANNEL": d.channel,
         "X_ENTRIES": x.entries, "D_ENTRIES": d.entries,

@@ -83,9 +83,9 @@ static void REAL_spread(const REAL_planes *g, const REAL *x, REAL *to, long part
     if (g->column_stride == 1)
       memcpy(row + g->left, x + h * g->width, g->width * sizeof(REAL));
     else
-      for (long w = 0; w < g->width; ++w) {
-        const long q = w + g->left;
-        row[q % g->column_stride * g->plane + q / g->column_stride] = x[h * g->width + w];
+      for (long q = g->left; q < g->left + g->column_stride && q < g->left + g->width; ++q) {
+        REAL *pixels = row + q % g->column_stride * g->plane + q / g->column_stride;
+        for (long w = q - g->left; w < g->width; w += g->column_stride) *pixels++ = x[h * g->width + w];
       }
   }
 }
