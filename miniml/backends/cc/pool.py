@@ -1,4 +1,4 @@
-"""Pooling and its gradients in C, with the batch or the row of windows innermost."""
+"""Pooling and its gradients in C, of one image at a time or with the batch innermost."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from ..kernel import KernelNode
 from ..registry import kernel
-from .convolve import PARTS, enumerators
+from .convolve import PARTS, enumerators, run_by
 from .kernel import NativeKernel
 from .planes import BATCH_INNERMOST
 from .source import Source
@@ -25,39 +25,40 @@ static void KERNEL_part(void *data, long part) {{
 {body}  }}
 }}
 """
-LINES = """\
+WINDOWS = """\
     for (long r = 0; r < KERNEL_OH; ++r)
-      for (long q = 0; q < KERNEL_ACROSS; ++q) {
+      for (long q = 0; q < KERNEL_OW; ++q) {
         const long window = (r * KERNEL_OW + q) * KERNEL_LANES;
 """
-# The first of equals wins, and the first NaN whatever follows. Padding never does: a window starts
-# from minus infinity at its first pixel.
+PIXELS = """\
+        for (long i = KERNEL_top(r); i < KERNEL_bottom(r); ++i)
+          for (long j = KERNEL_left(q); j < KERNEL_right(q); ++j) {
+            const long place = i * KERNEL_W + j, pixel = place * KERNEL_LANES;
+"""
+# The first of equals wins, and the first NaN whatever follows. A window starts from minus infinity
+# at its first pixel.
 MAX = f"""\
     const REAL *x = (const REAL *)at[0] + plane * KERNEL_H * KERNEL_W * KERNEL_LANES;
     REAL *out = (REAL *)at[1] + plane * KERNEL_OH * KERNEL_OW * KERNEL_LANES;
     int64_t *indices = (int64_t *)at[2] + plane * KERNEL_OH * KERNEL_OW * KERNEL_LANES;
-{LINES}\
-        REAL best[KERNEL_RUN];
-        INTEGER won[KERNEL_RUN];
-        for (long m = 0; m < KERNEL_RUN; ++m) {{
-          const long column = KERNEL_column(q, m);
-          best[m] = -__builtin_inff();
-          won[m] = KERNEL_first(r) * KERNEL_W + (column < 0 ? -column : 0);
+{WINDOWS}\
+        REAL best[KERNEL_LANES];
+        INTEGER won[KERNEL_LANES];
+        for (long n = 0; n < KERNEL_LANES; ++n) {{
+          best[n] = -__builtin_inff();
+          won[n] = KERNEL_top(r) * KERNEL_W + KERNEL_left(q);
         }}
-        for (long i = KERNEL_first(r); i < KERNEL_last(r); ++i)
-          for (long j = 0; j < KERNEL_KW; ++j) {{
-            const long from = KERNEL_pixel(r, q, i, j), high = KERNEL_high(q, j);
-            for (long m = KERNEL_low(q, j); m < high; ++m) {{
-              const REAL v = x[from + m * KERNEL_STEP];
-              const int better = (v > best[m]) | ((v != v) & (best[m] == best[m]));
-              best[m] = better ? v : best[m];
-              won[m] = better ? i * KERNEL_W + j : won[m];
+{PIXELS}\
+            for (long n = 0; n < KERNEL_LANES; ++n) {{
+              const REAL v = x[pixel + n];
+              const int better = (v > best[n]) | ((v != v) & (best[n] == best[n]));
+              best[n] = better ? v : best[n];
+              won[n] = better ? place : won[n];
             }}
           }}
-        for (long m = 0; m < KERNEL_RUN; ++m) {{
-          out[window + m] = best[m];
-          indices[window + m] =
-              won[m] + (r * KERNEL_SH - KERNEL_TOP) * KERNEL_W + KERNEL_column(q, m);
+        for (long n = 0; n < KERNEL_LANES; ++n) {{
+          out[window + n] = best[n];
+          indices[window + n] = won[n];
         }}
       }}
 """
@@ -87,28 +88,24 @@ MAX_GATHER = """\
 MEAN = f"""\
     const REAL *x = (const REAL *)at[0] + plane * KERNEL_H * KERNEL_W * KERNEL_LANES;
     REAL *out = (REAL *)at[1] + plane * KERNEL_OH * KERNEL_OW * KERNEL_LANES;
-{LINES}\
-        REAL sum[KERNEL_RUN];
-        for (long m = 0; m < KERNEL_RUN; ++m) sum[m] = 0;
-        for (long i = KERNEL_first(r); i < KERNEL_last(r); ++i)
-          for (long j = 0; j < KERNEL_KW; ++j) {{
-            const long from = KERNEL_pixel(r, q, i, j), high = KERNEL_high(q, j);
-            for (long m = KERNEL_low(q, j); m < high; ++m) sum[m] += x[from + m * KERNEL_STEP];
+{WINDOWS}\
+        REAL sum[KERNEL_LANES];
+        for (long n = 0; n < KERNEL_LANES; ++n) sum[n] = 0;
+{PIXELS}\
+            for (long n = 0; n < KERNEL_LANES; ++n) sum[n] += x[pixel + n];
           }}
-        for (long m = 0; m < KERNEL_RUN; ++m) out[window + m] = sum[m] / KERNEL_count(r, q, m);
+        for (long n = 0; n < KERNEL_LANES; ++n) out[window + n] = sum[n] / KERNEL_count(r, q);
       }}
 """
 MEAN_GRAD = f"""\
     const REAL *dout = (const REAL *)at[0] + plane * KERNEL_OH * KERNEL_OW * KERNEL_LANES;
     REAL *dx = (REAL *)at[1] + plane * KERNEL_H * KERNEL_W * KERNEL_LANES;
     memset(dx, 0, KERNEL_H * KERNEL_W * KERNEL_LANES * sizeof(REAL));
-{LINES}\
-        REAL share[KERNEL_RUN];
-        for (long m = 0; m < KERNEL_RUN; ++m) share[m] = dout[window + m] / KERNEL_count(r, q, m);
-        for (long i = KERNEL_first(r); i < KERNEL_last(r); ++i)
-          for (long j = 0; j < KERNEL_KW; ++j) {{
-            const long to = KERNEL_pixel(r, q, i, j), high = KERNEL_high(q, j);
-            for (long m = KERNEL_low(q, j); m < high; ++m) dx[to + m * KERNEL_STEP] += share[m];
+{WINDOWS}\
+        REAL share[KERNEL_LANES];
+        for (long n = 0; n < KERNEL_LANES; ++n) share[n] = dout[window + n] / KERNEL_count(r, q);
+{PIXELS}\
+            for (long n = 0; n < KERNEL_LANES; ++n) dx[pixel + n] += share[n];
           }}
       }}
 """
@@ -130,8 +127,7 @@ class Pooling(NativeKernel):
         body, image, windows, _ = KERNELS[node.name]
         arrays = (*node.inputs, *node.outputs)
         text = enumerators(geometry(node.attrs, arrays[image], arrays[windows]))
-        split = prod(arrays[image].shape) > SPLIT
-        text += f"#define KERNEL_ALL {'miniml.parallel' if split else 'miniml_serial'}\n"
+        text += run_by(prod(arrays[image].shape) > SPLIT)
         v = vectors(arrays[image].dtype)
         self.source = Source(
             text + v.text("pool.c").replace("PART\n", v.written(PART.format(body=body)))
@@ -148,10 +144,8 @@ def geometry(attrs: Any, image: Any, windows: Any) -> dict[str, int]:
     planes = channels if batch else images * channels
     return {
         "H": h, "W": w, "OH": oh, "OW": ow, "KH": kh, "KW": kw, "SH": sh, "SW": sw, "TOP": top,
-        "LEFT": left, "PADDED": int(attrs.get("count_include_pad", True)), "BATCH": int(batch),
-        "LANES": images if batch else 1, "RUN": images if batch else ow,
-        "ACROSS": ow if batch else 1, "STEP": 1 if batch else sw, "PLANES": planes,
-        "PARTS": max(1, min(PARTS, planes)),
+        "LEFT": left, "PADDED": int(attrs.get("count_include_pad", True)),
+        "LANES": images if batch else 1, "PLANES": planes, "PARTS": max(1, min(PARTS, planes)),
     }  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
+from dataclasses import replace
 from typing import Any
 
 from ...abstract import Abstract, Shape
@@ -86,11 +86,7 @@ def formats(graph: Graph, target: Target) -> Graph:
             writer.keep(node)
     for var in graph.outputs:
         writer.row_major(var)
-    return (
-        Graph(graph.inputs, tuple(writer.nodes), graph.outputs, graph.constants, graph.state)
-        if writer.moved
-        else graph
-    )
+    return replace(graph, nodes=tuple(writer.nodes)) if writer.moved else graph
 
 
 class _Writer:
@@ -134,9 +130,10 @@ class _Writer:
     def _images(self, node: Node) -> bool:
         takes, gives = IMAGES[node.primitive.name]
         known = any(v in self.moved for v in node.inputs)
-        fits = _fills(node.inputs[0]) and all(map(len, (v.abstract.shape for v in node.inputs)))
         worth = known or node.primitive.name.startswith("Conv2D")
-        if not (fits and worth and select(node, self.target).entry.provider == "cc"):
+        if not (worth and all(v.abstract.size for v in node.inputs) and _fills(node.inputs[0])):
+            return False
+        if select(node, self.target).entry.provider != "cc":
             return False
         inputs = [
             self.batch_last(v, node) if image else self._plain(v, node)
@@ -204,8 +201,7 @@ class _Writer:
 def _fills(var: Var) -> bool:
     """True if a pixel of all images fills whole lines."""
     shape = var.abstract.shape
-    wide = 0 < shape[0] <= MOST and shape[0] * var.abstract.dtype.itemsize % LINE == 0
-    return wide and prod(shape) > 0
+    return shape[0] <= MOST and shape[0] * var.abstract.dtype.itemsize % LINE == 0
 
 
 def _elementwise(node: Node) -> bool:

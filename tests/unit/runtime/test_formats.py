@@ -122,6 +122,20 @@ def test_what_a_caller_receives_is_row_major():
         close(got, expected)
 
 
+@pytest.mark.parametrize("dtype", [ml.bool_, ml.int32, ml.float16])
+def test_other_dtypes_come_back_too(dtype):
+    def fn(x, w):
+        y = ops.conv2d(x, w)
+        return y > 0 if dtype == ml.bool_ else ops.cast(ops.cast(y, dtype) + 1, dtype)
+
+    assert names(fn, X, W)["MoveBatch"] == 2
+    got, expected = both(fn, X, W)
+    assert got.dtype == dtype
+    np.testing.assert_allclose(
+        got.asnumpy().astype(float), expected.asnumpy().astype(float), rtol=2e-3, atol=1
+    )
+
+
 def test_the_pass_can_be_switched_off():
     with ml.context(**NATIVE, disabled_passes=("formats",)):
         assert "MoveBatch" not in str(ml.explain(chain, X, W, BIAS, V))
