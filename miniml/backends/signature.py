@@ -11,15 +11,14 @@ from ..errors import DeclarationError, DTypeError
 
 
 class ArraySpec(NamedTuple):
-    """Shape and dtype of one input or output of a node, as kernels see it."""
+    """Shape and dtype of one input or output of a node, as kernels see it.
+
+    format: the order of its axes in memory, as "CHWN"; None is the primitive's own, row-major.
+    """
 
     shape: tuple[int, ...]
     dtype: DType
-
-    @property
-    def format(self) -> str | None:
-        """The memory format: None, the primitive's own."""
-        return None
+    format: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,1 +1,5 @@
 """Provider "cc": CPU kernels in C, compiled at run time by the machine's compiler."""
+
+from . import convolve as convolve
+from . import formats as formats
+from . import pool as pool

@@ -7,9 +7,10 @@ from collections.abc import Collection
 from ...backends.selection import Target
 from ...graph.ir import Graph
 from ...graph.passes import Pass, add_stage, run_stage
+from .formats import formats
 from .legalize import legalize
 
-LOWERING = add_stage((Pass("legalize", legalize),))
+LOWERING = add_stage((Pass("legalize", legalize), Pass("formats", formats)))
 
 
 def lower(

@@ -1,0 +1,243 @@
+"""Convolution and its gradients in C: register tiles of outputs by neighbours in memory.
+
+Neighbours are images where the batch fills vectors, else pixels of a plane. Filters are packed once
+per call, in the order in which tiles read them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import ceil, prod
+
+from ..kernel import KernelNode
+from ..registry import kernel
+from ..signature import ArraySpec
+from .kernel import NativeKernel
+from .planes import BATCH_INNERMOST, Planes, fills_lanes, planes
+from .source import Source
+from .vectors import SCALARS, Vectors, vectors
+from .windows import Phase, Windows, forward, plane, transposed
+
+SPLIT = 4_000_000  # multiplications, about 50 us, from which on a kernel is split over threads
+CACHED = 1 << 16  # elements read again and again: a quarter of a megabyte, or half of one
+MOST_TILES = 32  # of partial sums, on the stack: 2 KB each
+PARTS = 16  # enough to keep a few threads equally busy
+
+# What a kernel does with `count` results of row i where no elementwise work is fused into it.
+STORE = """\
+static inline void KERNEL_epilogue(char *const *at, long batch, long i, long j, long count,
+                                   const REAL *restrict acc) {
+  REAL *to = (REAL *)at[2] + (batch * KERNEL_ALL_OUTPUTS + i) * KERNEL_PLANE + j;
+  for (long k = 0; k < count; ++k) to[k] = acc[k];
+}
+"""
+FILTERS = "#define KERNEL_FILTERS ((REAL *)at[KERNEL_SCRATCH] + %d)\n"
+NOTHING = "void KERNEL(char *const *at) { memset(at[2], 0, %d); }\n"  # a sum of no terms
+
+
+Written = tuple[str, int]  # the text, and the elements of workspace that it needs
+
+
+def convolution(node: KernelNode, v: Vectors, epilogue: str = STORE) -> Written:
+    """The text of Conv2D; epilogue: what is done with the results."""
+    w, output = node.inputs[1].shape, plane(node.outputs[0].shape)
+    windows = forward(plane(node.inputs[0].shape), plane(w), output, node.attrs)
+    strides = {"W_OUTPUT": prod(w[1:]), "W_CHANNEL": prod(w[2:])}
+    batch = fills_lanes(node.inputs[0], windows, v.width)
+    outputs = w[0] // node.attrs["groups"]
+    return correlated(node, windows, outputs, w[1], strides, v, batch, epilogue)
+
+
+def input_grad(node: KernelNode, v: Vectors, epilogue: str = STORE) -> Written:
+    """The text of Conv2DInputGrad, a convolution whose inputs and outputs have changed roles."""
+    w, image = node.inputs[1].shape, plane(node.outputs[0].shape)
+    slopes = plane(node.inputs[0].shape)
+    windows = transposed(slopes, plane(w), image, node.attrs, trimmed=False)
+    strides = {"W_OUTPUT": prod(w[2:]), "W_CHANNEL": prod(w[1:])}
+    batch = fills_lanes(node.inputs[0], windows, v.width)
+    if batch:
+        windows = transposed(slopes, plane(w), image, node.attrs, trimmed=True)
+    channels = w[0] // node.attrs["groups"]
+    return correlated(node, windows, w[1], channels, strides, v, batch, epilogue)
+
+
+def correlated(
+    node: KernelNode,
+    windows: Windows,
+    outputs: int,
+    channels: int,
+    filters: Mapping[str, int],
+    v: Vectors,
+    batch: bool,
+    epilogue: str,
+) -> Written:
+    """correlate.c for groups of `outputs` and `channels`; filters: strides of the filters."""
+    images, groups = node.inputs[0].shape[0], node.attrs["groups"]
+    x = planes(node.inputs[0], windows, v.width, batch)
+    along = batch and node.outputs[0].format == BATCH_INNERMOST
+    run = x.lanes or max((p.size[0] - 1) * x.pitch + p.size[1] for p in windows.phases)
+    rows, vecs = tile(outputs, ceil(run / v.width), v.registers, batch)
+    blocks, block = ceil(outputs / rows), vecs * v.width
+    pixels = (4 if along else v.width) if batch else 1
+    tiles = prod(windows.output) * x.lanes // block // pixels if batch else images * run // block
+    taps = prod(node.inputs[1].shape[2:])
+    work = sum(prod(p.size) * len(p.taps) for p in windows.phases) * outputs * channels * groups
+    split = work * images > SPLIT
+    slices = max(1, min(tiles, PARTS)) if split else 1
+    numbers = {
+        "SCRATCH": len(node.inputs) + 1, "IMAGES": images, "GROUPS": groups, "OUTPUTS": outputs,
+        "ALL_OUTPUTS": groups * outputs, "CHANNELS": channels, "CHANNEL": x.channel,
+        "IMAGE": x.image, "PITCH": x.pitch, "LANES": x.lanes, "WIDTH": windows.output[1],
+        "PLANE": prod(windows.output) * (images if along else 1), "ALONG": int(along),
+        "ROWS": rows, "VECTORS": vecs, "BLOCK": block, "BLOCKS": blocks, "PIXELS": pixels,
+        "ROW_STEP": x.offset(windows.step[0], 0), "COLUMN_STEP": x.offset(0, windows.step[1]),
+        "ROW_SPREAD": windows.spread[0], "COLUMN_SPREAD": windows.spread[1],
+        "W_GROUP": prod(node.inputs[1].shape) // groups, **filters,
+        "TAPS": taps, "PHASES": len(windows.phases),
+        "WHOLE": int(len(windows.phases) == 1), "ENTRIES": x.entries, "SLICES": slices,
+        "CUTS": min(groups * blocks, ceil(PARTS / slices)) if split else 1,
+    }  # fmt: skip
+    # Tiles of pixels read on behind the last plane; what they make of that is not stored.
+    start = rounded(x.size + (0 if x.lanes else block))
+    parts = {
+        "TABLES": tables(windows.phases, x, rows) + x.text("X", 0, 0) + FILTERS % start + epilogue,
+        "UNITS": v.text("correlate_batch.c" if batch else "correlate_image.c"),
+    }
+    body = re.sub("|".join(parts), lambda found: parts[found[0]], v.text("correlate.c"))
+    text = enumerators(numbers) + run_by(split) + body
+    return text, start + groups * blocks * rows * channels * taps
+
+
+def weight_grad(node: KernelNode, v: Vectors) -> Written:
+    """The text of Conv2DWeightGrad."""
+    (images, _, *_), (_, count, *_) = node.inputs[0].shape, node.inputs[1].shape
+    size, output = plane(node.outputs[0].shape), plane(node.inputs[1].shape)
+    groups, inner, taps = node.attrs["groups"], node.outputs[0].shape[1], prod(size)
+    windows = forward(plane(node.inputs[0].shape), size, output, node.attrs)
+    plain = Windows(output, output, (0, 0), output, (1, 1), (1, 1), windows.phases)
+    batch = fills_lanes(node.inputs[0], windows, v.width)
+    x = planes(node.inputs[0], windows, v.width, batch)
+    d = planes(node.inputs[1], plain, v.width, batch, v.width)
+    outputs = count // groups
+    rows, pairs = tile(outputs, inner * taps, v.registers)
+    split = prod(output) * images * count * inner * taps > SPLIT
+    if batch:
+        outer, inside = output
+        steps = {
+            "X_OUTER": x.offset(windows.step[0], 0), "X_INNER": x.offset(0, windows.step[1]),
+            "D_OUTER": d.offset(1, 0), "D_INNER": d.offset(0, 1),
+        }  # fmt: skip
+    else:
+        outer, inside = images, output[0]
+        steps = {
+            "X_OUTER": x.image, "X_INNER": x.pitch, "D_OUTER": d.image, "D_INNER": d.pitch,
+        }  # fmt: skip
+    blocks, columns = ceil(outputs / rows), ceil(inner * taps / pairs)
+    tiles = min(MOST_TILES, max(1, groups * blocks * columns // PARTS))
+    reads = rows * (d.offset(1, 0) if batch else d.channel)
+    reads += ceil(tiles * pairs / taps) * (x.offset(windows.step[0], 0) if batch else x.channel)
+    lanes = x.lanes or d.pitch
+    if batch and steps["X_INNER"] == lanes:  # a row is one run of memory
+        inside, lanes = 1, inside * lanes
+    numbers = {
+        "SCRATCH": 3, "ROWS": rows, "COUNT": pairs, "OUTPUTS": outputs, "CHANNELS": inner,
+        "TAPS": taps, "PAIRS": inner * taps, "GROUPS": groups, "CHANNEL": x.channel,
+        "BLOCKS": blocks, "COLUMNS": columns, "TILES": tiles, "CHUNKS": ceil(columns / tiles),
+        "STEP": max(1, CACHED // reads),
+        "OUTER": outer, "INNER": inside, "LANES": lanes, "VALID": output[1], **steps,
+        "RAGGED": int(not batch and d.pitch > output[1]), "D_CHANNEL": d.channel,
+        "X_ENTRIES": x.entries, "D_ENTRIES": d.entries,
+    }  # fmt: skip
+    valid = (-(k < (output[1] - 1) % v.width + 1) for k in range(v.width))
+    start = rounded(x.size + v.width)
+    text = "".join([
+        enumerators(numbers), run_by(split), x.text("X", 0, 0), d.text("D", 1, start),
+        table("long KERNEL_offset", [(x.offset(r, q),) for r, q, _ in windows.phases[0].taps]),
+        f"static const REAL_mask KERNEL_last = {{{', '.join(map(str, valid))}}};\n",
+        v.text("weight_grad.c"),
+    ])  # fmt: skip
+    return text, start + d.size
+
+
+def tile(rows: int, columns: int, registers: int, exact: bool = False) -> tuple[int, int]:
+    """Rows and columns of the tile of registers that covers a result in the fewest cycles.
+
+    A step of a tile reads a column of it and, one by one, a row; it takes two operations or two
+    reads in a cycle, and no less than the 4 cycles of latency of an operation. exact: the columns
+    are a multiple of the tile's.
+    """
+
+    def cost(shape: tuple[int, int]) -> tuple[int, int]:
+        m, n = shape
+        steps = ceil(rows / m) * ceil(columns / n)
+        return steps * max(m * n, m + n, 8), steps * (m + n)
+
+    return min(
+        (
+            (m, n)
+            for n in range(1, min(columns, registers) + 1)
+            if not (exact and columns % n)
+            for m in range(1, min(rows, registers) + 1)
+            if m * n + n + 1 <= registers
+        ),
+        key=cost,
+    )
+
+
+def tables(phases: Iterable[Phase], x: Planes, rows: int) -> str:
+    """The tables of phases and of their taps in packed filters of `rows` outputs."""
+    found: list[tuple[int, ...]] = []
+    taps: list[tuple[int, int]] = []
+    for (height, width), (row, column), own in phases:
+        found.append((height, width, row, column, len(taps), len(own)))
+        taps += [(x.offset(r, q), t * rows) for r, q, t in own]
+    return table("KERNEL_phase KERNEL_phases", found) + table("KERNEL_tap KERNEL_taps", taps)
+
+
+def table(declared: str, rows: Sequence[Sequence[int]]) -> str:
+    """A constant array of C, which knows none without elements."""
+    elements = ", ".join("{" + ", ".join(map(str, row)) + "}" for row in rows or [(0,)])
+    return f"static const {declared}[] = {{{elements}}};\n"
+
+
+def enumerators(numbers: Mapping[str, int]) -> str:
+    """The numbers as constants of C."""
+    return f"enum {{ {', '.join(f'KERNEL_{k} = {n}' for k, n in numbers.items())} }};\n"
+
+
+def run_by(split: bool) -> str:
+    """Who runs the parts: all threads, or this one."""
+    return f"#define KERNEL_RUN {'miniml.parallel' if split else 'miniml_serial'}\n"
+
+
+def rounded(elements: int) -> int:
+    """Up to a multiple of 16, which keeps what follows aligned."""
+    return -(-elements // 16) * 16
+
+
+TEXTS: dict[str, Callable[[KernelNode, Vectors], Written]] = {
+    "Conv2D": convolution, "Conv2DInputGrad": input_grad, "Conv2DWeightGrad": weight_grad,
+}  # fmt: skip
+
+
+class Convolution(NativeKernel):
+    """A convolution or one of its gradients; the workspace is one array."""
+
+    def prepare(self, node: KernelNode) -> None:
+        super().prepare(node)
+        result, self.scratch = node.outputs[0], 0
+        if 0 in (*node.inputs[0].shape, *node.inputs[1].shape):
+            self.source = Source(NOTHING % (prod(result.shape) * result.dtype.itemsize))
+            return
+        v = vectors(result.dtype)
+        text, self.scratch = TEXTS[node.name](node, v)
+        self.source = Source(text.replace("REAL", v.scalar), (v.prelude, v.text("planes.c")))
+
+    def workspace(self) -> tuple[ArraySpec, ...]:
+        return (ArraySpec((self.scratch,), self.node.outputs[0].dtype),) if self.scratch else ()
+
+
+for _name in TEXTS:
+    _codes = [f"{c}{c}->{c}" for c in SCALARS]
+    kernel(_name, "cpu", *_codes, provider="cc", total=True)(Convolution)

@@ -1,0 +1,78 @@
+typedef struct {
+  int rows, columns; /* the pixels of a phase, */
+  int row, column;   /* the first of which is this pixel of the output */
+  int tap, taps;     /* its first tap, and how many it has */
+} KERNEL_phase;
+typedef struct {
+  long offset, filter; /* of the pixel and the filter that it reads */
+} KERNEL_tap;
+TABLES
+/* out[o, p] = sum over channels c and taps t of w[o, c, t] * x[c, p + offset of t], for every phase:
+   a grid of output pixels with its own taps. Each tile is ROWS outputs by BLOCK neighbours. */
+
+#pragma STDC FP_CONTRACT ON
+#pragma GCC push_options
+#pragma GCC optimize("fp-contract=fast")
+static __attribute__((noinline)) void KERNEL_tile(const REAL *restrict x, const KERNEL_tap *taps,
+                                                  long count, const REAL *restrict filters,
+                                                  REAL *restrict acc) {
+  REAL_vector a[KERNEL_ROWS][KERNEL_VECTORS] = {{{0}}};
+  for (long c = 0; c < KERNEL_CHANNELS; ++c, x += KERNEL_CHANNEL)
+    for (long t = 0; t < count; ++t) {
+      const REAL *w = filters + taps[t].filter + c * KERNEL_TAPS * KERNEL_ROWS;
+      REAL_vector b[KERNEL_VECTORS];
+#pragma GCC unroll 32
+      for (int v = 0; v < KERNEL_VECTORS; ++v) b[v] = REAL_load(x + taps[t].offset + v * REAL_width);
+#pragma GCC unroll 32
+      for (int o = 0; o < KERNEL_ROWS; ++o)
+#pragma GCC unroll 32
+        for (int v = 0; v < KERNEL_VECTORS; ++v) a[o][v] += w[o] * b[v];
+    }
+#pragma GCC unroll 32
+  for (int o = 0; o < KERNEL_ROWS; ++o)
+#pragma GCC unroll 32
+    for (int v = 0; v < KERNEL_VECTORS; ++v)
+      REAL_store(acc + o * KERNEL_BLOCK + v * REAL_width, a[o][v]);
+}
+#pragma GCC pop_options
+#pragma STDC FP_CONTRACT OFF
+
+/* The filters of one block of outputs as tiles read them: [channel][tap][ROWS]. */
+static void KERNEL_pack(void *data, long block) {
+  char *const *at = data;
+  const long group = block / KERNEL_BLOCKS, first = block % KERNEL_BLOCKS * KERNEL_ROWS;
+  const REAL *w = (const REAL *)at[1] + group * KERNEL_W_GROUP;
+  REAL *to = KERNEL_FILTERS + block * KERNEL_CHANNELS * KERNEL_TAPS * KERNEL_ROWS;
+  for (long o = 0; o < KERNEL_ROWS; ++o)
+    for (long c = 0; c < KERNEL_CHANNELS; ++c)
+      for (long t = 0; t < KERNEL_TAPS; ++t)
+        to[(c * KERNEL_TAPS + t) * KERNEL_ROWS + o] =
+            first + o < KERNEL_OUTPUTS
+                ? w[(first + o) * KERNEL_W_OUTPUT + c * KERNEL_W_CHANNEL + t]
+                : 0;
+}
+
+UNITS
+static void KERNEL_part(void *data, long part) {
+  char *const *at = data;
+  const long blocks = KERNEL_GROUPS * KERNEL_BLOCKS;
+  const long slice = part / KERNEL_SLICES, share = part % KERNEL_SLICES;
+  for (const KERNEL_phase *f = KERNEL_phases; f < KERNEL_phases + KERNEL_PHASES; ++f) {
+    const long units = KERNEL_units(f);
+    const long first = units * share / KERNEL_SLICES, last = units * (share + 1) / KERNEL_SLICES;
+    for (long b = blocks * slice / KERNEL_CUTS; b < blocks * (slice + 1) / KERNEL_CUTS; ++b) {
+      const long group = b / KERNEL_BLOCKS, o = b % KERNEL_BLOCKS * KERNEL_ROWS;
+      const REAL *x = KERNEL_X + group * KERNEL_CHANNELS * KERNEL_CHANNEL;
+      const REAL *w = KERNEL_FILTERS + b * KERNEL_CHANNELS * KERNEL_TAPS * KERNEL_ROWS;
+      const long rows = KERNEL_OUTPUTS - o < KERNEL_ROWS ? KERNEL_OUTPUTS - o : KERNEL_ROWS;
+      for (long u = first; u < last; ++u)
+        KERNEL_unit(at, f, u, x, w, group * KERNEL_OUTPUTS + o, rows);
+    }
+  }
+}
+
+void KERNEL(char *const *at) {
+  KERNEL_RUN(KERNEL_enter_X, (void *)at, KERNEL_ENTRIES);
+  KERNEL_RUN(KERNEL_pack, (void *)at, KERNEL_GROUPS * KERNEL_BLOCKS);
+  KERNEL_RUN(KERNEL_part, (void *)at, KERNEL_CUTS * KERNEL_SLICES);
+}

@@ -1,0 +1,153 @@
+"""Pooling and its gradients in C, of one image at a time or with the batch innermost."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+from ..kernel import KernelNode
+from ..registry import kernel
+from .convolve import PARTS, enumerators, run_by
+from .kernel import NativeKernel
+from .planes import BATCH_INNERMOST
+from .source import Source
+from .vectors import SCALARS, vectors
+
+SPLIT = 100_000  # pixels that windows read, about 50 us, from which on a kernel is split
+
+# Every body computes the planes `first` to `last`: of all images where the batch is innermost.
+PART = """\
+static void KERNEL_part(void *data, long part) {{
+  char *const *at = data;
+  const long first = KERNEL_PLANES * part / KERNEL_PARTS;
+  const long last = KERNEL_PLANES * (part + 1) / KERNEL_PARTS;
+  for (long plane = first; plane < last; ++plane) {{
+{body}  }}
+}}
+"""
+WINDOWS = """\
+    for (long r = 0; r < KERNEL_OH; ++r)
+      for (long q = 0; q < KERNEL_OW; ++q) {
+        const long window = (r * KERNEL_OW + q) * KERNEL_LANES;
+"""
+PIXELS = """\
+        for (long i = KERNEL_top(r); i < KERNEL_bottom(r); ++i)
+          for (long j = KERNEL_left(q); j < KERNEL_right(q); ++j) {
+            const long place = i * KERNEL_W + j, pixel = place * KERNEL_LANES;
+"""
+# The first of equals wins, and the first NaN whatever follows. A window starts from minus infinity
+# at its first pixel.
+MAX = f"""\
+    const REAL *x = (const REAL *)at[0] + plane * KERNEL_H * KERNEL_W * KERNEL_LANES;
+    REAL *out = (REAL *)at[1] + plane * KERNEL_OH * KERNEL_OW * KERNEL_LANES;
+    int64_t *indices = (int64_t *)at[2] + plane * KERNEL_OH * KERNEL_OW * KERNEL_LANES;
+{WINDOWS}\
+        REAL best[KERNEL_LANES];
+        INTEGER won[KERNEL_LANES];
+        for (long n = 0; n < KERNEL_LANES; ++n) {{
+          best[n] = -__builtin_inff();
+          won[n] = KERNEL_top(r) * KERNEL_W + KERNEL_left(q);
+        }}
+{PIXELS}\
+            for (long n = 0; n < KERNEL_LANES; ++n) {{
+              const REAL v = x[pixel + n];
+              const int better = (v > best[n]) | ((v != v) & (best[n] == best[n]));
+              best[n] = better ? v : best[n];
+              won[n] = better ? place : won[n];
+            }}
+          }}
+        for (long n = 0; n < KERNEL_LANES; ++n) {{
+          out[window + n] = best[n];
+          indices[window + n] = won[n];
+        }}
+      }}
+"""
+# Indices that lie outside of the plane, which MaxPool2D never gives, are ignored.
+MAX_GRAD = """\
+    const long windows = KERNEL_OH * KERNEL_OW * KERNEL_LANES;
+    const REAL *dout = (const REAL *)at[0] + plane * windows;
+    const int64_t *indices = (const int64_t *)at[1] + plane * windows;
+    REAL *dx = (REAL *)at[2] + plane * KERNEL_H * KERNEL_W * KERNEL_LANES;
+    memset(dx, 0, KERNEL_H * KERNEL_W * KERNEL_LANES * sizeof(REAL));
+    for (long p = 0; p < windows; p += KERNEL_LANES)
+      for (long n = 0; n < KERNEL_LANES; ++n)
+        if ((uint64_t)indices[p + n] < KERNEL_H * KERNEL_W)
+          dx[indices[p + n] * KERNEL_LANES + n] += dout[p + n];
+"""
+MAX_GATHER = """\
+    const long windows = KERNEL_OH * KERNEL_OW * KERNEL_LANES;
+    const REAL *x = (const REAL *)at[0] + plane * KERNEL_H * KERNEL_W * KERNEL_LANES;
+    const int64_t *indices = (const int64_t *)at[1] + plane * windows;
+    REAL *out = (REAL *)at[2] + plane * windows;
+    for (long p = 0; p < windows; p += KERNEL_LANES)
+      for (long n = 0; n < KERNEL_LANES; ++n) {
+        const int64_t i = indices[p + n], top = KERNEL_H * KERNEL_W - 1;
+        out[p + n] = x[(i < 0 ? 0 : i > top ? top : i) * KERNEL_LANES + n];
+      }
+"""
+MEAN = f"""\
+    const REAL *x = (const REAL *)at[0] + plane * KERNEL_H * KERNEL_W * KERNEL_LANES;
+    REAL *out = (REAL *)at[1] + plane * KERNEL_OH * KERNEL_OW * KERNEL_LANES;
+{WINDOWS}\
+        REAL sum[KERNEL_LANES];
+        for (long n = 0; n < KERNEL_LANES; ++n) sum[n] = 0;
+{PIXELS}\
+            for (long n = 0; n < KERNEL_LANES; ++n) sum[n] += x[pixel + n];
+          }}
+        for (long n = 0; n < KERNEL_LANES; ++n) out[window + n] = sum[n] / KERNEL_count(r, q);
+      }}
+"""
+MEAN_GRAD = f"""\
+    const REAL *dout = (const REAL *)at[0] + plane * KERNEL_OH * KERNEL_OW * KERNEL_LANES;
+    REAL *dx = (REAL *)at[1] + plane * KERNEL_H * KERNEL_W * KERNEL_LANES;
+    memset(dx, 0, KERNEL_H * KERNEL_W * KERNEL_LANES * sizeof(REAL));
+{WINDOWS}\
+        REAL share[KERNEL_LANES];
+        for (long n = 0; n < KERNEL_LANES; ++n) share[n] = dout[window + n] / KERNEL_count(r, q);
+{PIXELS}\
+            for (long n = 0; n < KERNEL_LANES; ++n) dx[pixel + n] += share[n];
+          }}
+      }}
+"""
+# name: body, which input or output is the image and which the windows (inputs first), signature
+KERNELS = {
+    "MaxPool2D": (MAX, 0, 1, "{0}->{0}l"),
+    "MaxPool2DGrad": (MAX_GRAD, 2, 0, "{0}l->{0}"),
+    "MaxPool2DGather": (MAX_GATHER, 0, 2, "{0}l->{0}"),
+    "AvgPool2D": (MEAN, 0, 1, "{0}->{0}"),
+    "AvgPool2DGrad": (MEAN_GRAD, 1, 0, "{0}->{0}"),
+}
+
+
+class Pooling(NativeKernel):
+    """A kernel of pooling; all arrays have the batch innermost, or none has."""
+
+    def prepare(self, node: KernelNode) -> None:
+        super().prepare(node)
+        body, image, windows, _ = KERNELS[node.name]
+        arrays = (*node.inputs, *node.outputs)
+        text = enumerators(geometry(node.attrs, arrays[image], arrays[windows]))
+        text += run_by(prod(arrays[image].shape) > SPLIT)
+        v = vectors(arrays[image].dtype)
+        self.source = Source(
+            text + v.text("pool.c").replace("PART\n", v.written(PART.format(body=body)))
+        )
+
+
+def geometry(attrs: Any, image: Any, windows: Any) -> dict[str, int]:
+    """The numbers of a pooling from an image's and its windows' specs."""
+    (images, channels, h, w), (oh, ow) = image.shape, windows.shape[2:]
+    kh, kw = attrs.get("kernel_size", (1, 1))
+    sh, sw = attrs.get("stride", (1, 1))
+    (top, _), (left, _) = attrs.get("padding", ((0, 0), (0, 0)))
+    batch = image.format == BATCH_INNERMOST
+    planes = channels if batch else images * channels
+    return {
+        "H": h, "W": w, "OH": oh, "OW": ow, "KH": kh, "KW": kw, "SH": sh, "SW": sw, "TOP": top,
+        "LEFT": left, "PADDED": int(attrs.get("count_include_pad", True)),
+        "LANES": images if batch else 1, "PLANES": planes, "PARTS": max(1, min(PARTS, planes)),
+    }  # fmt: skip
+
+
+for _name, (*_, _signature) in KERNELS.items():
+    kernel(_name, "cpu", *map(_signature.format, SCALARS), provider="cc", total=True)(Pooling)

@@ -1,0 +1,66 @@
+"""Running kernels of provider "cc" by themselves: many of them compiled together."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from miniml.backends.cc import units
+from miniml.backends.kernel import KernelNode
+from miniml.backends.signature import ArraySpec
+
+BATCH_INNERMOST = "CHWN"
+UNWRITTEN = 77  # what memory holds that a kernel has yet to fill
+
+
+class Call(NamedTuple):
+    """A kernel class and what it is to compute; formats: of the inputs, then of the outputs."""
+
+    body: type
+    name: str
+    arrays: tuple[np.ndarray[Any, Any], ...]
+    outputs: tuple[ArraySpec, ...]
+    attrs: dict[str, Any]
+    formats: tuple[str | None, ...]
+
+
+def prepared(call: Call) -> Any:
+    made = call.body()
+    count = len(call.arrays)
+    given = zip(call.arrays, call.formats[:count], strict=True)
+    gives = zip(call.outputs, call.formats[count:], strict=True)
+    made.prepare(
+        KernelNode(
+            call.name,
+            tuple(ArraySpec(a.shape, a.dtype, f) for a, f in given),
+            tuple(ArraySpec(s.shape, s.dtype, f) for s, f in gives),
+            call.attrs,
+        )
+    )
+    return made
+
+
+def results(calls: Sequence[Call]) -> list[tuple[np.ndarray[Any, Any], ...]]:
+    """The outputs of all calls, whose kernels are one unit."""
+    kernels = [prepared(call) for call in calls]
+    units.load([k.source for k in kernels])
+    return [run(k, call) for k, call in zip(kernels, calls, strict=True)]
+
+
+def run(made: Any, call: Call) -> tuple[np.ndarray[Any, Any], ...]:
+    """Launch a prepared kernel; its workspace is full of NaN."""
+    count = len(call.arrays)
+    given = tuple(in_order(a, f) for a, f in zip(call.arrays, call.formats[:count], strict=True))
+    outs = tuple(
+        in_order(np.full(s.shape, UNWRITTEN, s.dtype), f)
+        for s, f in zip(call.outputs, call.formats[count:], strict=True)
+    )
+    scratch = tuple(np.full(w.shape, np.nan, w.dtype) for w in made.workspace())
+    made.launch(given, scratch, outs, None)
+    pairs = zip(outs, call.formats[count:], strict=True)
+    return tuple(np.moveaxis(o, -1, 0) if f else o for o, f in pairs)
+
+
+def in_order(array: np.ndarray[Any, Any], order: str | None) -> np.ndarray[Any, Any]:
+    """The array (N, C, H, W) as its format stores it."""
+    return np.ascontiguousarray(np.moveaxis(array, 0, -1) if order else array)

@@ -1,0 +1,143 @@
+"""The pass 'formats': the batch innermost from one native convolution to the next."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+import miniml as ml
+import miniml.backends.cc
+from miniml import ops
+from miniml.backends.devices import get_device
+from miniml.backends.selection import Target
+from miniml.grad import value_and_grad
+from miniml.graph.passes import run_passes
+from miniml.runtime.lowering import lower
+
+NATIVE = {"providers": ("cc", "miniml"), "verify_passes": True}
+
+
+def draw(*shape, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+X, W, V = draw(16, 2, 9, 8), draw(3, 2, 3, 3, seed=1), draw(4, 3, 2, 2, seed=2)
+BIAS = draw(3, seed=3)
+
+
+def names(fn, *args):
+    """How often each primitive occurs in the lowered graph; of a wrapped one, its operation."""
+    graph = lower(run_passes(ml.trace(fn, *args)), Target(get_device("cpu", "check"), ("cc",)))
+    return Counter(getattr(n.primitive, "operation", n.primitive.name) for n in graph.nodes)
+
+
+def chain(x, w, bias, v):
+    y = ops.max_pool2d(ops.relu(ops.conv2d(x, w, bias, padding=1)), 2)
+    return ops.conv2d(y, v)
+
+
+def loss(x, w, bias, v):
+    return ops.sum(ops.square(chain(x, w, bias, v)))
+
+
+def both(fn, *args):
+    """The results with native kernels and formats, and by NumPy alone."""
+    with ml.context(**NATIVE):
+        got = ml.jit(fn)(*args)
+    with ml.context(providers=("miniml",)):
+        return got, ml.jit(fn)(*args)
+
+
+def close(got, expected):
+    # Sums of a few thousand products of numbers of order one.
+    np.testing.assert_allclose(got.asnumpy(), expected.asnumpy(), rtol=1e-4, atol=1e-3)
+
+
+def test_a_chain_is_brought_into_order_once_and_back_once():
+    found = names(chain, X, W, BIAS, V)
+    assert found["MoveBatch"] == 2
+    assert found["Conv2D"] == 2
+    assert found["MaxPool2D"] == found["ReLU"] == 1
+
+
+def test_the_gradient_of_a_chain_moves_images_only_at_its_ends():
+    found = names(value_and_grad(loss, argnums=(1, 2, 3)), X, W, BIAS, V)
+    assert found["MoveBatch"] <= 2  # x; the squares are summed in the usual order
+
+
+def test_a_chain_computes_what_it_computes_without_formats():
+    close(*both(chain, X, W, BIAS, V))
+
+
+def test_gradients_are_those_of_the_chain_without_formats():
+    def fn(*args):
+        value, grads = value_and_grad(loss, argnums=(0, 1, 2, 3))(*args)
+        return value, *grads
+
+    for got, expected in zip(*both(fn, X, W, BIAS, V), strict=True):
+        close(got, expected)
+
+
+@pytest.mark.parametrize("images", [1, 3, 17])
+def test_a_batch_that_fills_no_line_stays_outermost(images):
+    x = draw(images, 2, 9, 8)
+    assert not names(chain, x, W, BIAS, V)["MoveBatch"]
+    close(*both(chain, x, W, BIAS, V))
+
+
+def between(fn):
+    """fn of the images between two convolutions."""
+    return lambda x, w, v: ops.conv2d(fn(ops.conv2d(x, w)), v)
+
+
+SCALES = draw(16, 1, 1, 1, seed=4)
+BETWEEN = {
+    "a number": lambda y: y * 2.0,
+    "a number of each channel": lambda y: y + ops.reshape(ml.Tensor(BIAS), (3, 1, 1)),
+    "a number of each pixel": lambda y: y * draw(7, 6, seed=5),
+    "a number of each image": lambda y: y * SCALES,
+    "more images": lambda y: y[:, :1] * y,
+    "itself": lambda y: y * y,
+    "a mean": lambda y: y - ops.mean(y, axis=0, keepdims=True),
+    "a sum of rows": lambda y: y + ops.sum(y, axis=2, keepdims=True),
+    "a comparison": lambda y: ops.where(y > 0, y, ops.exp(y)),
+    "another dtype": lambda y: ops.cast(ops.cast(y, ml.float64), ml.float32),
+    "a turn": lambda y: ops.transpose(y, (0, 1, 3, 2)),
+    "means of windows": lambda y: ops.avg_pool2d(y, 2, padding=1),
+}
+
+
+@pytest.mark.parametrize("what", BETWEEN)
+def test_what_stands_between_two_convolutions_computes_the_same(what):
+    close(*both(between(BETWEEN[what]), X, W, V))
+
+
+def test_what_a_caller_receives_is_row_major():
+    def fn(x, w):
+        y = ops.conv2d(x, w)
+        return (y, *ops.MaxPool2D((2, 2), (2, 2))(ops.relu(y)))
+
+    for got, expected in zip(*both(fn, X, W), strict=True):
+        assert got.dtype == expected.dtype
+        close(got, expected)
+
+
+@pytest.mark.parametrize("dtype", [ml.bool_, ml.int32, ml.float16])
+def test_other_dtypes_come_back_too(dtype):
+    def fn(x, w):
+        y = ops.conv2d(x, w)
+        return y > 0 if dtype == ml.bool_ else ops.cast(ops.cast(y, dtype) + 1, dtype)
+
+    assert names(fn, X, W)["MoveBatch"] == 2
+    got, expected = both(fn, X, W)
+    assert got.dtype == dtype
+    np.testing.assert_allclose(
+        got.asnumpy().astype(float), expected.asnumpy().astype(float), rtol=2e-3, atol=1
+    )
+
+
+def test_the_pass_can_be_switched_off():
+    with ml.context(**NATIVE, disabled_passes=("formats",)):
+        assert "MoveBatch" not in str(ml.explain(chain, X, W, BIAS, V))
+    with ml.context(**NATIVE):
+        assert "MoveBatch" in str(ml.explain(chain, X, W, BIAS, V))
