@@ -7,9 +7,11 @@ from collections.abc import Collection
 from ...backends.selection import Target
 from ...graph.ir import Graph
 from ...graph.passes import Pass, add_stage, run_stage
+from .decompose import decompose
+from .fuse import fuse
 from .legalize import legalize
 
-LOWERING = add_stage((Pass("legalize", legalize),))
+LOWERING = add_stage((Pass("legalize", legalize), Pass("decompose", decompose), Pass("fuse", fuse)))
 
 
 def lower(

@@ -192,7 +192,7 @@ class _Writer:
             value = self._value(var)
             if isinstance(value, _Text) and not strided:
                 value = _Text(f"device.contiguous({value})")
-            elif not strided and not value.contiguous:
+            elif not strided and not _is_dense(value):
                 yield self._copied(self.memory.dense(var), value)
                 value = self.memory.dense(var)
             given.append(value)
@@ -241,6 +241,12 @@ class _Writer:
             name = self._named[id(value)] = f"{stem}{len(self.names)}"
             self.names[name] = value  # which keeps it alive, so that no other value gets its id
         return self._named[id(value)]
+
+
+def _is_dense(array: Any) -> bool:
+    """True for an array in row-major order, of NumPy or of a device."""
+    of_host = isinstance(array, np.ndarray)
+    return bool(array.flags.c_contiguous if of_host else array.contiguous)
 
 
 def _varies(value: Any) -> bool:

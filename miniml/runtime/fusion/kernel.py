@@ -1,0 +1,42 @@
+"""The native kernel of Fused nodes."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from ... import epoch
+from ...backends.cc.kernel import NativeKernel
+from ...backends.cc.loops import Printed
+from ...backends.cc.rows import inplace, printed
+from ...backends.expressions.rows import RowProgram
+from ...backends.kernel import KernelNode
+from ...backends.registry import kernel
+from ...backends.signature import ArraySpec
+from ...errors import GraphError
+from ...graph.ir import Graph
+from .axes import Apart
+from .build import row_program
+
+
+@kernel("Fused", "cpu", ".*->.*", provider="cc", total=True)
+class FusedKernel(NativeKernel):
+    """The row program of the body in C."""
+
+    def prepare(self, node: KernelNode) -> None:
+        super().prepare(node)
+        self.program, (self.source, self.scratch), self.inplace = _made(
+            node.attrs["body"], epoch.now.kernels
+        )
+
+    def workspace(self) -> tuple[ArraySpec, ...]:
+        return self.scratch
+
+
+@lru_cache(maxsize=1024)
+def _made(body: Graph, version: int) -> tuple[RowProgram, Printed, tuple[int, ...]]:
+    """The row program of a body, its C, and what it may overwrite: once for equal bodies."""
+    try:
+        program = row_program(body)
+    except Apart as reason:
+        raise GraphError(f"Fused got a body that is not one loop: {reason}") from None
+    return program, printed(program), inplace(program)
