@@ -140,7 +140,8 @@ class Loops:
         """A statement, for each element or once for a row."""
         match s:
             case Load(value, array):
-                element = f"a{array}[{self.index(self.program.arrays[array].strides, each)}]"
+                index = f"{self.index(self.program.along(s), each)} + {s.offset}L"
+                element = f"a{array}[{index.removesuffix(' + 0L')}]"
                 return self.set(value, loaded(self.program.arrays[array].dtype, element))
             case Literal(value, number):
                 return self.set(value, literal(number))

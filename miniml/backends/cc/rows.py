@@ -24,7 +24,9 @@ def inplace(program: RowProgram) -> tuple[int, ...]:
         return ()
     inputs, outputs = program.arrays[: program.inputs], program.arrays[program.inputs :]
     whole = {o for o in outputs if all(o.strides)}
-    return tuple(i for i, array in enumerate(inputs) if array in whole)
+    loads = (s for s in program.statements() if isinstance(s, Load))
+    parts = {s.array for s in loads if s.strides is not None}
+    return tuple(i for i, array in enumerate(inputs) if array in whole and i not in parts)
 
 
 class Rows(Loops):
@@ -98,10 +100,10 @@ class Rows(Loops):
         made = next((e for e in elements if isinstance(e, Load) and e.value == s.of), None)
         if made is None or reducer(s.row, self.program.types[s.of]).element != "x":
             return ""
-        array = self.program.arrays[made.array]
-        if array.strides[-1] != 1 or STORED[array.dtype] != self.lane_type(s):
+        strides = self.program.along(made)
+        if strides[-1] != 1 or STORED[self.program.arrays[made.array].dtype] != self.lane_type(s):
             return ""
-        return f"a{made.array} + b + {self.index((*array.strides[:-1], 0), True)}"
+        return f"a{made.array} + b + {made.offset}L + {self.index((*strides[:-1], 0), True)}"
 
     def between(self, statements: Sequence[Statement]) -> Iterator[str]:
         for s in statements:

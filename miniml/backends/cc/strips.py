@@ -15,6 +15,7 @@ from ..expressions.rows import (
     Reduce,
     RowProgram,
     Statement,
+    Store,
 )
 from .loops import BLOCK, Loops
 from .reducers import reducer
@@ -128,9 +129,10 @@ def in_strips(program: RowProgram) -> bool:
         return False
     if not any(isinstance(s, Reduce) for s in program.statements()):
         return False
-    wide = [a for a in program.arrays if any(a.strides[program.outer :])]
-    near = sum(a.strides[-1] == 1 for a in wide)
-    beside = sum(a.strides[program.outer - 1] == 1 for a in wide)
+    streams = {program.along(s) for s in program.statements() if isinstance(s, (Load, Store))}
+    wide = [strides for strides in streams if any(strides[program.outer :])]
+    near = sum(strides[-1] == 1 for strides in wide)
+    beside = sum(strides[program.outer - 1] == 1 for strides in wide)
     return lanes_of(program) >= _FEW and (beside > near or prod(program.row) <= _SHORT)
 
 

@@ -35,10 +35,13 @@ class Scalar(NamedTuple):
 
 
 class Load(NamedTuple):
-    """value = the element of an array."""
+    """value = the element of an array; of a part of it, if strides of its own and the offset of its
+    first element are given."""
 
     value: Value
     array: int
+    strides: tuple[int, ...] | None = None
+    offset: int = 0
 
 
 class Call(NamedTuple):
@@ -126,6 +129,11 @@ class RowProgram(NamedTuple):
         """The extents of a row."""
         return self.extents[self.outer :]
 
+    def along(self, s: Load | Store) -> tuple[int, ...]:
+        """The strides with which a statement reads or writes its array."""
+        own = s.strides if isinstance(s, Load) else None
+        return self.arrays[s.array].strides if own is None else own
+
     def statements(self) -> Iterator[Statement]:
         """All statements in order."""
         for part in self.passes:
@@ -145,8 +153,10 @@ class RowProgram(NamedTuple):
 def shown(s: Statement) -> str:
     """A statement as text."""
     match s:
-        case Load(value, array):
+        case Load(value, array, None):
             return f"v{value} = a{array}"
+        case Load(value, array, _, offset):
+            return f"v{value} = a{array} from {offset}"
         case Call(value, function, args, _):
             return f"v{value} = {function.name}({', '.join(f'v{a}' for a in args)})"
         case Literal(value, number):

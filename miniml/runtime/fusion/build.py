@@ -27,7 +27,7 @@ from ...backends.expressions.types import computed
 from ...dtype import DType, bool_, int64, uint64
 from ...graph.ir import Graph, Node, Var
 from .axes import Compound, extent, strides_of
-from .members import REDUCTIONS, cast, kind_of, of_two, reduced_axes, scalar_of
+from .members import REDUCTIONS, cast, kind_of, of_two, reduced_axes, scalar_of, window
 from .nest import Nest
 
 # Functions whose value is rather kept for the next pass than computed again.
@@ -95,6 +95,10 @@ class _Builder:
         out, kind = node.outputs[0], kind_of(node)
         if kind == "view":
             self.value[out] = self.value[node.inputs[0]]
+        elif kind == "window":
+            array = self.graph.inputs.index(node.inputs[0])
+            load = Load(len(self.made), array, *self._window(node))
+            self.value[out] = self._new(load, out.abstract.dtype, self._on_row(out), 0, 1)
         elif kind == "reduction":
             self._reduce(node)
         else:
@@ -207,10 +211,20 @@ class _Builder:
         along = strides_of(self.nest.dims.get(var, ()))
         return tuple(along.get(a, 0) for a in self.order)
 
+    def _window(self, node: Node) -> tuple[tuple[int, ...], int]:
+        """The strides of a slice along the loops, and its first element."""
+        steps, first = window(node)
+        along = {}
+        for axes, step in zip(self.nest.dims[node.outputs[0]], steps, strict=True):
+            inside = strides_of((axes,))
+            along.update({axis: inside[axis] * step for axis in axes})
+        return tuple(along.get(a, 0) for a in self.order), first
+
     def _collapsed(self, passes: tuple[Pass, ...]) -> RowProgram:
         """The program with neighbouring axes as one where every array allows it."""
-        numbered = [s.strides for p in passes for s in (*p.elements, *p.row) if isinstance(s, Call)]
-        groups = _runs(self.order, len(self.nest.outer), [*self.strides, *filter(None, numbered)])
+        every = [s for p in passes for s in (*p.elements, *p.row)]
+        numbered = [s.strides for s in every if isinstance(s, (Call, Load)) and s.strides]
+        groups = _runs(self.order, len(self.nest.outer), [*self.strides, *numbered])
         outer = sum(g[-1] < len(self.nest.outer) for g in groups)
         if not self.nest.reduced:  # any axis may be the row: the last one
             outer = max(len(groups) - 1, 0)
@@ -219,7 +233,9 @@ class _Builder:
             return tuple(strides[g[-1]] for g in groups)
 
         def renumbered(s: Statement) -> Statement:
-            return s._replace(strides=fewer(s.strides)) if isinstance(s, Call) and s.strides else s
+            if isinstance(s, (Call, Load)) and s.strides:
+                return s._replace(strides=fewer(s.strides))
+            return s
 
         variables = (*self.graph.inputs, *self.graph.outputs)
         arrays = tuple(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from math import prod
 from typing import Literal
 
 from ...backends import registry
@@ -15,7 +16,7 @@ from ...epoch import now
 from ...graph.ir import Node, Var
 from ...ops.inference.bases import normal_axes
 
-Kind = Literal["elements", "created", "view", "reduction", ""]
+Kind = Literal["elements", "created", "view", "window", "reduction", ""]
 
 VIEWS = frozenset("Reshape Transpose ExpandDims Squeeze BroadcastTo StopGradient".split())
 # Each reduction, and that of row programs which it comes from.
@@ -35,6 +36,8 @@ def kind_of(node: Node) -> Kind:
         return ""
     if name in REDUCTIONS:
         return "reduction"
+    if name == "Slice":
+        return "window"
     if not _has_expression(name, _codes(node), now.kernels):
         return ""
     return "created" if name in CREATED else "elements"
@@ -64,6 +67,15 @@ def reduced_axes(node: Node) -> tuple[int, ...]:
         lead = len(shape) - len(target)
         return (*range(lead), *(lead + i for i, n in enumerate(target) if n == 1))
     return normal_axes(node.primitive.name, node.attrs["axis"], len(shape))
+
+
+def window(node: Node) -> tuple[tuple[int, ...], int]:
+    """How far apart elements along each axis of a Slice lie in what it slices, and its first."""
+    shape, attrs = node.inputs[0].abstract.shape, node.attrs
+    apart = [prod(shape[i + 1 :]) for i in range(len(shape))]
+    first = sum(begin * step for begin, step in zip(attrs["begin"], apart, strict=True))
+    steps = [n * step for n, step in zip(attrs["strides"], apart, strict=True)]
+    return tuple(s for i, s in enumerate(steps) if i not in attrs["dropped"]), first
 
 
 def of_two(name: str, dtype: DType, *names: str) -> Scalar:

@@ -23,7 +23,7 @@ class Nest:
         self.kinds = {n: kind_of(n) for n in nodes} if kinds is None else kinds
         self.dims: dict[Var, Dims] = {}
         for node in nodes:
-            for var in node.inputs:
+            for var in node.inputs if self.kinds[node] != "window" else ():
                 if var not in self.dims:
                     self.dims[var] = self._axes.fresh(var.abstract.shape)
             self.dims[node.outputs[0]] = self._related(node)
@@ -32,6 +32,8 @@ class Nest:
         if any(len(set(flat)) != len(flat) for flat in self.flat.values()):
             raise Apart("one value is read along two different axes")
         self.made = {n.outputs[0]: n for n in nodes}
+        if any(self.kinds[n] == "window" and n.inputs[0] in self.made for n in nodes):
+            raise Apart("one reads a slice of the other")
         self.reduced = {n: self._reduced(n) for n in nodes if self.kinds[n] == "reduction"}
         order = self._order()
         self.inner = self._inner()
@@ -42,9 +44,11 @@ class Nest:
 
     def _related(self, node: Node) -> Dims:
         """The axes of a node's output, tied to those of its inputs."""
-        inputs = [self.dims[v] for v in node.inputs]
         shape, name = node.outputs[0].abstract.shape, node.primitive.name
         kind = self.kinds[node]
+        if kind == "window":
+            return self._axes.fresh(shape)
+        inputs = [self.dims[v] for v in node.inputs]
         if not kind:
             raise Apart(f"{name} has no expression")
         if kind == "reduction":
@@ -131,7 +135,9 @@ class Nest:
         }
         for node in self.nodes:
             out, kind = node.outputs[0], self.kinds[node]
-            if kind == "created":
+            if kind == "window":
+                on[out] = frozenset(self.flat[out])
+            elif kind == "created":
                 on[out] = frozenset(self.flat[out] if node.primitive.name != "Full" else ())
             else:
                 on[out] = frozenset().union(*[on[v] for v in node.inputs])

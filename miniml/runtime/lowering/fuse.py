@@ -74,13 +74,13 @@ class _Grouping:
 
     def _free(self, node: Node) -> bool:
         """True for nodes that cost nothing and stand in each group that reads them."""
-        return self.kinds[node] in ("view", "created")
+        return self.kinds[node] in ("view", "window", "created")
 
     def root(self, var: Var) -> Var:
-        """The value that `var` is a view of."""
+        """The value that `var` is a view or a slice of."""
         if var not in self.roots:
             node = self.maker.get(var)
-            viewed = node is not None and self.kinds[node] == "view"
+            viewed = node is not None and self.kinds[node] in ("view", "window")
             self.roots[var] = self.root(node.inputs[0]) if node is not None and viewed else var
         return self.roots[var]
 
@@ -187,7 +187,7 @@ class _Grouping:
             node = self.maker.get(stack.pop())
             if node is not None and node not in found and self._free(node):
                 found[node] = None
-                stack += node.inputs
+                stack += node.inputs if self.kinds[node] != "window" else ()
         return sorted(found, key=self.position.__getitem__)
 
     def _join_readers(self) -> None:

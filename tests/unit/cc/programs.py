@@ -61,7 +61,9 @@ def step(rng: np.random.Generator, values: Sequence[Any]) -> Any:
         axes = [i for i in range(len(x.shape)) if rng.random() < 0.5]
         kept = bool(rng.random() < 0.6)
         return REDUCTIONS[rng.integers(len(REDUCTIONS))](x, tuple(axes), kept)
-    if draw < 0.93 and len(x.shape) > 1:
+    if draw < 0.89 and x.shape and x.shape[-1] > 2:
+        return x[..., 1:] if rng.random() < 0.5 else x[..., ::2]
+    if draw < 0.95 and len(x.shape) > 1:
         return ops.transpose(x, tuple(int(i) for i in rng.permutation(len(x.shape))))
     return ops.reshape(x, (-1, *x.shape[1:][-1:]))
 
