@@ -63,9 +63,11 @@ class Kernel:
     capturable: True for a class whose `launch` only launches, in the same way each time, so that a
     CUDA graph may repeat it without calling it. None: True for the library's own, False for users'
     classes.
+    reason: what `prepare` chose for these shapes and why, which `explain` shows; may be empty.
     """
 
     capturable: ClassVar[bool | None] = None
+    reason: str = ""
     call: Callable[..., Any]
 
     def prepare(self, node: KernelNode) -> None:

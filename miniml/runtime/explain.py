@@ -83,7 +83,7 @@ def explain_program(program: Program, text: bool = False) -> Explanation:
                 " ".join(str(v.abstract) for v in node.inputs),
                 str(entry.signature),
                 entry.provider,
-                prepared.selection.why,
+                prepared.why,
                 str(node.where or ""),
             )
         )

@@ -52,6 +52,12 @@ class BoundKernel:
     empty: bool
 
     @property
+    def why(self) -> str:
+        """Why this kernel was selected, and what it has chosen for these shapes."""
+        chosen = "" if self.instance is None else self.instance.reason
+        return f"{self.selection.why}; {chosen}" if chosen else self.selection.why
+
+    @property
     def calls_function(self) -> bool:
         """True when a launch is one call of `function`, which fills the outputs as they are."""
         cast, view = self.selection.cast is not None, self.entry.view is not None

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from ...dtype import DType, bfloat16
-
-Shape = tuple[int, ...]
+from ..product import Shape as Shape
+from ..product import dense_strides
 
 
 class Sized:
@@ -149,15 +149,6 @@ class Planned(DeviceArray):
     def copy(self) -> DeviceArray:
         made: DeviceArray = self.device.empty(self.shape, self.dtype)
         return made
-
-
-def dense_strides(shape: Shape, itemsize: int) -> Shape:
-    """The strides of a row-major array, in bytes."""
-    strides, step = [], itemsize
-    for n in reversed(shape):
-        strides.append(step)
-        step *= max(n, 1)
-    return tuple(reversed(strides))
 
 
 def is_dense(shape: Shape, strides: Shape, dense: Shape) -> bool:

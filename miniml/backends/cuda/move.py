@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from ...dtype import DType
+from ..product import Axis
 from .array import DeviceArray
-from .text.layout import Axis, collapsed, layout, packs, spread, starts_of
+from .text.layout import collapsed, layout, packs, spread, starts_of
 from .text.source import unit
 
 TILE = 32

@@ -10,9 +10,9 @@ import numpy as np
 from ....dtype import DType
 from ....errors import ShapeError
 from ...kernel import Kernel, KernelNode
+from ...product import Product, product_of
 from ...typecodes import BF16
 from ..failures import explained, raise_as
-from .product import Product, product_of
 
 # Numbers of cublas_api.h and library_types.h: operations, the algorithm, types of numbers, of sums.
 _AS_IT_LIES, _TRANSPOSED = 0, 1

@@ -11,15 +11,14 @@ import numpy as np
 from ....dtype import DType
 from ...expressions.types import accumulation
 from ...kernel import Kernel, KernelNode
+from ...product import Shape, axes_of, dense_strides, product_of_labels
 from ...registry import kernel
 from ...signature import ArraySpec
 from ...typecodes import FLOAT, INT
-from ..array import Shape, dense_strides
 from ..text.groups import grid_for
-from ..text.layout import layout
+from ..text.layout import bounded, layout
 from ..text.source import unit
 from .linalg import planned
-from .product import axes_of, product_of_labels
 
 TEXT = r"""
 using namespace miniml;
@@ -65,8 +64,8 @@ class EinsumKernel(Kernel):
             return
         self.size = prod(extents[label] for label in output)
         self.terms = prod(extents[label] for label in summed)
-        self.kept = layout(axes_of(output, steps, extents))
-        self.over = layout(axes_of(summed, steps, extents))
+        self.kept = layout(bounded(axes_of(output, steps, extents), node.name))
+        self.over = layout(bounded(axes_of(summed, steps, extents), node.name))
         self.lanes = 32 if self.terms >= 256 else 1
         self.function = node.device.compiler.function(text(dtype, len(operands)), "einsum")
 

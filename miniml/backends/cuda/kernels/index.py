@@ -9,12 +9,13 @@ import numpy as np
 from ....dtype import from_type_code, uint64
 from ...expressions.types import accumulation
 from ...kernel import KernelNode
+from ...product import Shape, broadcast_steps, dense_strides
 from ...registry import kernel
 from ...signature import ArraySpec
 from ...typecodes import ANY, FLOAT, INT
-from ..array import DeviceArray, Shape, dense_strides
+from ..array import DeviceArray
 from ..move import fill, move
-from ..text.layout import broadcast_steps, spread
+from ..text.layout import spread
 from .indexed import ADD, PUT, TAKE, Indexed, Plan, along_others, around, axes_of
 
 NAMED = "il"

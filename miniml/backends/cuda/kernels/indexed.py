@@ -17,9 +17,10 @@ from ....dtype import DType, int32
 from ....errors import OutOfRangeError
 from ...expressions.types import accumulation
 from ...kernel import Kernel, KernelNode
-from ..array import DeviceArray, Shape, dense_strides
+from ...product import Shape, broadcast_steps, dense_strides
+from ..array import DeviceArray
 from ..move import carrier
-from ..text.layout import broadcast_steps, layout, merged
+from ..text.layout import layout, merged
 from ..text.source import unit
 
 HEAD = r"""

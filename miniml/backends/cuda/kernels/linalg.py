@@ -7,12 +7,13 @@ from typing import Any, ClassVar
 from ....dtype import DType
 from ...expressions.types import accumulation
 from ...kernel import Kernel, KernelNode
+from ...product import Product, product_of
 from ...registry import kernel
 from ...signature import ArraySpec
 from ...typecodes import BF16, FLOAT, INT, same
 from ..text.source import unit
 from .cublas import CuBLAS
-from .product import PRODUCT, Product, product_of, stored
+from .product import PRODUCT, arguments, stored
 from .tiles import REGISTERS, TENSOR_CORES
 
 # This many blocks of large tiles keep a GPU busy; with fewer, small tiles are faster.
@@ -31,7 +32,7 @@ class Tiles(Kernel):
 
     def plan(self, product: Product, dtype: DType, device: Any) -> bool:
         """Prepare for a product of any origin; True, since tiles can compute all of them."""
-        self.args = product.args
+        self.args = arguments(product)
         tiles = {s: product.batches * -(-product.m // s) * -(-product.n // s) for s in self.threads}
         side = 64 if min(product.m, product.n) > 32 and tiles[64] >= BUSY else 16
         self.grid, self.block = (min(max(tiles[side], 1), 1 << 20),), (self.threads[side],)

@@ -11,12 +11,12 @@ from ....dtype import DType, uint8, uint64
 from ...expressions.reduce import ROWS, Row
 from ...expressions.types import accumulation, computed, ends
 from ...kernel import Kernel, KernelNode
+from ...product import Axis, dense_strides
 from ...registry import kernel
 from ...signature import ArraySpec
 from ...typecodes import ANY, FLOAT, INT, same
-from ..array import dense_strides
 from ..text.groups import grid_for, lanes_for, parts
-from ..text.layout import Axis, layout, merged
+from ..text.layout import layout, merged
 from ..text.source import unit
 
 PACK = 16  # bytes that a thread loads at once

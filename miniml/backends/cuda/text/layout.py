@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 
 from ....errors import ShapeError
-from ..array import DeviceArray, Shape, dense_strides
+from ...product import Axis, Shape, broadcast_steps
+from ...product import merged as merge
+from ..array import DeviceArray
 
 MAX_RANK = 8
 BLOCK = 256
 PER_THREAD = 4
-Axis = tuple[int, tuple[int, ...]]
 
 
 def spread(size: int, per_thread: int = PER_THREAD) -> tuple[tuple[int], tuple[int]]:
@@ -24,23 +25,19 @@ def spread(size: int, per_thread: int = PER_THREAD) -> tuple[tuple[int], tuple[i
 
 
 def merged(shape: Shape, steps: Sequence[Shape], name: str) -> list[Axis]:
-    """The axes of `shape` with their steps, in elements, in each of several arrays; neighbours are
-    merged if all arrays run through both as through one. ShapeError, which names the primitive, if
-    more than 8 remain."""
-    axes: list[Axis] = []
-    for extent, *own in zip(shape, *steps, strict=True):
-        if extent == 1:
-            continue
-        if axes and all(p == s * extent for p, s in zip(axes[-1][1], own, strict=True)):
-            axes[-1] = (axes[-1][0] * extent, tuple(own))
-        else:
-            axes.append((extent, tuple(own)))
+    """The axes of `shape`, merged, with their steps in each of several arrays; ShapeError, which
+    names the primitive, if more than 8 remain."""
+    return bounded(merge(shape, steps), name)
+
+
+def bounded(axes: list[Axis], name: str) -> list[Axis]:
+    """These axes; ShapeError, which names the primitive, if there are more than 8."""
     if len(axes) > MAX_RANK:
         raise ShapeError(
             f"{name} needs {len(axes)} axes that do not merge; kernels of CUDA take {MAX_RANK}: "
             "reshape the inputs, or make them contiguous"
         )
-    return axes or [(1, (0,) * len(steps))]
+    return axes
 
 
 def collapsed(inputs: Sequence[DeviceArray], shape: Shape, name: str) -> list[Axis]:
@@ -50,13 +47,6 @@ def collapsed(inputs: Sequence[DeviceArray], shape: Shape, name: str) -> list[Ax
         for a in inputs
     ]
     return merged(shape, steps, name)
-
-
-def broadcast_steps(shape: Shape, target: Shape, steps: Shape | None = None) -> Shape:
-    """The steps of an array, contiguous unless they are given, along the axes it broadcasts to."""
-    steps = dense_strides(shape, 1) if steps is None else steps
-    own = (0 if n == 1 else step for n, step in zip(shape, steps, strict=True))
-    return (*(0,) * (len(target) - len(shape)), *own)
 
 
 def layout(axes: Sequence[Axis], starts: Sequence[int] = ()) -> Any:

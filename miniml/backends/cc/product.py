@@ -1,0 +1,174 @@
+"""Matrix products in C: register tiles over packed panels, and an epilogue that takes the sums."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ...dtype import DType, float64
+from ..kernel import KernelNode
+from ..product import Product, product_of
+from ..registry import kernel
+from .kernel import NativeKernel
+from .source import Source
+
+_TEXT = Path(__file__).parent / "text"
+_NAMES = ("vectors", "tiles", "panels", "product", "pack", "dots", "blas", "split")
+VECTORS, TILES, PANELS, PRODUCT, PACK, DOTS, BLAS, SPLIT = (
+    (_TEXT / f"{name}.c").read_text() for name in _NAMES
+)
+DEPTH = 128  # lines of y that are packed at a time: with 64 columns of float32, 32 KB of L1
+TALLEST = 192  # rows of a block, whose sums of 64 columns are 48 KB
+GROUP = 4  # panels for which a block of a transposed x is copied once
+UNSPLIT = 4_000_000  # multiplications and additions of a part: 25 us on one core
+MOST_PARTS = 16
+LARGE = 2**29  # multiplications of a product that the BLAS computes: about 800 x 800 x 800
+SLICE = 2**28  # multiplications of one call of the BLAS: 3 ms on one core
+UNPACKED = 64  # rows up to which y is read where it lies: too few to pay for a copy
+
+
+def product_text(
+    product: Product,
+    dtype: DType,
+    epilogue: str | None = None,
+    operands: tuple[int, int] = (0, 1),
+    shared: tuple[str, ...] = (),
+    packed: bool = False,
+) -> Source:
+    """The kernel of a product of `dtype`, float32 or float64, whose sums `epilogue` takes.
+
+    epilogue: the text of `static inline void KERNEL_epilogue(char *const *at, long batch, long i,
+    long j, long count, const T *restrict sums)`, which is called once for each piece of a row:
+    `count` sums of row i from column j on. By default it is `stored(product, dtype)`. operands: the
+    positions of x and y in `at`. shared: what the epilogue needs. packed: y is what
+    `pack_text` made of it, and is the same in the whole batch.
+    """
+    if not product.m * product.n * product.batches:
+        return Source("void KERNEL(char *const *at) {}\n")
+    blas = BLAS if epilogue is None and not packed and prefers_blas(product) else ""
+    epilogue = stored(product, dtype) if epilogue is None else epilogue
+    swapped = product.n == 1 < product.m and not packed
+    computed = product.transposed if swapped else product
+    operands = operands[::-1] if swapped else operands
+    constants = _constants(computed, operands) | {
+        "GEMM": "dgemm" if dtype == float64 else "sgemm",
+        "PACKED": str(int(packed)),
+    }
+    emit = _BY_COLUMN if swapped else _BY_ROW
+    body = DOTS if _dots(computed) and not packed else PANELS + PRODUCT
+    templates = (_in(dtype, text) for text in (emit, body, blas, SPLIT))
+    text = "\n".join((_defines(constants), epilogue, *templates))
+    return Source(text, (VECTORS, _in(dtype, TILES), *shared))
+
+
+def pack_text(product: Product, dtype: DType) -> Source:
+    """The kernel that packs y, at[0], into at[1], which has `packed_size` elements, for products
+    with this y of any number of rows."""
+    p = product._replace(m=2)
+    constants = _constants(p, (0, 0)) | {"OUT": "1", "PACKED": "1"}
+    text = _defines(constants) + _in(dtype, PANELS + PACK)
+    return Source(text, (VECTORS, _in(dtype, TILES)))
+
+
+def packed_size(product: Product, dtype: DType) -> int:
+    """The elements of a packed y, on a machine with vectors of any width up to 64 bytes."""
+    lanes = 64 // dtype.itemsize
+    return product.k * -(-product.n // lanes) * lanes
+
+
+# How the templates call the epilogue; of a product by one column they compute the transpose.
+_BY_ROW = "#define KERNEL_emit KERNEL_epilogue\n"
+_BY_COLUMN = """\
+static inline void KERNEL_emit(
+    char *const *at, long batch, long j, long i, long count, const REAL *restrict sums) {
+  for (long c = 0; c < count; ++c) KERNEL_epilogue(at, batch, i + c, j, 1, sums + c);
+}
+"""
+
+
+def _dots(p: Product) -> bool:
+    """Whether columns of y and rows of x, of which there are few, lie as they are needed."""
+    return p.m <= 4 and p.k >= 16 and p.x[1] == 1 and p.y[0] == 1
+
+
+def stored(product: Product, dtype: DType, at: int = 2, accumulate: bool = False) -> str:
+    """The epilogue that stores the sums in `at`, or adds them to what is there."""
+    row, column = product.out
+    place = f"{_offset(product, 2)} + i * {row}L + (j + c) * {column}L"
+    return _in(
+        dtype,
+        f"""\
+static inline void KERNEL_epilogue(
+    char *const *at, long batch, long i, long j, long count, const REAL *restrict sums) {{
+  REAL *restrict out = (REAL *)at[{at}];
+  for (long c = 0; c < count; ++c) out[{place}] {"+=" if accumulate else "="} sums[c];
+}}
+""",
+    )
+
+
+def _in(dtype: DType, text: str) -> str:
+    return text.replace("REAL", "double" if dtype == float64 else "float")
+
+
+def _defines(constants: dict[str, str]) -> str:
+    return "".join(f"#define KERNEL_{name} {value}\n" for name, value in constants.items())
+
+
+def _constants(product: Product, operands: tuple[int, int]) -> dict[str, str]:
+    p = product
+    blocks, parts = _split(p)
+    numbers = {
+        "M": p.m, "N": p.n, "K": p.k, "BATCHES": p.batches, "BLOCKS": blocks, "PARTS": parts,
+        "X": operands[0], "X_ROW": p.x[0], "X_COLUMN": p.x[1],
+        "Y": operands[1], "Y_ROW": p.y[0], "Y_COLUMN": p.y[1], "OUT_ROW": p.out[0],
+        "SLICES": max(1, p.m * p.n * p.k // SLICE),
+        "COPIES": int(_copies(p)), "GROUP": GROUP if _copies(p) else 1,
+        "LINES": DEPTH, "UNPACKED": UNPACKED,
+    }  # fmt: skip
+    starts = {f"{name}_START": _offset(p, i) for i, name in enumerate(("X", "Y", "OUT"))}
+    return {name: f"{number}L" for name, number in numbers.items()} | starts
+
+
+def prefers_blas(p: Product) -> bool:
+    """Whether the BLAS computes a product sooner: where the matrices exceed the second cache."""
+    plain = p.out[1] == 1 and 1 in p.x and 1 in p.y
+    return plain and p.m * p.n * p.k >= LARGE and max(p.x + p.y + p.out) < 2**31
+
+
+def _copies(p: Product) -> bool:
+    """Whether blocks of a transposed x are copied: their columns lie far apart and many panels read
+    them, which would miss the caches each time."""
+    return p.x[0] == 1 and p.x[1] >= 512 and p.k > DEPTH and p.n >= 256
+
+
+def _split(p: Product) -> tuple[int, int]:
+    """The blocks of rows of each product, and the parts that threads may compute: a power of 2, so
+    that two or four threads get as much each."""
+    worth = 2 * p.m * p.n * p.k * p.batches // UNSPLIT
+    parts = min(1 << max(worth, 1).bit_length() - 1, MOST_PARTS)
+    panels = p.batches * -(-p.n // 64)
+    blocks = max(-(-p.m // TALLEST), min(-(-parts // panels), p.m // 48), 1)
+    return blocks, min(parts, panels * blocks)
+
+
+def _offset(product: Product, operand: int) -> str:
+    """C for where the matrix of `batch` begins in x, y or out (0, 1 or 2), in elements."""
+    terms, inner = [], product.batches
+    for extent, steps in product.axes:
+        inner //= max(extent, 1)
+        if steps[operand]:
+            terms.append(f"batch / {inner}L % {extent}L * {steps[operand]}L")
+    return f"({' + '.join(terms) or '0'})"
+
+
+class ProductKernel(NativeKernel):
+    """MatMul by one product."""
+
+    def prepare(self, node: KernelNode) -> None:
+        super().prepare(node)
+        product = product_of(node).folded
+        self.source = product_text(product, node.outputs[0].dtype)
+        self.reason = "large: by the BLAS" if prefers_blas(product) else ""
+
+
+kernel("MatMul", "cpu", "ff->f", "dd->d", provider="cc", total=True)(ProductKernel)

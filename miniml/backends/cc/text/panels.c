@@ -1,0 +1,35 @@
+/* How y is cut into panels of columns, and how a panel is packed. */
+#if MINIML_REGISTERS == 32
+#define KERNEL_SUMS 24 /* vectors of a tile, beside those of x and y */
+#else
+#define KERNEL_SUMS 12
+#endif
+#if KERNEL_M == 1 && !KERNEL_PACKED
+#define KERNEL_WIDEST 8 /* vectors of a panel */
+#else
+#define KERNEL_WIDEST (KERNEL_SUMS / 6)
+#endif
+#define KERNEL_COLUMNS (KERNEL_WIDEST * MINIML_LANES_REAL)
+#define KERNEL_FULL (KERNEL_N / KERNEL_COLUMNS) /* panels; one may remain, which is narrower */
+#define KERNEL_REST (KERNEL_N % KERNEL_COLUMNS)
+#define KERNEL_NARROW ((KERNEL_REST + MINIML_LANES_REAL - 1) / MINIML_LANES_REAL)
+
+/* `depth` lines of `count` columns of y, packed as lines of `width` vectors, of which the last one
+   is filled up: with 0, or with what follows in y, before its end. */
+static MINIML_INLINE void KERNEL_pack(
+    const int width, const REAL *y, const REAL *end, long depth, long count, REAL *panel) {
+  const long line = width * REAL_tile_lanes;
+  if (KERNEL_Y_ROW == 1 && KERNEL_Y_COLUMN > 1) {
+    REAL_pack_turned(y, KERNEL_Y_COLUMN, end, depth, count, panel, line);
+    return;
+  }
+  for (long q = 0; q < depth; ++q, y += KERNEL_Y_ROW, panel += line) {
+    if (KERNEL_Y_COLUMN == 1 && y + line <= end) {
+      for (int w = 0; w < line; w += REAL_tile_lanes)
+        *(REAL_tile_loose *)(panel + w) = *(const REAL_tile_loose *)(y + w);
+      continue;
+    }
+    for (long c = 0; c < count; ++c) panel[c] = y[c * KERNEL_Y_COLUMN];
+    for (long c = count; c < line; ++c) panel[c] = 0;
+  }
+}

@@ -1,0 +1,88 @@
+/* A product of matrices: out[b, i, j] = sum over q < K of x[b, i, q] y[b, q, j], taken by
+   KERNEL_epilogue. A unit of work is a block of rows times a panel of columns; it packs its panel
+   of y, LINES lines at a time, unless that has been done, and runs tiles of rows over it. Each sum
+   is taken in the order of q, whatever the blocks and the threads are. */
+#define KERNEL_GROUPS ((KERNEL_FULL + (KERNEL_REST != 0) + KERNEL_GROUP - 1) / KERNEL_GROUP)
+/* The tiles that a panel is cut into: at most 12 rows, evenly. */
+#define KERNEL_HIGHEST(width) (KERNEL_SUMS / (width) < 12 ? KERNEL_SUMS / (width) : 12)
+#define KERNEL_TILES(width) ((KERNEL_M + KERNEL_HIGHEST(width) - 1) / KERNEL_HIGHEST(width))
+#define KERNEL_LOW(width) (KERNEL_M / KERNEL_TILES(width))
+#define KERNEL_LOWER(width) REAL_TILE(KERNEL_LOW(width), width)
+#define KERNEL_HIGHER(width) \
+  REAL_TILE(KERNEL_LOW(width) + (KERNEL_M % KERNEL_TILES(width) != 0), width)
+#define KERNEL_DEPTH (KERNEL_K < KERNEL_LINES ? KERNEL_K : KERNEL_LINES)
+#define KERNEL_HEIGHT ((KERNEL_M + KERNEL_BLOCKS - 1) / KERNEL_BLOCKS + 12) /* of a block */
+
+/* The panel of y that begins at column `first`, for the rows of a block and the lines from q on.
+   The sums of these rows are kept between calls; after the last lines the epilogue takes them. */
+static MINIML_INLINE void KERNEL_panel(
+    char *const *at, long batch, long block, long first, long q, const REAL *copy, REAL *sums,
+    const int width, const long count, REAL_tiler *lower, REAL_tiler *higher) {
+  const long tiles = KERNEL_TILES(width), low = KERNEL_LOW(width);
+  const long begin = block * tiles / KERNEL_BLOCKS, end = (block + 1) * tiles / KERNEL_BLOCKS;
+  const long top = begin * KERNEL_M / tiles;
+  const long depth = KERNEL_K - q < KERNEL_LINES ? KERNEL_K - q : KERNEL_LINES;
+  const REAL *x = (const REAL *)at[KERNEL_X] + KERNEL_X_START + q * KERNEL_X_COLUMN;
+  const REAL *y = (const REAL *)at[KERNEL_Y] + KERNEL_Y_START;
+  const REAL *y_end = y + (KERNEL_K - 1) * KERNEL_Y_ROW + (KERNEL_N - 1) * KERNEL_Y_COLUMN + 1;
+  REAL packed[KERNEL_DEPTH * KERNEL_COLUMNS + 1] __attribute__((aligned(64)));
+  /* Without a copy: the last panel then begins before its first column, so that it is full. */
+  const int direct = !KERNEL_PACKED && KERNEL_M <= KERNEL_UNPACKED && KERNEL_Y_COLUMN == 1 &&
+                     KERNEL_N >= width * REAL_tile_lanes;
+  const int copied = !KERNEL_PACKED && !direct;
+  const long line = direct ? KERNEL_Y_ROW : width * REAL_tile_lanes;
+  const long shift = direct ? width * REAL_tile_lanes - count : 0;
+  if (KERNEL_PACKED)
+    y += first * KERNEL_K + q * line;
+  else
+    y += (first - shift) * KERNEL_Y_COLUMN + q * KERNEL_Y_ROW;
+  if (copied) KERNEL_pack(width, y, y_end, depth, count, packed);
+  for (long t = begin; t < end; ++t) {
+    const long i = t * KERNEL_M / tiles, rows = (t + 1) * KERNEL_M / tiles - i;
+    const REAL *left = copy ? copy + (i - top) : x + i * KERNEL_X_ROW;
+    REAL *own = sums + (i - top) * KERNEL_COLUMNS;
+    (rows == low ? lower : higher)(
+        depth, left, KERNEL_X_ROW, copy ? KERNEL_HEIGHT : KERNEL_X_COLUMN, copied ? packed : y,
+        line, own, KERNEL_COLUMNS, q > 0);
+    if (q + KERNEL_LINES >= KERNEL_K)
+      for (long r = 0; r < rows; ++r)
+        KERNEL_emit(at, batch, i + r, first, count, own + r * KERNEL_COLUMNS + shift);
+  }
+}
+
+/* A block of rows times a group of panels. */
+static MINIML_INLINE void KERNEL_unit(char *const *at, long batch, long block, long group) {
+  REAL sums[KERNEL_GROUP * KERNEL_HEIGHT * KERNEL_COLUMNS] __attribute__((aligned(64)));
+  long q = 0;
+  do {
+#if KERNEL_COPIES && KERNEL_FULL
+    /* Columns of x lie far apart: gathered once for all panels of the group. */
+    REAL x[KERNEL_DEPTH * KERNEL_HEIGHT] __attribute__((aligned(64)));
+    const long tiles = KERNEL_TILES(KERNEL_WIDEST);
+    const long top = block * tiles / KERNEL_BLOCKS * KERNEL_M / tiles;
+    const long rows = (block + 1) * tiles / KERNEL_BLOCKS * KERNEL_M / tiles - top;
+    const REAL *from = (const REAL *)at[KERNEL_X] + KERNEL_X_START + q * KERNEL_X_COLUMN + top;
+    const long depth = KERNEL_K - q < KERNEL_LINES ? KERNEL_K - q : KERNEL_LINES;
+    for (long line = 0; line < depth; ++line)
+      memcpy(x + line * KERNEL_HEIGHT, from + line * KERNEL_X_COLUMN, rows * sizeof(REAL));
+    const REAL *copy = x;
+#else
+    const REAL *copy = 0;
+#endif
+    for (long g = 0; g < KERNEL_GROUP; ++g) {
+      const long panel = group * KERNEL_GROUP + g, first = panel * KERNEL_COLUMNS;
+      REAL *own = sums + g * KERNEL_HEIGHT * KERNEL_COLUMNS;
+#if KERNEL_FULL
+      if (panel < KERNEL_FULL)
+        KERNEL_panel(at, batch, block, first, q, copy, own, KERNEL_WIDEST, KERNEL_COLUMNS,
+                     KERNEL_LOWER(KERNEL_WIDEST), KERNEL_HIGHER(KERNEL_WIDEST));
+#endif
+#if KERNEL_REST
+      if (panel == KERNEL_FULL)
+        KERNEL_panel(at, batch, block, first, q, 0, own, KERNEL_NARROW, KERNEL_REST,
+                     KERNEL_LOWER(KERNEL_NARROW), KERNEL_HIGHER(KERNEL_NARROW));
+#endif
+    }
+    q += KERNEL_LINES;
+  } while (q < KERNEL_K);
+}

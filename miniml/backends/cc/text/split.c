@@ -1,0 +1,21 @@
+
+static void KERNEL_part(void *data, long part) {
+  const long units = KERNEL_BATCHES * KERNEL_BLOCKS * KERNEL_GROUPS;
+  for (long u = part * units / KERNEL_PARTS; u < (part + 1) * units / KERNEL_PARTS; ++u)
+    KERNEL_unit(
+        data, u / KERNEL_GROUPS / KERNEL_BLOCKS, u / KERNEL_GROUPS % KERNEL_BLOCKS,
+        u % KERNEL_GROUPS);
+}
+
+void KERNEL(char *const *at) {
+#ifdef KERNEL_BLAS
+  if (miniml.KERNEL_GEMM) {
+    miniml.parallel(KERNEL_by_blas, (void *)at, KERNEL_BATCHES * KERNEL_SLICES);
+    return;
+  }
+#endif
+  if (KERNEL_PARTS > 1)
+    miniml.parallel(KERNEL_part, (void *)at, KERNEL_PARTS);
+  else
+    KERNEL_part((void *)at, 0);
+}

@@ -1,0 +1,329 @@
+"""Matrix products of provider "cc" against float64 and long double."""
+
+import numpy as np
+import pytest
+
+import miniml as ml
+from miniml.backends import product as products
+from miniml.backends.cc import product as native
+from miniml.backends.cc.product import ProductKernel, pack_text, packed_size, product_text, stored
+from miniml.backends.cc.source import Source
+from miniml.backends.cc.units import load, run
+from miniml.backends.device import machine_features
+from miniml.backends.kernel import KernelNode
+from miniml.backends.product import Product
+from miniml.backends.signature import ArraySpec
+
+F, D = np.dtype(np.float32), np.dtype(np.float64)
+WIDE = {F: np.float64, D: np.longdouble}
+# Around the tiles: 6 and 12 rows, 16 columns and 64, the lines of a panel.
+SHAPES = [
+    (0, 3, 4), (3, 0, 4), (3, 4, 0), (1, 1, 1), (1, 1, 100), (1, 10, 8), (1, 65, 33), (1, 256, 64),
+    (10, 1, 8), (7, 1, 130), (2, 17, 3), (3, 15, 16), (4, 33, 40), (5, 16, 17), (6, 63, 31),
+    (7, 64, 32), (11, 65, 15), (12, 66, 16), (13, 127, 48), (25, 128, 257), (32, 10, 64),
+    (49, 130, 300), (200, 70, 20),
+]  # fmt: skip
+TURNS = [(x, y) for x in (False, True) for y in (False, True)]
+
+
+def dense(m, n, k, transpose_x=False, transpose_y=False):
+    x, y = (1, m) if transpose_x else (k, 1), (1, k) if transpose_y else (n, 1)
+    return Product(m, n, k, x, y, (n, 1), [(1, (0, 0, 0))])
+
+
+def operands(m, n, k, transpose_x=False, transpose_y=False, dtype=F):
+    rng = np.random.default_rng(m + n + k)
+    x = rng.standard_normal((k, m) if transpose_x else (m, k)).astype(dtype)
+    y = rng.standard_normal((n, k) if transpose_y else (k, n)).astype(dtype)
+    return x, y
+
+
+def right(got, x, y):
+    """Whether got is x @ y: a sum of k products, in any order and with or without fma, errs by at
+    most k eps / 2 / (1 - k eps / 2) times the sum of their magnitudes."""
+    x, y = x.astype(WIDE[got.dtype]), y.astype(WIDE[got.dtype])
+    bound = (x.shape[-1] + 1) * np.finfo(got.dtype).eps / 2 * (abs(x) @ abs(y))
+    return got.shape == (x @ y).shape and bool((abs(got - x @ y) <= 1.01 * bound).all())
+
+
+def computed(source, x, y, shape):
+    out = np.full(shape, np.nan, x.dtype)
+    run(source, (x, y, out))
+    return out
+
+
+@pytest.mark.parametrize("dtype", [F, D])
+def test_every_shape_and_transpose(dtype):
+    cases = [
+        (*s, *turn) for i, s in enumerate(SHAPES) for turn in (TURNS[i % 4], TURNS[-1 - i % 3])
+    ]
+    sources = [product_text(dense(*case), dtype) for case in cases]
+    load(sources)
+    for (m, n, k, tx, ty), source in zip(cases, sources, strict=True):
+        x, y = operands(m, n, k, tx, ty, dtype)
+        got = computed(source, x, y, (m, n))
+        assert right(got, x.T if tx else x, y.T if ty else y), (m, n, k, tx, ty)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("dtype", [F, D])
+@pytest.mark.parametrize(("tx", "ty"), TURNS)
+def test_a_grid_of_shapes(dtype, tx, ty):
+    shapes = [
+        (m, n, k)
+        for m in (1, 2, 3, 5, 6, 7, 12, 13, 48, 97)
+        for n in (1, 2, 15, 16, 17, 63, 64, 65, 129)
+        for k in (1, 7, 16, 127, 129)
+    ]
+    sources = [product_text(dense(*s, tx, ty), dtype) for s in shapes]
+    load(sources)
+    for (m, n, k), source in zip(shapes, sources, strict=True):
+        x, y = operands(m, n, k, tx, ty, dtype)
+        got = computed(source, x, y, (m, n))
+        assert right(got, x.T if tx else x, y.T if ty else y), (m, n, k)
+
+
+def test_a_planted_fault_is_found():
+    source = product_text(dense(7, 70, 9), F)
+    for good, bad in (("i * 70L", "i * 69L"), ("KERNEL_K 9L", "KERNEL_K 8L")):
+        assert good in source.text
+        x, y = operands(7, 70, 9)
+        faulty = source._replace(text=source.text.replace(good, bad))
+        assert not right(computed(faulty, x, y, (7, 70)), x, y)
+
+
+# Shapes of x and y as MatMul takes them, and which are transposed.
+NODES = [
+    ((4,), (4,), False, False), ((4,), (4, 3), False, False), ((3, 4), (4,), False, False),
+    ((2, 5, 4), (4, 3), False, False), ((2, 5, 4), (3, 4), False, True),
+    ((2, 1, 5, 4), (3, 4, 6), False, False), ((4, 5), (2, 3, 4, 6), True, False),
+    ((1, 5, 4), (3, 6, 4), False, True), ((2, 3, 4, 5), (2, 1, 6, 4), True, True),
+    ((0, 5, 4), (4, 3), False, False), ((2, 4), (3, 4, 1), False, False),
+    ((5, 1), (1, 6), False, False),
+]  # fmt: skip
+
+
+def kernel_for(x, y, transpose_x, transpose_y):
+    out = ml.ops.MatMul(transpose_x, transpose_y).infer_shape(x, y)
+    inputs = ArraySpec(x, F), ArraySpec(y, F)
+    attrs = {"transpose_x": transpose_x, "transpose_y": transpose_y}
+    kernel = ProductKernel()
+    kernel.prepare(KernelNode("MatMul", inputs, (ArraySpec(out, F),), attrs))
+    return kernel, out
+
+
+def test_matmul_with_batches_that_broadcast_and_vectors():
+    kernels = [kernel_for(*node) for node in NODES]
+    load([kernel.source for kernel, _ in kernels])
+    rng = np.random.default_rng(0)
+    for (kernel, shape), (x, y, tx, ty) in zip(kernels, NODES, strict=True):
+        x, y = (rng.integers(-9, 9, s).astype(np.float32) for s in (x, y))
+        out = np.full(shape, np.nan, np.float32)
+        kernel.launch((x, y), (), (out,), None)
+        np.testing.assert_array_equal(out, (x.mT if tx else x) @ (y.mT if ty else y))
+
+
+def test_a_batch_of_rows_is_one_product():
+    kernel, _ = kernel_for((8, 5, 4), (4, 3), False, False)
+    assert "KERNEL_BATCHES 1L" in kernel.source.text
+
+
+def test_operands_and_result_at_any_step_and_address():
+    """Every second column of y, x from behind, out with gaps, all at odd addresses."""
+    p = Product(9, 20, 11, (-11, 1), (80, 2), (50, 2), [(1, (0, 0, 0))])
+    memory = np.random.default_rng(0).standard_normal(2000).astype(np.float32)
+    x, y, out = memory[1:100].reshape(9, 11), memory[101:981], np.zeros(451, np.float32)[1:]
+    run(product_text(p, F), (x[8:], y, out))
+    whole = np.lib.stride_tricks.as_strided(out, (9, 20), (200, 8))
+    assert right(whole, x[::-1], y.reshape(11, 80)[:, :40:2])
+    assert not out.reshape(9, 50)[:, 1::2].any()
+
+
+def test_nan_and_infinity_go_where_numpy_puts_them():
+    shapes = [(7, 70, 20, False, False), (7, 70, 20, True, True), (2, 33, 21, False, True)]
+    sources = [product_text(dense(*s), F) for s in shapes]
+    load(sources)
+    for (m, n, k, tx, ty), source in zip(shapes, sources, strict=True):
+        x, y = operands(m, n, k, tx, ty)
+        x[0, 1], x[1, 0], y[1, 2] = np.inf, np.nan, -np.inf
+        with np.errstate(invalid="ignore"):
+            expected = (x.T if tx else x) @ (y.T if ty else y)
+        got = computed(source, x, y, (m, n))
+        np.testing.assert_array_equal(np.isnan(got), np.isnan(expected))
+        np.testing.assert_array_equal(got[np.isinf(expected)], expected[np.isinf(expected)])
+
+
+def test_nothing_around_the_result_is_written():
+    for m, n, k in ((5, 17, 9), (1, 70, 9), (13, 1, 40)):
+        x, y = operands(m, n, k)
+        around = np.full(m * n + 128, 7, np.float32)
+        run(product_text(dense(m, n, k), F), (x, y, around[64:-64]))
+        assert right(around[64:-64].reshape(m, n), x, y)
+        assert (around[:64] == 7).all()
+        assert (around[-64:] == 7).all()
+
+
+def test_sums_are_added_where_the_epilogue_says_so():
+    for m, n, k in ((7, 70, 9), (9, 1, 40)):
+        p = dense(m, n, k)
+        x, y = operands(m, n, k)
+        out = np.full((m, n), 3, np.float32)
+        run(product_text(p, F, stored(p, F, accumulate=True)), (x, y, out))
+        np.testing.assert_array_equal(out, computed(product_text(p, F), x, y, (m, n)) + 3)
+
+
+# The interface of fused groups: bias and relu on the sums, from other positions of `at`.
+EPILOGUE = """\
+static inline void KERNEL_epilogue(
+    char *const *at, long batch, long i, long j, long count, const float *restrict sums) {
+  const float *bias = (const float *)at[0] + j;
+  float *out = (float *)at[3] + batch * %(size)dL + i * %(n)dL + j;
+  for (long c = 0; c < count; ++c) out[c] = sums[c] + bias[c] > 0 ? sums[c] + bias[c] : 0;
+}
+"""
+
+
+def test_an_epilogue_takes_the_sums_of_every_path():
+    shapes = [(7, 70, 20, True), (30, 1, 20, False), (1, 70, 20, True), (20, 64, 300, False)]
+    cases = [(dense(*s, s[3]), s[:3], s[3]) for s in shapes]
+    sources = [
+        product_text(p, F, EPILOGUE % {"size": m * n, "n": n}, operands=(2, 1))
+        for p, (m, n, k), ty in cases
+    ]
+    load(sources)
+    for source, (p, (m, n, k), turned) in zip(sources, cases, strict=True):
+        x, y = operands(m, n, k, turned, turned)
+        bias, out = np.linspace(-2, 2, n, dtype=np.float32), np.full((m, n), np.nan, np.float32)
+        run(source, (bias, y, x, out))
+        sums = computed(product_text(p, F), x, y, (m, n))
+        np.testing.assert_array_equal(out, np.maximum(sums + bias, 0))
+
+
+def test_sums_use_fma_and_epilogues_do_not():
+    """1 - (1 + e)(1 - e) is e * e with fma, and 0 without."""
+    has_fma = any(machine_features().get(f) for f in ("FMA3", "ASIMD"))
+    e = np.float32(2**-13)
+    x, y = np.full((8, 2), 1, np.float32), np.full((2, 32), 1, np.float32)
+    x[:, 1], y[1] = 1 + e, e - 1
+    got = computed(product_text(dense(8, 32, 2), F), x, y, (8, 32))
+    assert (got == (e * e if has_fma else 0)).all()
+    scaled = """\
+static inline void KERNEL_epilogue(
+    char *const *at, long batch, long i, long j, long count, const float *restrict sums) {
+  for (long c = 0; c < count; ++c) ((float *)at[2])[i * 32 + j + c] = sums[c] * 0.1f + 0.7f;
+}
+"""
+    x, y = operands(8, 32, 2)
+    expected = computed(product_text(dense(8, 32, 2), F), x, y, (8, 32)) * np.float32(0.1)
+    got = computed(product_text(dense(8, 32, 2), F, scaled), x, y, (8, 32))
+    np.testing.assert_array_equal(got, expected + np.float32(0.7))
+
+
+# Runs the parts of `miniml.parallel` on two threads, from the last to the first, and counts them.
+THREADS = """\
+#include <pthread.h>
+static long two_threads_parts;
+typedef struct { void (*part)(void *, long); void *data; long begin, end; } two_threads_share;
+static void *two_threads_take(void *given) {
+  two_threads_share *share = given;
+  for (long i = share->end; i-- > share->begin;) share->part(share->data, i);
+  return 0;
+}
+static void two_threads_parallel(void (*part)(void *, long), void *data, long parts) {
+  two_threads_share shares[2] = {{part, data, 0, parts / 2}, {part, data, parts / 2, parts}};
+  pthread_t other;
+  if (parts < 2 || pthread_create(&other, 0, two_threads_take, &shares[1])) return;
+  two_threads_take(&shares[0]);
+  pthread_join(other, 0);
+}
+static miniml_services two_threads = {two_threads_parallel, 0, 0};
+#define miniml two_threads
+"""
+
+
+def test_threads_give_equal_bits():
+    shapes = [(250, 257, 130, True), (97, 1024, 60, False), (600, 65, 260, True)]
+    wide = [dense(*s, s[3]) for s in (*shapes, (3, 2100, 700, False))]
+    batch = Product(64, 64, 32, (32, 1), (1, 32), (64, 1), [(48, (2048, 2048, 4096))])
+    one = [product_text(p, F) for p in (*wide, batch)]
+    two = [Source(s.text, (THREADS, *s.shared)) for s in one]
+    load(one)
+    load(two)
+    rng = np.random.default_rng(0)
+    for p, alone, shared in zip((*wide, batch), one, two, strict=True):
+        assert "KERNEL_PARTS 1L" not in alone.text
+        x, y = (rng.standard_normal(p.batches * p.k * e).astype(np.float32) for e in (p.m, p.n))
+        outs = [computed(source, x, y, p.batches * p.m * p.n) for source in (alone, shared)]
+        np.testing.assert_array_equal(*outs)
+
+
+@pytest.mark.parametrize("dtype", [F, D])
+def test_a_packed_operand_serves_several_products(dtype):
+    for n, k, turned in ((70, 150, True), (150, 30, False), (1, 20, False), (10, 8, True)):
+        y = operands(1, n, k, False, turned, dtype)[1]
+        like = dense(1, n, k, False, turned)
+        sources = [product_text(dense(m, n, k, False, turned), dtype, packed=True) for m in (1, 9)]
+        load([pack_text(like, dtype), *sources])
+        around = np.full(packed_size(like, dtype) + 32, 7, dtype)
+        run(pack_text(like, dtype), (y, around[1:-31]))
+        assert (around[0], *around[-31:]) == (7,) * 32
+        for source, m in zip(sources, (1, 9), strict=True):
+            x = operands(m, n, k, dtype=dtype)[0]
+            assert right(computed(source, x, around[1:-31], (m, n)), x, y.T if turned else y)
+
+
+def test_small_products_are_one_part():
+    assert "KERNEL_PARTS 1L" in product_text(dense(64, 128, 128), F).text
+
+
+# Calls of a BLAS are counted, and a plain product stands in for it.
+BLAS = """\
+static void counted_sgemm(
+    const char *ta, const char *tb, const int *m, const int *n, const int *k, const float *alpha,
+    const float *a, const int *lda, const float *b, const int *ldb, const float *beta, float *c,
+    const int *ldc) {
+  for (int i = 0; i < *m; ++i)
+    for (int j = 0; j < *n; ++j) {
+      float sum = 0;
+      for (int q = 0; q < *k; ++q)
+        sum += a[*ta == 'N' ? i + q * *lda : q + i * *lda]
+               * b[*tb == 'N' ? q + j * *ldb : j + q * *ldb];
+      c[i + j * *ldc] = sum + 1000;
+    }
+}
+static miniml_services counted = {miniml_serial, counted_sgemm, 0};
+#define miniml counted
+"""
+
+
+def test_the_blas_computes_large_products(monkeypatch):
+    monkeypatch.setattr(native, "LARGE", 1000)
+    monkeypatch.setattr(native, "SLICE", 1000)
+    sources = [product_text(dense(13, 20, 30, *turn), F) for turn in TURNS]
+    by_blas = [Source(source.text, (BLAS, *source.shared)) for source in sources]
+    load(sources)
+    load(by_blas)
+    for (tx, ty), source, called in zip(TURNS, sources, by_blas, strict=True):
+        x, y = operands(13, 20, 30, tx, ty)
+        own = computed(source, x, y, (13, 20))
+        assert right(own, x.T if tx else x, y.T if ty else y)
+        np.testing.assert_allclose(computed(called, x, y, (13, 20)), own + 1000, rtol=1e-6)
+
+
+def test_the_blas_is_for_large_plain_products():
+    assert native.prefers_blas(dense(1024, 1024, 1024))
+    assert not native.prefers_blas(dense(512, 512, 512))
+    assert not native.prefers_blas(dense(1024, 1024, 1024)._replace(out=(2048, 2)))
+
+
+def test_explain_says_which_products_the_blas_computes():
+    assert kernel_for((1024, 1024), (1024, 1024), False, False)[0].reason == "large: by the BLAS"
+    assert not kernel_for((8, 8), (8, 8), False, False)[0].reason
+
+
+def test_labels_give_the_same_description_as_matmul():
+    """An Einstein sum that is a product can have this kernel, too."""
+    x, y = {"b": 20, "i": 4, "k": 1}, {"b": 12, "k": 3, "j": 1}
+    extents = {"b": 2, "i": 5, "j": 3, "k": 4}
+    p = products.product_of_labels(x, y, ["b", "i", "j"], extents)
+    assert p == Product(5, 3, 4, (4, 1), (3, 1), (3, 1), [(2, (20, 12, 15))])
