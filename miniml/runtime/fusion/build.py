@@ -26,7 +26,7 @@ from ...backends.expressions.rows import (
 from ...backends.expressions.types import computed
 from ...dtype import DType, bool_, int64, uint64
 from ...graph.ir import Graph, Node, Var
-from .axes import Compound, extent, strides_of
+from .axes import Apart, Compound, extent, strides_of
 from .members import REDUCTIONS, cast, kind_of, of_two, reduced_axes, scalar_of, window
 from .nest import Nest
 
@@ -45,6 +45,19 @@ def row_program(graph: Graph) -> RowProgram:
     return _Builder(graph, Nest(graph.nodes)).program()
 
 
+def outputs_program(graph: Graph, var: Var) -> RowProgram:
+    """The same for elementwise nodes that all run over the elements of `var`, whose last axis is
+    the row; Apart where they do not."""
+    nest = Nest(graph.nodes)
+    if nest.reduced or nest.flat.get(var) != nest.outer + nest.row:
+        raise Apart("what follows the product does not run over its elements in their order")
+    last = len(nest.dims[var][-1])
+    program = _Builder(graph, nest).program(len(nest.flat[var]) - last)
+    if len(program.row) != 1:
+        raise Apart("what follows the product splits its last axis")
+    return program
+
+
 class _Builder:
     """Numbers the values, sorts them into passes, and lays out the arrays."""
 
@@ -61,7 +74,8 @@ class _Builder:
         self.order = (*nest.outer, *nest.row)
         self.strides = [self._strides(v) for v in (*graph.inputs, *graph.outputs)]
 
-    def program(self) -> RowProgram:
+    def program(self, outer: int | None = None) -> RowProgram:
+        """The program; outer: how many axes number the rows, if that is not for it to choose."""
         for i, var in enumerate(self.graph.inputs):
             if var in self.nest.flat:
                 load = Load(len(self.types), i)
@@ -78,7 +92,7 @@ class _Builder:
                 continue
             wide = bool(set(self.nest.row) & set(self.nest.flat[var]))
             self._sink(Store(i, self.value[var]), self.value[var], wide)
-        return self._collapsed(self._passes())
+        return self._collapsed(self._passes(), outer)
 
     def _new(self, made: Statement, dtype: DType, each: bool, stage: int, cost: int) -> Value:
         self.made.append(made)
@@ -220,13 +234,14 @@ class _Builder:
             along.update({axis: inside[axis] * step for axis in axes})
         return tuple(along.get(a, 0) for a in self.order), first
 
-    def _collapsed(self, passes: tuple[Pass, ...]) -> RowProgram:
+    def _collapsed(self, passes: tuple[Pass, ...], first: int | None) -> RowProgram:
         """The program with neighbouring axes as one where every array allows it."""
         every = [s for p in passes for s in (*p.elements, *p.row)]
         numbered = [s.strides for s in every if isinstance(s, (Call, Load)) and s.strides]
-        groups = _runs(self.order, len(self.nest.outer), [*self.strides, *numbered])
-        outer = sum(g[-1] < len(self.nest.outer) for g in groups)
-        if not self.nest.reduced:  # any axis may be the row: the last one
+        border = len(self.nest.outer) if first is None else first
+        groups = _runs(self.order, border, [*self.strides, *numbered])
+        outer = sum(g[-1] < border for g in groups)
+        if first is None and not self.nest.reduced:  # any axis may be the row: the last one
             outer = max(len(groups) - 1, 0)
 
         def fewer(strides: tuple[int, ...]) -> tuple[int, ...]:

@@ -48,7 +48,7 @@ def scalar_of(node: Node) -> Scalar:
     name, codes = node.primitive.name, _codes(node)
     expression, spec = table[name, codes], registry.specs[name]
     types = expression.scalar_types(parse(codes), spec.attributes or ())
-    values = expression.scalar_values(_typed(node), types)
+    values = expression.scalar_values(typed(node), types)
     named = zip(spec.inputs or (), [v.abstract.dtype for v in node.inputs], strict=True)
     return Scalar(
         name,
@@ -109,7 +109,9 @@ def _has_expression(name: str, codes: str, version: int) -> bool:
     return (name, codes) in table and spec is not None and spec.inputs is not None
 
 
-def _typed(node: Node) -> KernelNode:
+def typed(node: Node) -> KernelNode:
+    """A node as kernels see it."""
+
     def specs(variables: tuple[Var, ...]) -> tuple[ArraySpec, ...]:
         return tuple(ArraySpec(v.abstract.shape, v.abstract.dtype) for v in variables)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from itertools import pairwise
@@ -12,6 +12,7 @@ from ...graph.ir import Graph, Node, Var
 from ...graph.state import versions
 from ...ops.control import Fused
 from ...settings import current
+from ..fusion.anchors import anchor_of, anchors, tail
 from ..fusion.axes import Apart
 from ..fusion.members import kind_of, literal
 from ..fusion.nest import Nest
@@ -64,6 +65,13 @@ class _Grouping:
             if not self._free(node):
                 self._place(node, node in late)
         self._join_readers()
+        readers: dict[Var, list[Node]] = {}
+        for node in graph.nodes:
+            for var in node.inputs:
+                readers.setdefault(var, []).append(node)
+        for node in graph.nodes:
+            if anchors(node) and select(node, target).entry.provider == "cc":
+                self._anchor(self.group[node], readers)
 
     def _total(self, node: Node) -> bool:
         """True for nodes whose kernels cannot fail: those in C, and NumPy's that say so."""
@@ -127,8 +135,9 @@ class _Grouping:
         """The two groups as one, `first` being read by `second`; None where that cannot be."""
         if first is second:
             return first
-        if self.why_apart(first, second):
-            return None
+        return None if self.why_apart(first, second) else self._merged(first, second)
+
+    def _merged(self, first: Group, second: Group) -> Group:
         nodes = sorted({*first.nodes, *second.nodes}, key=self.position.__getitem__)
         bits = first.bits | second.bits
         before = (first.before | second.before) & ~bits
@@ -182,7 +191,8 @@ class _Grouping:
     def body(self, nodes: Sequence[Node], absorb: bool = True) -> list[Node]:
         """The nodes with the views and created values that they read, in program order."""
         found = dict.fromkeys(nodes)
-        stack = [v for n in nodes for v in n.inputs] if absorb else []
+        loops = [n for n in nodes if self.kinds[n]]  # a product reads whole arrays
+        stack = [v for n in loops for v in n.inputs] if absorb else []
         while stack:
             node = self.maker.get(stack.pop())
             if node is not None and node not in found and self._free(node):
@@ -202,6 +212,28 @@ class _Grouping:
             for node in rest:
                 joined = self._joined(self.group[first], self.group[node])
                 first = first if joined else node
+
+    def _anchor(self, first: Group, readers: Mapping[Var, Sequence[Node]]) -> None:
+        """Let the first group that reads a product, element by element, follow it in its kernel."""
+        (made,) = first.nodes[0].outputs
+        for second in dict.fromkeys(
+            self.group[n] for n in readers.get(made, ()) if n in self.group
+        ):
+            fits = second.joins and second.absorbs and first.late == second.late
+            if fits and not self._between(first, second) and self._follows(first, second):
+                first.joins = True
+                self._merged(first, second)
+                return
+
+    def _follows(self, first: Group, second: Group) -> bool:
+        """True where the second group can take the sums of the product that is the first."""
+        nodes, anchor = self.body(second.nodes), first.nodes[0]
+        outputs = tuple(n.outputs[0] for n in second.nodes)
+        try:
+            tail(_body((anchor, *nodes), outputs), anchor)
+        except Apart:
+            return False
+        return anchor_of(second.nodes) is None
 
     def graph_of_groups(self) -> Graph:
         """The graph with every group that joins as a Fused node."""
@@ -244,12 +276,19 @@ class _Grouping:
 
     def _fused(self, group: Group, made: dict[Var, None]) -> Node:
         outputs = tuple(n.outputs[0] for n in group.nodes if n.outputs[0] in made)
-        read = _read(group.body)
-        constants = tuple(v for v in read if literal(v))
-        inputs = tuple(v for v in read if not literal(v))
-        name = "_".join(dict.fromkeys(n.primitive.name.lower() for n in group.nodes))
-        body = Graph(inputs, tuple(group.body), outputs, constants, (), name[:60])
-        return Node(Fused(body), inputs, outputs, (), group.nodes[-1].where)
+        body = _body(group.body, outputs)
+        return Node(Fused(body), body.inputs, outputs, (), group.nodes[-1].where)
+
+
+def _body(nodes: Sequence[Node], outputs: tuple[Var, ...]) -> Graph:
+    """The graph of a group, named by what it computes."""
+    read = _read(nodes)
+    constants = tuple(v for v in read if literal(v))
+    inputs = tuple(v for v in read if not literal(v))
+    named = (
+        n.primitive.name.lower() for n in nodes if kind_of(n) not in ("view", "created", "window")
+    )
+    return Graph(inputs, tuple(nodes), outputs, constants, (), "_".join(dict.fromkeys(named))[:60])
 
 
 def _read(nodes: Sequence[Node]) -> list[Var]:

@@ -12,7 +12,8 @@ from miniml.runtime.jit import Jit
 from .programs import load_all
 
 RNG = np.random.default_rng(0)
-WIDE = {np.float64: 1e-13, np.float32: 3e-6, np.float16: 6e-3}
+WIDE = {np.float64: 1e-13, np.float32: 3e-6}
+NARROW = {np.float16: 6e-3}  # floats of 16 bits differ in loads and stores alone
 
 
 def shares(x, axis):
@@ -90,13 +91,18 @@ def with_slopes(fn, args):
     return lambda *xs: (fn(*xs), *ml.grad.grad(loss, argnums=floats)(*xs))
 
 
+def tolerances(name):
+    """The dtypes in which a case is tested."""
+    return WIDE | NARROW if name in ("softmax", "layer_norm") else WIDE
+
+
 @pytest.fixture(scope="module")
 def results():
     """What each case gives in each dtype, compiled as one unit."""
     jits = {}
     with ml.context(providers=("cc",), verify_passes=True):
         for name, (fn, _, args) in CASES.items():
-            for dtype in WIDE:
+            for dtype in tolerances(name):
                 given = [ml.Tensor(a.astype(dtype) if a.dtype.kind == "f" else a) for a in args]
                 jits[name, dtype] = Jit(with_slopes(fn, args)), given
         load_all([jit.compiled(*given).program for jit, given in jits.values()])
@@ -108,7 +114,7 @@ def test_against_float64(name, results):
     _, reference, args = CASES[name]
     floats = [i for i, a in enumerate(args) if a.dtype.kind == "f"]
     expected = [reference(*args), *(slope(reference, args, i) for i in floats)]
-    for dtype, tolerance in WIDE.items():
+    for dtype, tolerance in tolerances(name).items():
         for k, (one, two) in enumerate(zip(results[name, dtype], expected, strict=True)):
             least = tolerance if k == 0 else max(tolerance, 1e-8)  # of central differences
             scale = np.abs(two).max() + 1
