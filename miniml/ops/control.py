@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from ..tensor import Tensor
 
 __all__ = [
-    "Assign", "Cond", "StopGradient", "WhileLoop", "assign", "cond", "stop_gradient", "while_loop",
+    "Assign", "Cond", "Fused", "StopGradient", "WhileLoop",
+    "assign", "cond", "stop_gradient", "while_loop",
 ]  # fmt: skip
 
 
@@ -155,6 +156,26 @@ class WhileLoop(Primitive):
         given = {i: v for i, v in enumerate(self.body.outputs) if i in taken}
         agree(self.name, "the loop", types(taken.values()), "body", types(given.values()))
         return values[:count]
+
+
+class Fused(Primitive):
+    """The outputs of the graph `body`, whose nodes run one after another.
+
+    Inputs: those of `body`, which reads no parameter. Lowering makes such nodes; they have no
+    gradient.
+    """
+
+    outputs = "*parts"
+    differentiable = False
+    body: Any
+
+    def infer_shape(self, *operands: Shape) -> tuple[Shape, ...]:
+        feeds(self.name, "body", self.body, tuple(range(len(operands))), operands)
+        return tuple(v.abstract.shape for v in self.body.outputs)
+
+    def infer_dtype(self, *operands: DType) -> tuple[DType, ...]:
+        feeds(self.name, "body", self.body, tuple(range(len(operands))), operands)
+        return tuple(v.abstract.dtype for v in self.body.outputs)
 
 
 def cond(

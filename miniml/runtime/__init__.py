@@ -1,3 +1,4 @@
 """The runtime: operations computed at once, or as compiled programs."""
 
 from . import control as control
+from .fusion import kernel as kernel

@@ -101,6 +101,23 @@ class ScanKernel(Kernel):
         write(self.device, outputs[:first], carry)
 
 
+@kernel("Fused", "cuda", ".*->.*", strided=True)
+@kernel("Fused", "cpu", ".*->.*")
+class FusedKernel(Kernel):
+    """Runs the body node by node: what a fused node means."""
+
+    capturable = False  # a program copies what it returns
+
+    def prepare(self, node: KernelNode) -> None:
+        target: Target = node.target
+        plain = tuple(p for p in target.providers if p != "cc")
+        self.device = node.device
+        self.body = program(node.attrs["body"], target._replace(providers=plain))
+
+    def launch(self, inputs: Arrays, workspace: Arrays, outputs: Arrays, stream: object) -> None:
+        write(self.device, outputs, self.body(*inputs))
+
+
 def program(graph: Graph, target: Target, fills: bool = False) -> Program:
     """The graph of a branch or body, compiled for a target and the settings in force."""
     settings = current()

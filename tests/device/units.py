@@ -34,7 +34,7 @@ from ..frame.calls import rng_of
 ROWS = {row.primitive.name: row for row in opinfo.ROWS}
 
 # Their kernels run other graphs and have no text of their own.
-CONTROL = ("Cond", "Scan", "WhileLoop")
+CONTROL = ("Cond", "Fused", "Scan", "WhileLoop")
 # Kernels that require one of these call it; they have no text of their own either.
 LIBRARIES = {"cublas"}
 # Their texts depend on whether 32 bits number the elements of a row.

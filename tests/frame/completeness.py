@@ -28,6 +28,7 @@ NO_FUNCTION: dict[str, str] = {
     "Conv2DInputGrad": _BY_RULES,
     "Conv2DWeightGrad": _BY_RULES,
     "CrossEntropyGrad": _BY_RULES,
+    "Fused": "made by lowering only",
     "Index": "x[i, j] calls it; the function is getitem",
     "IndexAdd": _BY_RULES,
     "LeakyReLUGrad": _BY_RULES,

@@ -83,6 +83,22 @@ def while_loop(count, x, factor, limit, **_):
     return count, x
 
 
+def shares(x, y):
+    top = ops.exp(x * y - ops.max(x * y, 1, True))
+    return top / ops.sum(top, 1, True), ops.sum(x, 0)
+
+
+def fused_samples(rng, dtype):
+    for shape in ((2, 3), (1, 1), (5, 40)):
+        x, y = numbers(rng, shape, dtype), numbers(rng, shape[1:], dtype)
+        yield Sample((x, y), {"body": ml.trace(shares, x, y)})
+
+
+def fused(x, y, body, **_):
+    top = np.exp(x * y - (x * y).max(1, keepdims=True))
+    return top / top.sum(1, keepdims=True), x.sum(0)
+
+
 X, Y, YES = np.ones((2, 3)), np.ones(3), np.array(True)
 ONE, TWO = np.array(1), np.array(2.0)
 
@@ -116,6 +132,21 @@ ROWS = (
                 {**cond_attrs(X, Y), "on_false": ml.trace(lambda y: (y, y), Y)},
                 ShapeError,
             ),
+        ),
+    ),
+    OpInfo(
+        ops.Fused,
+        fused_samples,
+        reference=fused,
+        dtypes="fd",
+        refused=(
+            Refusal(
+                (X,),
+                "that came; give a place for each",
+                {"body": ml.trace(shares, X, Y)},
+                ShapeError,
+            ),
+            Refusal((X.T, Y), "was traced for", {"body": ml.trace(shares, X, Y)}, ShapeError),
         ),
     ),
     OpInfo(

@@ -17,7 +17,7 @@ FLOORS = {
     "miniml/grad/rules": ({"call", "formulas"}, {"create", "random"}),
     "miniml/backends/cpu": (None, {"scan"}),
     "miniml/backends/expressions": (
-        {"functions", "table", "types"}, {*FAMILIES} - SCALAR - {"reduce"}
+        {"functions", "rows", "table", "types"}, {*FAMILIES} - SCALAR - {"reduce"}
     ),
     "miniml/backends/cuda/kernels": (None, SCALAR - {"create"} | {"control"}),
     "tests/opinfo": ({"draws"}, set()),

@@ -7,10 +7,19 @@ from collections.abc import Collection
 from ...backends.selection import Target
 from ...graph.ir import Graph
 from ...graph.passes import Pass, add_stage, run_stage
+from .decompose import decompose
 from .formats import formats
+from .fuse import fuse
 from .legalize import legalize
 
-LOWERING = add_stage((Pass("legalize", legalize), Pass("formats", formats)))
+LOWERING = add_stage(
+    (
+        Pass("legalize", legalize),
+        Pass("decompose", decompose),
+        Pass("formats", formats),
+        Pass("fuse", fuse),
+    )
+)
 
 
 def lower(

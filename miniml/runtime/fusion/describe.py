@@ -1,0 +1,46 @@
+"""Fused nodes in words: their members and passes, and why neighbours are apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ...backends.expressions.rows import RowProgram
+from ...graph.ir import Graph, Node
+from ...ops.control import Fused
+from .axes import Apart
+from .nest import Nest
+
+
+def members(node: Node, program: RowProgram | None) -> str:
+    """What a fused node computes, and in how many passes over which rows."""
+    names = " ".join(n.primitive.name for n in node.primitive.attributes["body"].nodes)
+    if program is None:
+        return names
+    count = sum(bool(p.elements) for p in program.passes)
+    rows = " x ".join(map(str, program.extents[: program.outer])) or "1"
+    row = " x ".join(map(str, program.row)) or "1"
+    return f"{names}; {count} {'pass' if count == 1 else 'passes'} over {rows} rows of {row}"
+
+
+def neighbours(graph: Graph) -> Iterator[str]:
+    """For each fused node and each that computes one of its inputs, why they are two."""
+    maker = {v: n for n in graph.nodes for v in n.outputs}
+    for node in graph.nodes:
+        for other in dict.fromkeys(maker[v] for v in node.inputs if v in maker):
+            if isinstance(node.primitive, Fused) and isinstance(other.primitive, Fused):
+                yield f"{name(other)} | {name(node)}: {apart(other, node)}"
+
+
+def name(node: Node) -> str:
+    """A fused node by its members, as `explain` lists it."""
+    return str(node.primitive.attributes["body"].name)
+
+
+def apart(first: Node, second: Node) -> str:
+    """Why a fused node and one that reads it are not one."""
+    bodies = [n.primitive.attributes["body"] for n in (first, second)]
+    try:
+        Nest(tuple(dict.fromkeys(n for body in bodies for n in body.nodes)))
+    except Apart as reason:
+        return str(reason)
+    return "other nodes stand between them, one updates parameters, or they would be too large"

@@ -1,0 +1,118 @@
+"""Nodes that loops can compute: by an expression, as a view, or as a reduction."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from math import prod
+from typing import Literal
+
+from ...backends import registry
+from ...backends.expressions.rows import Scalar
+from ...backends.expressions.table import table
+from ...backends.kernel import KernelNode
+from ...backends.signature import ArraySpec, parse
+from ...dtype import DType, type_code
+from ...epoch import now
+from ...graph.ir import Node, Var
+from ...ops.inference.bases import normal_axes
+
+Kind = Literal["elements", "created", "view", "window", "reduction", ""]
+
+VIEWS = frozenset("Reshape Transpose ExpandDims Squeeze BroadcastTo StopGradient".split())
+# Each reduction, and that of row programs which it comes from.
+REDUCTIONS = {
+    "Sum": "Sum", "SumTo": "Sum", "Mean": "Sum", "Max": "Max", "Min": "Min", "Any": "Any",
+    "All": "All",
+}  # fmt: skip
+CREATED = frozenset("Full Arange Eye Linspace".split())
+
+
+def kind_of(node: Node) -> Kind:
+    """What loops make of a node; "" where they cannot compute it."""
+    name = node.primitive.name
+    if name in VIEWS:
+        return "view"
+    if len(node.outputs) != 1 or any(0 in v.abstract.shape for v in (*node.inputs, *node.outputs)):
+        return ""
+    if name in REDUCTIONS:
+        return "reduction"
+    if name == "Slice":
+        return "window"
+    if not _has_expression(name, _codes(node), now.kernels):
+        return ""
+    return "created" if name in CREATED else "elements"
+
+
+def scalar_of(node: Node) -> Scalar:
+    """The scalar function that computes one element of a node's output."""
+    name, codes = node.primitive.name, _codes(node)
+    expression, spec = table[name, codes], registry.specs[name]
+    types = expression.scalar_types(parse(codes), spec.attributes or ())
+    values = expression.scalar_values(typed(node), types)
+    named = zip(spec.inputs or (), [v.abstract.dtype for v in node.inputs], strict=True)
+    return Scalar(
+        name,
+        expression,
+        tuple(named),
+        node.outputs[0].abstract.dtype,
+        tuple(zip(types, values, strict=True)),
+    )
+
+
+def reduced_axes(node: Node) -> tuple[int, ...]:
+    """The axes of its input that a reduction takes together."""
+    shape = node.inputs[0].abstract.shape
+    if node.primitive.name == "SumTo":
+        target = node.outputs[0].abstract.shape
+        lead = len(shape) - len(target)
+        return (*range(lead), *(lead + i for i, n in enumerate(target) if n == 1))
+    return normal_axes(node.primitive.name, node.attrs["axis"], len(shape))
+
+
+def window(node: Node) -> tuple[tuple[int, ...], int]:
+    """How far apart elements along each axis of a Slice lie in what it slices, and its first."""
+    shape, attrs = node.inputs[0].abstract.shape, node.attrs
+    apart = [prod(shape[i + 1 :]) for i in range(len(shape))]
+    first = sum(begin * step for begin, step in zip(attrs["begin"], apart, strict=True))
+    steps = [n * step for n, step in zip(attrs["strides"], apart, strict=True)]
+    return tuple(s for i, s in enumerate(steps) if i not in attrs["dropped"]), first
+
+
+def of_two(name: str, dtype: DType, *names: str) -> Scalar:
+    """The scalar function of a primitive of the library whose inputs and output have one dtype."""
+    c = type_code(dtype)
+    return Scalar(
+        name, table[name, f"{c * len(names)}->{c}"], tuple((n, dtype) for n in names), dtype
+    )
+
+
+def cast(source: DType, target: DType) -> Scalar:
+    """The scalar function that Cast is."""
+    expression = table["Cast", f"{type_code(source)}->{type_code(target)}"]
+    return Scalar("Cast", expression, (("x", source),), target)
+
+
+def literal(var: Var) -> bool:
+    """True for constants of one element, which are written into the text."""
+    value = var.abstract.value
+    return value is not None and value.size == 1
+
+
+def _codes(node: Node) -> str:
+    takes, gives = [v.abstract.dtype for v in node.inputs], node.outputs[0].abstract.dtype
+    return f"{''.join(map(type_code, takes))}->{type_code(gives)}"
+
+
+@lru_cache(maxsize=4096)
+def _has_expression(name: str, codes: str, version: int) -> bool:
+    spec = registry.specs.get(name)
+    return (name, codes) in table and spec is not None and spec.inputs is not None
+
+
+def typed(node: Node) -> KernelNode:
+    """A node as kernels see it."""
+
+    def specs(variables: tuple[Var, ...]) -> tuple[ArraySpec, ...]:
+        return tuple(ArraySpec(v.abstract.shape, v.abstract.dtype) for v in variables)
+
+    return KernelNode(node.primitive.name, specs(node.inputs), specs(node.outputs), node.attrs)

@@ -1,0 +1,155 @@
+"""Compositions: primitives whose kernels by hand are no faster than the parts of them, fused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from ... import ops
+from ...abstract import Abstract
+from ...backends.selection import Target
+from ...dtype import DType, bfloat16, float16, float32, int32
+from ...graph.ir import Graph, Node, Var
+from ...graph.tracer import trace_graph
+from ...primitive import Primitive
+from .fuse import native
+from .labels import CheckedLabels
+
+Composition = Callable[..., Sequence[Any]]  # composition(primitive, *inputs) -> the outputs
+_LARGEST = 2**31 - 1  # classes that an int32 numbers
+
+
+def softmax(self: Any, x: Any) -> Sequence[Any]:
+    terms = ops.exp(x - ops.max(x, self.axis, True))
+    return (terms / ops.sum(terms, self.axis, True),)
+
+
+def log_softmax(self: Any, x: Any) -> Sequence[Any]:
+    shifted = x - ops.max(x, self.axis, True)
+    return (shifted - ops.log(ops.sum(ops.exp(shifted), self.axis, True)),)
+
+
+def log_sum_exp(self: Any, x: Any) -> Sequence[Any]:
+    peak = ops.max(x, self.axis, True)
+    peak = ops.select(ops.isinf(peak), ops.zeros_like(peak), peak)
+    total = ops.sum(ops.exp(x - peak), self.axis, self.keepdims)
+    return (ops.log(total) + ops.reshape(peak, total.shape),)
+
+
+def layer_norm(self: Any, x: Any, gamma: Any, beta: Any) -> Sequence[Any]:
+    axes = tuple(range(x.ndim - gamma.ndim, x.ndim))
+    mean = ops.mean(x, axes, True)
+    centred = x - mean
+    rstd = _inverse_root(ops.mean(ops.square(centred), axes, True), self.eps)
+    return centred * rstd * gamma + beta, mean, rstd
+
+
+def batch_norm(self: Any, x: Any, gamma: Any, beta: Any) -> Sequence[Any]:
+    axes, rest = (0, *range(2, x.ndim)), (-1, *(1,) * (x.ndim - 2))
+    mean = ops.mean(x, axes)
+    centred = x - ops.reshape(mean, rest)
+    var = ops.mean(ops.square(centred), axes)
+    scale = _inverse_root(var, self.eps) * gamma
+    return centred * ops.reshape(scale, rest) + ops.reshape(beta, rest), mean, var
+
+
+def _inverse_root(var: Any, eps: float) -> Any:
+    return ops.reciprocal(ops.sqrt(var + eps))
+
+
+def cross_entropy(self: Any, logits: Any, labels: Any) -> Sequence[Any]:
+    known = CheckedLabels(logits.shape[1])(labels)
+    shifted = logits - ops.max(logits, 1, True)
+    terms = ops.exp(shifted)
+    total = ops.sum(terms, 1, True)
+    chosen = ops.select(_hits(known, logits.shape[1]), shifted, ops.zeros_like(shifted))
+    losses = ops.reshape(ops.log(total), labels.shape) - ops.sum(chosen, 1)
+    reduce = {"mean": ops.mean, "sum": ops.sum}.get(self.reduction)
+    return losses if reduce is None else reduce(losses), terms / total
+
+
+def cross_entropy_grad(self: Any, probs: Any, labels: Any, dloss: Any) -> Sequence[Any]:
+    share = dloss / float(probs.shape[0]) if self.reduction == "mean" else dloss
+    share = ops.reshape(share, (-1, 1)) if self.reduction == "none" else share
+    hits = _hits(labels, probs.shape[1])
+    return (probs * share - ops.select(hits, share, ops.zeros_like(share)),)
+
+
+def _hits(labels: Any, classes: int) -> Any:
+    """(N, classes): where the class is the row's label."""
+    if classes - 1 > np.iinfo(labels.dtype).max:
+        labels = ops.cast(labels, int32)
+    return ops.equal(ops.reshape(labels, (-1, 1)), ops.arange(0, classes, dtype=labels.dtype))
+
+
+COMPOSITIONS: dict[str, Composition] = {
+    "Softmax": softmax,
+    "LogSoftmax": log_softmax,
+    "LogSumExp": log_sum_exp,
+    "LayerNorm": layer_norm,
+    "BatchNorm": batch_norm,
+    "CrossEntropy": cross_entropy,
+    "CrossEntropyGrad": cross_entropy_grad,
+}
+
+
+def decompose(graph: Graph, target: Target) -> Graph:
+    """The graph with compositions in place of the primitives that have one, where C kernels run
+    first; floats of 16 bits are computed in float32 in between, as by the primitive."""
+    if not native(target) or not any(n.primitive.name in COMPOSITIONS for n in graph.nodes):
+        return graph
+    nodes: list[Node] = []
+    first: list[Node] = []
+    constants = list(graph.constants)
+    for node in graph.nodes:
+        if not _composed(node):
+            nodes.append(node)
+            continue
+        made, extra = _inlined(node)
+        constants += extra
+        for each in made:  # what may fail and can run first does, between no kernels in C
+            early = isinstance(each.primitive, CheckedLabels) and each.inputs[0] in graph.inputs
+            (first if early else nodes).append(each)
+    return replace(graph, nodes=(*first, *nodes), constants=tuple(constants))
+
+
+def _composed(node: Node) -> bool:
+    if node.primitive.name not in COMPOSITIONS:
+        return False
+    shapes = [v.abstract.shape for v in node.inputs]
+    return all(0 not in s and max(s, default=0) < _LARGEST for s in shapes)
+
+
+def _inlined(node: Node) -> tuple[list[Node], tuple[Var, ...]]:
+    """The nodes of the composition in place of a node, and the constants that they read."""
+    graph = _traced(node.primitive, tuple(v.abstract for v in node.inputs))
+    stand_in = dict(zip(graph.inputs, node.inputs, strict=True))
+    stand_in.update(zip(graph.outputs, node.outputs, strict=True))
+    stand_in.update((v, Var(v.abstract)) for v in graph.constants)
+    made = []
+    for part in graph.nodes:
+        inputs = tuple([stand_in[v] for v in part.inputs])
+        outputs = tuple([stand_in.setdefault(v, Var(v.abstract)) for v in part.outputs])
+        made.append(replace(part, inputs=inputs, outputs=outputs, where=node.where))
+    return made, tuple(stand_in[v] for v in graph.constants)
+
+
+@lru_cache(maxsize=256)
+def _traced(primitive: Primitive, abstracts: tuple[Abstract, ...]) -> Graph:
+    """The composition as a graph; each of its outputs is one that a node makes."""
+
+    def composed(*inputs: Any) -> Sequence[Any]:
+        wide = [ops.cast(x, float32) if x.dtype in (float16, bfloat16) else x for x in inputs]
+        outs = COMPOSITIONS[primitive.name](primitive, *wide)
+        return [_in(out, abstracts[0].dtype) for out in outs]
+
+    known = [Abstract(a.shape, a.dtype) for a in abstracts]
+    return trace_graph(composed, known, "cpu", primitive.name.lower())[0]
+
+
+def _in(out: Any, dtype: DType) -> Any:
+    return ops.cast(out, dtype) if out.dtype != dtype else out

@@ -1,0 +1,281 @@
+"""What the passes `decompose` and `fuse` make of graphs."""
+
+import gc
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import miniml as ml
+from miniml import Primitive, elementwise_kernel, kernel, nn, ops, optim
+from miniml.backends.devices import get_device
+from miniml.backends.selection import Target
+from miniml.errors import OutOfRangeError
+from miniml.graph.passes import run_passes
+from miniml.graph.verify import verify
+from miniml.runtime.explain import explain_program
+from miniml.runtime.jit import Jit
+from miniml.runtime.lowering import lower
+from miniml.runtime.lowering.decompose import decompose
+from miniml.runtime.lowering.fuse import fuse
+from miniml.runtime.program import Program
+
+CC = Target(get_device("cpu"), ("cc",))
+X, Y, B = np.ones((3, 4), np.float32), np.ones((3, 4), np.float32), np.ones(4, np.float32)
+
+
+def fused(fn, *args):
+    """The graph of a function after the passes."""
+    graph = run_passes(ml.trace(fn, *args))
+    return verify(fuse(decompose(graph, CC), CC))
+
+
+def names(graph):
+    """Each node, and the members of those that are fused."""
+    return [
+        [m.primitive.name for m in n.primitive.body.nodes]
+        if isinstance(n.primitive, ops.Fused)
+        else n.primitive.name
+        for n in graph.nodes
+    ]
+
+
+def test_a_chain_is_one_node():
+    assert (
+        str(fused(lambda x, b: ops.exp(x * 2.0 + b), X, B))
+        == """\
+graph(%0: float32[3, 4], %1: float32[4]):
+  %2: float32[3, 4] = Fused(body=<Graph mul_add_exp: 3 nodes>) %0, %1
+    body: mul_add_exp(%0: float32[3, 4], %1: float32[4]):
+      %2: float32[3, 4] = Mul() %0, 2.0
+      %3: float32[3, 4] = Add() %2, %1
+      %4: float32[3, 4] = Exp() %3
+      return %4
+  return %2"""
+    )
+
+
+def test_a_value_that_is_used_outside_is_an_output_too():
+    graph = fused(lambda x, w: (ops.exp(x), ops.matmul(ops.exp(x) + 1.0, w)), X, X.T)
+    assert names(graph) == [["Exp", "Add"], "MatMul"]
+    assert len(graph.nodes[0].outputs) == 2
+
+
+def test_what_another_node_needs_in_between_is_not_fused():
+    """exp -> matmul -> add, which also reads exp: a group of both would run in a circle."""
+    square = np.ones((3, 3), np.float32)
+    graph = fused(lambda x: ops.matmul(ops.exp(x), x) + ops.exp(x), square)
+    assert names(graph) == [["Exp"], ["MatMul", "Add"]]
+
+
+@pytest.mark.parametrize(
+    ("fn", "count"),
+    [
+        (ops.softmax, 1),
+        (lambda x: ops.log_softmax(x, 0), 1),
+        (lambda x: ops.logsumexp(x, 1), 1),
+        (lambda x: ops.layer_norm(x, B, B), 1),
+        (lambda x: ops.var(x, 0), 1),
+        (lambda x: ops.softmax(ops.softmax(x, 0), 1), 2),  # rows one way, then the other
+        (lambda x: (ops.sum(x, 1), ops.sum(x, 0), ops.mean(x)), 1),
+        (lambda x: x + ops.reshape(ops.transpose(x), (3, 4)), 1),  # of a view that stays outside
+    ],
+)
+def test_how_many_loops_there_are(fn, count):
+    graph = fused(fn, X)
+    assert len([n for n in graph.nodes if isinstance(n.primitive, ops.Fused)]) == count
+
+
+def test_a_view_is_read_in_place_and_stays_where_others_need_it():
+    graph = fused(lambda x, y: (ops.transpose(x) + 1.0, ops.matmul(ops.transpose(x), y)), X, Y)
+    assert sorted(map(str, names(graph))) == ["MatMul", "Transpose", "['Transpose', 'Add']"]
+
+
+def test_slices_are_read_in_place():
+    """As the gates of an LSTM; a slice of what the same loops would compute is not."""
+    x = np.arange(24.0).reshape(2, 12)
+
+    def gates(x):
+        return ops.sigmoid(x[:, :4]) * ops.tanh(x[:, 4:8]) + x[:, 8:] * x[0, ::3]
+
+    assert names(fused(gates, x))[0].count("Slice") == 4
+    assert len(fused(lambda x: gates(x + 1.0), x).nodes) == 2
+    with ml.context(providers=("cc",)):
+        got = ml.jit(gates)(x).asnumpy()
+    expected = np.tanh(x[:, 4:8]) / (1 + np.exp(-x[:, :4])) + x[:, 8:] * x[0, ::3]
+    np.testing.assert_allclose(got, expected, rtol=1e-13)
+
+
+RNG = np.random.default_rng(0)
+ANCHORS = {
+    "bias": (lambda x, w, b: ops.relu(ops.matmul(x, w) + b), (5, 7), (7, 33), (33,)),
+    "rows": (lambda x, w, b: ops.matmul(x, w) * b, (5, 7), (7, 33), (5, 1)),
+    "batch": (lambda x, w, b: ops.gelu(ops.matmul(x, w) + b), (3, 5, 7), (7, 33), (33,)),
+    "heads": (lambda x, w, b: ops.matmul(x, w) * 0.5 + b, (2, 3, 5, 7), (2, 3, 7, 9), (3, 1, 1)),
+    "residual": (lambda x, w, b: x + ops.tanh(ops.matmul(x, w)), (70, 70), (70, 70), (1,)),
+    "sgd": (lambda x, d, w: w - ops.matmul(ops.transpose(x), d) * 0.1, (5, 7), (5, 9), (7, 9)),
+    "one row": (lambda x, w, b: ops.exp(ops.matmul(x, w) + b), (1, 70), (70, 5), (5,)),
+}
+
+
+@pytest.mark.parametrize("name", ANCHORS)
+def test_what_follows_a_product_is_its_epilogue(name):
+    fn, *shapes = ANCHORS[name]
+    xs = [RNG.normal(size=s) for s in shapes]
+    assert sum("MatMul" in n for n in names(fused(fn, *xs))) == 1
+    assert not any(n == "MatMul" for n in names(fused(fn, *xs)))
+    with ml.context(providers=("miniml",)):
+        expected = ml.jit(fn)(*xs)
+    with ml.context(providers=("cc",), verify_passes=True):
+        np.testing.assert_allclose(ml.jit(fn)(*xs).asnumpy(), expected.asnumpy(), rtol=1e-12)
+
+
+def test_a_product_that_others_read_too_is_an_output_of_its_kernel():
+    graph = fused(lambda x, w: (ops.matmul(x, w), ops.relu(ops.matmul(x, w))), X, X.T)
+    (node,) = graph.nodes
+    assert [v.abstract.shape for v in node.outputs] == [(3, 3), (3, 3)]
+
+
+def test_an_operand_of_a_product_is_not_overwritten_by_its_kernel():
+    """x is read until the last row is done, so a residual does not go into its memory."""
+    x = RNG.normal(size=(70, 70))
+
+    def fn(x):
+        y = x * 2.0
+        return y + ops.matmul(y, y)
+
+    with ml.context(providers=("cc",)):
+        program = Jit(fn).compiled(x).program
+        np.testing.assert_allclose(ml.jit(fn)(x).asnumpy(), 2 * x + 4 * x @ x, rtol=1e-11)
+    kernels = [program.prepared[n].instance for n in program.graph.nodes]
+    assert [k.inplace for k in kernels] == [(0,), ()]
+
+
+def test_numpy_alone_fuses_nothing():
+    graph = run_passes(ml.trace(lambda x: ops.exp(x) + 1.0, X))
+    assert fuse(graph, Target(get_device("cpu"))) is graph
+    assert fuse(graph, Target(get_device("cpu"), ("miniml", "cc"))) is graph
+
+
+def test_nothing_is_fused_where_every_node_is_checked():
+    graph = run_passes(ml.trace(lambda x: ops.exp(x) + 1.0, X))
+    with ml.context(check_nan=True):
+        assert fuse(graph, CC) is graph
+
+
+def test_the_passes_can_be_switched_off():
+    graph = run_passes(ml.trace(ops.softmax, X))
+    assert [n.primitive.name for n in lower(graph, CC, ("decompose", "fuse")).nodes] == ["Softmax"]
+
+
+def test_updates_of_parameters_stay_apart_from_what_runs_first():
+    """They come last, with the products and sums that make them, and what they give is right."""
+    ml.manual_seed(0)
+    net = nn.Sequential(nn.Dense(4, 3), nn.ReLU(), nn.Dense(3, 2))
+    step = ml.train_step(net, nn.CrossEntropyLoss(), optim.SGD(net.trainable_params(), lr=0.1))
+    x, y = np.ones((5, 4), np.float32), np.zeros(5, np.int64)
+    with ml.context(providers=("cc",), verify_passes=True):
+        got = [float(step(x, y)) for _ in range(3)]
+    program = next(p for p in gc.get_objects() if isinstance(p, Program) and p.schedule.writes)
+    late = names(replace(program.graph, nodes=program.schedule.updates))
+    assert late.count(["MatMul", "Mul", "Sub"]) == 2
+    assert ["ReLUGrad", "SumTo", "Mul", "Sub"] in late
+    first = names(replace(program.graph, nodes=program.schedule.main))
+    assert ["MatMul", "Add", "ReLU"] in first
+    assert not any("Sub" in n and "MatMul" in n for n in first)
+    ml.manual_seed(0)
+    net = nn.Sequential(nn.Dense(4, 3), nn.ReLU(), nn.Dense(3, 2))
+    step = ml.train_step(net, nn.CrossEntropyLoss(), optim.SGD(net.trainable_params(), lr=0.1))
+    with ml.context(providers=("miniml",)):
+        np.testing.assert_allclose(got, [float(step(x, y)) for _ in range(3)], rtol=1e-6)
+
+
+def test_labels_are_still_refused():
+    x, y = np.zeros((2, 3), np.float32), np.array([0, 3])
+    with ml.context(providers=("cc",)), pytest.raises(OutOfRangeError, match="label 3 for 3"):
+        ml.jit(ops.cross_entropy)(x, y)
+
+
+def test_explain_shows_groups_their_text_and_neighbours():
+    def fn(x, w):
+        return ops.softmax(ops.softmax(ops.relu(ops.matmul(x, w)), 0), 1)
+
+    with ml.context(providers=("cc",)):
+        shown = str(ml.explain(fn, X, X.T, text=True))
+    assert "ReLU Max Sub Exp Sum Div Max; 3 passes over 3 rows of 3" in shown
+    assert "relu_max_sub_exp_sum_div | sub_exp_sum_div: Max reduces a part of the row" in shown
+    assert "static void KERNEL_part" in shown
+
+
+def test_a_users_primitive_joins():
+    class Wave(Primitive):
+        """x + sin(alpha x)^2 / alpha."""
+
+        alpha: float = 1.0
+
+        def infer_shape(self, x):
+            return x
+
+        def infer_dtype(self, x):
+            return x
+
+    @kernel("Wave", "cpu", "f->f")
+    def wave(x, *, alpha, out):
+        np.add(x, np.sin(alpha * x) ** 2 / alpha, out=out)
+
+    elementwise_kernel("Wave", "x + sin(alpha * x) * sin(alpha * x) / alpha", "f->f")
+    x = np.linspace(-3, 3, 77, dtype=np.float32)
+
+    def fn(x):
+        return Wave(0.5)(x * 2.0) + 1.0
+
+    assert names(fused(fn, x)) == [["Mul", "Wave", "Add"]]
+    with ml.context(providers=("cc",)):
+        got = ml.jit(fn)(x).asnumpy()
+    np.testing.assert_allclose(got, 2 * x + np.sin(x) ** 2 / 0.5 + 1, rtol=1e-6)
+
+
+def test_a_kernel_of_a_provider_that_ranks_higher_is_not_fused():
+    @kernel("Exp", "cpu", "f->f", provider="mine")
+    def mine(x, *, out):
+        np.exp(x, out=out)
+
+    graph = run_passes(ml.trace(lambda x: ops.exp(x) + 1.0, X))
+    both = Target(get_device("cpu"), ("mine", "cc"))
+    assert names(fuse(graph, both)) == ["Exp", ["Add"]]
+
+
+def test_the_body_is_what_a_fused_node_means():
+    """The kernel that runs it node by node gives what the C gives."""
+    x = np.random.default_rng(0).normal(size=(6, 50))
+    body = ml.trace(lambda x: (ops.exp(x) / ops.sum(x, 1, True), ops.sum(x, 0)), x)
+    outs = {}
+    for provider in ("cc", "miniml"):
+        with ml.context(providers=(provider,)):
+            outs[provider] = ml.jit(ops.Fused(body))(x)
+    for one, two in zip(*outs.values(), strict=True):
+        np.testing.assert_allclose(one.asnumpy(), two.asnumpy(), rtol=1e-13)
+
+
+def test_a_sum_of_many_float32_is_as_exact_as_by_pairs():
+    x = np.random.default_rng(0).random(1_000_001, np.float32) + np.float32(0.5)
+    exact = x.astype(np.float64).sum()
+    with ml.context(providers=("cc",)):
+        whole, rows = ml.jit(
+            lambda x: (ops.sum(x * 1.0), ops.sum(ops.reshape(x[:-1] * 1.0, (-1, 10)), 0))
+        )(x)
+    assert abs(float(whole) - exact) <= 2 * np.spacing(np.float32(exact))
+    expected = x[:-1].astype(np.float64).reshape(-1, 10).sum(0)
+    np.testing.assert_allclose(rows.asnumpy(), expected, rtol=3e-6)
+
+
+def test_threads_do_not_change_a_sum():
+    """Parts are cut by the shapes alone."""
+    with ml.context(providers=("cc",)):
+        program = (
+            Jit(lambda x: ops.sum(ops.exp(x), 0)).compiled(np.ones((4000, 64), np.float32)).program
+        )
+    (node,) = program.graph.nodes
+    text = program.prepared[node].instance.source.text
+    assert "miniml.parallel(KERNEL_part" in text
+    assert explain_program(program).groups
