@@ -231,3 +231,27 @@ def test_tiles_fit_into_the_registers_and_cover_small_results():
         assert run_ % n == 0
         assert m * n + n + 1 <= registers
     assert tile(6, 4, 32) == (6, 4)
+
+
+BIAS_AND_RELU = """\
+static inline void KERNEL_epilogue(char *const *at, long batch, long i, long j, long count,
+                                   const REAL *restrict acc) {
+  REAL *to = (REAL *)at[2] + (batch * KERNEL_ALL_OUTPUTS + i) * KERNEL_PLANE + j;
+  for (long k = 0; k < count; ++k) to[k] = acc[k] + i > 0 ? acc[k] + i : 0;
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("case", "order"), [("batch", None), ("batch", BATCH_INNERMOST), ("many pixels", None)]
+)
+def test_what_follows_is_computed_on_the_results_of_each_output(case, order, monkeypatch):
+    x, w, dout = (a.astype("f") for a in inputs(case, "f"))
+
+    def with_epilogue(node, v):
+        return convolve.convolution(node, v, BIAS_AND_RELU)
+
+    monkeypatch.setitem(convolve.TEXTS, "Conv2D", with_epilogue)
+    [(got,)] = results([one("Conv2D", (x, w), dout, windows(case), (order, None, order))])
+    sums = rows.conv2d(x, w, **windows(case)) + np.arange(len(w))[:, None, None]
+    np.testing.assert_allclose(got, np.maximum(sums, 0), atol=1e-4)

@@ -68,6 +68,7 @@ def test_a_failure_warns_once_and_numpy_computes(monkeypatch, error):
     def fails(sources):
         raise error
 
+    monkeypatch.setattr(launch, "available", lambda: True)
     monkeypatch.setattr(program, "load", fails)
     compiler._warn.cache_clear()
     for k, expected in ((1, [PerformanceWarning]), (2, [])):

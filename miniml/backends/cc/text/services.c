@@ -3,12 +3,14 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <time.h>
 
 /* --- threads ------------------------------------------------------------------------------------
 
    The caller of `parallel` takes parts until none is left, and so does every thread that wakes
    meanwhile. It then waits for parts that others have begun, never for a thread that has not woken:
-   on a busy machine the caller does all the work itself. Everybody who waits sleeps. */
+   on a busy machine the caller does all the work itself. Everybody who waits looks for a moment and
+   then sleeps. */
 
 typedef struct {
   void (*part)(void *, long);
@@ -20,16 +22,28 @@ typedef struct {
 static struct {
   pthread_mutex_t turn, lock; /* turn: of the caller whose region it is; lock: of what follows */
   pthread_cond_t work, done;
-  region *open;   /* the region that threads may still join */
-  long places;    /* how many more may */
-  long inside;    /* how many are in it */
-  long threads;   /* how many exist, besides the callers */
+  region *_Atomic open; /* the region that threads may still join */
+  atomic_long places;   /* how many more may */
+  atomic_long inside;   /* how many are in it */
+  long threads;         /* how many exist, besides the callers */
 } pool = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER,
           PTHREAD_COND_INITIALIZER, NULL, 0, 0, 0};
 
-static long most_threads = 1;               /* of any region, the caller included */
-static _Thread_local long fewer_threads;    /* of the regions of the present run; 0: no limit */
-static _Thread_local int inside_region;     /* a region inside another one runs serially */
+static long most_threads = 1;            /* of any region, the caller included */
+static _Thread_local long fewer_threads; /* of the regions of the present run; 0: no limit */
+static _Thread_local int inside_region;  /* a region inside another one runs serially */
+
+static int64_t now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return t.tv_sec * (int64_t)1000000000 + t.tv_nsec;
+}
+
+/* 20 us, by the clock, so that a thread that loses its core meanwhile does not go on looking. To
+   sleep and to be woken takes about 40. */
+#define LOOK_FOR(condition)                                                                        \
+  for (int64_t end = now() + 20000; !(condition) && now() < end;) {                                \
+  }
 
 static void take_parts(region *mine) {
   for (long i; (i = atomic_fetch_add(&mine->next, 1)) < mine->parts;) mine->part(mine->data, i);
@@ -38,15 +52,18 @@ static void take_parts(region *mine) {
 static void *serve(void *unused) {
   (void)unused;
   inside_region = 1;
-  pthread_mutex_lock(&pool.lock);
   for (;;) {
+    LOOK_FOR(pool.open && pool.places);
+    pthread_mutex_lock(&pool.lock);
     while (!pool.open || !pool.places) pthread_cond_wait(&pool.work, &pool.lock);
     region *mine = pool.open;
-    --pool.places, ++pool.inside;
+    --pool.places;
+    ++pool.inside;
     pthread_mutex_unlock(&pool.lock);
     take_parts(mine);
     pthread_mutex_lock(&pool.lock);
     if (!--pool.inside) pthread_cond_signal(&pool.done);
+    pthread_mutex_unlock(&pool.lock);
   }
   return NULL;
 }
@@ -74,7 +91,8 @@ static void parallel(void (*part)(void *, long), void *data, long parts) {
   region mine = {part, data, parts, 0};
   pthread_mutex_lock(&pool.lock);
   grow(threads - 1);
-  pool.open = &mine, pool.places = threads - 1;
+  pool.places = threads - 1;
+  pool.open = &mine;
   pthread_mutex_unlock(&pool.lock);
   for (long i = 1; i < threads; ++i) pthread_cond_signal(&pool.work);
   inside_region = 1;
@@ -82,6 +100,9 @@ static void parallel(void (*part)(void *, long), void *data, long parts) {
   inside_region = 0;
   pthread_mutex_lock(&pool.lock);
   pool.open = NULL;
+  pthread_mutex_unlock(&pool.lock);
+  LOOK_FOR(!pool.inside);
+  pthread_mutex_lock(&pool.lock);
   while (pool.inside) pthread_cond_wait(&pool.done, &pool.lock);
   pthread_mutex_unlock(&pool.lock);
   pthread_mutex_unlock(&pool.turn);
@@ -132,9 +153,12 @@ GEMM(dgemm)
 
 /* A child of fork has the one thread that called it, which was in no region and no product. */
 static void begin_in_child(void) {
-  pthread_mutex_init(&pool.turn, NULL), pthread_mutex_init(&pool.lock, NULL);
-  pthread_cond_init(&pool.work, NULL), pthread_cond_init(&pool.done, NULL);
-  pool.open = NULL, pool.places = pool.inside = pool.threads = 0;
+  pthread_mutex_init(&pool.turn, NULL);
+  pthread_mutex_init(&pool.lock, NULL);
+  pthread_cond_init(&pool.work, NULL);
+  pthread_cond_init(&pool.done, NULL);
+  pool.open = NULL;
+  pool.places = pool.inside = pool.threads = 0;
   pthread_mutex_init(&blas_lock, NULL);
   if (blas_calls && blas_before > 1) blas.set_threads(blas_before);
   blas_calls = 0;
