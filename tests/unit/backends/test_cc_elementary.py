@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import special
 
-from miniml.backends.cc import units
+from miniml.backends.cc import compiler, units
 from miniml.backends.cc.source import unit
 from miniml.dtype import float32, float64
 
@@ -172,7 +172,7 @@ CALLS = re.compile(r"^\s+(?:callq?|jmp|bl)\s+([A-Za-z_]\w*)", re.MULTILINE)
 def assembly(sources, tmp_path):
     """The assembly of kernels, by name."""
     out = tmp_path / "unit.s"
-    flags = [flag for flag in units.FLAGS if flag != "-shared"]
+    flags = [flag for flag in compiler.FLAGS if flag != "-shared"]
     command = [COMPILER, *flags, "-S", "-x", "c", "-", "-o", str(out)]
     subprocess.run(command, input=unit(sources).encode(), check=True, capture_output=True)
     text = out.read_text("latin-1")

@@ -1,7 +1,6 @@
 """Scalar expressions in C against the NumPy kernels that define them."""
 
 import itertools
-import shutil
 
 import ml_dtypes
 import numpy as np
@@ -22,11 +21,11 @@ from miniml.backends.kernel import Kernel, KernelNode
 from miniml.backends.selection import Target
 from miniml.backends.signature import ArraySpec, parse
 from miniml.dtype import bfloat16, bool_, float16, float32, float64
-from tests.conftest import DEEP
+from tests.conftest import DEEP, HAS_CC
 
 from .loops import loop
 
-pytestmark = pytest.mark.skipif(not shutil.which("gcc"), reason="no C compiler")
+pytestmark = pytest.mark.skipif(not HAS_CC, reason="no C compiler")
 LIBRARY = [key for key, expression in table.items() if expression.unit]
 ATTRIBUTES = {
     "Clip": ({"min": 1, "max": 5}, {"min": None, "max": 3}), "ELU": ({"alpha": 0.7},),
