@@ -91,7 +91,10 @@ def transformer(p: Any, x: Any) -> Any:
     return (h @ p["w"]).reshape(batch * tokens, -1)
 
 
-NETWORKS = {"mlp": mlp, "lenet": lenet, "resnet": resnet, "lstm": lstm, "transformer": transformer}
+NETWORKS = {
+    "mlp": mlp, "lenet": lenet, "resnet": resnet, "lstm": lstm, "scanned": lstm,
+    "transformer": transformer,
+}  # fmt: skip
 
 
 def training(problem: Problem) -> Callable[[], Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from inspect import signature
 from typing import Any
 
 import miniml as ml
@@ -45,17 +44,29 @@ def resnet(p: Any, x: Any) -> Any:
     return ops.mean(x, (2, 3)) @ p["w"] + p["b"]
 
 
+def cell(p: Any, carry: Any, x: Any) -> Any:
+    """One step of the LSTM: the new (h, c), and h."""
+    h, c = carry
+    gates = ops.gather(p["e"], x) @ p["wx"] + h @ p["wh"] + p["b"]
+    i, g, o, f = ops.split(gates, 4, 1)
+    c = ops.sigmoid(f) * c + ops.sigmoid(i) * ops.tanh(g)
+    h = ops.sigmoid(o) * ops.tanh(c)
+    return (h, c), h
+
+
 def lstm(p: Any, x: Any) -> Any:
-    steps, batch = x.shape
-    h = c = ops.zeros((batch, p["wh"].shape[0]))
-    outs = []
-    for t in range(steps):
-        gates = ops.gather(p["e"], x[t]) @ p["wx"] + h @ p["wh"] + p["b"]
-        i, g, o, f = ops.split(gates, 4, 1)
-        c = ops.sigmoid(f) * c + ops.sigmoid(i) * ops.tanh(g)
-        h = ops.sigmoid(o) * ops.tanh(c)
+    zero = ops.zeros((x.shape[1], p["wh"].shape[0]))
+    carry, outs = (zero, zero), []
+    for t in range(x.shape[0]):
+        carry, h = cell(p, carry, x[t])
         outs.append(h)
     return ops.concat(outs) @ p["w"] + p["c"]
+
+
+def scanned(p: Any, x: Any) -> Any:
+    zero = ops.zeros((x.shape[1], p["wh"].shape[0]))
+    outs, _ = ops.scan(lambda carry, xt: cell(p, carry, xt), (zero, zero), x)
+    return ops.reshape(outs, (-1, outs.shape[2])) @ p["w"] + p["c"]
 
 
 def transformer(p: Any, x: Any) -> Any:
@@ -78,7 +89,10 @@ def transformer(p: Any, x: Any) -> Any:
     return ops.reshape(h @ p["w"], (batch * tokens, -1))
 
 
-NETWORKS = {"mlp": mlp, "lenet": lenet, "resnet": resnet, "lstm": lstm, "transformer": transformer}
+NETWORKS = {
+    "mlp": mlp, "lenet": lenet, "resnet": resnet, "lstm": lstm, "scanned": scanned,
+    "transformer": transformer,
+}  # fmt: skip
 
 
 def training(problem: Problem) -> Callable[[], Any]:
@@ -102,5 +116,4 @@ def inference(problem: Problem) -> Callable[[], Any]:
 
 def threads(count: int) -> None:
     """Compute on at most that many threads."""
-    if "threads" in signature(ml.set_context).parameters:
-        ml.set_context(threads=count)
+    ml.set_context(threads=count)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -124,5 +124,8 @@ TRAINED: dict[str, Callable[[int], Problem]] = {
     "LeNet-5, batch 64": lambda batch: lenet(batch or 64),
     "ResNet 16-16-32-64, batch 32": lambda batch: resnet(batch or 32),
     "char-LSTM 128, 32 steps, batch 32": lambda batch: lstm(32, batch or 32),
+    "char-LSTM 128, 32 steps, batch 32, scanned": lambda batch: replace(
+        lstm(32, batch or 32), network="scanned"
+    ),
     "transformer 2 x 128, 64 tokens, batch 8": lambda batch: transformer(batch or 8),
 }

@@ -87,13 +87,14 @@ def rows(kind: str, name: str, threads: int, rounds: int) -> list[Row]:
 def lines(found: Sequence[Row]) -> Iterator[str]:
     """One line for a network: the time in each library, and miniml's over the best peer's."""
     ours, *theirs = found
-    times = ", ".join(f"{r.library} {_time(r.seconds)} (first {r.first:.2f} s)" for r in found)
+    times = ", ".join(f"{r.library} {shown(r.seconds)} (first {r.first:.2f} s)" for r in found)
     best = min((r.seconds for r in theirs), default=float("nan"))
     head = f"{ours.kind}, {ours.name}, {ours.threads} threads"
     yield f"{head}: {times}; {ours.seconds / best:.2f} x the best peer"
 
 
-def _time(seconds: float) -> str:
+def shown(seconds: float) -> str:
+    """A time as people read it."""
     return f"{seconds * 1e3:.2f} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.1f} us"
 
 
