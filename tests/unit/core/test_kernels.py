@@ -286,7 +286,7 @@ class TestTotal:
         rows = [e for rows in registry.table.values() for e in rows if e.built_in]
         on_cpu = [e for e in rows if e.total and e.device == "cpu"]
         assert on_cpu
-        assert all(isinstance(e.body, np.ufunc) for e in on_cpu)
+        assert all(isinstance(e.body, np.ufunc) or e.provider == "cc" for e in on_cpu)
         power = {e.signature.inputs[0]: e for e in registry.table["Pow", "cpu"]}
         assert (power[ml.int32].inplace, power[ml.int32].total) == ((0, 1), False)
         assert power[ml.float32].total
