@@ -8,7 +8,7 @@ from ...backends.selection import Target
 from ...graph.ir import Graph, Node, Var
 from ...ops.control import Fused
 from ...settings import current
-from .bodies import body_of, read_by
+from ..fusion.bodies import body_of, read_by
 from .groups import Group, Grouping
 from .order import in_order
 

@@ -9,9 +9,9 @@ from ...backends.selection import Target
 from ...graph.ir import Graph, Node, Var
 from ..fusion.anchors import anchor_of, anchors, tail
 from ..fusion.axes import Apart
+from ..fusion.bodies import body_of
 from ..fusion.members import kind_of, literal
 from ..fusion.nest import Nest
-from .bodies import body_of
 from .legalize import select
 from .order import only_for_state
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...graph.ir import Graph, Node, Var
-from ..fusion.members import kind_of, literal
+from .members import kind_of, literal
 
 
 def body_of(nodes: Sequence[Node], outputs: tuple[Var, ...]) -> Graph:
