@@ -173,7 +173,7 @@ def reference(call: Call, inputs: tuple[Any, ...] | None = None) -> Arrays:
 
 
 def run_entry(entry: KernelEntry, call: Call, arrays: Arrays, outs: Arrays) -> Arrays:
-    """Launch one kernel into `outs`, with inputs as the runtime gives them: in row-major order where
+    """Launch one kernel into `outs`, with inputs as the runtime gives them: in row-major order if
     it takes no strides. View kernels and dynamic ones give their own arrays."""
     body: Any = entry.body
     if not ON_CPU.device.takes_strides(entry):
