@@ -11,10 +11,12 @@ from ..ir import Graph, Var
 from ..state import versions
 from ..verify import verify
 from .fold import fold
+from .lookups import lookups
 from .prune import prune
 from .rewrite import everywhere
 from .share import share
 from .simplify import simplify
+from .stack import stack
 
 
 class Pass(NamedTuple):
@@ -37,6 +39,8 @@ PIPELINE = (
     Pass("fold", fold),
     Pass("share", share),
     Pass("simplify", simplify),
+    Pass("stack", stack),
+    Pass("lookups", lookups),
     Pass("prune", prune),
 )
 

@@ -56,7 +56,6 @@ class Sight:
     def __init__(self, rewriter: Rewriter):
         self._rewriter = rewriter
         self._numbers: dict[Var, Number] = {}
-        self._scalars: dict[object, Var] = {}
         self.shape: Shape = ()
         for var in rewriter.graph.constants:
             value = var.abstract.value
@@ -72,11 +71,7 @@ class Sight:
     def scalar(self, var: Var) -> Var | None:
         if var not in self._numbers or var.abstract.shape == ():
             return None
-        value = np.full((), self._numbers[var], var.abstract.dtype)
-        name = value.dtype, value.tobytes()
-        if name not in self._scalars:
-            self._scalars[name] = self._rewriter.constant(value)
-        return self._scalars[name]
+        return self._rewriter.constant(np.full((), self._numbers[var], var.abstract.dtype))
 
     def made_by(self, var: Var, *kinds: type[Primitive]) -> Node | None:
         maker = self._rewriter.maker.get(var)
