@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from itertools import chain
 from math import copysign
 
 import numpy as np
@@ -57,7 +59,9 @@ class Sight:
         self._rewriter = rewriter
         self._numbers: dict[Var, Number] = {}
         self.shape: Shape = ()
-        for var in rewriter.graph.constants:
+        graph = rewriter.graph
+        self._uses = Counter(chain(graph.outputs, *[n.inputs for n in graph.nodes]))
+        for var in graph.constants:
             value = var.abstract.value
             if value is not None and 0 < value.nbytes <= SMALL:
                 first = value.flat[0]
@@ -72,6 +76,9 @@ class Sight:
         if var not in self._numbers or var.abstract.shape == ():
             return None
         return self._rewriter.constant(np.full((), self._numbers[var], var.abstract.dtype))
+
+    def used_once(self, var: Var) -> bool:
+        return self._uses[var] == 1
 
     def made_by(self, var: Var, *kinds: type[Primitive]) -> Node | None:
         maker = self._rewriter.maker.get(var)

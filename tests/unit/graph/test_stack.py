@@ -140,20 +140,20 @@ def embedded(e, w, i):
 
 
 class TestLookups:
-    E, W, I = array(4, 40), array(40, 3, seed=1), np.arange(12) % 3
+    E, W, ROWS = array(4, 40), array(40, 3, seed=1), np.arange(12) % 3
 
     def test_a_product_of_rows_is_rows_of_a_product(self):
         def fn(e, w, i):
             return ops.gather(e, i) @ w
 
-        assert body(prune(lookups(ml.trace(fn, self.E, self.W, self.I)))) == [
+        assert body(prune(lookups(ml.trace(fn, self.E, self.W, self.ROWS)))) == [
             "%3: [4, 3] = MatMul() %0, %1",
             "%4: [12, 3] = Gather(axis=0) %3, %2",
             "return %4",
         ]
 
     def test_updates_are_added_to_rows_before_the_product(self):
-        graph = ml.trace(value_and_grad(embedded, (0, 1)), self.E, self.W, self.I)
+        graph = ml.trace(value_and_grad(embedded, (0, 1)), self.E, self.W, self.ROWS)
         assert body(prune(lookups(graph)))[-8:] == [
             "%12: bool[4] = Scatter(index=('tensor',)) %c0, True, %2",
             "%13: bool[4, 1] = Reshape(shape=(4, 1)) %12",
@@ -169,15 +169,15 @@ class TestLookups:
     def test_rows_that_nobody_reads_need_not_be_finite(self, bad):
         e, w = self.E.copy(), self.W.copy()
         e[3] = bad
-        check(embedded, (0, 1), e, w, self.I)
+        check(embedded, (0, 1), e, w, self.ROWS)
         w[0, 0] = bad
-        check(embedded, (0, 1), e, w, self.I)
+        check(embedded, (0, 1), e, w, self.ROWS)
 
     def test_indices_of_more_axes(self):
-        check(embedded, (0, 1), self.E, self.W, self.I.reshape(2, 2, 3))
+        check(embedded, (0, 1), self.E, self.W, self.ROWS.reshape(2, 2, 3))
 
     def test_a_large_table_stays(self):
-        graph = ml.trace(lambda e, w, i: ops.gather(e, i) @ w, array(99, 40), self.W, self.I)
+        graph = ml.trace(lambda e, w, i: ops.gather(e, i) @ w, array(99, 40), self.W, self.ROWS)
         assert lookups(graph) is graph
 
     def test_an_index_outside_is_refused_as_before(self):
@@ -210,14 +210,14 @@ def test_random_networks_compute_the_same(seed):
         for kind, a, b, c in plan:
             one, two = values[a % len(values)], values[-1 - b % len(values)]
             matrix = w if c % 2 else v
-            steps = (
-                lambda: ops.tanh(one @ matrix),
-                lambda: ops.matmul(one, matrix, transpose_y=True),
-                lambda: one * ops.sum_to(two, (4,)),
-                lambda: one + two,
-                lambda: ops.gather(e, i[c % 3]) @ w,
+            found = (
+                ops.tanh(one @ matrix),
+                ops.matmul(one, matrix, transpose_y=True),
+                one * ops.sum_to(two, (4,)),
+                one + two,
+                ops.gather(e, i[c % 3]) @ w,
             )
-            values.append(steps[kind]())
+            values.append(found[kind])
         return sum(ops.mean(ops.tanh(value)) for value in values)
 
     args = array(3, 2, 4), array(2, 4), array(4, 4), array(4, 4, seed=1), rng.integers(0, 2, (3, 2))
