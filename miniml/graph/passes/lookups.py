@@ -13,6 +13,7 @@ from ...abstract import Abstract
 from ...dtype import float32, float64
 from ...ops.compare import Select
 from ...ops.index import Gather, IndexAdd, Scatter
+from ...ops.join import Slice
 from ...ops.linalg import MatMul
 from ...ops.shape import Reshape
 from ...primitive import Primitive
@@ -49,13 +50,14 @@ def lookups(graph: Graph) -> Graph:
     """The graph with x[i] y as (x y)[i], and its gradients alike: updates are added to the rows of
     the table first, then multiplied once.
 
-    x[i] y keeps its bits. In the gradients the order of additions changes, so rounding may differ;
-    rows that are not looked up count for nothing, even where they are not finite.
+    Rounding may differ, as the order of additions does. Rows that are not looked up count for
+    nothing in the gradients, even where they are not finite.
     """
     if not any(isinstance(n.primitive, Gather | IndexAdd) for n in graph.nodes):
         return graph
     rewriter = Rewriter(graph)
     uses = Counter(chain(graph.outputs, *[n.inputs for n in graph.nodes]))
+    sliced = Counter(n.inputs[0] for n in graph.nodes if isinstance(n.primitive, Slice))
     for node in graph.nodes:
         call = Call(rewriter, node)
         found = None
@@ -63,6 +65,8 @@ def lookups(graph: Graph) -> Graph:
             found = _added_product(call, node.primitive)
         elif isinstance(node.primitive, MatMul):
             found = _product(call, node.primitive)
+        elif isinstance(node.primitive, Slice) and sliced[node.inputs[0]] == uses[node.inputs[0]]:
+            found = _slice(call, node.primitive)
         if found is None:
             rewriter.keep(node)
         else:
@@ -132,6 +136,21 @@ def _product(call: Call, product: MatMul) -> Var | None:
     if product.transpose_y or len(call.inputs[0].abstract.shape) != 2:
         return None
     return call.new(product, call.where_read(lookup.table, lookup), call.added(y, lookup))
+
+
+def _slice(call: Call, part: Slice) -> Var | None:
+    """Slices of (x y)[i], where nothing else is read of it, are looked up alone, each when it is
+    needed: the whole is larger than what it is made of."""
+    gather = call.made_by(call.inputs[0], Gather)
+    if gather is None or call.made_by(gather.inputs[0], MatMul) is None:
+        return None
+    table, indices = gather.inputs
+    whole = call.inputs[0].abstract.shape
+    by_rows = gather.primitive == Gather(0) and len(indices.abstract.shape) == 1
+    if not by_rows or part.dropped or call.shape[1:] != whole[1:] or set(part.strides[1:]) != {1}:
+        return None
+    rows = call.new(Slice(part.begin[:1], part.end[:1], part.strides[:1]), indices)
+    return call.new(Gather(0), table, rows)
 
 
 def _added_product(call: Call, add: IndexAdd) -> Var | None:

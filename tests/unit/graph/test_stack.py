@@ -152,6 +152,20 @@ class TestLookups:
             "return %4",
         ]
 
+    def test_rows_of_which_slices_are_read_are_looked_up_when_they_are_needed(self):
+        def fn(e, w, i):
+            rows = ops.gather(e, i) @ w
+            return rows[:6], rows[6:]
+
+        assert body(prune(lookups(ml.trace(fn, self.E, self.W, self.ROWS)))) == [
+            "%3: [4, 3] = MatMul() %0, %1",
+            "%4: int64[6] = Slice(begin=(0,), end=(6,), strides=(1,), dropped=()) %2",
+            "%5: [6, 3] = Gather(axis=0) %3, %4",
+            "%6: int64[6] = Slice(begin=(6,), end=(12,), strides=(1,), dropped=()) %2",
+            "%7: [6, 3] = Gather(axis=0) %3, %6",
+            "return %5, %7",
+        ]
+
     def test_updates_are_added_to_rows_before_the_product(self):
         graph = ml.trace(value_and_grad(embedded, (0, 1)), self.E, self.W, self.ROWS)
         assert body(prune(lookups(graph)))[-8:] == [
