@@ -14,6 +14,7 @@ from .fold import fold
 from .lookups import lookups
 from .prune import prune
 from .rewrite import everywhere
+from .scale import scale
 from .share import share
 from .simplify import simplify
 from .stack import stack
@@ -39,6 +40,7 @@ PIPELINE = (
     Pass("fold", fold),
     Pass("share", share),
     Pass("simplify", simplify),
+    Pass("scale", scale),
     Pass("stack", stack),
     Pass("lookups", lookups),
     Pass("prune", prune),
