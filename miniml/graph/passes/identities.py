@@ -9,6 +9,7 @@ propagate. Gradients stay the same, too, so StopGradient is not an identity here
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import permutations
 from typing import NamedTuple, Protocol
 
 from ...abstract import Shape
@@ -16,7 +17,8 @@ from ...dtype import FLOATS, INTEGERS, holds, is_float
 from ...ops.arithmetic import Add, Cast, Div, Maximum, Minimum, Mul, Neg, Square, Sub
 from ...ops.compare import Select
 from ...ops.exponential import Pow
-from ...ops.linalg import MatMul
+from ...ops.inference.equation import parse
+from ...ops.linalg import Einsum, MatMul
 from ...ops.reduce import Max, Min, Prod
 from ...ops.shape import BroadcastTo, ExpandDims, Reshape, Squeeze, Transpose
 from ...primitive import Primitive
@@ -160,6 +162,21 @@ def _transpose_of_product(site: Site, transpose: Transpose, x: Var) -> Proposal:
     return MatMul(not turned_y, not turned_x), *reversed(node.inputs)
 
 
+def _matrix_product(site: Site, einsum: Einsum, *operands: Var) -> Proposal:
+    shapes = tuple([v.abstract.shape for v in operands])
+    equation = parse(einsum.equation, shapes)
+    extents = [tuple([equation.extents[c] for c in term]) for term in equation.operands]
+    if len(operands) != 2 or shapes != tuple(extents) or len(equation.output) < 2:
+        return None
+    batch, i, j = equation.output[:-2], equation.output[-2], equation.output[-1]
+    for (x, a), (y, b) in permutations(zip(operands, equation.operands, strict=True)):
+        inner = "".join(set(a) - set(equation.output))
+        rows, columns = (batch + i + inner, batch + inner + i), (inner + j, j + inner)
+        if len(inner) == 1 and a in rows and b.removeprefix(batch) in columns:
+            return MatMul(a == rows[1], b.removeprefix(batch) == columns[1]), x, y
+    return None
+
+
 def _scalar_operand(site: Site, primitive: Primitive, x: Var, y: Var) -> Proposal:
     if x.abstract.shape == site.shape and (number := site.scalar(y)) is not None:
         return primitive, x, number
@@ -197,6 +214,7 @@ RULES = (
     Rule("a transpose that keeps the order of axes", (Transpose,), _in_order),
     Rule("a transpose of a transpose", (Transpose,), _transpose_of_transpose),
     Rule("a product of a transpose", (MatMul,), _product_of_transpose),
+    Rule("an Einstein sum that is a product of matrices", (Einsum,), _matrix_product),
     Rule("a transpose of a product", (Transpose,), _transpose_of_product),
     Rule("a reduction over axes of extent 1 with keepdims", _REDUCTIONS, _itself),
     Rule("a choice that is always the first", (Select,), _chosen(True)),

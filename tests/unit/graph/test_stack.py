@@ -6,6 +6,7 @@ import pytest
 import miniml as ml
 from miniml import ops
 from miniml.grad import value_and_grad
+from miniml.graph.passes import run_passes
 from miniml.graph.passes.lookups import lookups
 from miniml.graph.passes.prune import prune
 from miniml.graph.passes.stack import stack
@@ -238,3 +239,21 @@ def test_random_networks_compute_the_same(seed):
     check(fn, (0, 1, 2, 3), *args)
     graph = ml.trace(value_and_grad(fn, (0, 1, 2, 3)), *args)
     assert stack(graph) is not graph
+
+
+def test_two_layers_step_by_step_compute_the_same():
+    """The products of the second layer wait for all steps of the first one."""
+
+    def fn(x, w, u, v):
+        h = g = ops.zeros((2, 4))
+        for t in range(4):
+            h = ops.tanh(ops.einsum("bi,ij->bj", x[t], w) + h @ u)
+            g = ops.tanh(h @ v + ops.matmul(g, u, transpose_y=True))
+        return ops.sum(g)
+
+    args = array(4, 2, 3), array(3, 4), array(4, 4), array(4, 4, seed=1)
+    check(fn, (0, 1, 2, 3), *args)
+    graph = run_passes(ml.trace(value_and_grad(fn, (0, 1, 2, 3)), *args))
+    # x w, h v, and at each step h u and g u^T; backwards dx and what h v gives to dh, and at all
+    # steps but the first dh and dg; then dw, du (of both layers together), dv.
+    assert calls(graph)["MatMul"] == 2 + 4 * 2 + 2 + 3 * 2 + 3
