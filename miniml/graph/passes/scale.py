@@ -68,11 +68,13 @@ class Channels:
             found = self.scaled(inner, s) if b.abstract.shape == s.abstract.shape else None
             return None if found is None else self.new(Add(), found, self.new(Mul(), b, s))
         shape = _scale_of_weights(maker, s.abstract.shape)
-        weights = maker.inputs[1]
-        if shape is None or 2 * prod(weights.abstract.shape) > prod(x.abstract.shape):
+        if shape is None:
+            return None
+        inputs, weights = maker.inputs
+        if 2 * prod(weights.abstract.shape) > prod(x.abstract.shape):
             return None
         factors = s if s.abstract.shape == shape else self.new(Reshape(shape), s)
-        return self.new(maker.primitive, maker.inputs[0], self.new(Mul(), weights, factors))
+        return self.new(maker.primitive, inputs, self.new(Mul(), weights, factors))
 
     def shifted(self, x: Var, t: Var) -> Var | None:
         """(y + b) + t as y + (b + t)"""
@@ -86,9 +88,12 @@ class Channels:
 
 def _scale_of_weights(node: Node, shape: Shape) -> Shape | None:
     """The shape in which a scale of the channels of the node's output scales its weights."""
-    out, weights = node.outputs[0].abstract.shape, node.inputs[-1].abstract.shape
-    if isinstance(node.primitive, Conv2D) and shape in ((*out[1:2], 1, 1), (1, *out[1:2], 1, 1)):
-        return (*out[1:2], 1, 1, 1)
-    if isinstance(node.primitive, MatMul) and len(weights) == 2 and shape == out[-1:]:
-        return (*shape, 1) if node.primitive.transpose_y else shape
+    out = node.outputs[0].abstract.shape
+    if isinstance(node.primitive, Conv2D):
+        of_channels = shape in ((*out[1:2], 1, 1), (1, *out[1:2], 1, 1))
+        return (*out[1:2], 1, 1, 1) if of_channels else None
+    if isinstance(node.primitive, MatMul) and shape == out[-1:]:
+        by_matrix = len(node.inputs[1].abstract.shape) == 2
+        turned = (*shape, 1) if node.primitive.transpose_y else shape
+        return turned if by_matrix else None
     return None

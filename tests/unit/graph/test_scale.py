@@ -66,7 +66,8 @@ def test_what_is_read_otherwise_or_larger_or_no_scale_of_channels_stays():
     assert stays(once, X[:1, :, :5, :5], W, S)
     assert stays(once, X, W, np.ones((6, 1)))
     assert stays(once, X, W, np.ones((6, 6)))
-    assert stays(lambda x, y: x * y, X, X)
+    assert stays(lambda x, w, s: (x @ w) * s, np.ones(3), np.ones((3, 1)), np.ones(1))
+    assert stays(lambda x, y: ops.exp(x) * ops.ones(()) * (y @ y), X, np.ones((2, 2))[0, 0:1])
 
 
 @pytest.mark.parametrize("groups", [1, 3])
