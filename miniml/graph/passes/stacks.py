@@ -28,7 +28,8 @@ class Rows(NamedTuple):
 class Stacks:
     """A graph, the calls that take the place of some of its nodes, and the stacks among them.
 
-    A node that has none in its place stays. The order of calls need not be kept in mind.
+    A node that has none in its place stays. Calls may read what later ones make: `finish` puts all
+    in order.
     """
 
     def __init__(self, graph: Graph):
