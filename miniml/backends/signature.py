@@ -11,14 +11,15 @@ from ..errors import DeclarationError, DTypeError
 
 
 class ArraySpec(NamedTuple):
-    """Shape and dtype of one input or output of a node, as kernels see it.
-
-    format: the order of its axes in memory, as "CHWN"; None is the primitive's own, row-major.
-    """
+    """Shape and dtype of one input or output of a node, as kernels see it."""
 
     shape: tuple[int, ...]
     dtype: DType
-    format: str | None = None
+
+    @property
+    def format(self) -> str | None:
+        """The memory format: None, the primitive's own."""
+        return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,8 +56,10 @@ UNITS
 static void KERNEL_part(void *data, long part) {
   char *const *at = data;
   const long blocks = KERNEL_GROUPS * KERNEL_BLOCKS;
-  const long slice = part / KERNEL_SLICES, share = part % KERNEL_SLICES;
+  const long slice = part / KERNEL_SLICES;
   for (const KERNEL_phase *f = KERNEL_phases; f < KERNEL_phases + KERNEL_PHASES; ++f) {
+    /* Many phases are smaller than the number of slices: they go to different ones. */
+    const long share = (part + (f - KERNEL_phases)) % KERNEL_SLICES;
     const long units = KERNEL_units(f);
     const long first = units * share / KERNEL_SLICES, last = units * (share + 1) / KERNEL_SLICES;
     for (long b = blocks * slice / KERNEL_CUTS; b < blocks * (slice + 1) / KERNEL_CUTS; ++b) {

@@ -9,7 +9,7 @@ from ..registry import kernel
 from ..signature import ArraySpec
 from .convolve import TEXTS, Convolution, enumerators, run_by
 from .kernel import NativeKernel
-from .planes import BATCH_INNERMOST
+from .planes import BatchInnermost
 from .pool import Pooling
 from .source import Source
 from .vectors import SCALARS, Vectors, register_bytes
@@ -49,7 +49,7 @@ def images(spec: ArraySpec, moved: bool) -> ArraySpec:
     """Images (C, H, W, N) as (N, C, H, W) in this memory format."""
     if not moved:
         return spec
-    return ArraySpec((spec.shape[-1], *spec.shape[:-1]), spec.dtype, BATCH_INNERMOST)
+    return BatchInnermost((spec.shape[-1], *spec.shape[:-1]), spec.dtype)
 
 
 def _moved(name: str, specs: tuple[ArraySpec, ...]) -> list[bool]:

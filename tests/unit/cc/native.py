@@ -6,10 +6,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from miniml.backends.cc import units
+from miniml.backends.cc.planes import BATCH_INNERMOST as BATCH_INNERMOST
+from miniml.backends.cc.planes import BatchInnermost
 from miniml.backends.kernel import KernelNode
 from miniml.backends.signature import ArraySpec
 
-BATCH_INNERMOST = "CHWN"
 UNWRITTEN = 77  # what memory holds that a kernel has yet to fill
 
 
@@ -24,6 +25,11 @@ class Call(NamedTuple):
     formats: tuple[str | None, ...]
 
 
+def spec(array: Any, order: str | None) -> ArraySpec:
+    """How a kernel sees an array of this order."""
+    return (BatchInnermost if order else ArraySpec)(array.shape, array.dtype)
+
+
 def prepared(call: Call) -> Any:
     made = call.body()
     count = len(call.arrays)
@@ -32,8 +38,8 @@ def prepared(call: Call) -> Any:
     made.prepare(
         KernelNode(
             call.name,
-            tuple(ArraySpec(a.shape, a.dtype, f) for a, f in given),
-            tuple(ArraySpec(s.shape, s.dtype, f) for s, f in gives),
+            tuple(spec(a, f) for a, f in given),
+            tuple(spec(s, f) for s, f in gives),
             call.attrs,
         )
     )
