@@ -1,8 +1,10 @@
 """`python -m benchmarks`: run every measurement and print its result beside the aim."""
 
-from benchmarks import busy, checkers, eager, peers, train_step
+from benchmarks import busy, checkers, eager, train_step
 from benchmarks import compile as once
 from benchmarks.measure import machine
+from benchmarks.networks import report, turns
+from miniml.backends.device import cpu_threads
 
 
 def verdict(value: float, aim: float) -> str:
@@ -15,8 +17,10 @@ def main() -> None:
     print(machine())
     for name, found, aim in train_step.run():
         print(f"{name}, against NumPy by hand: {found}; {verdict(found.ratio, aim)}")
-    for name, found in peers.run():
-        print(f"{name}: {found}")
+    for rows in turns.every(turns.KINDS, range(1, min(cpu_threads(), 2) + 1)):
+        group = report.Group(rows)
+        aim = "" if group.aim is None else f"; {verdict(group.ratio, group.aim)}"
+        print(*turns.lines(rows), aim, sep="")
     for name, found in eager.calls():
         print(f"{name}: {found}; {verdict(found.ratio, 2.0)}")
     for name, found in eager.gradient():

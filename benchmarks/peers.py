@@ -1,16 +1,11 @@
-"""The same training steps in PyTorch and JAX, where they are installed: who is quicker."""
+"""The MLP's training step in PyTorch and JAX, on any device of theirs."""
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-
-import miniml as ml
-from benchmarks.measure import Ratio, compare
-from benchmarks.train_step import CASES, build
 
 Array = np.ndarray[Any, Any]
 
@@ -61,27 +56,3 @@ def jax_step(weights: list[Array]) -> tuple[Callable[[Any, Any], Any], Callable[
         return loss
 
     return step, jax.block_until_ready
-
-
-def run() -> list[tuple[str, Ratio]]:
-    """Every case against every peer that is installed; a ratio below 1 says miniml is quicker."""
-    found = []
-    for sizes, batch, _ in CASES:
-        ours, hand, x, labels = build(sizes, batch)
-        case = f"train_step {'-'.join(map(str, sizes))}, batch {batch}"
-        tx, tl = ml.Tensor(x), ml.Tensor(labels)
-        if importlib.util.find_spec("torch"):
-            import torch  # noqa: PLC0415
-
-            theirs, a, b = torch_step(hand.weights), torch.from_numpy(x), torch.from_numpy(labels)
-            assert abs(theirs(a, b).item() - float(ours(x, labels))) < 1e-3
-            name = f"{case}, against PyTorch {torch.__version__}"
-            found.append((name, compare(lambda: ours(tx, tl), lambda: theirs(a, b))))  # noqa: B023
-        if importlib.util.find_spec("jax"):
-            import jax  # noqa: PLC0415
-
-            step, wait = jax_step([w.copy() for w in hand.weights])
-            jx, jl = jax.numpy.asarray(x), jax.numpy.asarray(labels)
-            name = f"{case}, against JAX {jax.__version__} (jit)"
-            found.append((name, compare(lambda: ours(tx, tl), lambda: wait(step(jx, jl)))))  # noqa: B023
-    return found

@@ -39,10 +39,12 @@ class Group:
 
     @property
     def ratio(self) -> float:
-        return self.ours.seconds / self.best.seconds
+        """Our time over the quickest peer's; NaN without a peer."""
+        return self.ours.seconds / self.best.seconds if self.peers else float("nan")
 
     @property
     def aim(self) -> float | None:
+        """What the ratio should be at most; None where nothing is asked."""
         if self.ours.kind == "inference":
             return INFERENCE
         return next((v for k, v in AIMS.items() if self.ours.name.startswith(k)), None)

@@ -98,6 +98,16 @@ def shown(seconds: float) -> str:
     return f"{seconds * 1e3:.2f} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.1f} us"
 
 
+def every(
+    kinds: Sequence[str], threads: Sequence[int], only: str = "", rounds: int = 5
+) -> Iterator[list[Row]]:
+    """The rows of each network whose name has the text, for each kind and number of threads."""
+    for kind in kinds:
+        for name in [n for n in TRAINED if only.lower() in n.lower()]:
+            for count in threads:
+                yield rows(kind, name, count, rounds)
+
+
 def main() -> None:
     """Time everything, print a line for each network, and keep the rows as JSON if asked."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -108,14 +118,12 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
     kept: list[Row] = []
-    for kind in given.kinds.split(","):
-        for name in [n for n in TRAINED if given.only.lower() in n.lower()]:
-            for threads in map(int, given.threads.split(",")):
-                found = rows(kind, name, threads, given.rounds)
-                kept += found
-                print(*lines(found), sep="\n", flush=True)
-                if given.json:
-                    given.json.write_text(json.dumps([r._asdict() for r in kept], indent=1) + "\n")
+    counts = [*map(int, given.threads.split(","))]
+    for found in every(given.kinds.split(","), counts, given.only, given.rounds):
+        kept += found
+        print(*lines(found), sep="\n", flush=True)
+        if given.json:
+            given.json.write_text(json.dumps([r._asdict() for r in kept], indent=1) + "\n")
 
 
 if __name__ == "__main__":
