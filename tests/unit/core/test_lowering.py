@@ -41,7 +41,8 @@ def passes():
 
 
 def test_it_can_be_read():
-    assert [(p.name, p.fn.__name__) for p in LOWERING] == [(n, n) for n in ("legalize", "formats")]
+    names = ["legalize", "decompose", "movement", "formats", "fuse"]
+    assert [(p.name, p.fn.__name__) for p in LOWERING] == [(name, name) for name in names]
     assert pipeline(LOWERING) == LOWERING
 
 
@@ -72,7 +73,7 @@ def test_users_passes_join_it_with_the_target(half, passes):
         "before:legalize",
         "legalize",
         "after:legalize",
-        "formats",
+        *[p.name for p in LOWERING[1:]],
     ]
     run = ml.jit(half)
     run(X)
