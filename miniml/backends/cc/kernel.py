@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from ..kernel import Arrays, Kernel
 from .source import Source
@@ -10,12 +10,14 @@ from .units import run
 
 
 class NativeKernel(Kernel):
-    """A kernel whose `prepare` sets `source`; the inputs it gets are in row-major order.
+    """A kernel whose `prepare` sets `source`; the inputs it gets are in row-major order, or have
+    the strides of their specs.
 
     A player calls the C function itself, for a run of native kernels at once; `launch` calls it
-    alone.
+    alone. strided: specs may have strides, which `source` then has as numbers.
     """
 
+    strided: ClassVar[bool] = False
     source: Source
 
     def launch(self, inputs: Arrays, workspace: Arrays, outputs: Arrays, stream: Any) -> None:

@@ -294,8 +294,8 @@ class _Writer:
     def _operands(self, node: Node, kernel: BoundKernel) -> Generator[_Call, None, tuple[Any, ...]]:
         """The inputs as the kernel gets them: copies in row-major order if it requires that."""
         given = []
-        strided = self.device.takes_strides(kernel.entry)
-        for var in node.inputs:
+        for var, spec in zip(node.inputs, kernel.node.inputs, strict=True):
+            strided = spec.strides is not None or self.device.takes_strides(kernel.entry)
             value = self._value(var)
             if isinstance(value, _Text) and not strided:
                 value = _Text(f"device.contiguous({value})")

@@ -132,11 +132,11 @@ class Natives:
         if any(self.place(var) is None for var in node.inputs):
             return None
         calls, operands = [], []
-        for var in node.inputs:
+        for var, spec in zip(node.inputs, kernel.node.inputs, strict=True):
             place = self.place(var)
             assert place is not None
             operand = self._operand(place, run)
-            if not place.dense:
+            if not place.dense and spec.strides is None:
                 operand = self.memory.dense(var)
                 calls.append(copy(operand, self._operand(place, run), place.layout))
             operands.append(operand)
