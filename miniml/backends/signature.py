@@ -14,14 +14,11 @@ class ArraySpec(NamedTuple):
     """Shape and dtype of one input or output of a node, as kernels see it.
 
     format: the order of its axes in memory, as "CHWN"; None is the primitive's own, row-major.
-    strides: how many elements apart neighbours along each axis lie; None is row-major. Only a
-    kernel in C that bakes them is told others.
     """
 
     shape: tuple[int, ...]
     dtype: DType
     format: str | None = None
-    strides: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
