@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from .kernel import KernelNode
-from .signature import ArraySpec
 
 Shape = tuple[int, ...]
 Axis = tuple[int, Shape]
@@ -57,7 +57,7 @@ class Product(NamedTuple):
 def product_of(node: KernelNode) -> Product:
     """The product of a MatMul node."""
     x, y = (i.shape for i in node.inputs)
-    x_steps, y_steps = map(steps_of, node.inputs)
+    x_steps, y_steps = steps_of(node)
     if len(x) == 1:
         x, x_steps = (1, *x), (x[0], *x_steps)
     if len(y) == 1:
@@ -132,9 +132,10 @@ def broadcast_steps(shape: Shape, target: Shape, steps: Shape | None = None) -> 
     return (*(0,) * (len(target) - len(shape)), *own)
 
 
-def steps_of(spec: ArraySpec) -> Shape:
-    """How many elements apart neighbours along each axis of an array lie."""
-    return dense_strides(spec.shape, 1) if spec.strides is None else spec.strides
+def steps_of(node: KernelNode) -> list[Shape]:
+    """How many elements apart neighbours along each axis of each input lie."""
+    given = zip_longest(node.inputs, node.strides)
+    return [dense_strides(x.shape, 1) if steps is None else steps for x, steps in given]
 
 
 def dense_strides(shape: Shape, itemsize: int) -> Shape:

@@ -11,15 +11,10 @@ from ..errors import DeclarationError, DTypeError
 
 
 class ArraySpec(NamedTuple):
-    """Shape and dtype of one input or output of a node, as kernels see it.
-
-    strides: how many elements apart neighbours along each axis lie; None is row-major. Only a
-    kernel in C that bakes them is told others.
-    """
+    """Shape and dtype of one input or output of a node, as kernels see it."""
 
     shape: tuple[int, ...]
     dtype: DType
-    strides: tuple[int, ...] | None = None
 
     @property
     def format(self) -> str | None:

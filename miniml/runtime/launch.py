@@ -126,10 +126,9 @@ def prepare(
     dtypes, promised = tuple(map(_dtype, inputs)), tuple(map(_dtype, outputs))
     if cast is not None:  # the kernel gets the widened inputs
         dtypes, promised = entry.signature.expanded(len(inputs), len(outputs))
-    takes = _specs(inputs, dtypes)
-    if any(strides) and _bakes_strides(entry):
-        takes = tuple([spec._replace(strides=s) for spec, s in zip(takes, strides, strict=True)])
-    node = KernelNode(primitive.name, takes, _specs(outputs, promised), attrs, target)
+    takes, gives = _specs(inputs, dtypes), _specs(outputs, promised)
+    strides = tuple(strides) if any(strides) and _bakes_strides(entry) else ()
+    node = KernelNode(primitive.name, takes, gives, attrs, target, strides)
     empty = bool(outputs) and all(0 in o.shape for o in outputs)
     view = entry.view is not None
     made = _view_class(entry) if view else None if empty else device.kernel(entry)

@@ -11,10 +11,10 @@ from .units import run
 
 class NativeKernel(Kernel):
     """A kernel whose `prepare` sets `source`; the inputs it gets are in row-major order, or have
-    the strides of their specs.
+    the strides of the node.
 
     A player calls the C function itself, for a run of native kernels at once; `launch` calls it
-    alone. strided: specs may have strides, which `source` then has as numbers.
+    alone. strided: nodes may have strides, which `source` then has as numbers.
     """
 
     strided: ClassVar[bool] = False

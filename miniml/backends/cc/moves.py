@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..kernel import KernelNode
-from ..product import Axis, merged, steps_of
+from ..product import Axis, Shape, dense_strides, merged, steps_of
 from ..registry import kernel
 from ..signature import ArraySpec
 from ..typecodes import ANY, INT, WIDE
@@ -89,75 +89,80 @@ class Concat(Move):
     """Each input to its block of the output."""
 
     def lines(self, node: KernelNode, out: ArraySpec) -> Iterator[str]:
-        steps, axis, c = steps_of(out), node.attrs["axis"], _unsigned(out)
+        axis, steps, c = node.attrs["axis"], dense_strides(out.shape, 1), _unsigned(out)
         begins = accumulate((x.shape[axis] for x in node.inputs), initial=0)
-        for i, (x, begin) in enumerate(zip(node.inputs, begins, strict=False)):
+        every = zip(node.inputs, steps_of(node), begins, strict=False)
+        for i, (x, own, begin) in enumerate(every):
             block = Moved("out", c, len(node.inputs), steps, begin * steps[axis])
-            yield from loops(
-                x.shape, [Moved("x", c, i, steps_of(x)), block], "out[{out}] = x[{x}];"
-            )
+            yield from loops(x.shape, [Moved("x", c, i, own), block], "out[{out}] = x[{x}];")
 
 
 class Place(Move):
     """The input as a part of the output, which holds one number everywhere else."""
 
     def lines(self, node: KernelNode, out: ArraySpec) -> Iterator[str]:
-        (x,), steps, c, attrs = node.inputs, steps_of(out), _unsigned(out), node.attrs
-        padded = node.name == "Pad"
-        begin = [before for before, _ in attrs["padding"]] if padded else attrs["begin"]
-        apart = [
-            n * s
-            for n, s in zip([1] * len(steps) if padded else attrs["strides"], steps, strict=True)
-        ]
-        first = sum(n * s for n, s in zip(begin, steps, strict=True))
+        (x,), (own,), attrs, c = node.inputs, steps_of(node), node.attrs, _unsigned(out)
+        steps = dense_strides(out.shape, 1)
+        padding = attrs.get("padding", ())
+        begins = [before for before, _ in padding] or attrs["begin"]
+        by = (1,) * len(padding) or attrs["strides"]
+        apart = [n * step for n, step in zip(by, steps, strict=True)]
+        first = sum(n * step for n, step in zip(begins, steps, strict=True))
         bits = np.array(attrs.get("value", 0), out.dtype).view(f"u{out.dtype.itemsize}")
         yield from loops(out.shape, [Moved("out", c, 1, steps)], f"out[{{out}}] = {bits}U;")
-        part = [Moved("x", c, 0, steps_of(x)), Moved("out", c, 1, apart, first)]
+        part = [Moved("x", c, 0, own), Moved("out", c, 1, apart, first)]
         yield from loops(x.shape, part, "out[{out}] = x[{x}];")
 
 
-def _rows(
-    whole: ArraySpec, indices: ArraySpec, axis: int, at: int
-) -> tuple[tuple[int, ...], tuple[int, ...], str]:
-    """How rows (*rest[:at], *indices, *rest[at:]) of `whole`, whose axes are `rest` and the indexed
-    one, run over whole and over the indices, and C for where the named row begins."""
-    steps, count = [*steps_of(whole)], len(indices.shape)
-    step = steps.pop(axis)
-    over_whole = (*steps[:at], *(0,) * count, *steps[at:])
-    over_indices = (*(0,) * at, *steps_of(indices), *(0,) * (len(steps) - at))
-    named = f"(n[{{n}}] + (n[{{n}}] < 0 ? {whole.shape[axis]} : 0)) * {step}L"
-    return over_whole, over_indices, named
+class _Named(NamedTuple):
+    """The steps of the array and of the indices, and C for the first element of the named row, of
+    which negative ones count from the end."""
+
+    whole: Shape
+    indices: Shape
+    row: str
+
+
+def _named(whole: ArraySpec, steps: Shape, indices: Shape, axis: int, at: int) -> _Named:
+    """What runs over rows (*rest[:at], *indices, *rest[at:]) of an array whose axes are `rest` and
+    the indexed one. indices: the steps of these."""
+    rest = (*steps[:axis], *steps[axis + 1 :])
+    over_whole = (*rest[:at], *(0,) * len(indices), *rest[at:])
+    over_indices = (*(0,) * at, *indices, *(0,) * len(rest[at:]))
+    row = f"(n[{{n}}] + (n[{{n}}] < 0 ? {whole.shape[axis]} : 0)) * {steps[axis]}L"
+    return _Named(over_whole, over_indices, row)
 
 
 class Lookup(Move):
     """The rows of an array that indices name, all of which are inside."""
 
     def lines(self, node: KernelNode, out: ArraySpec) -> Iterator[str]:
-        x, indices = node.inputs
+        (x, indices), (own, along) = node.inputs, steps_of(node)
         axis = node.attrs["axis"] % len(x.shape)
-        over_x, over_indices, named = _rows(x, indices, axis, axis)
+        named = _named(x, own, along, axis, axis)
         arrays = [
-            Moved("x", _unsigned(x), 0, over_x),
-            Moved("n", f"int{8 * indices.dtype.itemsize}_t", 1, over_indices),
-            Moved("out", _unsigned(out), 2, steps_of(out)),
+            Moved("x", _unsigned(x), 0, named.whole),
+            Moved("n", f"int{8 * indices.dtype.itemsize}_t", 1, named.indices),
+            Moved("out", _unsigned(out), 2, dense_strides(out.shape, 1)),
         ]
-        yield from loops(out.shape, arrays, f"out[{{out}}] = x[{{x}} + {named}];")
+        yield from loops(out.shape, arrays, f"out[{{out}}] = x[{{x}} + {named.row}];")
 
 
 class AddRows(Move):
     """Zeros to whose rows, which indices name, updates are added in their order."""
 
     def lines(self, node: KernelNode, out: ArraySpec) -> Iterator[str]:
-        (updates, indices), (axis,) = node.inputs, node.attrs["axes"]
-        over_out, over_indices, named = _rows(out, indices, axis, node.attrs["at"])
+        (updates, indices), (own, along) = node.inputs, steps_of(node)
+        (axis,), steps = node.attrs["axes"], dense_strides(out.shape, 1)
+        named = _named(out, steps, along, axis % len(steps), node.attrs["at"])
         c = _FLOATS.get(out.dtype) or _unsigned(out)  # integers wrap
         arrays = [
-            Moved("x", c, 0, steps_of(updates)),
-            Moved("n", f"int{8 * indices.dtype.itemsize}_t", 1, over_indices),
-            Moved("out", c, 2, over_out),
+            Moved("x", c, 0, own),
+            Moved("n", f"int{8 * indices.dtype.itemsize}_t", 1, named.indices),
+            Moved("out", c, 2, named.whole),
         ]
-        yield from loops(out.shape, [Moved("out", c, 2, steps_of(out))], "out[{out}] = 0;")
-        yield from loops(updates.shape, arrays, f"out[{{out}} + {named}] += x[{{x}}];")
+        yield from loops(out.shape, [Moved("out", c, 2, steps)], "out[{out}] = 0;")
+        yield from loops(updates.shape, arrays, f"out[{{out}} + {named.row}] += x[{{x}}];")
 
 
 NAMED = "il"

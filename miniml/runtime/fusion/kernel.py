@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from itertools import zip_longest
 
 from ... import epoch
 from ...backends.cc.epilogue import epilogue
@@ -30,7 +31,7 @@ class FusedKernel(NativeKernel):
     def prepare(self, node: KernelNode) -> None:
         super().prepare(node)
         self.program, (self.source, self.scratch), self.inplace = _made(
-            node.attrs["body"], tuple([spec.strides for spec in node.inputs]), epoch.now.kernels
+            node.attrs["body"], node.strides, epoch.now.kernels
         )
 
     def workspace(self) -> tuple[ArraySpec, ...]:
@@ -43,7 +44,7 @@ def _made(
 ) -> tuple[RowProgram, Printed, tuple[int, ...]]:
     """The row program of a body, its C, and what it may overwrite: once for equal bodies."""
     anchor = anchor_of(body.nodes)
-    layout = {v: s for v, s in zip(body.inputs, strides, strict=True) if s is not None}
+    layout = {v: s for v, s in zip_longest(body.inputs, strides) if s is not None}
     try:
         if anchor is not None:
             return _anchored(body, anchor, layout)

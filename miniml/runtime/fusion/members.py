@@ -116,7 +116,8 @@ def typed(node: Node, layout: Mapping[Var, tuple[int, ...]] = MappingProxyType({
     """A node as kernels see it. layout: the strides of inputs that are not in row-major order."""
 
     def specs(variables: tuple[Var, ...]) -> tuple[ArraySpec, ...]:
-        every = [(v, v.abstract) for v in variables]
-        return tuple(ArraySpec(a.shape, a.dtype, layout.get(v)) for v, a in every)
+        return tuple(ArraySpec(v.abstract.shape, v.abstract.dtype) for v in variables)
 
-    return KernelNode(node.primitive.name, specs(node.inputs), specs(node.outputs), node.attrs)
+    strides = tuple(map(layout.get, node.inputs))
+    name, attrs = node.primitive.name, node.attrs
+    return KernelNode(name, specs(node.inputs), specs(node.outputs), attrs, None, strides)
