@@ -6,6 +6,8 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 ALIGNMENT = 64
 _EXACT_LIMIT = 2000
 
@@ -113,22 +115,15 @@ class _FreeList:
 
 
 def _by_size(lifetimes: Sequence[Lifetime]) -> tuple[tuple[int, ...], int]:
-    offsets = [0] * len(lifetimes)
-    placed: list[int] = []
     order = sorted(range(len(lifetimes)), key=lambda i: (-lifetimes[i].nbytes, lifetimes[i].start))
-    for i in order:
-        mine = lifetimes[i]
-        beside = sorted(
-            (offsets[j], lifetimes[j].nbytes)
-            for j in placed
-            if lifetimes[j].start <= mine.end and mine.start <= lifetimes[j].end
-        )
-        at = 0
-        for start, size in beside:
-            if start - at >= mine.nbytes:
-                break
-            at = max(at, start + size)
-        offsets[i] = at
-        placed.append(i)
-    size = max((offsets[i] + b.nbytes for i, b in enumerate(lifetimes)), default=0)
-    return tuple(offsets), size
+    nbytes, start, end = np.array([lifetimes[i] for i in order], np.int64).reshape(-1, 3).T
+    at = np.zeros(len(order), np.int64)
+    for i in range(len(order)):
+        beside = np.flatnonzero((start[:i] <= end[i]) & (start[i] <= end[:i]))
+        beside = beside[np.argsort(at[beside])]
+        # From the top of all that lie lower to the next one there may be a hole.
+        tops = np.maximum.accumulate(np.append(0, at[beside] + nbytes[beside]))
+        holes = np.flatnonzero(at[beside] - tops[:-1] >= nbytes[i])
+        at[i] = tops[holes[0] if holes.size else -1]
+    offsets = dict(zip(order, at.tolist(), strict=True))
+    return tuple(offsets[i] for i in range(len(order))), int((at + nbytes).max(initial=0))

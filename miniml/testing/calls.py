@@ -173,8 +173,11 @@ def reference(call: Call, inputs: tuple[Any, ...] | None = None) -> Arrays:
 
 
 def run_entry(entry: KernelEntry, call: Call, arrays: Arrays, outs: Arrays) -> Arrays:
-    """Launch one kernel into `outs`; view kernels and dynamic ones give their own arrays."""
+    """Launch one kernel into `outs`, with inputs as the runtime gives them: in row-major order if
+    it takes no strides. View kernels and dynamic ones give their own arrays."""
     body: Any = entry.body
+    if not ON_CPU.device.takes_strides(entry):
+        arrays = tuple(map(ON_CPU.device.contiguous, arrays))
     with np.errstate(all="ignore"):
         ins, filled = (
             tuple(ArraySpec(a.shape, a.dtype) for a in group) for group in (arrays, outs)

@@ -1,6 +1,7 @@
 """Algebraic identities, as a table of calls and their replacements.
 
-Results keep every bit, but for the sign of NaN. So x + 0.0 is left alone, since -0.0 + 0.0 is 0.0,
+Results keep every bit, but for the sign of NaN, and for the order in which a product whose factors
+change places is added up. So x + 0.0 is left alone, since -0.0 + 0.0 is 0.0,
 and so are sums of one number, which begin with 0.0; x * 0 as well, since NaN and infinities must
 propagate. Gradients stay the same, too, so StopGradient is not an identity here.
 """
@@ -8,6 +9,7 @@ propagate. Gradients stay the same, too, so StopGradient is not an identity here
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import permutations
 from typing import NamedTuple, Protocol
 
 from ...abstract import Shape
@@ -15,6 +17,8 @@ from ...dtype import FLOATS, INTEGERS, holds, is_float
 from ...ops.arithmetic import Add, Cast, Div, Maximum, Minimum, Mul, Neg, Square, Sub
 from ...ops.compare import Select
 from ...ops.exponential import Pow
+from ...ops.inference.equation import parse
+from ...ops.linalg import Einsum, MatMul
 from ...ops.reduce import Max, Min, Prod
 from ...ops.shape import BroadcastTo, ExpandDims, Reshape, Squeeze, Transpose
 from ...primitive import Primitive
@@ -36,6 +40,9 @@ class Site(Protocol):
     def scalar(self, var: Var) -> Var | None:
         """A constant of shape () equal to every element of `var`, which has another shape; None
         unless one number is known to fill it."""
+
+    def used_once(self, var: Var) -> bool:
+        """True if one call alone reads `var`, once."""
 
     def made_by(self, var: Var, *kinds: type[Primitive]) -> Node | None:
         """The node that makes `var`, if it is a call of one of these primitives."""
@@ -125,6 +132,51 @@ def _transpose_of_transpose(site: Site, outer: Transpose, x: Var) -> Proposal:
     return Transpose(tuple(axes[a] for a in _axes(outer))), inner.inputs[0]
 
 
+def _product_of_transpose(site: Site, product: MatMul, x: Var, y: Var) -> Proposal:
+    x_, y_ = _turned(site, x), _turned(site, y)
+    if x_ is None and y_ is None:
+        return None
+    turns = product.transpose_x != (x_ is not None), product.transpose_y != (y_ is not None)
+    return MatMul(*turns), x_ or x, y_ or y
+
+
+def _turned(site: Site, x: Var) -> Var | None:
+    """What x is the transpose of, its last two axes exchanged."""
+    node = site.made_by(x, Transpose)
+    return node.inputs[0] if node is not None and _turns(node.primitive) else None
+
+
+def _turns(transpose: Primitive) -> bool:
+    axes = _axes(transpose)
+    rest = len(axes) - 2
+    return rest >= 0 and axes == (*range(rest), rest + 1, rest)
+
+
+def _transpose_of_product(site: Site, transpose: Transpose, x: Var) -> Proposal:
+    node = site.made_by(x, MatMul)
+    if node is None or not _turns(transpose) or not site.used_once(x):
+        return None
+    if any(len(v.abstract.shape) < 2 for v in node.inputs):
+        return None
+    turned_x, turned_y = node.primitive.transpose_x, node.primitive.transpose_y
+    return MatMul(not turned_y, not turned_x), *reversed(node.inputs)
+
+
+def _matrix_product(site: Site, einsum: Einsum, *operands: Var) -> Proposal:
+    shapes = tuple([v.abstract.shape for v in operands])
+    equation = parse(einsum.equation, shapes)
+    extents = [tuple([equation.extents[c] for c in term]) for term in equation.operands]
+    if len(operands) != 2 or shapes != tuple(extents) or len(equation.output) < 2:
+        return None
+    batch, i, j = equation.output[:-2], equation.output[-2], equation.output[-1]
+    for (x, a), (y, b) in permutations(zip(operands, equation.operands, strict=True)):
+        inner = "".join(set(a) - set(equation.output))
+        rows, columns = (batch + i + inner, batch + inner + i), (inner + j, j + inner)
+        if len(inner) == 1 and a in rows and b.removeprefix(batch) in columns:
+            return MatMul(a == rows[1], b.removeprefix(batch) == columns[1]), x, y
+    return None
+
+
 def _scalar_operand(site: Site, primitive: Primitive, x: Var, y: Var) -> Proposal:
     if x.abstract.shape == site.shape and (number := site.scalar(y)) is not None:
         return primitive, x, number
@@ -161,6 +213,9 @@ RULES = (
     Rule("a broadcast of a broadcast", (BroadcastTo,), _broadcast_of_broadcast),
     Rule("a transpose that keeps the order of axes", (Transpose,), _in_order),
     Rule("a transpose of a transpose", (Transpose,), _transpose_of_transpose),
+    Rule("a product of a transpose", (MatMul,), _product_of_transpose),
+    Rule("an Einstein sum that is a product of matrices", (Einsum,), _matrix_product),
+    Rule("a transpose of a product", (Transpose,), _transpose_of_product),
     Rule("a reduction over axes of extent 1 with keepdims", _REDUCTIONS, _itself),
     Rule("a choice that is always the first", (Select,), _chosen(True)),
     Rule("a choice that is always the second", (Select,), _chosen(False)),

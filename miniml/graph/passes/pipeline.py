@@ -11,11 +11,14 @@ from ..ir import Graph, Var
 from ..state import versions
 from ..verify import verify
 from .fold import fold
+from .lookups import lookups
 from .loops import loops
 from .prune import prune
 from .rewrite import everywhere
+from .scale import scale
 from .share import share
 from .simplify import simplify
+from .stack import stack
 
 
 class Pass(NamedTuple):
@@ -39,6 +42,9 @@ PIPELINE = (
     Pass("share", share),
     Pass("loops", loops),
     Pass("simplify", simplify),
+    Pass("scale", scale),
+    Pass("stack", stack),
+    Pass("lookups", lookups),
     Pass("prune", prune),
 )
 

@@ -11,6 +11,8 @@ import numpy as np
 
 from ...abstract import Abstract
 from ...dtype import canonical
+from ...infer import infer
+from ...location import Location
 from ...primitive import Primitive
 from ..ir import Graph, Node, Var
 
@@ -28,6 +30,8 @@ class Rewriter:
         self.maker: dict[Var, Node] = {}
         self._constants = list(graph.constants)
         self._stand_in: dict[Var, Var] = {}
+        self._made: dict[object, Var] = {}
+        self._new: dict[tuple[Primitive, tuple[Var, ...]], Var] = {}
 
     def now(self, var: Var) -> Var:
         """The Var of the new graph for a Var of the old one."""
@@ -52,11 +56,22 @@ class Rewriter:
         """A call of `primitive` instead of `node`, whose outputs and line it takes over."""
         self._append(Node(primitive, tuple(inputs), node.outputs, (), node.where))
 
+    def new(self, primitive: Primitive, inputs: tuple[Var, ...], where: Location | None) -> Var:
+        """The output of a new call, made once for equal ones."""
+        if (primitive, inputs) not in self._new:
+            (made,) = infer(primitive, tuple([v.abstract for v in inputs]))
+            self._new[primitive, inputs] = Var(made)
+            self._append(Node(primitive, inputs, (self._new[primitive, inputs],), (), where))
+        return self._new[primitive, inputs]
+
     def constant(self, value: np.ndarray[Any, Any]) -> Var:
-        """A new constant of the graph."""
-        var = Var(Abstract(value.shape, canonical(value.dtype), value))
-        self._constants.append(var)
-        return var
+        """A new constant of the graph; equal ones up to 64 KB are one."""
+        made = Abstract(value.shape, canonical(value.dtype), value)
+        name = made.key() if value.nbytes <= SMALL else id(value)
+        if name not in self._made:
+            self._made[name] = Var(made)
+            self._constants.append(self._made[name])
+        return self._made[name]
 
     def finish(self) -> Graph:
         """The new graph; the old one if nothing has changed."""

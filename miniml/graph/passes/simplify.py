@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from itertools import chain
 from math import copysign
 
 import numpy as np
@@ -56,9 +58,10 @@ class Sight:
     def __init__(self, rewriter: Rewriter):
         self._rewriter = rewriter
         self._numbers: dict[Var, Number] = {}
-        self._scalars: dict[object, Var] = {}
         self.shape: Shape = ()
-        for var in rewriter.graph.constants:
+        graph = rewriter.graph
+        self._uses = Counter(chain(graph.outputs, *[n.inputs for n in graph.nodes]))
+        for var in graph.constants:
             value = var.abstract.value
             if value is not None and 0 < value.nbytes <= SMALL:
                 first = value.flat[0]
@@ -72,11 +75,10 @@ class Sight:
     def scalar(self, var: Var) -> Var | None:
         if var not in self._numbers or var.abstract.shape == ():
             return None
-        value = np.full((), self._numbers[var], var.abstract.dtype)
-        name = value.dtype, value.tobytes()
-        if name not in self._scalars:
-            self._scalars[name] = self._rewriter.constant(value)
-        return self._scalars[name]
+        return self._rewriter.constant(np.full((), self._numbers[var], var.abstract.dtype))
+
+    def used_once(self, var: Var) -> bool:
+        return self._uses[var] == 1
 
     def made_by(self, var: Var, *kinds: type[Primitive]) -> Node | None:
         maker = self._rewriter.maker.get(var)

@@ -49,7 +49,9 @@ def outputs_program(graph: Graph, var: Var) -> RowProgram:
     """The same for elementwise nodes that all run over the elements of `var`, whose last axis is
     the row; Apart where they do not."""
     nest = Nest(graph.nodes)
-    if nest.reduced or nest.flat.get(var) != nest.outer + nest.row:
+    if nest.reduced:
+        raise Apart("what follows the product reduces it")
+    if nest.flat.get(var) != nest.outer + nest.row:
         raise Apart("what follows the product does not run over its elements in their order")
     last = len(nest.dims[var][-1])
     program = _Builder(graph, nest).program(len(nest.flat[var]) - last)

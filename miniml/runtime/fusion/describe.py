@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from ...backends.expressions.rows import RowProgram
 from ...graph.ir import Graph, Node
 from ...ops.control import Fused
+from .anchors import anchor_of, anchors, tail
 from .axes import Apart
+from .bodies import body_of
 from .nest import Nest
 
 
@@ -27,20 +29,33 @@ def neighbours(graph: Graph) -> Iterator[str]:
     maker = {v: n for n in graph.nodes for v in n.outputs}
     for node in graph.nodes:
         for other in dict.fromkeys(maker[v] for v in node.inputs if v in maker):
-            if isinstance(node.primitive, Fused) and isinstance(other.primitive, Fused):
+            known = isinstance(other.primitive, Fused) or anchor_of([other]) is not None
+            if known and isinstance(node.primitive, Fused):
                 yield f"{name(other)} | {name(node)}: {apart(other, node)}"
 
 
 def name(node: Node) -> str:
-    """A fused node by its members, as `explain` lists it."""
-    return str(node.primitive.attributes["body"].name)
+    """A node as `explain` lists it: a fused one by its members."""
+    fused = isinstance(node.primitive, Fused)
+    return str(node.primitive.attributes["body"].name) if fused else repr(node.primitive)
 
 
 def apart(first: Node, second: Node) -> str:
-    """Why a fused node and one that reads it are not one."""
-    bodies = [n.primitive.attributes["body"] for n in (first, second)]
+    """Why a product or a fused node, and a fused one that reads it, are not one."""
+    fused = isinstance(first.primitive, Fused)
+    before = first.primitive.attributes["body"].nodes if fused else (first,)
+    body = second.primitive.attributes["body"]
+    nodes = tuple(dict.fromkeys((*before, *body.nodes)))
+    anchor = anchor_of(nodes)
+    if anchor_of([n for n in nodes if n is not anchor]) is not None:
+        return "each has a product"
+    if anchor is not None and not anchors(anchor):
+        return "the product is one of vectors, or large: the BLAS computes it"
     try:
-        Nest(tuple(dict.fromkeys(n for body in bodies for n in body.nodes)))
+        if anchor is None:
+            Nest(nodes)
+        else:
+            tail(body_of(nodes, body.outputs), anchor)
     except Apart as reason:
         return str(reason)
     return "other nodes stand between them, one updates parameters, or they would be too large"

@@ -18,6 +18,9 @@ UNARY: tuple[Callable[[Any], Any], ...] = (
     lambda x: ops.log(ops.square(x) + 0.5), lambda x: ops.clip(x, -1.5, 2.0),
     lambda x: ops.sqrt(ops.abs(x) + 0.25), lambda x: ops.cast(ops.cast(x, ml.float64), x.dtype),
     lambda x: x * 0.5 + 1.0, ops.stop_gradient, ops.gelu,
+    lambda x: ops.cast(ops.cast(ops.clip(x * 8.0, -99.0, 99.0), ml.int32) // 3, x.dtype),
+    lambda x: ops.cast(ops.any(x > 1.0, -1, True), x.dtype) if x.shape else x,
+    lambda x: ops.select(ops.logical_and(x > 0.0, ops.isfinite(x)), x, ops.floor(x)),
 )  # fmt: skip
 BINARY: tuple[Callable[[Any, Any], Any], ...] = (
     ops.add, ops.sub, ops.mul, ops.maximum, ops.minimum,

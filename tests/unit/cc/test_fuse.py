@@ -204,6 +204,7 @@ def test_explain_shows_groups_their_text_and_neighbours():
         shown = str(ml.explain(fn, X, X.T, text=True))
     assert "ReLU Max Sub Exp Sum Div Max; 3 passes over 3 rows of 3" in shown
     assert "relu_max_sub_exp_sum_div | sub_exp_sum_div: Max reduces a part of the row" in shown
+    assert "MatMul(transpose_x=False, transpose_y=False) | relu_max_sub_exp_sum_div: what " in shown
     assert "static void KERNEL_part" in shown
 
 

@@ -46,6 +46,20 @@ def test_gradients():
     check(range(18, 27), lambda seed: with_gradient(function(seed, 7)))
 
 
+@pytest.mark.parametrize("shape", [(0,), (0, 3), (3, 0), (1, 1)])
+def test_nothing_and_one_element(shape):
+    def fn(x):
+        y = ops.exp(x * 2.0) + 1.0
+        return y, ops.sum(y, 0), ops.mean(y * 1.0), ops.sum(ops.transpose(y)) / 2.0
+
+    both = []
+    for provider in ("miniml", "cc"):
+        with ml.context(providers=(provider,), verify_passes=True):
+            both.append(ml.jit(fn)(np.ones(shape)))
+    for one, two in zip(*both, strict=True):
+        np.testing.assert_allclose(two.asnumpy(), one.asnumpy(), rtol=1e-14)
+
+
 @pytest.mark.deep
 @pytest.mark.parametrize("start", range(100, 1100, 100))
 def test_many(start):

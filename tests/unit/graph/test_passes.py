@@ -235,6 +235,28 @@ SIMPLE = {
         X[0],
         "BroadcastTo(shape=(2, 3)) %0",
     ),
+    "einsum of matrices": (
+        lambda x: ops.einsum("...ij, ...kj -> ...ik", x, x),
+        np.arange(12, dtype=np.float32).reshape(2, 2, 3),
+        "MatMul(transpose_x=False, transpose_y=True) %0, %0",
+    ),
+    "einsum in the other order": (
+        lambda x: ops.einsum("ji,jk->ki", x, x), X,
+        "MatMul(transpose_x=True, transpose_y=False) %0, %0",
+    ),
+    "product of a transpose": (
+        lambda x: ops.transpose(x) @ x, X, "MatMul(transpose_x=True, transpose_y=False) %0, %0",
+    ),
+    "product of two transposes": (
+        lambda x: ops.matmul(ops.transpose(x), ops.transpose(x), transpose_x=True),
+        X,
+        "MatMul(transpose_x=False, transpose_y=True) %0, %0",
+    ),
+    "transpose of a product": (
+        lambda x: ops.transpose(ops.matmul(x, x, transpose_x=True)),
+        X,
+        "MatMul(transpose_x=True, transpose_y=False) %0, %0",
+    ),
     "prod over no axes": (lambda x: ops.prod(x, ()), X, "return %0"),
     "max over an extent of 1": (lambda x: ops.max(x, 0, keepdims=True), X[:1], "return %0"),
     "where always": (lambda x: ops.where(np.ones((2, 3), bool), x, 1.0), X, "return %0"),
@@ -267,6 +289,12 @@ KEPT = {
     "floats to integers by way of floats": (cast("float64", "int32"), X),
     "a reduction": (lambda x: ops.sum(x, 0, keepdims=True), X),
     "a transposed square": (ops.transpose, np.zeros((3, 3))),
+    "einsum that sums two axes": (lambda x: ops.einsum("ij,ij->", x, x), X),
+    "einsum of other axes": (lambda x: ops.einsum("ibj,bjk->bik", x, x), np.ones((2, 2, 2))),
+    "a product of other axes exchanged": (
+        lambda x: ops.transpose(x, (1, 0, 2)) @ np.ones((3, 2), np.float32),
+        np.zeros((2, 2, 3), np.float32),
+    ),
     "a choice by a mask": (lambda x: ops.where(X > 2, x, 1.0), X),
     "a choice that widens x": (lambda x: ops.where(np.ones((4, 2, 3), bool), x, 1.0), X),
     "stop_gradient": (ops.stop_gradient, X),

@@ -49,8 +49,9 @@ def other(graph):
 
 
 def test_the_pipeline_can_be_read():
-    assert [p.name for p in PIPELINE] == ["fold", "share", "loops", "simplify", "prune"]
-    assert [p.fn.__name__ for p in PIPELINE] == ["fold", "share", "loops", "simplify", "prune"]
+    expected = ["fold", "share", "loops", "simplify", "scale", "stack", "lookups", "prune"]
+    assert [p.name for p in PIPELINE] == expected
+    assert [p.fn.__name__ for p in PIPELINE] == expected
 
 
 def test_user_passes_run_where_they_say_in_the_order_of_registration():
@@ -59,10 +60,10 @@ def test_user_passes_run_where_they_say_in_the_order_of_registration():
         ("f", "after:fold"), ("p", "after:prune"), ("b", "begin"),
     ]:  # fmt: skip
         register_pass(name, same, position)
-    assert names() == "a b fold f s1 s2 share loops simplify prune p c".split()
+    assert names() == "a b fold f s1 s2 share loops simplify scale stack lookups prune p c".split()
     unregister_pass("s1")
     unregister_pass("s1")
-    assert names() == "a b fold f s2 share loops simplify prune p c".split()
+    assert names() == "a b fold f s2 share loops simplify scale stack lookups prune p c".split()
 
 
 def test_a_pass_registered_again_replaces_the_first_and_keeps_its_turn():
@@ -85,7 +86,8 @@ def test_a_name_that_is_taken_is_refused():
 def test_an_unknown_position_or_name_is_refused_with_the_known_ones():
     with pytest.raises(GraphError, match="'before:cse' is unknown; use begin, before:fold"):
         register_pass("a", same, "before:cse")
-    with pytest.raises(GraphError, match="names cse; the passes are fold, share, loops, simplify"):
+    known = "fold, share, loops, simplify, scale, stack, lookups, prune"
+    with pytest.raises(GraphError, match=f"names cse; the passes are {known}"):
         run_passes(ml.trace(ops.exp, X), ("cse",))
 
 

@@ -1,0 +1,236 @@
+"""Groups: which nodes of a graph are computed together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ...backends.selection import Target
+from ...graph.ir import Graph, Node, Var
+from ..fusion.anchors import anchor_of, anchors, tail
+from ..fusion.axes import Apart
+from ..fusion.bodies import body_of
+from ..fusion.members import kind_of, literal
+from ..fusion.nest import Nest
+from .legalize import select
+from .order import only_for_state
+
+LARGEST = 48  # nodes of a group: longer texts compile slowly and spill registers
+ARRAYS = 24  # that one loop reads and writes: more than that many streams are slow
+
+
+@dataclass(eq=False, slots=True)
+class Group:
+    """Nodes that become one. bits: the positions of its nodes in the graph, as a set of bits;
+    before: those of all nodes that must run before one of them. shape: that of all its values,
+    where it has elementwise nodes only. late: it only serves new values of parameters."""
+
+    nodes: list[Node]
+    bits: int
+    before: int
+    late: bool
+    joins: bool
+    absorbs: bool = True
+    shape: tuple[int, ...] | None = None
+    body: list[Node] = field(default_factory=list)
+
+
+class Grouping:
+    """Which nodes of a graph go together. group: of each node that is more than a view or a created
+    value; these stand in every group that reads them."""
+
+    def __init__(self, graph: Graph, target: Target):
+        self.graph, self.target = graph, target
+        self.position = {n: i for i, n in enumerate(graph.nodes)}
+        self.maker = {v: n for n in graph.nodes for v in n.outputs}
+        self.kinds = {n: kind_of(n) for n in graph.nodes}
+        self.roots: dict[Var, Var] = {}
+        self.refusals: dict[object, str] = {}
+        self.group: dict[Node, Group] = {}
+        late = only_for_state(graph, self._total)
+        for node in graph.nodes:
+            if not self._free(node):
+                self._place(node, node in late)
+        self._join_readers()
+        readers: dict[Var, list[Node]] = {}
+        for node in graph.nodes:
+            for var in node.inputs:
+                readers.setdefault(var, []).append(node)
+        for node in graph.nodes:
+            if anchors(node) and select(node, target).entry.provider == "cc":
+                self._anchor(self.group[node], readers)
+
+    def _total(self, node: Node) -> bool:
+        """True for nodes whose kernels cannot fail: those in C, and NumPy's that say so."""
+        if self._free(node) or self._joinable(node):
+            return True
+        entry = select(node, self.target).entry
+        return entry.built_in and (entry.view is not None or entry.total)
+
+    def _free(self, node: Node) -> bool:
+        """True for nodes that cost nothing and stand in each group that reads them."""
+        return self.kinds[node] in ("view", "window", "created")
+
+    def root(self, var: Var) -> Var:
+        """The value that `var` is a view or a slice of."""
+        if var not in self.roots:
+            node = self.maker.get(var)
+            viewed = node is not None and self.kinds[node] in ("view", "window")
+            self.roots[var] = self.root(node.inputs[0]) if node is not None and viewed else var
+        return self.roots[var]
+
+    def _makers(self, variables: Iterable[Var]) -> dict[Group, None]:
+        """The groups that compute these values."""
+        makers = (self.maker.get(self.root(v)) for v in variables)
+        return dict.fromkeys(self.group[n] for n in makers if n in self.group)
+
+    def _place(self, node: Node, late: bool) -> None:
+        makers = self._makers(node.inputs)
+        before = 0
+        for maker in makers:
+            before |= maker.before | maker.bits
+        group = Group([node], 1 << self.position[node], before, late, False)
+        self.group[node] = group
+        if not self._joinable(node):
+            return
+        group.joins, group.shape = True, self._plain_shape(node)
+        if group.shape is None and self._refusal(self.body([node])):
+            group.absorbs = False
+            group.joins = not self._refusal([node])
+            return
+        # The last one first: another may be needed by it.
+        for maker in sorted(makers, key=lambda g: -g.bits.bit_length()):
+            group = self._joined(maker, group) or group
+
+    def _joinable(self, node: Node) -> bool:
+        if self.kinds[node] not in ("elements", "reduction") or node.consts:
+            return False
+        provider = select(node, self.target).entry.provider
+        providers = self.target.providers
+        return provider not in providers or providers.index(provider) >= providers.index("cc")
+
+    def _plain_shape(self, node: Node) -> tuple[int, ...] | None:
+        """The shape of an elementwise node that reads no views."""
+        if self.kinds[node] != "elements" or any(self._absorbed(v) for v in node.inputs):
+            return None
+        return node.outputs[0].abstract.shape
+
+    def _absorbed(self, var: Var) -> bool:
+        return var in self.maker and self._free(self.maker[var])
+
+    def _joined(self, first: Group, second: Group) -> Group | None:
+        """The two groups as one, `first` being read by `second`; None where that cannot be."""
+        if first is second:
+            return first
+        return None if self.why_apart(first, second) else self._merged(first, second)
+
+    def _merged(self, first: Group, second: Group) -> Group:
+        nodes = sorted({*first.nodes, *second.nodes}, key=self.position.__getitem__)
+        bits = first.bits | second.bits
+        before = (first.before | second.before) & ~bits
+        shape = first.shape if first.shape == second.shape else None
+        group = Group(nodes, bits, before, first.late, True, True, shape)
+        for node in nodes:
+            self.group[node] = group
+        for other in dict.fromkeys(self.group.values()):
+            if other is not group and other.before & bits:
+                other.before |= before | bits
+        return group
+
+    def why_apart(self, first: Group, second: Group) -> str:
+        """Why two groups cannot be one; "" where they can."""
+        if not (first.joins and second.joins and first.absorbs and second.absorbs):
+            return "one has a kernel of its own"
+        if first.late != second.late:
+            return "one is an update of parameters, which comes last"
+        if len(first.nodes) + len(second.nodes) > LARGEST:
+            return f"more than {LARGEST} nodes"
+        if self._between(first, second) or self._between(second, first):
+            return "one needs something else that needs the other"
+        nodes = sorted({*first.nodes, *second.nodes}, key=self.position.__getitem__)
+        outside = {self.root(v) for n in nodes for v in n.inputs}
+        outside = {v for v in outside if self.maker.get(v) not in nodes and not literal(v)}
+        if len(outside) > ARRAYS:
+            return f"more than {ARRAYS} arrays"
+        read = {self.root(v) for n in second.nodes for v in n.inputs}
+        reads = any(v in self.maker and self.group.get(self.maker[v]) is first for v in read)
+        if reads and first.shape is not None and first.shape == second.shape:
+            return ""  # what the loops would show
+        return self._refusal(self.body(nodes))
+
+    def _refusal(self, nodes: Sequence[Node]) -> str:
+        """Why nodes do not share their loops; "" where they do. Unrolled loops ask again and
+        again."""
+        return self._asked(_structure(nodes), lambda: Nest(nodes, self.kinds))
+
+    def _asked(self, key: object, question: Callable[[], object]) -> str:
+        if key not in self.refusals:
+            try:
+                question()
+                self.refusals[key] = ""
+            except Apart as reason:
+                self.refusals[key] = str(reason)
+        return self.refusals[key]
+
+    def _between(self, first: Group, second: Group) -> bool:
+        """True where something that needs `first` has to run before `second`."""
+        makers = self._makers(v for n in second.nodes for v in n.inputs)
+        return any(
+            (m.bits | m.before) & first.bits for m in makers if m is not first and m is not second
+        )
+
+    def body(self, nodes: Sequence[Node], absorb: bool = True) -> list[Node]:
+        """The nodes with the views and created values that they read, in program order."""
+        found = dict.fromkeys(nodes)
+        loops = [n for n in nodes if self.kinds[n]]  # a product reads whole arrays
+        stack = [v for n in loops for v in n.inputs] if absorb else []
+        while stack:
+            node = self.maker.get(stack.pop())
+            if node is not None and node not in found and self._free(node):
+                found[node] = None
+                stack += node.inputs if self.kinds[node] != "window" else ()
+        return sorted(found, key=self.position.__getitem__)
+
+    def _join_readers(self) -> None:
+        """Groups that read the same array, as the gradients of a layer do, read it once."""
+        readers: dict[Var, dict[Node, None]] = {}
+        for group in dict.fromkeys(self.group.values()):
+            for var in {self.root(v) for n in group.nodes for v in n.inputs} if group.joins else ():
+                if max(var.abstract.shape, default=1) > 1:
+                    readers.setdefault(var, {})[group.nodes[0]] = None
+        for nodes in readers.values():
+            first, *rest = nodes
+            for node in rest:
+                joined = self._joined(self.group[first], self.group[node])
+                first = first if joined else node
+
+    def _anchor(self, first: Group, readers: Mapping[Var, Sequence[Node]]) -> None:
+        """Let the first group that reads a product, element by element, follow it in its kernel."""
+        (made,) = first.nodes[0].outputs
+        for second in dict.fromkeys(
+            self.group[n] for n in readers.get(made, ()) if n in self.group
+        ):
+            fits = second.joins and second.absorbs and first.late == second.late
+            if fits and not self._between(first, second) and self._follows(first, second):
+                first.joins = True
+                self._merged(first, second)
+                return
+
+    def _follows(self, first: Group, second: Group) -> bool:
+        """True where the second group can take the sums of the product that is the first."""
+        if anchor_of(second.nodes) is not None:
+            return False
+        nodes, anchor = self.body(second.nodes), first.nodes[0]
+        outputs = tuple(n.outputs[0] for n in second.nodes)
+        key = "epilogue", _structure((anchor, *nodes))
+        return not self._asked(key, lambda: tail(body_of((anchor, *nodes), outputs), anchor))
+
+
+def _structure(nodes: Sequence[Node]) -> object:
+    """What the loops of nodes depend on: equal for the steps of an unrolled loop."""
+    numbers: dict[Var, int] = {}
+    calls = []
+    for n in nodes:
+        values = (*n.inputs, *n.outputs)
+        calls.append((n.primitive, *[numbers.setdefault(v, len(numbers)) for v in values]))
+    return tuple(calls), tuple([v.abstract.shape for v in numbers])
