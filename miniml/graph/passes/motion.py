@@ -110,19 +110,10 @@ def _stacked(loop: Loop, row: Var) -> Abstract:
 def move(loop: Loop) -> None:
     """Do all that can be done outside of the loop there."""
     for change in (
-        rows_as_given, hoist, gathers_before, products_before, scatters_after, products_after,
+        hoist, gathers_before, products_before, rows_as_given, scatters_after, products_after,
         sums_after,
     ):  # fmt: skip
         change(loop)
-
-
-def rows_as_given(loop: Loop) -> None:
-    """Rows that are scanned ones are in their stack."""
-    for row, stack in loop.rows.copy():
-        if row in loop.scanned:
-            loop.rows.remove((row, stack))
-            same = Reshape(stack.abstract.shape)
-            loop.after.append(Node(same, (loop.scanned[row],), (stack,), (), loop.where))
 
 
 def hoist(loop: Loop) -> None:
@@ -205,6 +196,15 @@ def _all_rows(loop: Loop, nodes: list[Node], node: Node, stack: Var) -> Var:
     factor = loop.captured[node.inputs[1]]
     product = loop.call(nodes, node.primitive, loop.flat(nodes, stack), factor)
     return loop.call(nodes, Reshape(shape), product)
+
+
+def rows_as_given(loop: Loop) -> None:
+    """Rows that are scanned ones are in their stack."""
+    for row, stack in loop.rows.copy():
+        if row in loop.scanned:
+            loop.rows.remove((row, stack))
+            same = Reshape(stack.abstract.shape)
+            loop.after.append(Node(same, (loop.scanned[row],), (stack,), (), loop.where))
 
 
 def scatters_after(loop: Loop) -> None:

@@ -142,6 +142,24 @@ def test_rows_that_indices_name_are_looked_up_before_the_loop():
     np.testing.assert_allclose(found, expected, 1e-12)
 
 
+def test_a_table_that_is_looked_up_in_a_loop_is_multiplied_and_added_to_once():
+    def loss(table, w, start, indices):
+        step = lambda h, i: (ops.tanh(ops.gather(table, i) @ w + h), h)  # noqa: E731
+        return ops.sum(ops.scan(step, start, indices)[0])
+
+    rng = np.random.default_rng(0)
+    start, indices = rng.normal(size=(40, 3)), rng.integers(0, 4, (6, 40))
+    table, w = rng.normal(size=(4, 24)), rng.normal(size=(24, 3)) * 0.2
+    both = grad(loss, (0, 1))
+    graph = run_passes(ml.trace(both, table, w, start, indices), verified=True)
+    names = [n.primitive.name for n in graph.nodes]
+    assert (names.count("Gather"), names.count("IndexAdd")) == (1, 1)
+    assert names.index("MatMul") < names.index("Gather") < names.index("Scan")
+    expected = both(table, w, start, indices)
+    for found, right in zip(ml.jit(both)(table, w, start, indices), expected, strict=True):
+        np.testing.assert_allclose(found.asnumpy(), right.asnumpy(), 1e-12)
+
+
 def test_rows_that_are_as_they_were_given_stay_where_they_are():
     def fn(start, rows):
         return ops.scan(lambda h, x: (ops.tanh(x + h), (h, x)), start, rows, reverse=True)[0]
