@@ -34,7 +34,9 @@ class OpSpec:
 class KernelNode:
     """The call for which a kernel is prepared: names, shapes, dtypes and attributes, no data.
 
-    target: the Target it was selected for, from which a kernel may select another kernel.
+    target: the Target it was selected for, from which a kernel may select another kernel. strides:
+    of the inputs, for a kernel in C that takes them: how many elements apart neighbours along each
+    axis lie. None stands for row-major order; so does having none.
     """
 
     name: str
@@ -42,6 +44,7 @@ class KernelNode:
     outputs: tuple[ArraySpec, ...]
     attrs: Mapping[str, Any]
     target: Any = None
+    strides: tuple[tuple[int, ...] | None, ...] = ()
 
     @property
     def device(self) -> Any:

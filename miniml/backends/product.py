@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from math import prod
 from typing import Any, NamedTuple
 
@@ -54,18 +55,22 @@ class Product(NamedTuple):
 
 
 def product_of(node: KernelNode) -> Product:
-    """The product of a MatMul node with contiguous inputs."""
+    """The product of a MatMul node."""
     x, y = (i.shape for i in node.inputs)
-    x, y = (x if len(x) > 1 else (1, *x)), (y if len(y) > 1 else (*y, 1))
-    m, k = x[-2:] if not node.attrs["transpose_x"] else (x[-1], x[-2])
+    x_steps, y_steps = steps_of(node)
+    if len(x) == 1:
+        x, x_steps = (1, *x), (x[0], *x_steps)
+    if len(y) == 1:
+        y, y_steps = (*y, 1), (*y_steps, 1)
+    *_, m, k = x if not node.attrs["transpose_x"] else (x[-1], x[-2])
     n = y[-2] if node.attrs["transpose_y"] else y[-1]
-    x_steps = (1, m) if node.attrs["transpose_x"] else (k, 1)
-    y_steps = (1, k) if node.attrs["transpose_y"] else (n, 1)
     shape = np.broadcast_shapes(x[:-2], y[:-2])
-    dense = [dense_strides(s, 1)[:-2] for s in (x, y, (*shape, m, n))]
-    operands = zip((x[:-2], y[:-2], shape), dense, strict=True)
-    axes = merged(shape, [broadcast_steps(s, shape, own) for s, own in operands])
-    return Product(m, n, k, x_steps, y_steps, (n, 1), axes)
+    out_steps = dense_strides((*shape, m, n), 1)
+    steps = ((x[:-2], x_steps[:-2]), (y[:-2], y_steps[:-2]), (shape, out_steps[:-2]))
+    axes = merged(shape, [broadcast_steps(s, shape, own) for s, own in steps])
+    x_plane = x_steps[-2:] if not node.attrs["transpose_x"] else x_steps[:-3:-1]
+    y_plane = y_steps[-2:] if not node.attrs["transpose_y"] else y_steps[:-3:-1]
+    return Product(m, n, k, (x_plane[0], x_plane[1]), (y_plane[0], y_plane[1]), (n, 1), axes)
 
 
 def product_of_labels(
@@ -125,6 +130,12 @@ def broadcast_steps(shape: Shape, target: Shape, steps: Shape | None = None) -> 
     steps = dense_strides(shape, 1) if steps is None else steps
     own = (0 if n == 1 else step for n, step in zip(shape, steps, strict=True))
     return (*(0,) * (len(target) - len(shape)), *own)
+
+
+def steps_of(node: KernelNode) -> list[Shape]:
+    """How many elements apart neighbours along each axis of each input lie."""
+    given = zip_longest(node.inputs, node.strides)
+    return [dense_strides(x.shape, 1) if steps is None else steps for x, steps in given]
 
 
 def dense_strides(shape: Shape, itemsize: int) -> Shape:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
@@ -113,9 +113,11 @@ def prepare(
     outputs: tuple[Abstract, ...],
     attrs: dict[str, Any],
     target: Target,
+    strides: Sequence[tuple[int, ...] | None] = (),
 ) -> BoundKernel:
     """The kernel that the target selects for a call, prepared.
 
+    strides: of the inputs, which a kernel that can bake them gets with these strides.
     KernelNotFoundError when there is none; DeclarationError when the dtypes that the primitive's
     rule gave are not those of the kernel's signature.
     """
@@ -124,9 +126,9 @@ def prepare(
     dtypes, promised = tuple(map(_dtype, inputs)), tuple(map(_dtype, outputs))
     if cast is not None:  # the kernel gets the widened inputs
         dtypes, promised = entry.signature.expanded(len(inputs), len(outputs))
-    node = KernelNode(
-        primitive.name, _specs(inputs, dtypes), _specs(outputs, promised), attrs, target
-    )
+    takes, gives = _specs(inputs, dtypes), _specs(outputs, promised)
+    strides = tuple(strides) if any(strides) and _bakes_strides(entry) else ()
+    node = KernelNode(primitive.name, takes, gives, attrs, target, strides)
     empty = bool(outputs) and all(0 in o.shape for o in outputs)
     view = entry.view is not None
     made = _view_class(entry) if view else None if empty else device.kernel(entry)
@@ -190,6 +192,11 @@ def _seen(entry: KernelEntry, look: Any, shape: tuple[int, ...], *arrays: Array)
             f"{seen.shape}; infer_shape gives {shape}; make them agree"
         )
     return seen
+
+
+def _bakes_strides(entry: KernelEntry) -> bool:
+    body = entry.body
+    return isinstance(body, type) and issubclass(body, NativeKernel) and body.strided
 
 
 def _specs(abstracts: tuple[Abstract, ...], dtypes: tuple[DType, ...]) -> tuple[ArraySpec, ...]:

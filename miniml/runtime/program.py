@@ -21,7 +21,9 @@ from ..settings import Settings, current, enter
 from ..undo import keep_readings
 from .buffers import BufferAssignment, assign_buffers
 from .launch import BoundKernel, note_kernel, prepare, program_target
+from .layouts import Layouts, Strides
 from .lowering import lower
+from .lowering.fuse import native
 from .planner import Plan
 from .players.cuda_graph import Capture, CudaGraph, obstacle
 from .players.function import Function, write
@@ -83,7 +85,13 @@ class Program:
         warning says so, and the kernels are NumPy's."""
         settings, self.target = self._settings, target
         self.graph = lower(graph, target, settings.disabled_passes, settings.verify_passes)
-        self.prepared: dict[Node, BoundKernel] = {n: self._prepare(n) for n in self.graph.nodes}
+        self.prepared: dict[Node, BoundKernel] = {}
+        layouts = Layouts(self.graph) if native(target) else None
+        for node in self.graph.nodes:
+            strides = () if layouts is None else tuple(map(layouts.strides, node.inputs))
+            self.prepared[node] = self._prepare(node, strides)
+            if layouts is not None:
+                layouts.follow(node, self.prepared[node])
         natives = [p.native for p in self.prepared.values() if p.native is not None]
         sources = [native.source for native in natives if native.source is not None]
         if sources:
@@ -93,11 +101,11 @@ class Program:
                 warn_without(error)
                 self._lower(graph, target.without(NATIVE))
 
-    def _prepare(self, node: Node) -> BoundKernel:
+    def _prepare(self, node: Node, strides: Sequence[Strides]) -> BoundKernel:
         inputs = tuple([v.abstract for v in node.inputs])
         outputs = tuple([v.abstract for v in node.outputs])
         try:
-            prepared = prepare(node.primitive, inputs, outputs, node.attrs, self.target)
+            prepared = prepare(node.primitive, inputs, outputs, node.attrs, self.target, strides)
             if prepared.selection.cast is not None:
                 raise KernelNotFoundError(
                     f"{node.primitive.name}: {prepared.selection.why} by the pass 'legalize', "

@@ -2,4 +2,5 @@
 
 from . import convolve as convolve
 from . import formats as formats
+from . import moves as moves
 from . import pool as pool

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from ..kernel import Array, Arrays, Kernel
 from .player import Call, Moving
@@ -11,12 +11,15 @@ from .units import run
 
 
 class NativeKernel(Kernel):
-    """A kernel whose `prepare` sets `source`; the inputs it gets are in row-major order.
+    """A kernel whose `prepare` sets `source`; the inputs it gets are in row-major order, or have
+    the strides of the node.
 
     A player calls the C function itself, for a run of native kernels at once; `launch` calls it
-    alone. native: False for one that only `launch` can run.
+    alone. strided: nodes may have strides, which `source` then has as numbers. native: False for
+    one that only `launch` can run.
     """
 
+    strided: ClassVar[bool] = False
     native: bool = True
     source: Source | None = None
 

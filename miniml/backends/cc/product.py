@@ -131,8 +131,14 @@ def _constants(product: Product, operands: tuple[int, int]) -> dict[str, str]:
 
 def prefers_blas(p: Product) -> bool:
     """Whether the BLAS computes a product sooner: where the matrices exceed the second cache."""
-    plain = p.out[1] == 1 and 1 in p.x and 1 in p.y
+    plain = _in_lines(p.x, p.m, p.k) and _in_lines(p.y, p.k, p.n) and p.out[1] == 1
     return plain and p.m * p.n * p.k >= LARGE and max(p.x + p.y + p.out) < 2**31
+
+
+def _in_lines(steps: tuple[int, int], rows: int, columns: int) -> bool:
+    """Whether the rows of a matrix, or its columns, lie one after another, as the BLAS has it."""
+    row, column = steps
+    return row >= columns if column == 1 else row == 1 and column >= rows
 
 
 def _copies(p: Product) -> bool:
@@ -163,6 +169,8 @@ def _offset(product: Product, operand: int) -> str:
 
 class ProductKernel(NativeKernel):
     """MatMul by one product."""
+
+    strided = True
 
     def prepare(self, node: KernelNode) -> None:
         super().prepare(node)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 from ...backends.cc.product import prefers_blas
 from ...backends.expressions.rows import RowProgram
@@ -11,8 +12,10 @@ from ...backends.product import Product, product_of
 from ...dtype import float32, float64
 from ...graph.ir import Graph, Node
 from .axes import Apart
-from .build import outputs_program
+from .build import Layout, outputs_program
 from .members import typed
+
+_ROW_MAJOR: Layout = MappingProxyType({})
 
 
 def anchor_of(nodes: Sequence[Node]) -> Node | None:
@@ -31,12 +34,12 @@ def anchors(node: Node) -> bool:
     return not prefers_blas(product(node))
 
 
-def product(node: Node) -> Product:
+def product(node: Node, layout: Layout = _ROW_MAJOR) -> Product:
     """What an anchor computes."""
-    return product_of(typed(node)).folded
+    return product_of(typed(node, layout)).folded
 
 
-def tail(graph: Graph, anchor: Node) -> tuple[RowProgram, int]:
+def tail(graph: Graph, anchor: Node, layout: Layout = _ROW_MAJOR) -> tuple[RowProgram, int]:
     """The row program of what follows the product in a body, for which the product is one more
     input, and the number of that one; Apart where it cannot be done element by element."""
     rest = tuple(n for n in graph.nodes if n is not anchor)
@@ -45,4 +48,4 @@ def tail(graph: Graph, anchor: Node) -> tuple[RowProgram, int]:
         raise Apart("one computes an operand of the product")
     (sums,) = anchor.outputs
     inputs = (*graph.inputs, sums)
-    return outputs_program(replace(graph, inputs=inputs, nodes=rest), sums), len(inputs) - 1
+    return outputs_program(replace(graph, inputs=inputs, nodes=rest), sums, layout), len(inputs) - 1

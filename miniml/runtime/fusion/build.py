@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
+from types import MappingProxyType
 
 import numpy as np
 
@@ -30,6 +31,8 @@ from .axes import Apart, Compound, extent, strides_of
 from .members import REDUCTIONS, cast, kind_of, of_two, reduced_axes, scalar_of, window
 from .nest import Nest
 
+Layout = Mapping[Var, tuple[int, ...]]  # steps along the axes of values, in elements
+
 # Functions whose value is rather kept for the next pass than computed again.
 _DEAR = frozenset(
     """exp exp2 expm1 log log2 log10 log1p pow tanh sinh cosh sin cos tan asin acos atan atan2 erf
@@ -40,12 +43,13 @@ _KEPT_FROM = 12  # of operations, from which on a value is kept
 _ROW_BYTES = 1 << 15  # what one kept value may take on a thread's stack
 
 
-def row_program(graph: Graph) -> RowProgram:
-    """The row program of a graph of nodes that share their loops; Apart if they do not."""
-    return _Builder(graph, Nest(graph.nodes)).program()
+def row_program(graph: Graph, layout: Layout = MappingProxyType({})) -> RowProgram:
+    """The row program of a graph of nodes that share their loops; Apart if they do not. layout: the
+    strides of inputs that are not in row-major order."""
+    return _Builder(graph, Nest(graph.nodes), layout).program()
 
 
-def outputs_program(graph: Graph, var: Var) -> RowProgram:
+def outputs_program(graph: Graph, var: Var, layout: Layout) -> RowProgram:
     """The same for elementwise nodes that all run over the elements of `var`, whose last axis is
     the row; Apart where they do not."""
     nest = Nest(graph.nodes)
@@ -54,7 +58,7 @@ def outputs_program(graph: Graph, var: Var) -> RowProgram:
     if nest.flat.get(var) != nest.outer + nest.row:
         raise Apart("what follows the product does not run over its elements in their order")
     last = len(nest.dims[var][-1])
-    program = _Builder(graph, nest).program(len(nest.flat[var]) - last)
+    program = _Builder(graph, nest, layout).program(len(nest.flat[var]) - last)
     if len(program.row) != 1:
         raise Apart("what follows the product splits its last axis")
     return program
@@ -63,8 +67,8 @@ def outputs_program(graph: Graph, var: Var) -> RowProgram:
 class _Builder:
     """Numbers the values, sorts them into passes, and lays out the arrays."""
 
-    def __init__(self, graph: Graph, nest: Nest):
-        self.graph, self.nest = graph, nest
+    def __init__(self, graph: Graph, nest: Nest, layout: Layout):
+        self.graph, self.nest, self.layout = graph, nest, layout
         self.types: list[DType] = []
         self.made: list[Statement] = []  # how each value is computed
         self.each: list[bool] = []  # it belongs to an element, not to the row
@@ -224,17 +228,23 @@ class _Builder:
         return wanted
 
     def _strides(self, var: Var) -> tuple[int, ...]:
+        if var in self.layout:
+            return self._along(var, self.layout[var])
         along = strides_of(self.nest.dims.get(var, ()))
         return tuple(along.get(a, 0) for a in self.order)
 
     def _window(self, node: Node) -> tuple[tuple[int, ...], int]:
         """The strides of a slice along the loops, and its first element."""
-        steps, first = window(node)
+        steps, first = window(node, self.layout.get(node.inputs[0]))
+        return self._along(node.outputs[0], steps), first
+
+    def _along(self, var: Var, steps: Sequence[int]) -> tuple[int, ...]:
+        """The strides along the loops of a value with these steps along its axes."""
         along = {}
-        for axes, step in zip(self.nest.dims[node.outputs[0]], steps, strict=True):
+        for axes, step in zip(self.nest.dims.get(var, ()), steps, strict=False):
             inside = strides_of((axes,))
             along.update({axis: inside[axis] * step for axis in axes})
-        return tuple(along.get(a, 0) for a in self.order), first
+        return tuple(along.get(a, 0) for a in self.order)
 
     def _collapsed(self, passes: tuple[Pass, ...], first: int | None) -> RowProgram:
         """The program with neighbouring axes as one where every array allows it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from itertools import zip_longest
 
 from ... import epoch
 from ...backends.cc.epilogue import epilogue
@@ -18,17 +19,19 @@ from ...errors import GraphError
 from ...graph.ir import Graph, Node
 from .anchors import anchor_of, product, tail
 from .axes import Apart
-from .build import row_program
+from .build import Layout, row_program
 
 
 @kernel("Fused", "cpu", ".*->.*", provider="cc", total=True)
 class FusedKernel(NativeKernel):
     """The row program of the body in C."""
 
+    strided = True
+
     def prepare(self, node: KernelNode) -> None:
         super().prepare(node)
         self.program, (self.source, self.scratch), self.inplace = _made(
-            node.attrs["body"], epoch.now.kernels
+            node.attrs["body"], node.strides, epoch.now.kernels
         )
 
     def workspace(self) -> tuple[ArraySpec, ...]:
@@ -36,23 +39,28 @@ class FusedKernel(NativeKernel):
 
 
 @lru_cache(maxsize=1024)
-def _made(body: Graph, version: int) -> tuple[RowProgram, Printed, tuple[int, ...]]:
+def _made(
+    body: Graph, strides: tuple[tuple[int, ...] | None, ...], version: int
+) -> tuple[RowProgram, Printed, tuple[int, ...]]:
     """The row program of a body, its C, and what it may overwrite: once for equal bodies."""
     anchor = anchor_of(body.nodes)
+    layout = {v: s for v, s in zip_longest(body.inputs, strides) if s is not None}
     try:
         if anchor is not None:
-            return _anchored(body, anchor)
-        program = row_program(body)
+            return _anchored(body, anchor, layout)
+        program = row_program(body, layout)
     except Apart as reason:
         raise GraphError(f"Fused got a body that is not one loop: {reason}") from None
     return program, printed(program), inplace(program)
 
 
-def _anchored(body: Graph, anchor: Node) -> tuple[RowProgram, Printed, tuple[int, ...]]:
+def _anchored(
+    body: Graph, anchor: Node, layout: Layout
+) -> tuple[RowProgram, Printed, tuple[int, ...]]:
     """The same for a product and what follows it. The product still reads its operands when the
     first outputs are written."""
-    program, sums = tail(body, anchor)
-    made = product(anchor)
+    program, sums = tail(body, anchor, layout)
+    made = product(anchor, layout)
     text, shared = epilogue(program, sums, made.m)
     x, y = (body.inputs.index(v) for v in anchor.inputs)
     source = product_text(made, anchor.outputs[0].abstract.dtype, text, (x, y), shared)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from math import prod
+from types import MappingProxyType
 from typing import Literal
 
 from ...backends import registry
 from ...backends.expressions.rows import Scalar
 from ...backends.expressions.table import table
 from ...backends.kernel import KernelNode
+from ...backends.product import dense_strides
 from ...backends.signature import ArraySpec, parse
 from ...dtype import DType, type_code
 from ...epoch import now
@@ -69,10 +71,11 @@ def reduced_axes(node: Node) -> tuple[int, ...]:
     return normal_axes(node.primitive.name, node.attrs["axis"], len(shape))
 
 
-def window(node: Node) -> tuple[tuple[int, ...], int]:
-    """How far apart elements along each axis of a Slice lie in what it slices, and its first."""
+def window(node: Node, strides: Sequence[int] | None = None) -> tuple[tuple[int, ...], int]:
+    """How far apart elements along each axis of a Slice lie in what it slices, which has these
+    strides or is in row-major order, and its first."""
     shape, attrs = node.inputs[0].abstract.shape, node.attrs
-    apart = [prod(shape[i + 1 :]) for i in range(len(shape))]
+    apart = dense_strides(shape, 1) if strides is None else strides
     first = sum(begin * step for begin, step in zip(attrs["begin"], apart, strict=True))
     steps = [n * step for n, step in zip(attrs["strides"], apart, strict=True)]
     return tuple(s for i, s in enumerate(steps) if i not in attrs["dropped"]), first
@@ -109,10 +112,12 @@ def _has_expression(name: str, codes: str, version: int) -> bool:
     return (name, codes) in table and spec is not None and spec.inputs is not None
 
 
-def typed(node: Node) -> KernelNode:
-    """A node as kernels see it."""
+def typed(node: Node, layout: Mapping[Var, tuple[int, ...]] = MappingProxyType({})) -> KernelNode:
+    """A node as kernels see it. layout: the strides of inputs that are not in row-major order."""
 
     def specs(variables: tuple[Var, ...]) -> tuple[ArraySpec, ...]:
         return tuple(ArraySpec(v.abstract.shape, v.abstract.dtype) for v in variables)
 
-    return KernelNode(node.primitive.name, specs(node.inputs), specs(node.outputs), node.attrs)
+    strides = tuple(map(layout.get, node.inputs))
+    name, attrs = node.primitive.name, node.attrs
+    return KernelNode(name, specs(node.inputs), specs(node.outputs), attrs, None, strides)

@@ -11,11 +11,13 @@ from .decompose import decompose
 from .formats import formats
 from .fuse import fuse
 from .legalize import legalize
+from .movement import movement
 
 LOWERING = add_stage(
     (
         Pass("legalize", legalize),
         Pass("decompose", decompose),
+        Pass("movement", movement),
         Pass("formats", formats),
         Pass("fuse", fuse),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import keyword
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import zip_longest
 from operator import call
 from typing import Any, NamedTuple
 
@@ -299,8 +300,8 @@ class _Writer:
     def _operands(self, node: Node, kernel: BoundKernel) -> Generator[_Call, None, tuple[Any, ...]]:
         """The inputs as the kernel gets them: copies in row-major order if it requires that."""
         given = []
-        strided = self.device.takes_strides(kernel.entry)
-        for var in node.inputs:
+        for var, strides in zip_longest(node.inputs, kernel.node.strides):
+            strided = strides is not None or self.device.takes_strides(kernel.entry)
             value = self._value(var)
             if isinstance(value, _Text) and not strided:
                 value = _Text(f"device.contiguous({value})")

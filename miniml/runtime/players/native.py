@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import zip_longest
 from typing import NamedTuple
 
 import numpy as np
@@ -144,11 +145,11 @@ class Natives:
         if any(self.place(var) is None for var in node.inputs):
             return None
         calls, operands = [], []
-        for var in node.inputs:
+        for var, strides in zip_longest(node.inputs, kernel.node.strides):
             place = self.place(var)
             assert place is not None
             operand = self._operand(place, run)
-            if not place.dense:
+            if not place.dense and strides is None:
                 operand = self.memory.dense(var)
                 calls.append(copy(operand, self._operand(place, run), place.layout))
             operands.append(operand)

@@ -1,0 +1,175 @@
+"""Data movement in C: blocks of memory copied, and rows that indices name copied or added up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from typing import NamedTuple
+
+import numpy as np
+
+from ..kernel import KernelNode
+from ..product import Axis, Shape, dense_strides, merged, steps_of
+from ..registry import kernel
+from ..signature import ArraySpec
+from ..typecodes import ANY, INT, WIDE
+from .kernel import NativeKernel
+from .source import Source
+
+SQUARE = 16  # elements of a line of a piece that is transposed: one or two lines of the cache
+_FLOATS = {np.dtype("f"): "float", np.dtype("d"): "double"}
+
+
+class Moved(NamedTuple):
+    """An array in loops: its name, C type and number in `at`, its steps along the loops, and its
+    first element."""
+
+    name: str
+    c: str
+    at: int
+    steps: Sequence[int]
+    first: int = 0
+
+    def __str__(self) -> str:
+        c = f"{'const ' * (self.name != 'out')}{self.c} *"
+        return f"{c}restrict {self.name} = ({c})at[{self.at}] + {self.first}L;"
+
+
+def loops(shape: Sequence[int], arrays: Sequence[Moved], statement: str) -> list[str]:
+    """The loops over a shape around a statement, in which {x} is the number of x's element."""
+    if 0 in shape:
+        return []
+    axes = merged(tuple(shape), [tuple(a.steps) for a in arrays])
+    numbers = {}
+    for a, array in enumerate(arrays):
+        terms = [f"i{k} * {steps[a]}L" for k, (_, steps) in enumerate(axes) if steps[a]]
+        numbers[array.name] = " + ".join(terms) or "0"
+    lines = (*map(str, arrays), *_heads(axes), f"  {statement.format(**numbers)}")
+    return ["  {", *(f"    {line}" for line in lines), "  }"]
+
+
+def _heads(axes: Sequence[Axis]) -> list[str]:
+    """The loops in order; a copy that transposes goes by squares."""
+    heads = [_head(f"i{k}", "0", f"{extent}L") for k, (extent, _) in enumerate(axes)]
+    *outer, (_, last) = axes
+    near = next((k for k, (_, steps) in enumerate(outer) if steps[0] == 1), None)
+    if near is None or len(last) != 2 or last[0] == 1:
+        return heads
+    extent, inner = axes[near][0], heads.pop()
+    end = f"({extent}L - b < {SQUARE} ? {extent}L : b + {SQUARE})"
+    pieces, within = _head("b", "0", f"{extent}L", SQUARE), _head(f"i{near}", "b", end)
+    return [*heads[:near], *heads[near + 1 :], pieces, inner, within]
+
+
+def _head(name: str, begin: str, end: str, step: int = 1) -> str:
+    return f"for (long {name} = {begin}; {name} < {end}; {name} += {step})"
+
+
+def _unsigned(spec: ArraySpec) -> str:
+    """The C type whose numbers stand for any elements of this size."""
+    return f"uint{8 * spec.dtype.itemsize}_t"
+
+
+class Move(NativeKernel):
+    """A kernel of loops that move elements."""
+
+    strided = True
+
+    def prepare(self, node: KernelNode) -> None:
+        super().prepare(node)
+        lines = self.lines(node, *node.outputs)
+        self.source = Source("\n".join(["void KERNEL(char *const *at) {", *lines, "}", ""]))
+
+    def lines(self, node: KernelNode, out: ArraySpec) -> Iterator[str]:
+        """The body of the function."""
+        raise NotImplementedError
+
+
+class Concat(Move):
+    """Each input to its block of the output."""
+
+    def lines(self, node: KernelNode, out: ArraySpec) -> Iterator[str]:
+        axis, steps, c = node.attrs["axis"], dense_strides(out.shape, 1), _unsigned(out)
+        begins = accumulate((x.shape[axis] for x in node.inputs), initial=0)
+        every = zip(node.inputs, steps_of(node), begins, strict=False)
+        for i, (x, own, begin) in enumerate(every):
+            block = Moved("out", c, len(node.inputs), steps, begin * steps[axis])
+            yield from loops(x.shape, [Moved("x", c, i, own), block], "out[{out}] = x[{x}];")
+
+
+class Place(Move):
+    """The input as a part of the output, which holds one number everywhere else."""
+
+    def lines(self, node: KernelNode, out: ArraySpec) -> Iterator[str]:
+        (x,), (own,), attrs, c = node.inputs, steps_of(node), node.attrs, _unsigned(out)
+        steps = dense_strides(out.shape, 1)
+        padding = attrs.get("padding", ())
+        begins = [before for before, _ in padding] or attrs["begin"]
+        by = (1,) * len(padding) or attrs["strides"]
+        apart = [n * step for n, step in zip(by, steps, strict=True)]
+        first = sum(n * step for n, step in zip(begins, steps, strict=True))
+        bits = np.array(attrs.get("value", 0), out.dtype).view(f"u{out.dtype.itemsize}")
+        yield from loops(out.shape, [Moved("out", c, 1, steps)], f"out[{{out}}] = {bits}U;")
+        part = [Moved("x", c, 0, own), Moved("out", c, 1, apart, first)]
+        yield from loops(x.shape, part, "out[{out}] = x[{x}];")
+
+
+class _Named(NamedTuple):
+    """The steps of the array and of the indices, and C for the first element of the named row, of
+    which negative ones count from the end."""
+
+    whole: Shape
+    indices: Shape
+    row: str
+
+
+def _named(whole: ArraySpec, steps: Shape, indices: Shape, axis: int, at: int) -> _Named:
+    """What runs over rows (*rest[:at], *indices, *rest[at:]) of an array whose axes are `rest` and
+    the indexed one. indices: the steps of these."""
+    rest = (*steps[:axis], *steps[axis + 1 :])
+    over_whole = (*rest[:at], *(0,) * len(indices), *rest[at:])
+    over_indices = (*(0,) * at, *indices, *(0,) * len(rest[at:]))
+    row = f"(n[{{n}}] + (n[{{n}}] < 0 ? {whole.shape[axis]} : 0)) * {steps[axis]}L"
+    return _Named(over_whole, over_indices, row)
+
+
+class Lookup(Move):
+    """The rows of an array that indices name, all of which are inside."""
+
+    def lines(self, node: KernelNode, out: ArraySpec) -> Iterator[str]:
+        (x, indices), (own, along) = node.inputs, steps_of(node)
+        axis = node.attrs["axis"] % len(x.shape)
+        named = _named(x, own, along, axis, axis)
+        arrays = [
+            Moved("x", _unsigned(x), 0, named.whole),
+            Moved("n", f"int{8 * indices.dtype.itemsize}_t", 1, named.indices),
+            Moved("out", _unsigned(out), 2, dense_strides(out.shape, 1)),
+        ]
+        yield from loops(out.shape, arrays, f"out[{{out}}] = x[{{x}} + {named.row}];")
+
+
+class AddRows(Move):
+    """Zeros to whose rows, which indices name, updates are added in their order."""
+
+    def lines(self, node: KernelNode, out: ArraySpec) -> Iterator[str]:
+        (updates, indices), (own, along) = node.inputs, steps_of(node)
+        (axis,), steps = node.attrs["axes"], dense_strides(out.shape, 1)
+        named = _named(out, steps, along, axis % len(steps), node.attrs["at"])
+        c = _FLOATS.get(out.dtype) or _unsigned(out)  # integers wrap
+        arrays = [
+            Moved("x", c, 0, own),
+            Moved("n", f"int{8 * indices.dtype.itemsize}_t", 1, named.indices),
+            Moved("out", c, 2, named.whole),
+        ]
+        yield from loops(out.shape, [Moved("out", c, 2, steps)], "out[{out}] = 0;")
+        yield from loops(updates.shape, arrays, f"out[{{out}} + {named.row}] += x[{{x}}];")
+
+
+NAMED = "il"
+kernel("Concat", "cpu", *[f"{c}*->{c}" for c in ANY], provider="cc", total=True)(Concat)
+for _name in ("Pad", "SliceGrad"):
+    kernel(_name, "cpu", *[f"{c}->{c}" for c in ANY], provider="cc", total=True)(Place)
+_codes = [f"{c}{i}->{c}" for c in ANY for i in NAMED]
+kernel("Lookup", "cpu", *_codes, provider="cc", total=True)(Lookup)
+_codes = [f"{c}{i}->{c}" for c in INT + WIDE for i in NAMED]
+kernel("AddRows", "cpu", *_codes, provider="cc", total=True)(AddRows)

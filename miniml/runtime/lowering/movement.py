@@ -1,0 +1,202 @@
+"""Movement: indices are checked once, before kernels in C that cannot refuse them; the parts of a
+Split are slices, which are read where they lie."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import accumulate, pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...abstract import Shape
+from ...backends.cpu.index import check
+from ...backends.device import CPU
+from ...backends.kernel import Array
+from ...backends.registry import kernel
+from ...backends.selection import Target
+from ...backends.typecodes import ANY, INT, WIDE
+from ...dtype import DType, from_type_code
+from ...graph.ir import Graph, Node, Var
+from ...ops.index import Gather, IndexAdd
+from ...ops.join import Slice
+from ...primitive import Primitive
+from ..fusion.members import kind_of
+from ..launch import prepare
+from .fuse import native
+
+_MOVED, _ADDED = set(map(from_type_code, ANY)), set(map(from_type_code, INT + WIDE))
+
+
+class Window(NamedTuple):
+    """What of an array in row-major order a view shows: its shape and strides, and its first
+    element."""
+
+    shape: Shape
+    strides: Shape
+    first: int
+
+
+class CheckedIndices(Primitive):
+    """The indices; OutOfRangeError, as of `operation`, where one in any of the windows names no
+    element of an axis of this extent."""
+
+    differentiable = False
+    operation: str
+    extent: int
+    axis: int
+    windows: tuple[Window, ...]
+
+    def infer_shape(self, indices: Shape) -> Shape:
+        return indices
+
+    def infer_dtype(self, indices: DType) -> DType:
+        return indices
+
+
+@kernel("CheckedIndices", "cpu", "i->i", "l->l")
+def checked_indices(
+    indices: Array, *, operation: str, extent: int, axis: int, windows: Any, out: Array
+) -> None:
+    np.copyto(out, indices)
+    if out.size and (out.min() < -extent or out.max() >= extent):
+        for shape, strides, first in windows:
+            apart = [s * out.itemsize for s in strides]
+            seen = np.ndarray(shape, out.dtype, out, first * out.itemsize, apart)
+            check(operation, seen, extent, axis)
+
+
+class Lookup(Gather):
+    """Gather by indices that have been checked."""
+
+    differentiable = False
+
+
+class AddRows(IndexAdd):
+    """IndexAdd along one axis, at indices that have been checked."""
+
+    differentiable = False
+
+
+def movement(graph: Graph, target: Target) -> Graph:
+    """The graph with nodes that kernels in C can do in place of those that move data; the same
+    graph where no C kernels are wanted."""
+    names = {"Split", "Gather", "IndexAdd"}
+    if not native(target) or not any(n.primitive.name in names for n in graph.nodes):
+        return graph
+    return _Movement(graph, target).rewritten()
+
+
+class _Use(NamedTuple):
+    """Indices as a node uses them: a window on the array `root`."""
+
+    root: Var
+    extent: int
+    axis: int
+    window: Window
+
+
+class _Movement:
+    def __init__(self, graph: Graph, target: Target):
+        self.graph, self.target = graph, target
+        self.maker = {v: n for n in graph.nodes for v in n.outputs}
+        self._arrays: dict[Var, Array] = {}
+        self.uses = {n: use for n in graph.nodes if (use := self._use(n)) is not None}
+        self.checked: dict[tuple[Var, int], Var] = {}
+        self.seen: dict[tuple[Var, Var], Var] = {}
+        self.first: list[Node] = []  # what may fail and can run first does
+        self.nodes: list[Node] = []
+
+    def rewritten(self) -> Graph:
+        """The graph with other nodes."""
+        for node in self.graph.nodes:
+            if node.primitive.name == "Split" and node.outputs:
+                self.nodes += parts(node)
+            elif node in self.uses:
+                self._move(node, self.uses[node])
+            else:
+                self.nodes.append(node)
+        return replace(self.graph, nodes=(*self.first, *self.nodes))
+
+    def _use(self, node: Node) -> _Use | None:
+        """How a node uses its indices, if it has kernels in C."""
+        name, attrs = node.primitive.name, node.attrs
+        if name not in ("Gather", "IndexAdd") or len(node.inputs) != 2:
+            return None
+        dtype = node.inputs[0].abstract.dtype
+        if dtype not in (_MOVED if name == "Gather" else _ADDED):
+            return None
+        whole = node.inputs[0].abstract.shape if name == "Gather" else attrs["shape"]
+        axis = (attrs["axis"] if name == "Gather" else attrs["axes"][0]) % len(whole)
+        root, seen = self._seen(node.inputs[1])
+        start = (
+            seen.__array_interface__["data"][0] - self._arrays[root].__array_interface__["data"][0]
+        )
+        strides = tuple([s // seen.itemsize for s in seen.strides])
+        window = Window(seen.shape, strides, start // seen.itemsize)
+        return _Use(root, whole[axis], axis, window)
+
+    def _seen(self, var: Var) -> tuple[Var, Array]:
+        """The Var that `var` is a view of, and a stand-in for `var` on one for that."""
+        node = self.maker.get(var)
+        if node is not None and len(node.inputs) == 1 and kind_of(node) in ("view", "window"):
+            root, base = self._seen(node.inputs[0])
+            given, out = node.inputs[0].abstract, var.abstract
+            kernel = prepare(node.primitive, (given,), (out,), node.attrs, self.target)
+            found, copied = CPU().seen(kernel.function, [base])
+            if not copied:
+                return root, found
+        known = np.empty(var.abstract.shape, var.abstract.dtype)
+        return var, self._arrays.setdefault(var, known)
+
+    def _move(self, node: Node, use: _Use) -> None:
+        key = use.root, use.extent
+        if key not in self.checked:
+            self._check(node, use)
+        attrs = node.primitive.attributes
+        moved = Lookup(**attrs) if node.primitive.name == "Gather" else AddRows(**attrs)
+        indices = self._view(self.checked[key], node.inputs[1], use.root)
+        self.nodes.append(replace(node, primitive=moved, inputs=(node.inputs[0], indices)))
+
+    def _check(self, node: Node, use: _Use) -> None:
+        """One check of all that nodes read of the indices `root`."""
+        every = [u for u in self.uses.values() if (u.root, u.extent) == (use.root, use.extent)]
+        if _inside(use.root, use.extent):
+            self.checked[use.root, use.extent] = use.root
+            return
+        windows = tuple(dict.fromkeys(u.window for u in every))
+        made = self.checked[use.root, use.extent] = Var(use.root.abstract)
+        check = CheckedIndices(node.primitive.name, use.extent, use.axis, windows)
+        known = use.root in (*self.graph.inputs, *self.graph.constants)
+        line = Node(check, (use.root,), (made,), (), node.where)
+        (self.first if known else self.nodes).append(line)
+
+    def _view(self, checked: Var, var: Var, root: Var) -> Var:
+        """The view of checked indices that `var` is of the indices `root`."""
+        if var is root:
+            return checked
+        if (checked, var) not in self.seen:
+            node = self.maker[var]
+            given = self._view(checked, node.inputs[0], root)
+            made = self.seen[checked, var] = Var(var.abstract)
+            self.nodes.append(replace(node, inputs=(given,), outputs=(made,)))
+        return self.seen[checked, var]
+
+
+def _inside(var: Var, extent: int) -> bool:
+    """True for indices that are known, and inside an axis of this extent."""
+    known = var.abstract.value
+    return known is not None and bool(np.all((-extent <= known) & (known < extent)))
+
+
+def parts(node: Node) -> Iterator[Node]:
+    """The parts of a Split, as slices."""
+    shape = node.inputs[0].abstract.shape
+    axis = node.attrs["axis"] % len(shape)
+    sizes = [v.abstract.shape[axis] for v in node.outputs]
+    ones = (1,) * len(shape)
+    for out, (begin, end) in zip(node.outputs, pairwise(accumulate(sizes, initial=0)), strict=True):
+        begins = tuple(begin if a == axis else 0 for a in range(len(shape)))
+        ends = tuple(end if a == axis else n for a, n in enumerate(shape))
+        yield replace(node, primitive=Slice(begins, ends, ones), outputs=(out,))

@@ -1,0 +1,205 @@
+"""Data movement in C: equal to NumPy's bit by bit; views are read where they lie; indices are
+checked once."""
+
+import re
+
+import numpy as np
+import pytest
+
+import miniml as ml
+from miniml import ops
+from miniml.backends.cc.moves import AddRows, Concat, Lookup, Place
+from miniml.backends.cc.player import Call as NativeCall
+from miniml.backends.cpu import index, join
+from miniml.backends.signature import ArraySpec
+from miniml.errors import OutOfRangeError
+from miniml.runtime.players.memory import Memory
+from miniml.runtime.players.native import Natives, RunOfCalls
+from miniml.runtime.steps import KernelLaunch, View
+from tests.frame.native import needs_compiler
+from tests.unit.cc.native import Call, results
+
+pytestmark = needs_compiler
+NUMPY = {
+    "Concat": join.concat, "Pad": join.pad, "SliceGrad": join.slice_grad, "Lookup": index.gather,
+    "AddRows": index.index_add,
+}  # fmt: skip
+
+
+def numbers(*shape, dtype="f", seed=0):
+    rng = np.random.default_rng((seed, *shape))
+    if np.dtype(dtype).kind in "bui":
+        return rng.integers(0, 2 if dtype == "?" else 100, shape).astype(dtype)
+    found = rng.standard_normal(shape).astype(dtype)
+    found.reshape(-1)[:2] = (np.nan, -0.0)[: found.size]
+    return found
+
+
+def bits(array):
+    return np.ascontiguousarray(array).view(f"u{array.dtype.itemsize}")
+
+
+def same_as_numpy(cases):
+    """Whether kernels compute what NumPy's do, all of them compiled together."""
+    expected = []
+    for case in cases:
+        out = np.empty(case.outputs[0].shape, case.outputs[0].dtype)
+        NUMPY[case.name](*case.arrays, **case.attrs, out=out)
+        expected.append(out)
+    for (got,), out in zip(results(cases), expected, strict=True):
+        np.testing.assert_array_equal(bits(got), bits(out))
+
+
+def case(body, name, arrays, shape, /, **attrs):
+    out = ArraySpec(shape, arrays[0].dtype)
+    return Call(body, name, tuple(arrays), (out,), attrs, (None,) * (len(arrays) + 1))
+
+
+def test_concatenated_padded_and_put_in_place():
+    cases = []
+    for dtype in ("f", "d", "e", "?", "b", "L"):
+        parts = [numbers(3, n, 5, dtype=dtype, seed=n) for n in (2, 0, 1, 4)]
+        cases.append(case(Concat, "Concat", parts, (3, 7, 5), axis=1))
+        x = numbers(2, 3, dtype=dtype)
+        value = 1 if dtype == "?" else 7
+        padding = ((1, 0), (2, 3))
+        cases.append(case(Place, "Pad", [x], (3, 8), padding=padding, value=value))
+        slices = {"begin": (0, 6), "end": (3, 0), "strides": (2, -2)}
+        cases.append(case(Place, "SliceGrad", [x], (3, 7), shape=(3, 7), **slices))
+    first, last = [numbers(2, 3), numbers(4, 3)], [numbers(2, 3), numbers(2, 1)]
+    cases.append(case(Concat, "Concat", first, (6, 3), axis=0))
+    cases.append(case(Concat, "Concat", last, (2, 4), axis=-1))
+    same_as_numpy(cases)
+
+
+def test_rows_looked_up_and_added_in_order():
+    cases = []
+    for dtype, named in (("f", "l"), ("d", "i"), ("i", "l"), ("B", "i")):
+        x = numbers(4, 5, 6, dtype=dtype)
+        indices = np.array([[0, 3, -1], [-4, 3, 3]], named)
+        for axis in (0, 1, 2):
+            shape = (*x.shape[:axis], 2, 3, *x.shape[axis + 1 :])
+            cases.append(case(Lookup, "Lookup", [x, indices], shape, axis=axis))
+            updates = numbers(*shape, dtype=dtype)
+            attrs = {"axes": (axis,), "at": axis, "shape": x.shape}
+            cases.append(case(AddRows, "AddRows", [updates, indices], x.shape, **attrs))
+        moved = numbers(4, 6, 2, 3, dtype=dtype)
+        attrs = {"axes": (1,), "at": 2, "shape": x.shape}
+        cases.append(case(AddRows, "AddRows", [moved, indices], x.shape, **attrs))
+    none = np.zeros((0, 2), "l")
+    cases.append(case(Lookup, "Lookup", [numbers(3, 2), none], (0, 2, 2), axis=0))
+    attrs = {"axes": (0,), "at": 0, "shape": (3, 2)}
+    cases.append(case(AddRows, "AddRows", [np.zeros((0, 2, 2), "f"), none], (3, 2), **attrs))
+    same_as_numpy(cases)
+
+
+def natively(fn, *given):
+    """The results of a compiled function, and its program."""
+    with ml.context(providers=("cc",)):
+        compiled = ml.jit(fn)
+        found = compiled(*given)
+        program = compiled.compiled(*given).program
+    found = found if isinstance(found, tuple) else (found,)
+    return [each.asnumpy() for each in found], program
+
+
+def kernels_and_copies(program):
+    """How many kernels a program calls natively, and how many copies it makes for them."""
+    natives = Natives(Memory(program.buffers, program.device), program.graph.inputs)
+    run = RunOfCalls()
+    for step in program.steps.compute:
+        if isinstance(step, (KernelLaunch, View)):
+            assert natives.add(step, run)
+    assert all(isinstance(call, NativeCall) for call in run.calls)
+    kernels = sum(call.source is not None for call in run.calls)
+    return kernels, len(run.calls) - kernels
+
+
+def heads(x, y):
+    """Attention's products: of heads that lie beside each other in memory."""
+    x, y = ops.tanh(x), ops.tanh(y)
+    q, k, v = ops.split(ops.matmul(x, y), 3, 2)
+    q, k, v = (ops.transpose(ops.reshape(a, (2, 5, 4, 8)), (0, 2, 1, 3)) for a in (q, k, v))
+    scores = ops.matmul(q, ops.transpose(k, (0, 1, 3, 2)))
+    return ops.matmul(ops.square(scores), v)
+
+
+def slices(x, y):
+    x, y = ops.tanh(x), ops.tanh(y)
+    return ops.matmul(x[:, ::-1, 1:9], y[::2, ::3]), ops.matmul(x[0, :, :8], y[:8, 3]) + 1.0
+
+
+def broadcast(x, y):
+    x, y = ops.tanh(x), ops.tanh(y)
+    row = ops.broadcast_to(x[:1, :1], (3, 5, 16))
+    return ops.relu(ops.matmul(row, y)), ops.matmul(ops.transpose(y), ops.transpose(x, (0, 2, 1)))
+
+
+@pytest.mark.parametrize("fn", [heads, slices, broadcast])
+def test_products_read_views_where_they_lie(fn):
+    shapes = {heads: ((2, 5, 16), (16, 96)), slices: ((2, 5, 16), (16, 30))}
+    x, y = (numbers(*s, dtype="d") for s in shapes.get(fn, ((2, 5, 16), (16, 7))))
+    x, y = np.nan_to_num(x), np.nan_to_num(y)
+    found, program = natively(fn, x, y)
+    with ml.context(providers=("miniml",)):
+        expected = fn(ml.Tensor(x), ml.Tensor(y))
+    expected = expected if isinstance(expected, tuple) else (expected,)
+    for got, out in zip(found, expected, strict=True):
+        np.testing.assert_allclose(got, out.asnumpy(), rtol=1e-13, atol=1e-13)
+    assert kernels_and_copies(program)[1] == 0
+
+
+def test_parts_of_a_split_are_no_copies():
+    x = numbers(6, 12)
+    found, program = natively(lambda x: ops.add(*ops.split(ops.tanh(x), (6, 6), 1)), x)
+    whole = np.tanh(x.astype("d"))
+    np.testing.assert_allclose(found[0], whole[:, :6] + whole[:, 6:], rtol=1e-6, atol=1e-7)
+    assert not any(n.primitive.name == "Split" for n in program.graph.nodes)
+    assert kernels_and_copies(program) == (2, 0)
+
+
+def looked_up(table, indices):
+    """Parts of the indices, as steps in time use them."""
+    rows = [ops.gather(table, indices[:, t]) for t in range(3)]
+    return ops.concat(rows, 1), ml.grad.grad(
+        lambda w: ops.sum(ops.square(ops.gather(w, indices[:, :3])))
+    )(table)
+
+
+def test_indices_are_checked_once_for_all_parts_of_them():
+    table = np.nan_to_num(numbers(7, 4))
+    indices = np.array([[0, -7, 6, 99], [6, 6, -1, -99]])  # the last column is not used
+    (rows, gradient), program = natively(looked_up, table, indices)
+    np.testing.assert_array_equal(rows, table[indices[:, :3]].reshape(2, 12))
+    counts = np.bincount(indices[:, :3].reshape(-1) % 7, minlength=7)
+    np.testing.assert_allclose(gradient, 2 * table * counts[:, None], rtol=1e-6)
+    names = [n.primitive.name for n in program.graph.nodes]
+    assert names.count("CheckedIndices") == 1
+    assert not {"Gather", "IndexAdd"}.intersection(names)
+    assert len(re.findall(r"run\d+\(", program.source)) == 1
+
+
+@pytest.mark.parametrize("bad", [7, -8])
+def test_an_index_outside_is_refused_before_anything_happens(bad):
+    counter = ml.Parameter(np.zeros(3, "f"), name="counter")
+
+    def counted(table, indices):
+        ops.assign(counter, counter + 1.0)
+        return ops.gather(table, ops.reshape(indices, (4,))[1:])
+
+    table, indices = numbers(7, 4), np.array([[0, 1], [2, bad]])
+    with ml.context(providers=("cc",)):
+        step = ml.jit(counted)
+        step(table, np.zeros((2, 2), np.int64))
+        with pytest.raises(OutOfRangeError, match=f"Gather got index {bad} for axis 0 of extent 7"):
+            step(table, indices)
+    np.testing.assert_array_equal(counter.asnumpy(), 1)
+
+
+def test_constant_indices_are_checked_when_the_program_is_compiled():
+    table = np.nan_to_num(numbers(7, 4))
+    found, program = natively(lambda w: ops.gather(w, np.array([3, -1])), table)
+    np.testing.assert_array_equal(found[0], table[[3, -1]])
+    assert not any(n.primitive.name == "CheckedIndices" for n in program.graph.nodes)
+    with pytest.raises(OutOfRangeError, match="index 7"):
+        natively(lambda w: ops.gather(w, np.array([3, 7])), table)
