@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cache
+from math import prod
 from typing import NamedTuple
 
 from ..dtype import DType, as_dtype, from_type_code, type_code
@@ -20,6 +21,11 @@ class ArraySpec(NamedTuple):
     def format(self) -> str | None:
         """The memory format: None, the primitive's own."""
         return None
+
+    @property
+    def nbytes(self) -> int:
+        """The size of the array."""
+        return prod(self.shape) * self.dtype.itemsize
 
 
 @dataclass(frozen=True, slots=True)

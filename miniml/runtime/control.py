@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from ..backends.cc.kernel import NativeKernel
+from ..backends.cc.player import Argument, Call, Carried, Moving, loop
 from ..backends.device import Device
 from ..backends.kernel import Array, Arrays, Kernel, KernelNode
 from ..backends.registry import kernel
@@ -58,47 +60,70 @@ class WhileLoopKernel(Kernel):
 
 @kernel("Scan", "cuda", ".*->.*", strided=True)
 @kernel("Scan", "cpu", ".*->.*")
-class ScanKernel(Kernel):
+class ScanKernel(NativeKernel):
     """Runs one program for each row, which writes to rows of the outputs.
 
-    A carried value that is a row as well is read from there; for others there are two arrays.
+    A carried value that is a row as well is read from there; for others there are two arrays. Where
+    the program is one native run, the loop is a native call.
     """
 
     capturable = False  # a graph of its body is not one of the whole loop
 
     def prepare(self, node: KernelNode) -> None:
         attrs = node.attrs
-        self.device = node.device
+        self.node, self.device = node, node.device
         self.carried, self.scanned = attrs["carried"], attrs["scanned"]
         steps = range(attrs["length"])
         self.order = steps[::-1] if attrs["reverse"] else steps
         body: Graph = attrs["body"]
-        first = {v: i for i, v in reversed([*enumerate(body.outputs)][self.carried :])}
-        spare = [v for v in dict.fromkeys(body.outputs) if v not in first]
-        made = [*first, *spare]  # what a step computes: rows, then what it only carries
+        rows = body.outputs[self.carried :]
+        spare = [v for v in dict.fromkeys(body.outputs) if v not in rows]
+        made = [*rows, *spare]  # what a step computes: rows, then what it only carries
         self.body = program(replace(body, outputs=tuple(made)), node.target, fills=True)
-        self.stacks = [*first.values()]
-        self.carry = [made.index(v) for v in body.outputs[: self.carried]]
-        self.copies = [
-            (i, first[v]) for i, v in enumerate(body.outputs) if i >= self.carried and first[v] != i
-        ]
-        self.specs = [ArraySpec(v.abstract.shape, v.abstract.dtype) for v in spare]
+        self.after = [made.index(v) for v in body.outputs[: self.carried]]
+        self.specs = [ArraySpec((2, *v.abstract.shape), v.abstract.dtype) for v in spare]
+        self._ready = [calls] if (calls := self.body.calls()) else []
+        self.native = bool(self._ready)
+        self.reason = "a loop in C" if self.native else ""
 
     def workspace(self) -> tuple[ArraySpec, ...]:
-        return (*self.specs, *self.specs)
+        return tuple(self.specs)
 
     def launch(self, inputs: Arrays, workspace: Arrays, outputs: Arrays, stream: object) -> None:
-        first, last, count = self.carried, self.carried + self.scanned, len(self.specs)
+        first, last = self.carried, self.carried + self.scanned
         carry, xs, rest = inputs[:first], inputs[first:last], inputs[last:]
-        ys = [outputs[i] for i in self.stacks]
-        turns = workspace[:count], workspace[count:]  # a step reads one and writes the other
-        for number, t in enumerate(self.order):
-            targets = (*[y[t, ...] for y in ys], *turns[number % 2])
+        for number, t in enumerate(self.order):  # a step reads half of the workspace
+            targets = [*[y[t, ...] for y in outputs[first:]]]
+            targets += [spare[number % 2, ...] for spare in workspace]
             self.body.fill((*carry, *[x[t, ...] for x in xs], *rest), targets)
-            carry = tuple([targets[i] for i in self.carry])
-        for i, same in self.copies:
-            self.device.copy_into(outputs[i], outputs[same])
+            carry = tuple([targets[i] for i in self.after])
         write(self.device, outputs[:first], carry)
+
+    def call_on(self, operands: tuple[Array | Moving, ...]) -> Call:
+        try:
+            calls = self._ready.pop()
+        except IndexError:
+            calls = self.body.calls() or []
+        first, last = self.carried, self.carried + self.scanned
+        taken, given = len(self.node.inputs), len(self.node.inputs) + len(self.node.outputs)
+        arguments = [
+            *map(Argument, range(first)),
+            *map(self._row, range(first, last)),
+            *map(Argument, range(last, taken)),
+            *map(self._row, range(taken + first, given)),
+            *(Argument(given + i, 0, s.nbytes // 2, True) for i, s in enumerate(self.specs)),
+        ]
+        carried = [
+            Carried(taken + after, taken + i, spec.nbytes)
+            for i, (after, spec) in enumerate(zip(self.after, self.node.outputs, strict=False))
+        ]
+        return loop(len(self.order), calls, arguments, carried, operands)
+
+    def _row(self, operand: int) -> Argument:
+        """Where the rows of an input or output are."""
+        spec = (*self.node.inputs, *self.node.outputs)[operand]
+        nbytes = spec.nbytes // max(1, len(self.order))
+        return Argument(operand, self.order.start * nbytes, self.order.step * nbytes)
 
 
 @kernel("Fused", "cuda", ".*->.*", strided=True)

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ..backends.cc.kernel import NativeKernel
 from ..ops.control import Fused
 from .fusion.describe import members, name, neighbours
 from .jit import Jit
@@ -101,5 +100,5 @@ def explain_program(program: Program, text: bool = False) -> Explanation:
 
 def _source(kernel: BoundKernel) -> str | None:
     """The C of a native kernel."""
-    made = kernel.instance
-    return made.source.text if isinstance(made, NativeKernel) else None
+    source = None if kernel.native is None else kernel.native.source
+    return None if source is None else source.text

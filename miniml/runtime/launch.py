@@ -14,7 +14,6 @@ import numpy as np
 from ..abstract import Abstract, listed
 from ..backends.cc.compiler import available
 from ..backends.cc.kernel import NativeKernel
-from ..backends.cc.source import Source
 from ..backends.cpu.products import ask_threads
 from ..backends.declare import check_fills, refuse_returned
 from ..backends.device import Array, Device
@@ -64,9 +63,10 @@ class BoundKernel:
         return f"{self.selection.why}; {chosen}" if chosen else self.selection.why
 
     @property
-    def native(self) -> Source | None:
-        """The C function that a launch is one call of, if it is."""
-        return self.instance.source if isinstance(self.instance, NativeKernel) else None
+    def native(self) -> NativeKernel | None:
+        """The instance, if a player calls it without Python."""
+        made = self.instance
+        return made if isinstance(made, NativeKernel) and made.native else None
 
     @property
     def inplace(self) -> tuple[int, ...]:

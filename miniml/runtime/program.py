@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from ..access import Access
 from ..backends.cc.compiler import warn_without
+from ..backends.cc.player import Call
 from ..backends.cc.services import load
 from ..backends.device import Array
 from ..backends.registry import NATIVE
@@ -91,7 +92,8 @@ class Program:
             self.prepared[node] = self._prepare(node, strides)
             if layouts is not None:
                 layouts.follow(node, self.prepared[node])
-        sources = [p.native for p in self.prepared.values() if p.native is not None]
+        natives = [p.native for p in self.prepared.values() if p.native is not None]
+        sources = [native.source for native in natives if native.source is not None]
         if sources:
             try:
                 load(sources)
@@ -158,6 +160,17 @@ class Program:
             return
         for target, result in zip(outputs, self(*arrays), strict=True):
             self.device.copy_into(target, result)
+
+    def calls(self) -> list[Call] | None:
+        """The native calls that `fill` is, on memory of their own; their arguments are the inputs,
+        then the outputs. None if it needs Python."""
+        if not self._direct:
+            return None
+        count, filled = len(self.graph.inputs), len(self.graph.outputs)
+        names = [*(f"x{i}" for i in range(count)), *(f"y{i}" for i in range(filled))]
+        player = self._executable().player
+        whole = player.whole if isinstance(player, Function) else None
+        return None if whole is None else whole.calls_on(names)
 
     def _stateful(self, arrays: tuple[Array, ...]) -> list[Array]:
         keep_readings(self._written)

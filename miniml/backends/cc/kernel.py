@@ -1,10 +1,11 @@
-"""Kernels that are one C function each."""
+"""Kernels that a player calls without Python."""
 
 from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from ..kernel import Arrays, Kernel
+from ..kernel import Array, Arrays, Kernel
+from .player import Call, Moving
 from .source import Source
 from .units import run
 
@@ -14,11 +15,19 @@ class NativeKernel(Kernel):
     the strides of the node.
 
     A player calls the C function itself, for a run of native kernels at once; `launch` calls it
-    alone. strided: nodes may have strides, which `source` then has as numbers.
+    alone. strided: nodes may have strides, which `source` then has as numbers. native: False for
+    one that only `launch` can run.
     """
 
     strided: ClassVar[bool] = False
-    source: Source
+    native: bool = True
+    source: Source | None = None
+
+    def call_on(self, operands: tuple[Array | Moving, ...]) -> Call:
+        """The call on these inputs, outputs and workspace, with other memory for each caller."""
+        assert self.source is not None
+        return Call(self.source, operands)
 
     def launch(self, inputs: Arrays, workspace: Arrays, outputs: Arrays, stream: Any) -> None:
+        assert self.source is not None
         run(self.source, (*inputs, *outputs, *workspace))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -28,9 +28,9 @@ class Moving(NamedTuple):
 
 
 class Call(NamedTuple):
-    """A kernel and where its inputs, outputs and workspace are; without a source, a copy."""
+    """A kernel, or one of the player's own, and where its inputs, outputs and workspace are."""
 
-    source: Source | None
+    kernel: Source | Literal["copy", "loop"]
     operands: tuple[Array | Moving, ...]
 
 
@@ -38,7 +38,42 @@ def copy(target: Array | Moving, source: Array | Moving, like: Array) -> Call:
     """A copy to memory in row-major order from memory with the strides of `like`."""
     extents, strides = _merged(like)
     about = np.array([like.itemsize, len(extents), *extents, *strides], np.int64)
-    return Call(None, (source, target, about))
+    return Call("copy", (source, target, about))
+
+
+class Argument(NamedTuple):
+    """What a step of a loop is given: memory in an operand of the loop, `offset` bytes from its
+    start; at each step, or at each second one, `stride` bytes further."""
+
+    operand: int
+    offset: int = 0
+    stride: int = 0
+    alternates: bool = False
+
+
+class Carried(NamedTuple):
+    """A value that a loop carries: the argument in which a step leaves the next one, the operand
+    that receives the last one, and its size."""
+
+    after: int
+    last: int
+    nbytes: int
+
+
+def loop(
+    steps: int,
+    calls: Sequence[Call],
+    arguments: Sequence[Argument],
+    carried: Sequence[Carried],
+    operands: tuple[Array | Moving, ...],
+) -> Call:
+    """All steps of a loop, each of which makes the calls. Moving operands of these are in
+    `arguments`, the first of which are the carried values, to begin with."""
+    words, kept = _table(calls)
+    about = [steps, len(carried), len(arguments), *(word for value in carried for word in value)]
+    for operand, offset, stride, alternates in arguments:
+        about += [operand, offset, stride, 1 if alternates else -1]
+    return Call("loop", (_owning([*about, *words], kept), *operands))
 
 
 def _merged(array: Array) -> tuple[list[int], list[int]]:
@@ -60,18 +95,23 @@ def native_run(calls: Sequence[Call], threads: int) -> Run:
     Its arguments must be what `unusable` accepts. It keeps alive what it uses, and serves one call
     at a time.
     """
+    words, kept = _table(calls)
+    return _bound(player().run, [threads, *words], kept)
+
+
+def _table(calls: Sequence[Call]) -> tuple[list[int], list[Array]]:
+    """The words of a table of calls, and what must live as long."""
     operands = [operand for call in calls for operand in call.operands]
     fixed = [o for o in operands if not isinstance(o, Moving)]
     moving = [(o.argument, o.offset, i) for i, o in enumerate(operands) if isinstance(o, Moving)]
     known = dict(zip(map(id, fixed), addresses_of(fixed), strict=True))
     begins = np.cumsum([0, *(len(call.operands) for call in calls)])
-    head = 4 + 2 * len(calls) + 3 * len(moving)
-    words = [len(calls), len(moving), threads, head]
+    words = [len(calls), len(moving), 3 + 2 * len(calls) + 3 * len(moving)]
     for call, begin in zip(calls, begins, strict=False):
-        words += [_address(call.source), int(begin)]
+        words += [_address(call.kernel), int(begin)]
     words += [word for move in moving for word in move]
     words += [known.get(id(operand), 0) for operand in operands]
-    return _bound(player().run, words, fixed)
+    return words, fixed
 
 
 Spec = tuple[tuple[int, ...], DType]
@@ -107,14 +147,18 @@ class _Table(np.ndarray[Any, Any]):
 
 def _bound(method: int, words: Sequence[int], kept: Sequence[object]) -> Run:
     """The function of player.c that has this table."""
-    table = np.array(words, np.int64).view(_Table)
-    table.kept = kept
-    function: Run = _new(method, table, None)
+    function: Run = _new(method, _owning(words, kept), None)
     return function
 
 
-def _address(source: Source | None) -> int:
-    if source is None:
-        return player().copy
-    (function,) = units.load([source])
+def _owning(words: Sequence[int], kept: Sequence[object]) -> _Table:
+    table = np.array(words, np.int64).view(_Table)
+    table.kept = kept
+    return table
+
+
+def _address(kernel: Source | Literal["copy", "loop"]) -> int:
+    if not isinstance(kernel, Source):
+        return player().copy if kernel == "copy" else player().loop
+    (function,) = units.load([kernel])
     return ctypes.cast(function, ctypes.c_void_p).value or 0  # type: ignore[arg-type]

@@ -26,11 +26,12 @@ class _Services(ctypes.Structure):
 
 
 class Player(NamedTuple):
-    """Addresses in player.c: the definitions of two methods, and a kernel."""
+    """Addresses in player.c: the definitions of two methods, and two kernels."""
 
     unusable: int
     run: int
     copy: int
+    loop: int
 
 
 def source() -> Source:
@@ -53,7 +54,7 @@ def player() -> Player:
         ],
         np.int64,
     )
-    made = np.zeros(6, np.int64)
+    made = np.zeros(7, np.int64)
     units.run(source(), (given, made))
     units.provide(_Services(*made[:3].tolist()))
     return Player(*made[3:].tolist())

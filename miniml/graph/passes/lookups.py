@@ -61,8 +61,8 @@ def lookups(graph: Graph) -> Graph:
     for node in graph.nodes:
         call = Call(rewriter, node)
         found = None
-        if isinstance(node.primitive, IndexAdd) and uses[node.inputs[0]] == 1:
-            found = _added_product(call, node.primitive)
+        if isinstance(node.primitive, IndexAdd):
+            found = _added_product(call, node.primitive, uses)
         elif isinstance(node.primitive, MatMul):
             found = _product(call, node.primitive)
         elif isinstance(node.primitive, Slice) and sliced[node.inputs[0]] == uses[node.inputs[0]]:
@@ -153,11 +153,15 @@ def _slice(call: Call, part: Slice) -> Var | None:
     return call.new(Gather(0), table, rows)
 
 
-def _added_product(call: Call, add: IndexAdd) -> Var | None:
+def _added_product(call: Call, add: IndexAdd, uses: Counter[Var]) -> Var | None:
     """(d y) added to the rows i = (d added to the rows i) y"""
     updates, indices, *others = call.inputs
-    product = call.made_by(updates, MatMul)
-    if product is None or others or (add.axes, add.at, len(add.shape)) != ((0,), 0, 2):
+    view = call.made_by(updates, Reshape)
+    product = call.made_by(updates if view is None else view.inputs[0], MatMul)
+    if product is None or not uses[updates] == uses[product.outputs[0]] == 1:
+        return None
+    same = product.outputs[0].abstract.shape[-1:] == updates.abstract.shape[-1:]
+    if not same or others or (add.axes, add.at, len(add.shape)) != ((0,), 0, 2):
         return None
     d, y = product.inputs
     lookup = Lookup(Var(Abstract(add.shape, updates.abstract.dtype)), indices)

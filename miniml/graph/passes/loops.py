@@ -9,6 +9,7 @@ from ...ops.scan import Scan
 from ..ir import Graph, Node, Var
 from .motion import Loop, move, trim
 from .rewrite import Rewriter
+from .share import share
 
 
 def loops(graph: Graph) -> Graph:
@@ -21,7 +22,7 @@ def loops(graph: Graph) -> Graph:
     """
     if not any(isinstance(n.primitive, Scan) for n in graph.nodes):
         return graph
-    return _trimmed(_moved(_merged(graph)))
+    return share(_trimmed(_moved(_merged(graph))))
 
 
 def _merged(graph: Graph) -> Graph:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import NamedTuple
 
 from ...abstract import Abstract
 from ...infer import infer
 from ...ops.arithmetic import Add
+from ...ops.index import Gather, IndexAdd
 from ...ops.linalg import MatMul
 from ...ops.scan import Scan
 from ...ops.shape import BroadcastTo, ExpandDims, Reshape, Squeeze, SumTo, Transpose
@@ -84,8 +85,7 @@ class Loop:
         if row in self.scanned:
             return self.scanned[row]
         if not self.known(row):
-            shape = self.scan.length, *row.abstract.shape
-            self.rows.append((row, Var(Abstract(shape, row.abstract.dtype))))
+            self.rows.append((row, Var(_stacked(self, row))))
         return dict(self.rows)[row]
 
     def flat(self, nodes: list[Node], stack: Var) -> Var:
@@ -103,9 +103,16 @@ class Loop:
         return sum(n.inputs.count(var) for n in self.nodes) + given.count(var)
 
 
+def _stacked(loop: Loop, row: Var) -> Abstract:
+    return Abstract((loop.scan.length, *row.abstract.shape), row.abstract.dtype)
+
+
 def move(loop: Loop) -> None:
     """Do all that can be done outside of the loop there."""
-    for change in (hoist, products_before, products_after, sums_after):
+    for change in (
+        hoist, gathers_before, products_before, rows_as_given, scatters_after, products_after,
+        sums_after,
+    ):  # fmt: skip
         change(loop)
 
 
@@ -142,6 +149,18 @@ def _fixed(loop: Loop) -> list[Node]:
     return fixed
 
 
+def gathers_before(loop: Loop) -> None:
+    """Rows of a captured table that scanned indices name are looked up for all steps at once."""
+    for node in loop.nodes.copy():
+        gathers = isinstance(node.primitive, Gather) and node.primitive.axis == 0
+        if gathers and node.inputs[0] in loop.captured and node.inputs[1] in loop.scanned:
+            (out,) = node.outputs
+            inputs = loop.captured[node.inputs[0]], loop.scanned[node.inputs[1]]
+            loop.scanned[out] = Var(_stacked(loop, out))
+            loop.before.append(replace(node, inputs=inputs, outputs=(loop.scanned[out],)))
+            loop.nodes.remove(node)
+
+
 def products_before(loop: Loop) -> None:
     """Products of scanned rows and a captured matrix are one product of all rows."""
     for node in loop.nodes.copy():
@@ -158,8 +177,10 @@ def products_after(loop: Loop) -> None:
         if node is not None and _by_matrix(loop, node) and loop.readers(row) == 1:
             loop.rows.remove((row, stack))
             loop.nodes.remove(node)
-            _all_rows(loop, loop.after, node, loop.stack(node.inputs[0]))
-            loop.after[-1] = replace(loop.after[-1], outputs=(stack,))
+            nodes: list[Node] = []
+            _all_rows(loop, nodes, node, loop.stack(node.inputs[0]))
+            nodes[-1] = replace(nodes[-1], outputs=(stack,))
+            loop.after[:0] = nodes  # what is there may read it
 
 
 def _by_matrix(loop: Loop, node: Node) -> bool:
@@ -177,17 +198,39 @@ def _all_rows(loop: Loop, nodes: list[Node], node: Node, stack: Var) -> Var:
     return loop.call(nodes, Reshape(shape), product)
 
 
+def rows_as_given(loop: Loop) -> None:
+    """Rows that are scanned ones are in their stack."""
+    for row, stack in loop.rows.copy():
+        if row in loop.scanned:
+            loop.rows.remove((row, stack))
+            same = Reshape(stack.abstract.shape)
+            loop.after.append(Node(same, (loop.scanned[row],), (stack,), (), loop.where))
+
+
+def scatters_after(loop: Loop) -> None:
+    """Carried sums of updates at indices are one sum of the updates of all rows."""
+    _sums_after(loop, _is_scatter, _scatter)
+
+
 def sums_after(loop: Loop) -> None:
     """Carried sums of products x^T y are one product of all rows; with their stacks at hand, sums
     over rows are one sum."""
-    for kind, total in ((_is_gram, _gram), (_is_sum, _sum)):
-        for carried in loop.carried.copy():
-            term = _term(loop, carried)
-            if term is not None and kind(loop, term):
-                value = total(loop, term)
-                loop.carried.remove(carried)
-                loop.nodes = [n for n in loop.nodes if carried.after not in n.outputs]
-                _add(loop, carried, value)
+    _sums_after(loop, _is_gram, _gram)
+    _sums_after(loop, _is_sum, _sum)
+
+
+def _sums_after(
+    loop: Loop, kind: Callable[[Loop, Node], bool], total: Callable[[Loop, Node], Var]
+) -> None:
+    for carried in loop.carried.copy():
+        term = _term(loop, carried)
+        if term is not None and kind(loop, term):
+            value = total(loop, term)
+            loop.carried.remove(carried)
+            loop.nodes = [n for n in loop.nodes if carried.after not in n.outputs]
+            if not loop.readers(term.outputs[0]):
+                loop.nodes.remove(term)
+            _add(loop, carried, value)
 
 
 def _term(loop: Loop, carried: Carried) -> Node | None:
@@ -210,6 +253,15 @@ def _is_gram(loop: Loop, term: Node) -> bool:
 def _gram(loop: Loop, term: Node) -> Var:
     x, y = (loop.flat(loop.after, loop.stack(v)) for v in term.inputs)
     return loop.call(loop.after, term.primitive, x, y)
+
+
+def _is_scatter(loop: Loop, term: Node) -> bool:
+    one = len({v.abstract.shape for v in term.inputs[1:]}) == 1
+    return isinstance(term.primitive, IndexAdd) and term.primitive.at == 0 and one
+
+
+def _scatter(loop: Loop, term: Node) -> Var:
+    return loop.call(loop.after, term.primitive, *map(loop.stack, term.inputs))
 
 
 def _is_sum(loop: Loop, term: Node) -> bool:

@@ -27,12 +27,14 @@ _KEYWORD_OUT = (np.maximum, np.minimum)
 
 class Function(NamedTuple):
     """The compiled function: `run(*arrays)` gives fresh output arrays. nodes: of the lines of
-    source. native_runs: how many calls of the source run native kernels."""
+    source. native_runs: how many calls of the source run native kernels. whole: the native run that
+    does all, where there is one."""
 
     run: Callable[..., list[Array]]
     source: str
     nodes: Mapping[int, Node]
     native_runs: int = 0
+    whole: RunOfCalls | None = None
 
     def nodes_of(self, error: Exception) -> Iterator[Node]:
         """The nodes whose steps were running when the error was raised."""
@@ -62,8 +64,11 @@ def write(
     writer = _Writer(memory, filled, natives, threads)
     if inputs is not None:
         writer.receive(inputs)
+    begin = len(writer.lines)
     for step in steps.compute:
         writer.compute(step)
+    alone = native and len(writer.lines) == begin and not steps.publish
+    whole = writer.run if alone else None
     writer.publish(steps.publish)
     writer.check_inputs()
     writer.line(f"return [{', '.join(writer.outputs)}]")
@@ -72,7 +77,7 @@ def write(
     source = "\n    ".join([f"def program({arguments}):", *writer.lines]) + "\n"
     exec(compile(source, f"<miniml program {name}>", "exec"), writer.names)
     run = writer.names.pop("program")  # no ring: a program that is dropped frees its memory at once
-    return Function(run, source, writer.nodes, writer.native_runs)
+    return Function(run, source, writer.nodes, writer.native_runs, whole)
 
 
 class _Text(str):

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ...backends.cc.kernel import NativeKernel
 from ...backends.cc.player import Call, Moving, Run, copy, native_run
 from ...backends.device import Array
 from ...graph.ir import Node, Var
@@ -44,13 +45,24 @@ class RunOfCalls:
     @property
     def launches(self) -> bool:
         """True if any of the calls is a kernel: copies alone are as well made by Python."""
-        return any(call.source is not None for call in self.calls)
+        return any(call.kernel != "copy" for call in self.calls)
 
     def argument(self, name: str, offset: int = 0) -> Moving:
         """The operand in an array that the source has under that name."""
         if name not in self.names:
             self.names.append(name)
         return Moving(self.names.index(name), offset)
+
+    def calls_on(self, names: Sequence[str]) -> list[Call]:
+        """The calls, with the arrays of these names as the arguments."""
+        positions = [names.index(name) for name in self.names]
+
+        def moved(operand: Array | Moving) -> Array | Moving:
+            if isinstance(operand, Moving):
+                return Moving(positions[operand.argument], operand.offset)
+            return operand
+
+        return [call._replace(operands=tuple(map(moved, call.operands))) for call in self.calls]
 
     def function(self, threads: int) -> Run:
         """The run, as a function of the arrays in `names`."""
@@ -110,7 +122,7 @@ class Natives:
 
     def _calls(self, step: Step, run: RunOfCalls, out: str) -> list[Call] | None:
         match step:
-            case KernelLaunch(node, kernel) if kernel.native is not None:
+            case KernelLaunch(node, BoundKernel(native=NativeKernel() as kernel)):
                 return self._launch(node, kernel, run)
             case View(node) if node in self.memory.copies:
                 target, array = self.memory.copies[node]
@@ -129,7 +141,7 @@ class Natives:
             case _:
                 return None
 
-    def _launch(self, node: Node, kernel: BoundKernel, run: RunOfCalls) -> list[Call] | None:
+    def _launch(self, node: Node, kernel: NativeKernel, run: RunOfCalls) -> list[Call] | None:
         if any(self.place(var) is None for var in node.inputs):
             return None
         calls, operands = [], []
@@ -143,7 +155,7 @@ class Natives:
             operands.append(operand)
         targets = [self._target(var, run) for var in node.outputs]
         operands += [*targets, *self.memory.scratch(node)]
-        return [*calls, Call(kernel.native, tuple(operands))]
+        return [*calls, kernel.call_on(tuple(operands))]
 
     def _target(self, var: Var, run: RunOfCalls) -> Array | Moving:
         array = self.memory.targets.get(var)

@@ -120,6 +120,65 @@ def test_a_carried_sum_of_products_is_one_product_of_all_rows():
     assert "SumTo(shape=(3,)) %2" in text
 
 
+def test_rows_that_indices_name_are_looked_up_before_the_loop():
+    def fn(table, w, start, indices):
+        return ops.scan(lambda h, i: (ops.tanh(ops.gather(table, i) @ w + h), h), start, indices)
+
+    indices = np.array([[0, 1], [4, 0], [-1, 2], [3, 3]])
+    table = RNG.normal(size=(5, 3))
+    text = changed(fn, table, W, START, indices)
+    assert text.index("Gather") < text.index("MatMul") < text.index("Scan")
+    with pytest.raises(IndexError, match="5"):
+        ml.jit(fn)(table, W, START, indices + 2)
+
+    def slope(table, w, start, indices):
+        return grad(lambda table: ops.sum(fn(table, w, start, indices)[0]))(table)
+
+    graph = run_passes(ml.trace(slope, table, W, START, indices), verified=True)
+    names = [n.primitive.name for n in graph.nodes]
+    assert names[names.index("Scan") :][-5:] == ["Scan", "Reshape", "MatMul", "Reshape", "IndexAdd"]
+    expected = slope(table, W, START, indices).asnumpy()
+    found = ml.jit(slope)(table, W, START, indices).asnumpy()
+    np.testing.assert_allclose(found, expected, 1e-12)
+
+
+def test_a_table_that_is_looked_up_in_a_loop_is_multiplied_and_added_to_once():
+    def loss(table, w, start, indices):
+        step = lambda h, i: (ops.tanh(ops.gather(table, i) @ w + h), h)  # noqa: E731
+        return ops.sum(ops.scan(step, start, indices)[0])
+
+    rng = np.random.default_rng(0)
+    start, indices = rng.normal(size=(40, 3)), rng.integers(0, 4, (6, 40))
+    table, w = rng.normal(size=(4, 24)), rng.normal(size=(24, 3)) * 0.2
+    both = grad(loss, (0, 1))
+    graph = run_passes(ml.trace(both, table, w, start, indices), verified=True)
+    names = [n.primitive.name for n in graph.nodes]
+    assert (names.count("Gather"), names.count("IndexAdd")) == (1, 1)
+    assert names.index("MatMul") < names.index("Gather") < names.index("Scan")
+    expected = both(table, w, start, indices)
+    for found, right in zip(ml.jit(both)(table, w, start, indices), expected, strict=True):
+        np.testing.assert_allclose(found.asnumpy(), right.asnumpy(), 1e-12)
+
+
+def test_rows_that_are_as_they_were_given_stay_where_they_are():
+    def fn(start, rows):
+        return ops.scan(lambda h, x: (ops.tanh(x + h), (h, x)), start, rows, reverse=True)[0]
+
+    assert "%2: float64[2, 3], %3: float64[5, 2, 3] = Scan" in changed(fn, START, ROWS)
+    passed = run_passes(ml.trace(fn, START, ROWS), verified=True)
+    assert [n.primitive.name for n in passed.nodes] == ["Scan"]
+
+
+def test_indices_along_another_axis_stay():
+    def fn(table, start, indices):
+        step = lambda h, i: (h + ops.gather(table, i, axis=1), h)  # noqa: E731
+        return ops.scan(step, start, indices)
+
+    indices = np.array([[0, 1, 2], [1, 0, 1]])
+    text = changed(fn, START, START, indices)
+    assert text.index("Scan") < text.index("Gather")
+
+
 @pytest.mark.parametrize(
     "step",
     [

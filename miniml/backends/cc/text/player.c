@@ -52,24 +52,52 @@ static object *unusable(object *self, object *const *given, intptr_t count) {
   return python.from_long(0);
 }
 
-/* run(*arrays) calls the kernels. Table: the numbers of kernels and of moving addresses, how many
-   threads a kernel may use, and the number of words before the addresses; for each kernel its
+/* Calls the kernels of a table. given: the memory of the arguments. Table: the numbers of kernels
+   and of moving addresses, and the number of words before the addresses; for each kernel its
    address and where its addresses begin; for each moving address the argument it is in, the
    distance in bytes from its start, and which address it is; the addresses. */
-static object *run(object *self, object *const *given, intptr_t count) {
-  (void)count;
-  int64_t *table = (int64_t *)array_of(self)->data;
-  const int64_t *row = table + 4, *moving = row + 2 * table[0];
-  char **at = (char **)(table + table[3]);
+static void play(int64_t *table, char *const *given) {
+  const int64_t *row = table + 3, *moving = row + 2 * table[0];
+  char **at = (char **)(table + table[2]);
   for (int64_t i = 0; i < table[1]; ++i, moving += 3)
-    at[moving[2]] = array_of(given[moving[0]])->data + moving[1];
-  void *state = python.save_thread();
-  fewer_threads = table[2];
+    at[moving[2]] = given[moving[0]] + moving[1];
   for (int64_t i = 0; i < table[0]; ++i, row += 2)
     ((void (*)(char *const *))(intptr_t)row[0])(at + row[1]);
+}
+
+/* run(*arrays) calls the kernels. Table: how many threads a kernel may use; the table of `play`. */
+static object *run(object *self, object *const *arrays, intptr_t count) {
+  int64_t *table = (int64_t *)array_of(self)->data;
+  char *given[count + 1];
+  for (intptr_t i = 0; i < count; ++i) given[i] = array_of(arrays[i])->data;
+  void *state = python.save_thread();
+  fewer_threads = table[0];
+  play(table + 1, given);
   fewer_threads = 0;
   python.restore_thread(state);
   return python.from_long(0);
+}
+
+/* A kernel: a loop. at[0]: its table; then its operands. Table: the numbers of steps, of carried
+   values and of arguments; for each carried value, which are the first arguments, the argument that
+   holds the next one, the operand that receives the last one, and its bytes; for each argument the
+   operand it is in, its distance in bytes from the start of that, how much further it is at each
+   step, and the bits of the step's number that count; the table of `play`. */
+static void loop(char *const *at) {
+  int64_t *table = (int64_t *)at[0];
+  const int64_t steps = table[0], carried = table[1], arguments = table[2];
+  const int64_t(*carry)[3] = (const int64_t(*)[3])(table + 3);
+  const int64_t(*argument)[4] = (const int64_t(*)[4])(carry + carried);
+  int64_t *calls = (int64_t *)(argument + arguments);
+  char *given[arguments + 1];
+  for (int64_t i = 0; i < carried; ++i) given[i] = at[1 + argument[i][0]];
+  for (int64_t step = 0; step < steps; ++step) {
+    for (int64_t i = carried; i < arguments; ++i)
+      given[i] = at[1 + argument[i][0]] + argument[i][1] + argument[i][2] * (step & argument[i][3]);
+    play(calls, given);
+    for (int64_t i = 0; i < carried; ++i) given[i] = given[carry[i][0]];
+  }
+  for (int64_t i = 0; i < carried; ++i) memcpy(at[1 + carry[i][1]], given[i], carry[i][2]);
 }
 
 /* A kernel: at[0], whose strides are any, to at[1], which is in row-major order. at[2]: the bytes
@@ -104,14 +132,15 @@ static void copy_strided(char *const *at) {
 
 /* Begins all of this. at[0]: the addresses of CPython's and OpenBLAS's functions, the size of an
    object's head, and the number of threads. at[1] receives the services and the addresses of what
-   Python uses: the two methods and the kernel that copies. */
+   Python uses: the two methods and the kernels that copy and loop. */
 void KERNEL(char *const *at) {
   static const method methods[] = {{"unusable", unusable, 0x80, NULL}, {"run", run, 0x80, NULL}};
   const int64_t *given = (const int64_t *)at[0];
   struct {
     miniml_services services;
-    const void *unusable, *run, *copy;
-  } made = {begin_services(given + 5, given[9]), methods, methods + 1, (void *)copy_strided};
+    const void *unusable, *run, *copy, *loop;
+  } made = {begin_services(given + 5, given[9]), methods, methods + 1, (void *)copy_strided,
+            (void *)loop};
   memcpy(&python, given, sizeof python);
   memcpy(at[1], &made, sizeof made);
 }

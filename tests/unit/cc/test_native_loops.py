@@ -1,0 +1,218 @@
+"""A Scan whose body is all in C is one native call, with the results of the loop in Python."""
+
+import gc
+import signal
+import threading
+import weakref
+from contextvars import copy_context
+
+import numpy as np
+import pytest
+
+import miniml as ml
+from miniml import ops
+from miniml.grad import value_and_grad
+from miniml.runtime.control import ScanKernel
+from tests.frame.native import NatPlus, NatSlow, NatTwice, needs_compiler
+from tests.unit.cc.test_player import calls, numbers
+
+pytestmark = needs_compiler
+twice, plus, slow = NatTwice(), NatPlus(), NatSlow()
+
+
+@pytest.fixture(autouse=True)
+def natively():
+    with ml.context(providers=("cc",)):
+        yield
+
+
+@pytest.fixture
+def in_python(monkeypatch):
+    """A function that gives the results of a program whose loops are in Python."""
+
+    def results(fn, *arrays):
+        program = ml.jit(fn)
+        with monkeypatch.context() as changed:
+            prepare = ScanKernel.prepare
+
+            def prepared(self, node):
+                prepare(self, node)
+                self.native = False
+
+            changed.setattr(ScanKernel, "prepare", prepared)
+            outs = program(*arrays)
+        assert "Scan" in program.compiled(*arrays).program.source
+        return outs
+
+    return results
+
+
+def leaves(outs):
+    return [out.asnumpy() for out in (outs if isinstance(outs, (tuple, list)) else [outs])]
+
+
+def same(outs, expected):
+    for out, right in zip(leaves(outs), leaves(expected), strict=True):
+        np.testing.assert_array_equal(out, right)
+        assert out.dtype == right.dtype
+
+
+def rows(length, reverse=False):
+    """A loop with rows, values that are carried alone, carried values that are rows, a captured
+    value, rows that are given twice and rows that are as they were."""
+
+    def fn(a, b, c, xs, w):
+        def step(carry, x):
+            a, b, c = carry
+            a = ops.tanh(plus(a, x) * 0.5)
+            b = ops.sin(b + a)
+            return (a, c, b), (a, ops.exp(b), a, x, ops.matmul(c, w))
+
+        (r0, r1, r2, r3, r4), (a, b, c) = ops.scan(step, (a, b, c), xs, length, reverse)
+        return a, b, c, r0, r1, r2, r3, r4
+
+    return fn
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("length", [0, 1, 2, 5])
+def test_a_loop_in_c_gives_what_one_in_python_gives(in_python, length, reverse):
+    fn = rows(length, reverse)
+    given = [*(numbers(3, 4, seed=i) for i in range(3)), numbers(length, 3, 4), numbers(4, 4)]
+    program = ml.jit(fn)
+    expected = in_python(fn, *given)
+    for _ in range(2):
+        same(program(*given), expected)
+    assert calls(program.compiled(*given).program.source) == (1, [])
+
+
+def test_strided_inputs(in_python):
+    fn = rows(5)
+    given = [*(numbers(3, 4, seed=i) for i in range(3)), numbers(5, 3, 8)[..., ::2], numbers(4, 4)]
+    given[4] = given[4].T
+    same(ml.jit(fn)(*given), in_python(fn, *given))
+
+
+def nested(x, ys):
+    """A loop in a loop."""
+
+    def outer(carry, y):
+        zs, last = ops.scan(lambda c, z: (plus(c, z), twice(c)), carry, y, reverse=True)
+        return twice(last) * 0.25, ops.sum(zs, 0)
+
+    sums, last = ops.scan(outer, x, ys)
+    return sums, last
+
+
+def test_a_loop_in_a_loop(in_python):
+    x, ys = numbers(3), numbers(4, 5, 3)
+    program = ml.jit(nested)
+    expected = in_python(nested, x, ys)
+    same(program(x, ys), expected)
+    assert calls(program.compiled(x, ys).program.source) == (1, [])
+
+
+def lstm(w, h, xs):
+    def step(carry, x):
+        h, c = carry
+        gates = h @ w + x
+        c = ops.sigmoid(gates) * c + ops.tanh(gates)
+        h = ops.sigmoid(gates) * ops.tanh(c)
+        return (h, c), h
+
+    ys, (h, c) = ops.scan(step, (h, ops.zeros_like(h)), xs)
+    return ops.sum(ops.square(ys)) + ops.sum(c)
+
+
+def test_the_gradient_is_a_loop_in_c(in_python):
+    gradient = value_and_grad(lstm, (0, 1, 2))
+
+    def flat(*given):
+        value, slopes = gradient(*given)
+        return value, *slopes
+
+    given = numbers(4, 4), numbers(3, 4, seed=1), numbers(6, 3, 4, seed=2)
+    program = ml.jit(flat)
+    same(program(*given), in_python(flat, *given))
+    assert calls(program.compiled(*given).program.source) == (1, [])
+    wide = [np.float64(x) for x in given]
+    with ml.context(providers=("miniml",)):
+        expected = leaves(ml.jit(flat)(*wide))
+    for out, right in zip(leaves(program(*given)), expected, strict=True):
+        np.testing.assert_allclose(out, right, 1e-4, 1e-5)
+
+
+def test_one_node_without_a_kernel_in_c_makes_it_a_loop_in_python():
+    def fn(x, ys):
+        return ops.scan(lambda c, y: (ops.sort(plus(c, y)), twice(c)), x, ys)[1]
+
+    x, ys = numbers(3), numbers(4, 3)
+    program = ml.jit(fn)
+    with ml.context(providers=("miniml",)):
+        expected = ml.jit(fn)(x, ys)
+    same(program(x, ys), expected)
+    assert "Scan" in program.compiled(x, ys).program.source
+    assert "a loop in C" not in str(ml.explain(program, x, ys))
+
+
+def test_explain_says_that_the_loop_is_in_c():
+    assert "a loop in C" in str(ml.explain(ml.jit(nested), numbers(3), numbers(4, 5, 3)))
+
+
+def slowly(x, ys):
+    return ops.scan(lambda c, y: (plus(slow(c), y), twice(c)), x, ys)
+
+
+def test_threads_have_memory_of_their_own_and_run_at_once():
+    program = ml.jit(slowly)
+    given = [numbers(2, seed=i) for i in range(4)]
+    ys = numbers(2, 2)
+    expected = [leaves(program(x, ys)) for x in given]
+    results = {}
+
+    def call(i):
+        results[i] = leaves(program(given[i], ys))
+
+    threads = [threading.Thread(target=copy_context().run, args=(call, i)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for i in range(4):
+        for out, right in zip(results[i], expected[i], strict=True):
+            np.testing.assert_array_equal(out, right)
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timers here")
+def test_a_signal_waits_until_the_loop_ends():
+    p = ml.Parameter(np.zeros(2, "f"), name="p")
+
+    @ml.jit
+    def step(x, ys):
+        ops.assign(p, ops.scan(lambda c, y: (plus(slow(c), y), None), x, ys)[1])
+
+    step(numbers(2), numbers(2, 2))
+    before = signal.signal(signal.SIGALRM, lambda *_: 1 / 0)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.02)
+        with pytest.raises(ZeroDivisionError):
+            step(np.ones(2, "f"), np.ones((2, 2), "f"))
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert p.tolist() == [7.0, 7.0]
+
+
+def test_a_program_that_is_dropped_frees_the_arrays_of_its_loop():
+    program, given = ml.jit(nested), (numbers(3), numbers(4, 5, 3))
+    program(*given)
+    function = program.compiled(*given).program._idle[0].player.run
+    run = next(v for k, v in function.__globals__.items() if k[:3] == "run")
+    tables = [weakref.ref(a) for a in run.__self__.kept if type(a) is type(run.__self__)]
+    assert tables
+    gc.collect()
+    gc.disable()
+    try:
+        del program, function, run
+        assert all(table() is None for table in tables)
+    finally:
+        gc.enable()
