@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 from ...abstract import Abstract, Shape
@@ -11,8 +12,9 @@ from ...backends.expressions.table import table as expressions
 from ...backends.selection import Target
 from ...dtype import DType
 from ...graph.ir import Graph, Node, Var
-from ...ops.shape import Reshape, SumTo
+from ...ops.shape import BroadcastTo, Reshape, SumTo
 from ...primitive import Primitive, primitives
+from ..fusion.members import REDUCTIONS, reduced_axes
 from .legalize import select
 
 LINE = 64  # bytes of a cache line: a pixel of all images fills whole ones, and so whole registers
@@ -79,7 +81,7 @@ class MoveBatch(Primitive):
 
 def formats(graph: Graph, target: Target) -> Graph:
     """The graph with the batch innermost from each native convolution on, through pooling,
-    elementwise nodes and sums to the bias, until something else reads the images."""
+    elementwise nodes, broadcasts and reductions, until something else reads the images."""
     writer = _Writer(graph, target)
     for node in graph.nodes:
         if not writer.follow(node):
@@ -97,6 +99,7 @@ class _Writer:
         self.nodes: list[Node] = []
         self.moved: dict[Var, Var] = {}
         self.there = {*graph.inputs, *graph.constants, *(v for _, v in graph.state)}
+        self.maker = {v: n for n in graph.nodes for v in n.outputs}
 
     def keep(self, node: Node) -> None:
         for var in node.inputs:
@@ -108,14 +111,24 @@ class _Writer:
         """Make the Var itself, if only its twin exists."""
         if var not in self.there:
             self.there.add(var)
-            self._call(MoveBatch(False), (self.moved[var],), (var,), reader)
+            self._call(_move(False, var.abstract.shape), (self.moved[var],), (var,), reader)
 
     def batch_last(self, var: Var, reader: Node) -> Var:
         """The Var's twin."""
         if var not in self.moved:
-            twin = self._twin(var, last(var.abstract.shape))
-            self._call(MoveBatch(True), (var,), (twin,), reader)
+            spread = self._source(var)
+            given = var if spread is None else self.batch_last(spread, reader)
+            shape = last(var.abstract.shape)
+            move = _move(True, var.abstract.shape) if spread is None else BroadcastTo(shape)
+            self._call(move, (given,), (self._twin(var, shape),), reader)
         return self.moved[var]
+
+    def _source(self, var: Var) -> Var | None:
+        """The fewer numbers, of as many axes, that are broadcast to an image."""
+        node = self.maker.get(var)
+        broadcast = node is not None and isinstance(node.primitive, BroadcastTo)
+        source = node.inputs[0] if node is not None and broadcast else var
+        return source if source is not var and len(source.abstract.shape) == 4 else None
 
     def follow(self, node: Node) -> bool:
         """Write the node on images with the batch last; False where it cannot or need not be."""
@@ -125,6 +138,8 @@ class _Writer:
             return False
         if isinstance(node.primitive, SumTo):
             return self._summed(node)
+        if node.primitive.name in REDUCTIONS:
+            return self._reduced(node)
         return _elementwise(node) and self._spread(node)
 
     def _images(self, node: Node) -> bool:
@@ -174,6 +189,21 @@ class _Writer:
         self.there.update(node.outputs)
         return True
 
+    def _reduced(self, node: Node) -> bool:
+        """A reduction. What it takes together keeps an extent of 1 in the images."""
+        axes, (image,), (out,) = reduced_axes(node), node.inputs, node.outputs
+        kept = tuple(1 if a in axes else n for a, n in enumerate(image.abstract.shape))
+        turned = tuple(sorted((a - 1) % 4 for a in axes))
+        given = {**node.primitive.attributes, "axis": turned, "keepdims": True}
+        whole = out if out.abstract.shape == kept else Var(Abstract(kept, out.abstract.dtype))
+        twin = self._twin(whole, last(kept))
+        self._call(type(node.primitive)(**given), (self.moved[image],), (twin,), node)
+        if whole is not out:
+            self.row_major(whole, node)
+            self._call(Reshape(out.abstract.shape), (whole,), (out,), node)
+            self.there.add(out)
+        return True
+
     def _plain(self, var: Var, reader: Node) -> Var:
         self.row_major(var, reader)
         return var
@@ -196,6 +226,13 @@ class _Writer:
         consts = reader.consts if reader is not None and op is reader.primitive else ()
         where = None if reader is None else reader.where
         self.nodes.append(Node(op, tuple(inputs), tuple(outputs), consts, where))
+
+
+def _move(to_last: bool, images: Shape) -> Primitive:
+    """What brings the batch of images (N, C, H, W) behind the other axes, or back."""
+    if 1 in (images[0], prod(images[1:])):
+        return Reshape(last(images) if to_last else images)
+    return MoveBatch(to_last)
 
 
 def _fills(var: Var) -> bool:

@@ -79,6 +79,28 @@ def test_gradients_are_those_of_the_chain_without_formats():
         close(got, expected)
 
 
+def normalized(x, w, gamma, beta, v):
+    y = ops.batch_norm(ops.conv2d(x, w, padding=1), gamma, beta, training=True)[0]
+    y = ops.conv2d(ops.relu(y), v)
+    return ops.sum(ops.square(ops.mean(y, (2, 3))))
+
+
+def test_batch_norm_and_the_mean_of_a_plane_move_no_images():
+    args = X, W, BIAS + 2, BIAS, V
+    found = names(value_and_grad(normalized, argnums=(0, 1, 2, 3, 4)), *args)
+    # x and its gradient, and the means of (N, C) numbers and their gradients.
+    assert found["MoveBatch"] == 4
+
+
+def test_batch_norm_between_convolutions_computes_what_it_computes_without_formats():
+    def fn(*args):
+        value, grads = value_and_grad(normalized, argnums=(0, 1, 2, 3, 4))(*args)
+        return value, *grads
+
+    for got, expected in zip(*both(fn, X, W, BIAS + 2, BIAS, V), strict=True):
+        close(got, expected)
+
+
 @pytest.mark.parametrize("images", [1, 3, 17])
 def test_a_batch_that_fills_no_line_stays_outermost(images):
     x = draw(images, 2, 9, 8)
@@ -100,6 +122,10 @@ BETWEEN = {
     "more images": lambda y: y[:, :1] * y,
     "itself": lambda y: y * y,
     "a mean": lambda y: y - ops.mean(y, axis=0, keepdims=True),
+    "a mean of each channel": lambda y: y - ops.reshape(ops.mean(y, axis=(0, -1, 2)), (3, 1, 1)),
+    "a mean of each image": lambda y: y * ops.mean(y, axis=(1, 2, 3), keepdims=True),
+    "the mean of a plane": lambda y: y + ops.reshape(ops.mean(y, axis=(2, 3)), (16, 3, 1, 1)),
+    "the greatest": lambda y: y - ops.max(y),
     "a sum of rows": lambda y: y + ops.sum(y, axis=2, keepdims=True),
     "a comparison": lambda y: ops.where(y > 0, y, ops.exp(y)),
     "another dtype": lambda y: ops.cast(ops.cast(y, ml.float64), ml.float32),
