@@ -193,14 +193,19 @@ def _check_providers(name: str, providers: tuple[str, ...]) -> None:
     """KernelNotFoundError for a provider that has registered no kernel for anything."""
     if not providers:
         return
-    entries = (e for rows in list(registry.table.values()) for e in rows)
-    known = {registry.BUILTIN, registry.NATIVE, *(e.provider for e in entries)}
+    known = _known_providers(epoch.now.kernels)
     unknown = [p for p in providers if p not in known]
     if unknown:
         raise KernelNotFoundError(
             f"{name} got providers={providers!r}, but {unknown[0]!r} has registered no kernel; "
             f"those that have are {', '.join(sorted(known))}"
         )
+
+
+@lru_cache(maxsize=1)
+def _known_providers(version: int) -> frozenset[str]:
+    entries = (e for rows in list(registry.table.values()) for e in rows)
+    return frozenset((registry.BUILTIN, registry.NATIVE, *(e.provider for e in entries)))
 
 
 def _not_found(target: Target, name: str, takes: DTypes) -> str:

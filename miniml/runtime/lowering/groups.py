@@ -21,9 +21,10 @@ ARRAYS = 24  # that one loop reads and writes: more than that many streams are s
 
 @dataclass(eq=False, slots=True)
 class Group:
-    """Nodes that become one. bits: the positions of its nodes in the graph, as a set of bits;
-    before: those of all nodes that must run before one of them. shape: that of all its values,
-    where it has elementwise nodes only. late: it only serves new values of parameters."""
+    """Nodes that become one. bits: what others know it by, as a set of bits; before: the bits of
+    all groups that must run before it; after: a node of each group that reads it. shape: that of
+    all its values, where it has elementwise nodes only. late: it only serves new values of
+    parameters."""
 
     nodes: list[Node]
     bits: int
@@ -32,6 +33,7 @@ class Group:
     joins: bool
     absorbs: bool = True
     shape: tuple[int, ...] | None = None
+    after: set[Node] = field(default_factory=set)
     body: list[Node] = field(default_factory=list)
 
 
@@ -89,6 +91,7 @@ class Grouping:
         before = 0
         for maker in makers:
             before |= maker.before | maker.bits
+            maker.after.add(node)
         group = Group([node], 1 << self.position[node], before, late, False)
         self.group[node] = group
         if not self._joinable(node):
@@ -99,7 +102,7 @@ class Grouping:
             group.joins = not self._refusal([node])
             return
         # The last one first: another may be needed by it.
-        for maker in sorted(makers, key=lambda g: -g.bits.bit_length()):
+        for maker in sorted(makers, key=lambda g: -self.position[g.nodes[-1]]):
             group = self._joined(maker, group) or group
 
     def _joinable(self, node: Node) -> bool:
@@ -126,16 +129,24 @@ class Grouping:
 
     def _merged(self, first: Group, second: Group) -> Group:
         nodes = sorted({*first.nodes, *second.nodes}, key=self.position.__getitem__)
-        bits = first.bits | second.bits
+        bits = first.bits | (second.bits if second.after else 0)  # those that somebody knows
         before = (first.before | second.before) & ~bits
         shape = first.shape if first.shape == second.shape else None
-        group = Group(nodes, bits, before, first.late, True, True, shape)
+        after = (first.after | second.after).difference(nodes)
+        group = Group(nodes, bits, before, first.late, True, True, shape, after)
         for node in nodes:
             self.group[node] = group
-        for other in dict.fromkeys(self.group.values()):
-            if other is not group and other.before & bits:
-                other.before |= before | bits
+        self._put_after(group)
         return group
+
+    def _put_after(self, group: Group) -> None:
+        """Let all that run after a group know what runs before it."""
+        before, stack = group.before | group.bits, [*group.after]
+        while stack:
+            other = self.group[stack.pop()]
+            if before & ~other.before:
+                other.before |= before
+                stack += other.after
 
     def why_apart(self, first: Group, second: Group) -> str:
         """Why two groups cannot be one; "" where they can."""
