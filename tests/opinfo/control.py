@@ -142,7 +142,7 @@ ROWS = (
         refused=(
             Refusal(
                 (X,),
-                "that came; give a place for each",
+                "given; give a position for each",
                 {"body": ml.trace(shares, X, Y)},
                 ShapeError,
             ),

@@ -47,7 +47,7 @@ ROWS = (
             Refusal((CARRY, XS[:3], WEIGHT), r"shape \(3, 2, 3\) to scan over", PLAIN, ShapeError),
             Refusal((CARRY, XS, np.ones(2)), "body was traced for float64", PLAIN, ShapeError),
             Refusal((CARRY, XS, WEIGHT.astype(int)), "got int64", PLAIN, DTypeError),
-            Refusal((CARRY, XS), "that came; give a place for each", PLAIN, ShapeError),
+            Refusal((CARRY, XS), "given; give a position for each", PLAIN, ShapeError),
             Refusal(
                 (CARRY, XS, WEIGHT),
                 r"value 0 is float64\[2, 3\] in the loop and float64\[\] in body",
