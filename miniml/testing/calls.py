@@ -15,12 +15,15 @@ from ..arguments import arguments
 from ..backends import registry
 from ..backends.devices import get_device
 from ..backends.kernel import Kernel, KernelEntry, KernelNode
+from ..backends.registry import BUILTIN, NATIVE
 from ..backends.selection import Target
 from ..backends.signature import ArraySpec
 from ..dtype import ALL, DType, from_type_code, is_float
 from ..graph.ir import interleave
 from ..infer import infer
 from ..primitive import Primitive
+from ..scope import Block
+from ..settings import Settings, context, current
 from ..tensor import Tensor
 from ..trace import current_trace
 from .opinfo import OpInfo, Sample
@@ -29,6 +32,12 @@ Array = np.ndarray[Any, Any]
 Arrays = tuple[Array, ...]
 
 ON_CPU = Target(get_device("cpu"))
+
+
+def without_c() -> Block[Settings]:
+    """Settings without kernels in C, which would be compiled for every shape."""
+    others = tuple(p for p in current().providers if p != NATIVE)
+    return context(providers=others or (BUILTIN,))
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,12 +100,14 @@ class Call:
         return self.on(tuple(each))
 
     def entries(self) -> list[KernelEntry]:
-        """Every CPU kernel, of every provider, that takes and gives these dtypes as they are."""
+        """Every CPU kernel, of every provider but C's, that takes and gives these dtypes as they
+        are."""
         return self._entries
 
     @cached_property
     def _entries(self) -> list[KernelEntry]:
         table = registry.table.get((self.primitive.name, "cpu"), [])
+        table = [e for e in table if e.provider != NATIVE]
         found = [e for e in table if ON_CPU.supports(e) and e.signature.accepts(self.dtypes)]
         if self.primitive.dynamic_outputs:
             return found

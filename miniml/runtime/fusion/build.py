@@ -34,7 +34,7 @@ from .nest import Nest
 Layout = Mapping[Var, tuple[int, ...]]  # steps along the axes of values, in elements
 
 # Functions whose value is rather kept for the next pass than computed again.
-_DEAR = frozenset(
+DEAR = frozenset(
     """exp exp2 expm1 log log2 log10 log1p pow tanh sinh cosh sin cos tan asin acos atan atan2 erf
     erfc fmod float_mod float_floor_div int_pow asinh acosh atanh cbrt hypot lgamma tgamma
     """.split()
@@ -131,7 +131,7 @@ class _Builder:
         self, function: Scalar, args: Sequence[Value], each: bool, strides: tuple[int, ...] = ()
     ) -> Value:
         stage = max([self.stage[a] + (each and not self.each[a]) for a in args], default=0)
-        own = 20 if function.expression.words & _DEAR else 1
+        own = 20 if function.expression.words & DEAR else 1
         cost = own + sum(self.cost[a] for a in args if self.each[a])
         call = Call(len(self.made), function, tuple(args), strides)
         return self._new(call, function.out, each, stage, cost)

@@ -15,6 +15,7 @@ from ...primitive import Primitive
 from ...settings import context
 from ...undo import logged
 from ..budget import lasting
+from ..calls import without_c
 from .maps import Map
 from .orders import check_orders
 from .plain import of_numpy
@@ -60,7 +61,7 @@ def gradcheck(
     highest = order if order is not None else 2 if isinstance(fn, Primitive) else 1
     parameters = _weights_of(fn, weights)
     device = device_of(args, parameters)
-    with context(mode=mode, device_target=device), lasting(budget), logged() as log:
+    with without_c(), context(mode=mode, device_target=device), lasting(budget), logged() as log:
         try:
             map_, point = of_miniml(fn, args, argnums, parameters)
             return _checked(map_, point, highest, strict, raise_error, seed)

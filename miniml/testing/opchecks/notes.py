@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ...backends import registry
+from ...backends.cc.compiler import absence
 from ...backends.kernel import KernelEntry
 from ...primitive import Primitive
 from ..calls import ON_CPU, Call
@@ -33,6 +34,8 @@ def notes(
     lacking = [e for e in registry.table.get((primitive.name, "cpu"), ()) if not ON_CPU.supports(e)]
     if lacking:
         yield f"not checked on this machine: {', '.join(e.describe() for e in lacking)}"
+    if absence():
+        yield f"not checked: kernels in C, which need a C compiler, and {absence()}"
     if session.unfinished:
         yield f"the budget was used up in {', '.join(session.unfinished)}; give more"
     few, many = outside(calls) if info is None else (0, 0)

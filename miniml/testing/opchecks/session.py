@@ -60,6 +60,7 @@ class Check:
     trusted: with an OpInfo it only sees samples, because other calls may leave the domain.
     enough: after how many calls with issues it stops. share: the part of the budget it may take.
     after: a check whose faults leave nothing to be remark here.
+    first: what is done for all these calls before one is seen.
     """
 
     name: str
@@ -71,6 +72,7 @@ class Check:
     share: float = 1.0
     after: str = ""
     few: int = 0
+    first: Callable[[Sequence[Call]], None] = lambda calls: None
 
 
 @dataclass
@@ -89,7 +91,9 @@ class Session:
         """Let a check see calls until it has seen enough or time is up."""
         failed = 0
         end = min(self.watch.elapsed() + check.share * self.budget, self.budget)
-        for call in chosen(check, calls, self.few):
+        looked_at = chosen(check, calls, self.few)
+        check.first(looked_at)
+        for call in looked_at:
             if failed == check.enough:
                 return
             if not self._late(end):

@@ -17,6 +17,7 @@ from .checks.derivatives import (
 )
 from .checks.devices import devices, on_devices
 from .checks.gradients import bprop, graded, has_bprop, in_float64, narrow, unchanged
+from .checks.in_c import compile_all, in_c
 from .checks.kernels import kernels
 from .checks.launches import launched
 from .checks.memory import memory
@@ -91,6 +92,7 @@ REST = (
     Check("layouts", related("layouts"), 100, lambda c: c.kind != LONGEST, few=200),
     Check("special", special, 24, _floats, trusted=True, few=12),
     Check("devices", devices, 60, on_devices, trusted=True, enough=12, share=0.35, few=3),
+    Check("in C", related("in C"), 6, in_c, trusted=True, few=2, first=compile_all),
     Check("infer_value", related("infer_value"), 40, lambda c: type(c.primitive)._infers_value),
     Check("batching", related("batching"), 40, _batched),
     Check("attributes", _both(attributes, related("attributes")), 6, few=2),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from ...calls import Call
 from ..session import Issue
-from . import cotangents, programs, variants
+from . import cotangents, in_c, programs, variants
 from .comparison import Relation, any_order, broken, same_bits, same_numbers
 
 _TWICE = "let nothing depend on whether two inputs are one array: no `x is y`, no shares_memory"
@@ -58,6 +58,14 @@ RELATIONS: dict[str, tuple[Relation, ...]] = {
     "memory": (
         Relation("inplace", variants.in_place, same_bits,
             "read every element before it is overwritten, or do not declare inplace"),
+    ),
+    "in C": (
+        Relation("numbers", in_c.beside_numpy, in_c.as_numpy,
+            "let the expression and the kernel in NumPy compute the same"),
+        Relation("memory", in_c.in_other_memory, same_bits,
+            "let the kernel follow strides, or register it without strided=True"),
+        Relation("threads", in_c.on_one_thread, same_bits,
+            "let the parts of a kernel and the order of its sums depend on shapes alone"),
     ),
     "attributes": (Relation("kernel", programs.after_another, same_numbers, _OWN),),
     "gradient cotangents": (
