@@ -80,7 +80,8 @@ class Twin:
                 )
                 for n in lower(self.graph, target).nodes
             )  # fmt: skip
-            return [b.native for b in bound if b.native is not None]
+            natives = [b.native for b in bound if b.native is not None]
+            return [n.source for n in natives if n.source is not None]
 
     def compiles(self) -> bool:
         """False without a compiler, and for a text that it refuses."""
