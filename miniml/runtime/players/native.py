@@ -122,8 +122,8 @@ class Natives:
 
     def _calls(self, step: Step, run: RunOfCalls, out: str) -> list[Call] | None:
         match step:
-            case KernelLaunch(node, BoundKernel(native=NativeKernel() as kernel)):
-                return self._launch(node, kernel, run)
+            case KernelLaunch(node, kernel) if kernel.native is not None:
+                return self._launch(node, kernel, kernel.native, run)
             case View(node) if node in self.memory.copies:
                 target, array = self.memory.copies[node]
                 return [copy(target, array, array)]
@@ -141,7 +141,9 @@ class Natives:
             case _:
                 return None
 
-    def _launch(self, node: Node, kernel: NativeKernel, run: RunOfCalls) -> list[Call] | None:
+    def _launch(
+        self, node: Node, kernel: BoundKernel, native: NativeKernel, run: RunOfCalls
+    ) -> list[Call] | None:
         if any(self.place(var) is None for var in node.inputs):
             return None
         calls, operands = [], []
@@ -155,7 +157,7 @@ class Natives:
             operands.append(operand)
         targets = [self._target(var, run) for var in node.outputs]
         operands += [*targets, *self.memory.scratch(node)]
-        return [*calls, kernel.call_on(tuple(operands))]
+        return [*calls, native.call_on(tuple(operands))]
 
     def _target(self, var: Var, run: RunOfCalls) -> Array | Moving:
         array = self.memory.targets.get(var)
