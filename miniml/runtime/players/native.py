@@ -122,8 +122,8 @@ class Natives:
 
     def _calls(self, step: Step, run: RunOfCalls, out: str) -> list[Call] | None:
         match step:
-            case KernelLaunch(node, BoundKernel(native=NativeKernel()) as kernel):
-                return self._launch(node, kernel, run)
+            case KernelLaunch(node, kernel) if kernel.native is not None:
+                return self._launch(node, kernel, kernel.native, run)
             case View(node) if node in self.memory.copies:
                 target, array = self.memory.copies[node]
                 return [copy(target, array, array)]
@@ -141,9 +141,9 @@ class Natives:
             case _:
                 return None
 
-    def _launch(self, node: Node, kernel: BoundKernel, run: RunOfCalls) -> list[Call] | None:
-        native = kernel.native
-        assert native is not None
+    def _launch(
+        self, node: Node, kernel: BoundKernel, native: NativeKernel, run: RunOfCalls
+    ) -> list[Call] | None:
         if any(self.place(var) is None for var in node.inputs):
             return None
         calls, operands = [], []

@@ -111,7 +111,7 @@ def kernels_and_copies(program):
         if isinstance(step, (KernelLaunch, View)):
             assert natives.add(step, run)
     assert all(isinstance(call, NativeCall) for call in run.calls)
-    kernels = sum(call.source is not None for call in run.calls)
+    kernels = sum(call.kernel != "copy" for call in run.calls)
     return kernels, len(run.calls) - kernels
 
 
