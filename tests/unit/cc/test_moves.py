@@ -8,9 +8,10 @@ import pytest
 
 import miniml as ml
 from miniml import ops
-from miniml.backends.cc.moves import AddRows, Concat, Lookup, Place
+from miniml.backends.cc.moves import AddRows, Concat, Lookup, Place, PutRows
 from miniml.backends.cc.player import Call as NativeCall
 from miniml.backends.cpu import index, join
+from miniml.backends.registry import kernel
 from miniml.backends.signature import ArraySpec
 from miniml.errors import OutOfRangeError
 from miniml.runtime.players.memory import Memory
@@ -22,7 +23,7 @@ from tests.unit.cc.native import Call, results
 pytestmark = needs_compiler
 NUMPY = {
     "Concat": join.concat, "Pad": join.pad, "SliceGrad": join.slice_grad, "Lookup": index.gather,
-    "AddRows": index.index_add,
+    "AddRows": index.index_add, "PutRows": index.scatter,
 }  # fmt: skip
 
 
@@ -72,7 +73,7 @@ def test_concatenated_padded_and_put_in_place():
     same_as_numpy(cases)
 
 
-def test_rows_looked_up_and_added_in_order():
+def test_rows_looked_up_added_and_put_in_order():
     cases = []
     for dtype, named in (("f", "l"), ("d", "i"), ("i", "l"), ("B", "i")):
         x = numbers(4, 5, 6, dtype=dtype)
@@ -86,6 +87,9 @@ def test_rows_looked_up_and_added_in_order():
         moved = numbers(4, 6, 2, 3, dtype=dtype)
         attrs = {"axes": (1,), "at": 2, "shape": x.shape}
         cases.append(case(AddRows, "AddRows", [moved, indices], x.shape, **attrs))
+        for value in (x[0, 0, 0], numbers(3, 5, 6, dtype=dtype, seed=1)):
+            given = [x, np.asarray(value), indices]
+            cases.append(case(PutRows, "PutRows", given, x.shape, index=("tensor",)))
     none = np.zeros((0, 2), "l")
     cases.append(case(Lookup, "Lookup", [numbers(3, 2), none], (0, 2, 2), axis=0))
     attrs = {"axes": (0,), "at": 0, "shape": (3, 2)}
@@ -156,6 +160,16 @@ def test_parts_of_a_split_are_no_copies():
     np.testing.assert_allclose(found[0], whole[:, :6] + whole[:, 6:], rtol=1e-6, atol=1e-7)
     assert not any(n.primitive.name == "Split" for n in program.graph.nodes)
     assert kernels_and_copies(program) == (2, 0)
+
+
+def test_kernels_of_users_are_not_replaced():
+    @kernel("Gather", "cpu", "fl->f", provider="own")
+    def mine(x, indices, *, axis, out):
+        out[...] = -1
+
+    fn = ml.jit(lambda w, i: ops.gather(ops.tanh(w), i))
+    with ml.context(providers=("own", "cc")):
+        assert (fn(numbers(3, 2), np.array([0, 1])).asnumpy() == -1).all()
 
 
 def looked_up(table, indices):
