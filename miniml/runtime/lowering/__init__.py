@@ -12,12 +12,14 @@ from .formats import formats
 from .fuse import fuse
 from .legalize import legalize
 from .movement import movement
+from .turn import turn
 
 LOWERING = add_stage(
     (
         Pass("legalize", legalize),
         Pass("decompose", decompose),
         Pass("movement", movement),
+        Pass("turn", turn),
         Pass("formats", formats),
         Pass("fuse", fuse),
     )
