@@ -5,10 +5,8 @@ from __future__ import annotations
 from functools import lru_cache
 
 from ... import epoch
-from ...backends.cc.epilogue import epilogue
 from ...backends.cc.kernel import NativeKernel
 from ...backends.cc.loops import Printed
-from ...backends.cc.product import product_text
 from ...backends.cc.rows import inplace, printed
 from ...backends.expressions.rows import RowProgram
 from ...backends.kernel import KernelNode
@@ -16,7 +14,7 @@ from ...backends.registry import kernel
 from ...backends.signature import ArraySpec
 from ...errors import GraphError
 from ...graph.ir import Graph, Node
-from .anchors import anchor_of, product, tail
+from .anchors import anchor_of, anchored
 from .axes import Apart
 from .build import row_program
 
@@ -49,12 +47,8 @@ def _made(body: Graph, version: int) -> tuple[RowProgram, Printed, tuple[int, ..
 
 
 def _anchored(body: Graph, anchor: Node) -> tuple[RowProgram, Printed, tuple[int, ...]]:
-    """The same for a product and what follows it. The product still reads its operands when the
+    """The same for an anchor and what follows it. The anchor still reads its operands when the
     first outputs are written."""
-    program, sums = tail(body, anchor)
-    made = product(anchor)
-    text, shared = epilogue(program, sums, made.m)
-    x, y = (body.inputs.index(v) for v in anchor.inputs)
-    source = product_text(made, anchor.outputs[0].abstract.dtype, text, (x, y), shared)
-    free = tuple(i for i in inplace(program) if i not in (x, y, sums))
-    return program, Printed(source, ()), free
+    program, made = anchored(body, anchor)
+    taken = [body.inputs.index(v) for v in anchor.inputs]
+    return program, made, tuple(i for i in inplace(program) if i not in (*taken, len(body.inputs)))
