@@ -49,18 +49,18 @@ def row_program(graph: Graph, layout: Layout = MappingProxyType({})) -> RowProgr
     return _Builder(graph, Nest(graph.nodes), layout).program()
 
 
-def outputs_program(graph: Graph, var: Var, layout: Layout) -> RowProgram:
-    """The same for elementwise nodes that all run over the elements of `var`, whose last axis is
-    the row; Apart where they do not."""
+def outputs_program(graph: Graph, var: Var, axes: int, layout: Layout) -> RowProgram:
+    """The same for elementwise nodes that all run over the elements of `var`, whose last axes are
+    the row, as one; Apart where they do not."""
     nest = Nest(graph.nodes)
     if nest.reduced:
-        raise Apart("what follows the product reduces it")
+        raise Apart("what follows reduces it")
     if nest.flat.get(var) != nest.outer + nest.row:
-        raise Apart("what follows the product does not run over its elements in their order")
-    last = len(nest.dims[var][-1])
+        raise Apart("what follows does not run over its elements in their order")
+    last = sum(map(len, nest.dims[var][-axes:]))
     program = _Builder(graph, nest, layout).program(len(nest.flat[var]) - last)
     if len(program.row) != 1:
-        raise Apart("what follows the product splits its last axis")
+        raise Apart("what follows does not run over its rows as they are")
     return program
 
 

@@ -41,16 +41,16 @@ def name(node: Node) -> str:
 
 
 def apart(first: Node, second: Node) -> str:
-    """Why a product or a fused node, and a fused one that reads it, are not one."""
+    """Why an anchor or a fused node, and a fused one that reads it, are not one."""
     fused = isinstance(first.primitive, Fused)
     before = first.primitive.attributes["body"].nodes if fused else (first,)
     body = second.primitive.attributes["body"]
     nodes = tuple(dict.fromkeys((*before, *body.nodes)))
     anchor = anchor_of(nodes)
     if anchor_of([n for n in nodes if n is not anchor]) is not None:
-        return "each has a product"
+        return "each has a product or a convolution"
     if anchor is not None and not anchors(anchor):
-        return "the product is one of vectors, or large: the BLAS computes it"
+        return "it is a product of vectors, or a large one that the BLAS computes"
     try:
         if anchor is None:
             Nest(nodes)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 from itertools import zip_longest
+from typing import Any
 
 from ... import epoch
-from ...backends.cc.epilogue import epilogue
 from ...backends.cc.kernel import NativeKernel
 from ...backends.cc.loops import Printed
-from ...backends.cc.product import product_text
 from ...backends.cc.rows import inplace, printed
 from ...backends.expressions.rows import RowProgram
 from ...backends.kernel import KernelNode
@@ -17,7 +17,7 @@ from ...backends.registry import kernel
 from ...backends.signature import ArraySpec
 from ...errors import GraphError
 from ...graph.ir import Graph, Node
-from .anchors import anchor_of, product, tail
+from .anchors import anchor_of, anchored, bakes
 from .axes import Apart
 from .build import Layout, row_program
 
@@ -26,7 +26,10 @@ from .build import Layout, row_program
 class FusedKernel(NativeKernel):
     """The row program of the body in C."""
 
-    strided = True
+    @classmethod
+    def bakes(cls, attrs: Mapping[str, Any], index: int) -> bool:
+        body: Graph = attrs["body"]
+        return bakes(body, body.inputs[index])
 
     def prepare(self, node: KernelNode) -> None:
         super().prepare(node)
@@ -57,12 +60,8 @@ def _made(
 def _anchored(
     body: Graph, anchor: Node, layout: Layout
 ) -> tuple[RowProgram, Printed, tuple[int, ...]]:
-    """The same for a product and what follows it. The product still reads its operands when the
+    """The same for an anchor and what follows it. The anchor still reads its operands when the
     first outputs are written."""
-    program, sums = tail(body, anchor, layout)
-    made = product(anchor, layout)
-    text, shared = epilogue(program, sums, made.m)
-    x, y = (body.inputs.index(v) for v in anchor.inputs)
-    source = product_text(made, anchor.outputs[0].abstract.dtype, text, (x, y), shared)
-    free = tuple(i for i in inplace(program) if i not in (x, y, sums))
-    return program, Printed(source, ()), free
+    program, made = anchored(body, anchor, layout)
+    taken = [body.inputs.index(v) for v in anchor.inputs]
+    return program, made, tuple(i for i in inplace(program) if i not in (*taken, len(body.inputs)))
