@@ -20,8 +20,8 @@ from ..location import point_at
 from ..settings import Settings, current, enter
 from ..undo import keep_readings
 from .buffers import BufferAssignment, assign_buffers
-from .launch import BoundKernel, note_kernel, prepare, program_target
-from .layouts import Layouts, Strides
+from .launch import BoundKernel, Strides, note_kernel, prepare, program_target
+from .layouts import Layouts
 from .lowering import lower
 from .lowering.fuse import native
 from .planner import Plan
