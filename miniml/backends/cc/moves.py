@@ -86,7 +86,7 @@ class Move(NativeKernel):
 
 
 class Concat(Move):
-    """Each input to its block of the output."""
+    """Each input to its block of the output, unless it was computed there."""
 
     def lines(self, node: KernelNode, out: ArraySpec) -> Iterator[str]:
         axis, steps, c = node.attrs["axis"], dense_strides(out.shape, 1), _unsigned(out)
@@ -94,7 +94,8 @@ class Concat(Move):
         every = zip(node.inputs, steps_of(node), begins, strict=False)
         for i, (x, own, begin) in enumerate(every):
             block = Moved("out", c, len(node.inputs), steps, begin * steps[axis])
-            yield from loops(x.shape, [Moved("x", c, i, own), block], "out[{out}] = x[{x}];")
+            yield f"  if (at[{i}] != at[{block.at}] + {block.first * out.dtype.itemsize}L)"
+            yield from loops(x.shape, [Moved("x", c, i, own), block], "out[{out}] = x[{x}];") or ";"
 
 
 class Place(Move):

@@ -234,3 +234,50 @@ def test_constant_indices_are_checked_when_the_program_is_compiled():
     assert not any(n.primitive.name == "CheckedIndices" for n in program.graph.nodes)
     with pytest.raises(OutOfRangeError, match="index 7"):
         natively(lambda w: ops.gather(w, np.array([3, 7])), table)
+
+
+def joined(x, y):
+    """Blocks that are computed where they belong, twice, in place, by a view, and read later."""
+    a, b = ops.tanh(x), ops.matmul(x, y)
+    whole = ops.concat((a, ops.transpose(b), b, a), 0)
+    again = ops.concat((ops.square(whole), ops.relu(b)), 0)
+    across = ops.concat((ops.exp(a), b), 1)
+    return again, across, ops.add(a, b), ops.concat((x, whole), 0)
+
+
+def test_blocks_are_computed_where_they_are_joined():
+    x, y = np.nan_to_num(numbers(4, 4)), np.nan_to_num(numbers(4, 4, seed=1))
+    found, program = natively(joined, x, y)
+    with ml.context(providers=("miniml",)):
+        expected = joined(ml.Tensor(x), ml.Tensor(y))
+    for got, out in zip(found, expected, strict=True):
+        np.testing.assert_allclose(got, out.asnumpy(), rtol=1e-5, atol=1e-6)
+    blocks = [a for a in program.buffers.allocation.values() if a.kind == "block"]
+    assert len(blocks) >= 3
+    for block in blocks:
+        assert block.whole.start <= block.start or block.start == 0
+        assert block.end <= block.whole.end
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("seed", range(60))
+def test_random_programs_of_blocks(seed):
+    """Chains of concatenations, slices and elementwise calls, some of which work in place."""
+
+    def drawn(*given):
+        rng, values = np.random.default_rng(seed), list(given)
+        for _ in range(14):
+            x, z = (values[rng.integers(len(values))] for _ in range(2))
+            draw = rng.integers(4)
+            made = ops.concat((x, z, ops.tanh(x))[: rng.integers(2, 4)], 0) if draw < 2 else (
+                ops.square(x) if draw == 2 else x[rng.integers(2) :] * 0.5
+            )  # fmt: skip
+            values.append(made[:6])
+        return tuple(values[-5:])
+
+    x, y = np.nan_to_num(numbers(5, 3)), np.nan_to_num(numbers(6, 3))
+    found, _ = natively(drawn, x, y)
+    with ml.context(providers=("miniml",)):
+        expected = drawn(ml.Tensor(x), ml.Tensor(y))
+    for got, out in zip(found, expected, strict=True):
+        np.testing.assert_allclose(got, out.asnumpy(), rtol=1e-5, atol=1e-6)
