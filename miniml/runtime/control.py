@@ -84,7 +84,13 @@ class ScanKernel(NativeKernel):
         self.specs = [ArraySpec((2, *v.abstract.shape), v.abstract.dtype) for v in spare]
         self._ready = [calls] if (calls := self.body.calls()) else []
         self.native = bool(self._ready)
-        self.reason = "a loop in C" if self.native else ""
+        self.reason = "a loop in C" if self.native else self._in_python()
+
+    def _in_python(self) -> str:
+        """Why not all is in C, where something is."""
+        launched = [p for p in self.body.prepared.values() if p.entry.view is None and not p.empty]
+        others = dict.fromkeys(p.node.name for p in launched if p.native is None)
+        return f"a loop in Python, for {', '.join(others)}" if len(others) < len(launched) else ""
 
     def workspace(self) -> tuple[ArraySpec, ...]:
         return tuple(self.specs)
