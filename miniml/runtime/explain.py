@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ..backends.cc.kernel import NativeKernel
 from ..ops.control import Fused
 from .fusion.describe import members, name, neighbours
 from .jit import Jit
@@ -93,13 +92,19 @@ def explain_program(program: Program, text: bool = False) -> Explanation:
         plan.size,
         plan.peak,
         program.launched,
-        tuple(members(n, getattr(program.prepared[n].instance, "program", None)) for n in fused),
+        tuple(members(n, _made(program.prepared[n], "program")) for n in fused),
         tuple(neighbours(program.graph)),
         tuple(sources) if text else (),
     )
 
 
 def _source(kernel: BoundKernel) -> str | None:
-    """The C of a native kernel."""
-    made = kernel.instance
-    return made.source.text if isinstance(made, NativeKernel) else None
+    """The C that was written for a node."""
+    made = _made(kernel, "source") or _made(kernel, "printed")
+    return None if made is None else str(made.text)
+
+
+def _made(kernel: BoundKernel, name: str) -> Any:
+    """What the kernel of a node has made of it; None where it has no such thing."""
+    instance = getattr(kernel.instance, "kernel", kernel.instance)  # in check mode
+    return getattr(instance, name, None)

@@ -40,9 +40,11 @@ _KEPT_FROM = 12  # of operations, from which on a value is kept
 _ROW_BYTES = 1 << 15  # what one kept value may take on a thread's stack
 
 
-def row_program(graph: Graph) -> RowProgram:
-    """The row program of a graph of nodes that share their loops; Apart if they do not."""
-    return _Builder(graph, Nest(graph.nodes)).program()
+def row_program(graph: Graph, keeps: bool = True) -> RowProgram:
+    """The row program of a graph of nodes that share their loops; Apart if they do not.
+
+    keeps: values that are dear are kept for later passes, where rows are short enough."""
+    return _Builder(graph, Nest(graph.nodes), keeps).program()
 
 
 def outputs_program(graph: Graph, var: Var) -> RowProgram:
@@ -61,8 +63,8 @@ def outputs_program(graph: Graph, var: Var) -> RowProgram:
 class _Builder:
     """Numbers the values, sorts them into passes, and lays out the arrays."""
 
-    def __init__(self, graph: Graph, nest: Nest):
-        self.graph, self.nest = graph, nest
+    def __init__(self, graph: Graph, nest: Nest, keeps: bool = False):
+        self.graph, self.nest, self.keeps = graph, nest, keeps
         self.types: list[DType] = []
         self.made: list[Statement] = []  # how each value is computed
         self.each: list[bool] = []  # it belongs to an element, not to the row
@@ -207,7 +209,7 @@ class _Builder:
 
     def _keeps(self, value: Value) -> bool:
         size = extent(self.nest.row) * computed(self.types[value]).itemsize
-        return self.cost[value] >= _KEPT_FROM and size <= _ROW_BYTES
+        return self.keeps and self.cost[value] >= _KEPT_FROM and size <= _ROW_BYTES
 
     def _row_values(self, elements: Sequence[Sequence[Statement]]) -> set[Value]:
         """The values of the row as a whole that somebody needs."""

@@ -1,17 +1,19 @@
-"""The native kernel of Fused nodes."""
+"""The native kernels of Fused nodes, in C and in CUDA C."""
 
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Any
 
 from ... import epoch
 from ...backends.cc.epilogue import epilogue
 from ...backends.cc.kernel import NativeKernel
 from ...backends.cc.loops import Printed
 from ...backends.cc.product import product_text
-from ...backends.cc.rows import inplace, printed
-from ...backends.expressions.rows import RowProgram
-from ...backends.kernel import KernelNode
+from ...backends.cc.rows import printed
+from ...backends.cuda.text import rows as cuda
+from ...backends.expressions.rows import RowProgram, inplace
+from ...backends.kernel import Kernel, KernelNode
 from ...backends.registry import kernel
 from ...backends.signature import ArraySpec
 from ...errors import GraphError
@@ -33,6 +35,42 @@ class FusedKernel(NativeKernel):
 
     def workspace(self) -> tuple[ArraySpec, ...]:
         return self.scratch
+
+
+@kernel("Fused", "cuda", ".*->.*", provider="cc", total=True)
+class FusedCuda(Kernel):
+    """The row program of the body in CUDA C."""
+
+    def prepare(self, node: KernelNode) -> None:
+        super().prepare(node)
+        self.program, self.printed = _made_cuda(node.attrs["body"], epoch.now.kernels)
+        self.inplace = inplace(self.program)
+        get = node.device.compiler.function
+        self.functions = [get(self.printed.text, part.entry) for part in self.printed.launches]
+
+    def workspace(self) -> tuple[ArraySpec, ...]:
+        return self.printed.workspace
+
+    def launch(self, inputs: Any, workspace: Any, outputs: Any, stream: object) -> None:
+        args = (*(a.flat for a in (*inputs, *outputs, *workspace)), self.printed.numbers)
+        for function, part in zip(self.functions, self.printed.launches, strict=True):
+            function(part.grid, part.block, args, shared_mem=part.shared)
+
+
+@lru_cache(maxsize=1024)
+def _made_cuda(body: Graph, version: int) -> tuple[RowProgram, cuda.Printed]:
+    """The same in CUDA C: rows are kept where shared memory has room, else computed again."""
+    program = _program(body)
+    if not cuda.keeps(program):
+        program = row_program(body, keeps=False)
+    return program, cuda.printed(program)
+
+
+def _program(body: Graph) -> RowProgram:
+    try:
+        return row_program(body)
+    except Apart as reason:
+        raise GraphError(f"Fused got a body that is not one loop: {reason}") from None
 
 
 @lru_cache(maxsize=1024)

@@ -62,14 +62,30 @@ def _inverse_root(var: Any, eps: float) -> Any:
 
 
 def cross_entropy(self: Any, logits: Any, labels: Any) -> Sequence[Any]:
-    known = CheckedLabels(logits.shape[1])(labels)
+    losses, probs = _entropies(logits, CheckedLabels(logits.shape[1])(labels))
+    return _reduced(self, losses), probs
+
+
+def marked_cross_entropy(self: Any, logits: Any, labels: Any) -> Sequence[Any]:
+    """The same where nothing waits for the device: labels outside the classes give NaN."""
+    known = _numbers(labels, logits.shape[1])
+    losses, probs = _entropies(logits, labels)
+    inside = ops.logical_and(known >= 0, known < logits.shape[1])
+    return _reduced(self, ops.select(inside, losses, ops.full_like(losses, np.nan))), probs
+
+
+def _entropies(logits: Any, labels: Any) -> tuple[Any, Any]:
+    """The loss of each row, and the probabilities of its classes."""
     shifted = logits - ops.max(logits, 1, True)
     terms = ops.exp(shifted)
     total = ops.sum(terms, 1, True)
-    chosen = ops.select(_hits(known, logits.shape[1]), shifted, ops.zeros_like(shifted))
-    losses = ops.reshape(ops.log(total), labels.shape) - ops.sum(chosen, 1)
+    chosen = ops.select(_hits(labels, logits.shape[1]), shifted, ops.zeros_like(shifted))
+    return ops.reshape(ops.log(total), labels.shape) - ops.sum(chosen, 1), terms / total
+
+
+def _reduced(self: Any, losses: Any) -> Any:
     reduce = {"mean": ops.mean, "sum": ops.sum}.get(self.reduction)
-    return losses if reduce is None else reduce(losses), terms / total
+    return losses if reduce is None else reduce(losses)
 
 
 def cross_entropy_grad(self: Any, probs: Any, labels: Any, dloss: Any) -> Sequence[Any]:
@@ -81,9 +97,13 @@ def cross_entropy_grad(self: Any, probs: Any, labels: Any, dloss: Any) -> Sequen
 
 def _hits(labels: Any, classes: int) -> Any:
     """(N, classes): where the class is the row's label."""
-    if classes - 1 > np.iinfo(labels.dtype).max:
-        labels = ops.cast(labels, int32)
+    labels = _numbers(labels, classes)
     return ops.equal(ops.reshape(labels, (-1, 1)), ops.arange(0, classes, dtype=labels.dtype))
+
+
+def _numbers(labels: Any, classes: int) -> Any:
+    """The labels in a dtype that has the number of classes."""
+    return ops.cast(labels, int32) if classes > np.iinfo(labels.dtype).max else labels
 
 
 COMPOSITIONS: dict[str, Composition] = {
@@ -95,6 +115,7 @@ COMPOSITIONS: dict[str, Composition] = {
     "CrossEntropy": cross_entropy,
     "CrossEntropyGrad": cross_entropy_grad,
 }
+ON_CUDA = COMPOSITIONS | {"CrossEntropy": marked_cross_entropy}
 
 
 def decompose(graph: Graph, target: Target) -> Graph:
@@ -109,7 +130,7 @@ def decompose(graph: Graph, target: Target) -> Graph:
         if not _composed(node):
             nodes.append(node)
             continue
-        made, extra = _inlined(node)
+        made, extra = _inlined(node, target.home)
         constants += extra
         for each in made:  # what may fail and can run first does, between no kernels in C
             early = isinstance(each.primitive, CheckedLabels) and each.inputs[0] in graph.inputs
@@ -124,9 +145,9 @@ def _composed(node: Node) -> bool:
     return all(0 not in s and max(s, default=0) < _LARGEST for s in shapes)
 
 
-def _inlined(node: Node) -> tuple[list[Node], tuple[Var, ...]]:
+def _inlined(node: Node, home: str) -> tuple[list[Node], tuple[Var, ...]]:
     """The nodes of the composition in place of a node, and the constants that they read."""
-    graph = _traced(node.primitive, tuple(v.abstract for v in node.inputs))
+    graph = _traced(node.primitive, tuple(v.abstract for v in node.inputs), home)
     stand_in = dict(zip(graph.inputs, node.inputs, strict=True))
     stand_in.update(zip(graph.outputs, node.outputs, strict=True))
     stand_in.update((v, Var(v.abstract)) for v in graph.constants)
@@ -139,12 +160,14 @@ def _inlined(node: Node) -> tuple[list[Node], tuple[Var, ...]]:
 
 
 @lru_cache(maxsize=256)
-def _traced(primitive: Primitive, abstracts: tuple[Abstract, ...]) -> Graph:
+def _traced(primitive: Primitive, abstracts: tuple[Abstract, ...], home: str) -> Graph:
     """The composition as a graph; each of its outputs is one that a node makes."""
+
+    composition = (COMPOSITIONS if home == "cpu" else ON_CUDA)[primitive.name]
 
     def composed(*inputs: Any) -> Sequence[Any]:
         wide = [ops.cast(x, float32) if x.dtype in (float16, bfloat16) else x for x in inputs]
-        outs = COMPOSITIONS[primitive.name](primitive, *wide)
+        outs = composition(primitive, *wide)
         return [_in(out, abstracts[0].dtype) for out in outs]
 
     known = [Abstract(a.shape, a.dtype) for a in abstracts]

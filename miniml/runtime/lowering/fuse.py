@@ -31,9 +31,9 @@ def fuse(graph: Graph, target: Target) -> Graph:
 
 
 def native(target: Target) -> bool:
-    """True where C kernels go before NumPy's."""
+    """True where kernels in C that is written for a program go before others."""
     order = (*target.providers, "miniml")
-    return target.home == "cpu" and "cc" in order and order.index("cc") < order.index("miniml")
+    return "cc" in order and order.index("cc") < order.index("miniml")
 
 
 @dataclass(eq=False, slots=True)

@@ -1,0 +1,446 @@
+"""Row programs in CUDA C. No extent, stride or constant is in the text: programs that differ in
+nothing else share a kernel, which gets them as a structure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ....dtype import DType, int64
+from ...expressions.reduce import ROWS
+from ...expressions.rows import (
+    Call,
+    Gather,
+    Keep,
+    Literal,
+    Load,
+    Pass,
+    Recall,
+    Reduce,
+    RowProgram,
+    Scalar,
+    Statement,
+    Store,
+)
+from ...expressions.types import accumulation, computed, ends
+from ...signature import ArraySpec
+from .elementwise import value_text
+from .groups import THREADS, grid_for, lanes_for, parts
+from .layout import spread
+from .source import C_TYPES, unit
+
+ENTRY, TOGETHER = "rows", "rows_together"
+SHARED = 40 * 1024  # bytes that a block keeps of rows; with what it exchanges less than 48 KiB
+_GATHERED = 1024  # rows added one after another, so that their sum stays accurate
+_SHARE = 8  # rows of a group at least, so that few partial results are left
+_OP = """\
+struct NAME {
+  typedef ELEMENTS C;
+  typedef SUMS S;
+  struct A { VALUE value; };
+  static __device__ __forceinline__ A identity() { return {IDENTITY}; }
+  static __device__ __forceinline__ A element(C x) { return {(VALUE)(ELEMENT)}; }
+  static __device__ __forceinline__ A combine(A a, A b) { return {(VALUE)(COMBINE)}; }
+  static __device__ __forceinline__ A crossed(A a, int o) {
+    return {(VALUE)__shfl_xor_sync(0xffffffffu, a.value, o)};
+  }
+};
+"""
+
+
+class Launched(NamedTuple):
+    """A launch of one of the unit's kernels; shared: bytes of dynamic shared memory."""
+
+    entry: str
+    grid: tuple[int]
+    block: tuple[int]
+    shared: int = 0
+
+
+class Printed(NamedTuple):
+    """A row program as launches of a unit's kernels: each takes the arrays (inputs, outputs and
+    workspace) and the numbers."""
+
+    text: str
+    numbers: Any
+    launches: tuple[Launched, ...]
+    workspace: tuple[ArraySpec, ...]
+
+
+def printed(program: RowProgram) -> Printed:
+    """The kernels of a row program: threads of which each has elements, or columns, or a part of a
+    row."""
+    if any(isinstance(s, Reduce) for s in program.statements()):
+        return Rows(program).printed()
+    gathers = [s for s in program.statements() if isinstance(s, Gather)]
+    apart = {s for p in program.passes for s in p.row}
+    if not gathers:
+        return Elements(program).printed()
+    over = {_over(program, g) for g in gathers}
+    return (Columns if len(over) == 1 and not apart.intersection(gathers) else Rows)(
+        program
+    ).printed()
+
+
+def keeps(program: RowProgram) -> bool:
+    """True where a block's shared memory has room for what the passes of a row keep."""
+    kept = [s.of for s in program.statements() if isinstance(s, Keep)]
+    lanes = _lanes(program)
+    return not kept or (lanes > 1 and _kept_bytes(program, kept, lanes) <= SHARED)
+
+
+class Text:
+    """The text around the loops, and the statements in them. Final classes say which thread
+    computes what."""
+
+    one = ""  # the condition under which a thread does what is done once for a row
+
+    def __init__(self, program: RowProgram):
+        self.program = program
+        self.outer = list(range(program.outer))
+        self.row = list(range(program.outer, len(program.extents)))
+        self.rows, self.length = prod(program.extents[: program.outer]), prod(program.row)
+        self.gathers = [s for s in program.statements() if isinstance(s, Gather)]
+        self.values: list[tuple[DType, Any]] = []
+        self.named: dict[object, str] = {}
+        self.before: dict[str, None] = {}
+        self.functions: dict[Scalar, str] = {}
+        self.kept = [s.of for s in program.statements() if isinstance(s, Keep)]
+
+    def printed(self) -> Printed:
+        """The kernels; the second puts the parts together of what the first gathered."""
+        lines = [f'extern "C" __global__ void {ENTRY}({self._parameters()}) {{']
+        lines += [*self.body(), "}", *self._together()]
+        fields = [(f"n{i}", dtype) for i, (dtype, _) in enumerate(self.values)]
+        record = np.dtype(fields, align=True)
+        numbers = np.array([tuple(value for _, value in self.values)], record)
+        types = {f"T{i}": a.dtype for i, a in enumerate(self.program.arrays)}
+        types |= {f"V_{d.name}": d for d in self.program.types if computed(d) != d}
+        text = "using namespace miniml;\n" + "".join(self.before) + "\n".join(lines) + "\n"
+        launches: list[Launched] = [self.launched()]
+        if self.gathers:
+            size = max(map(self.size, self.gathers))
+            launches.append(Launched(TOGETHER, *grid_for(size, 32)))
+        specs = tuple(
+            ArraySpec((self.parts * self.size(g),), self._stored(g)) for g in self.gathers
+        )
+        return Printed(unit(text, Numbers=record, **types), numbers, tuple(launches), specs)
+
+    def _parameters(self) -> str:
+        arrays = [
+            f"{'const ' * (i < self.program.inputs)}T{i}* a{i}"
+            for i in range(len(self.program.arrays))
+        ]
+        scratch = [f"{C_TYPES[self._stored(g)]}* w{k}" for k, g in enumerate(self.gathers)]
+        return ", ".join([*arrays, *scratch, "Numbers s"])
+
+    def _stored(self, gather: Gather) -> DType:
+        """The dtype of partial results."""
+        return accumulation(gather.dtype) if gather.row == "Sum" else computed(gather.dtype)
+
+    def number(self, key: object, value: Any, dtype: DType = int64) -> str:
+        """A number that the kernel is given, by its name there."""
+        if key not in self.named:
+            self.named[key] = f"s.n{len(self.values)}"
+            self.values.append((computed(dtype), value))
+        return self.named[key]
+
+    def extent(self, axis: int) -> str:
+        return self.number(("extent", axis), self.program.extents[axis])
+
+    def located(self, axes: Sequence[int], source: str) -> Iterator[str]:
+        """The indices along these axes of the element with a number."""
+        for axis in reversed(axes[1:]):
+            yield f"const long long x{axis} = {source} % {self.extent(axis)};"
+            yield f"const long long above{axis} = {source} / {self.extent(axis)};"
+            source = f"above{axis}"
+        if axes:
+            yield f"const long long x{axes[0]} = {source};"
+
+    def index(self, key: object, strides: Sequence[int], each: bool = True) -> str:
+        """The element of an array with these strides."""
+        axes = [*self.outer, *(self.row if each else ())]
+        terms = [
+            f"x{axis}" + ("" if stride == 1 else f" * {self.number((key, axis), stride)}")
+            for axis, stride in enumerate(strides)
+            if stride and axis in axes
+        ]
+        return " + ".join(terms) or "0"
+
+    def size(self, gather: Gather) -> int:
+        """How many results a gather has."""
+        strides = self.program.arrays[gather.array].strides
+        return prod(n for n, s in zip(self.program.extents, strides, strict=True) if s)
+
+    def op(self, row: str, dtype: DType) -> str:
+        """The structure of a reduction of elements of a dtype."""
+        name, found = f"{row}_{dtype.name}", ROWS[row]
+        c, s = C_TYPES[computed(dtype)], C_TYPES[accumulation(dtype)]
+        low, high = ends(computed(dtype))
+        kind = {"S": s, "C": c}.get(found.value, found.value)
+        text = _OP.replace("NAME", name).replace("COMBINE", found.combine[0])
+        text = text.replace("ELEMENTS", c).replace("SUMS", s).replace("VALUE", kind)
+        text = text.replace("IDENTITY", found.identity[0]).replace("ELEMENT", found.element[0])
+        self.before[text.replace("LOWEST", low).replace("HIGHEST", high)] = None
+        return name
+
+    def set(self, value: int, text: str) -> str:
+        return f"const {C_TYPES[computed(self.program.types[value])]} v{value} = {text};"
+
+    def statement(self, s: Statement, each: bool) -> str:
+        """A statement, for each element or once for a row."""
+        program = self.program
+        match s:
+            case Load(value, array, own, offset):
+                key = ("array", array) if own is None else ("part", value)
+                index = self.index(key, program.along(s), each)
+                if own is not None:
+                    index += f" + {self.number(('offset', value), offset)}"
+                return self.set(value, f"load(a{array}[{index}])")
+            case Literal(value, number):
+                return self.set(value, self.number(("value", value), number, program.types[value]))
+            case Call(value, function, args, strides):
+                return self.set(value, self._called(s, function, args, strides, each))
+            case Store(array, of):
+                index = self.index(("array", array), program.arrays[array].strides, each)
+                return self.once(f"a{array}[{index}] = store<T{array}>(v{of});", each)
+            case Gather():
+                return self.once(self.gathered(self.gathers.index(s), s, each), each)
+            case Reduce(value, row, of):
+                op = self.op(row, program.types[of])
+                return f"t{value} = {op}::combine(t{value}, {op}::element(v{of}));"
+            case Keep(of):
+                return f"k{of}[i] = v{of};"
+            case Recall(value):
+                return self.set(value, f"k{value}[i]")
+        raise AssertionError(s)
+
+    def once(self, text: str, each: bool) -> str:
+        return text if each else f"if ({self.one}) {{ {text} }}"
+
+    def _called(
+        self, s: Call, function: Scalar, args: Sequence[int], strides: Sequence[int], each: bool
+    ) -> str:
+        if function not in self.functions:
+            name = self.functions[function] = f"{function.name.lower()}_{len(self.functions)}"
+            constants = [(n, x.dtype) for n, x in function.constants]
+            self.before[
+                value_text(
+                    name, function.name, function.expression, function.inputs, constants,
+                    function.out,
+                )
+            ] = None  # fmt: skip
+        name = self.functions[function]
+        given = [f"v{a}" for a in args]
+        given += [self.number((name, n), x, x.dtype) for n, x in function.constants]
+        index = self.index(("number", s.value), strides, each) if strides else "0"
+        return f"load(store<{C_TYPES[function.out]}>({name}({', '.join([*given, index])})))"
+
+    def _together(self) -> Iterator[str]:
+        """The second kernel: a warp for each result."""
+        if not self.gathers:
+            return
+        yield f'extern "C" __global__ void {TOGETHER}({self._parameters()}) {{'
+        yield "  const int lane = threadIdx.x % 32;"
+        count = self.number("parts", self.parts)
+        for k, gather in enumerate(self.gathers):
+            op, size = (
+                self.op(gather.row, gather.dtype),
+                self.number(("size", k), self.size(gather)),
+            )
+            yield f"  for (long long g = group_index(32); g < {size}; g += group_count(32)) {{"
+            yield f"    {op}::A a = {op}::identity();"
+            yield f"    for (long long p = lane; p < {count}; p += 32) {{"
+            yield f"      const {op}::A b = {{w{k}[p * {size} + g]}};"
+            yield f"      a = {op}::combine(a, b);"
+            yield "    }"
+            yield f"    a = combined<{op}>(a, 32);"
+            number = f"({C_TYPES[computed(gather.dtype)]})a.value"
+            if gather.over != 1:
+                number += f" / {self.number(('over', k), gather.over, gather.dtype)}"
+            yield f"    if (lane == 0) a{gather.array}[g] = store<T{gather.array}>({number});"
+            yield "  }"
+        yield "}"
+
+    # What the final classes say.
+
+    parts = 1  # of what is gathered
+
+    def body(self) -> Iterator[str]:
+        """The lines of the kernel."""
+        raise NotImplementedError
+
+    def launched(self) -> Launched:
+        """How it is launched."""
+        raise NotImplementedError
+
+    def gathered(self, k: int, gather: Gather, each: bool) -> str:
+        """One more element of a gather."""
+        raise NotImplementedError
+
+    def all_at_once(self) -> Iterator[str]:
+        """The statements of all passes, for one element."""
+        for part in self.program.passes:
+            yield from (self.statement(s, True) for s in part.elements)
+            yield from (self.statement(s, False) for s in part.row)
+
+
+class Elements(Text):
+    """Nothing is reduced: a thread computes single elements."""
+
+    one = "e == 0"
+
+    def body(self) -> Iterator[str]:
+        size = self.number("size", self.rows * self.length)
+        yield f"  MINIML_FOR(e, {size}) {{"
+        yield from (f"    {line}" for line in self.located([*self.outer, *self.row], "e"))
+        yield from (f"    {line}" for line in self.all_at_once())
+        yield "  }"
+
+    def launched(self) -> Launched:
+        return Launched(ENTRY, *spread(self.rows * self.length))
+
+
+class Columns(Text):
+    """Elements of neighbouring threads stand side by side; a thread reduces a part of a column."""
+
+    one = "column == 0"
+
+    def __init__(self, program: RowProgram):
+        super().__init__(program)
+        over = _over(program, self.gathers[0])
+        self.down = [a for a in self.outer if a in over]
+        self.across = [a for a in (*self.outer, *self.row) if a not in over]
+        self.height = prod(program.extents[a] for a in self.down)
+        self.width = prod(program.extents[a] for a in self.across)
+        self.parts = max(parts(self.width, self.height, 1), -(-self.height // _GATHERED))
+
+    def body(self) -> Iterator[str]:
+        width, count = self.number("width", self.width), self.number("parts", self.parts)
+        yield f"  MINIML_FOR(t, {width} * {count}) {{"
+        yield f"    const long long column = t % {width}, part = t / {width};"
+        yield from (f"    {line}" for line in self.located(self.across, "column"))
+        for k, g in enumerate(self.gathers):
+            op = self.op(g.row, g.dtype)
+            yield f"    {op}::A g{k} = {op}::identity();"
+        height = self.number("height", self.height)
+        yield f"    for (long long r = part; r < {height}; r += {count}) {{"
+        yield from (f"      {line}" for line in self.located(self.down, "r"))
+        yield from (f"      {line}" for line in self.all_at_once())
+        yield "    }"
+        for k, g in enumerate(self.gathers):
+            index = self.index(("array", g.array), self.program.arrays[g.array].strides)
+            size = self.number(("size", k), self.size(g))
+            yield f"    w{k}[part * {size} + {index}] = g{k}.value;"
+        yield "  }"
+
+    def launched(self) -> Launched:
+        return Launched(ENTRY, *spread(self.width * self.parts, 1))
+
+    def gathered(self, k: int, gather: Gather, each: bool) -> str:
+        op = self.op(gather.row, gather.dtype)
+        return f"g{k} = {op}::combine(g{k}, {op}::element(v{gather.of}));"
+
+
+class Rows(Text):
+    """A thread, a warp or a block passes over a row, then over the next one that is its."""
+
+    one = "lane == 0"
+
+    def __init__(self, program: RowProgram):
+        super().__init__(program)
+        self.lanes = _lanes(program)
+        self.parts = self.rows
+        if self.gathers:
+            most = min(self.rows // _SHARE, THREADS // self.lanes)
+            self.parts = max(most, -(-self.rows // _GATHERED))
+
+    def body(self) -> Iterator[str]:
+        lanes, count = self.number("lanes", self.lanes), self.number("parts", self.parts)
+        yield f"  const int lanes = (int){lanes}, lane = threadIdx.x % lanes;"
+        if self.kept:
+            yield "  extern __shared__ __align__(16) unsigned char rows_kept[];"
+        for number, v in enumerate(self.kept):
+            c = C_TYPES[computed(self.program.types[v])]
+            at = self.number(("kept", v), self._kept_at(number))
+            begin = f"threadIdx.x / lanes * {self.number('length', self.length)}"
+            yield f"  {c}* k{v} = ({c}*)(rows_kept + {at}) + {begin};"
+        yield f"  for (long long g = group_index(lanes); g < {count}; g += group_count(lanes)) {{"
+        yield from (f"    {line}" for line in self._cleared())
+        yield f"    for (long long r = g; r < {self.number('rows', self.rows)}; r += {count}) {{"
+        yield from (f"      {line}" for line in self.located(self.outer, "r"))
+        for part in self.program.passes:
+            yield from (f"      {line}" for line in self._passed(part))
+            yield from (f"      {self.statement(s, False)}" for s in part.row)
+        yield "    }"
+        yield "  }"
+
+    def _passed(self, part: Pass) -> Iterator[str]:
+        if not part.elements:
+            return
+        reduces = [s for s in part.elements if isinstance(s, Reduce)]
+        ops = {s: self.op(s.row, self.program.types[s.of]) for s in reduces}
+        for s, op in ops.items():
+            yield f"{op}::A t{s.value} = {op}::identity();"
+        length = self.number("length", self.length)
+        yield f"for (long long i = lane; i < {length}; i += lanes) {{"
+        yield from (f"  {line}" for line in self.located(self.row, "i"))
+        yield from (f"  {self.statement(s, True)}" for s in part.elements)
+        yield "}"
+        for s, op in ops.items():
+            c = C_TYPES[computed(self.program.types[s.value])]
+            yield self.set(s.value, f"({c})combined<{op}>(t{s.value}, lanes).value")
+
+    def _cleared(self) -> Iterator[str]:
+        """This group's own partial results, before the first row."""
+        for k, gather in enumerate(self.gathers):
+            op, size = (
+                self.op(gather.row, gather.dtype),
+                self.number(("size", k), self.size(gather)),
+            )
+            yield f"{C_TYPES[self._stored(gather)]}* own{k} = w{k} + g * {size};"
+            yield f"for (long long i = lane; i < {size}; i += lanes)"
+            yield f"  own{k}[i] = {op}::identity().value;"
+        if self.gathers:
+            yield "if (lanes > 32) __syncthreads();"
+            yield "else if (lanes > 1) __syncwarp();"
+
+    def gathered(self, k: int, gather: Gather, each: bool) -> str:
+        op = self.op(gather.row, gather.dtype)
+        index = self.index(("array", gather.array), self.program.arrays[gather.array].strides, each)
+        place = f"own{k}[{index}]"
+        return f"{place} = {op}::combine({{{place}}}, {op}::element(v{gather.of})).value;"
+
+    def _kept_at(self, number: int) -> int:
+        return _kept_bytes(self.program, self.kept[:number], self.lanes)
+
+    def launched(self) -> Launched:
+        grid, block = grid_for(self.parts, self.lanes)
+        shared = _kept_bytes(self.program, self.kept, self.lanes)
+        return Launched(ENTRY, grid, block, shared)
+
+
+def _over(program: RowProgram, gather: Gather) -> frozenset[int]:
+    """The outer axes that a gather reduces."""
+    strides = program.arrays[gather.array].strides
+    return frozenset(a for a in range(program.outer) if not strides[a])
+
+
+def _lanes(program: RowProgram) -> int:
+    """How many threads share a row; one where neighbouring rows stand side by side."""
+    strides = [program.along(s) for s in program.statements() if isinstance(s, (Load, Store))]
+    wide = [s for s in strides if any(s[program.outer :])]
+    along = sum(s[-1] == 1 for s in wide)
+    beside = sum(s[program.outer - 1] == 1 for s in wide) if program.outer else 0
+    neighbours = program.extents[program.outer - 1] if beside > along else 1
+    return lanes_for(prod(program.row), neighbours)
+
+
+def _kept_bytes(program: RowProgram, kept: Sequence[int], lanes: int) -> int:
+    """Of a block, each value beginning at a multiple of 16."""
+    _, (block,) = grid_for(prod(program.extents[: program.outer]), lanes)
+    count = block // lanes * prod(program.row)
+    return sum(-(-count * computed(program.types[v]).itemsize // 16) * 16 for v in kept)
