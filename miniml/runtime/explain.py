@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from ..backends.cc.kernel import NativeKernel
 from ..ops.control import Fused
 from .fusion.describe import members, name, neighbours
 from .jit import Jit
@@ -100,7 +101,9 @@ def explain_program(program: Program, text: bool = False) -> Explanation:
 
 def _source(kernel: BoundKernel) -> str | None:
     """The C that was written for a node."""
-    made = _made(kernel, "source") or _made(kernel, "printed")
+    if isinstance(kernel.instance, NativeKernel):
+        return kernel.instance.source.text
+    made = _made(kernel, "printed")
     return None if made is None else str(made.text)
 
 

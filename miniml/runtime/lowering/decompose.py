@@ -16,7 +16,7 @@ from ...dtype import DType, bfloat16, float16, float32, int32
 from ...graph.ir import Graph, Node, Var
 from ...graph.tracer import trace_graph
 from ...primitive import Primitive
-from .fuse import native
+from .fuse import in_parts, native
 from .labels import CheckedLabels
 
 Composition = Callable[..., Sequence[Any]]  # composition(primitive, *inputs) -> the outputs
@@ -127,7 +127,7 @@ def decompose(graph: Graph, target: Target) -> Graph:
     first: list[Node] = []
     constants = list(graph.constants)
     for node in graph.nodes:
-        if not _composed(node):
+        if not _composed(node, target.home):
             nodes.append(node)
             continue
         made, extra = _inlined(node, target.home)
@@ -138,16 +138,22 @@ def decompose(graph: Graph, target: Target) -> Graph:
     return replace(graph, nodes=(*first, *nodes), constants=tuple(constants))
 
 
-def _composed(node: Node) -> bool:
+def _composed(node: Node, home: str) -> bool:
     if node.primitive.name not in COMPOSITIONS:
         return False
     shapes = [v.abstract.shape for v in node.inputs]
-    return all(0 not in s and max(s, default=0) < _LARGEST for s in shapes)
+    if not all(0 not in s and max(s, default=0) < _LARGEST for s in shapes):
+        return False
+    return home == "cpu" or not any(map(in_parts, _composition(node, home).nodes))
+
+
+def _composition(node: Node, home: str) -> Graph:
+    return _traced(node.primitive, tuple(v.abstract for v in node.inputs), home)
 
 
 def _inlined(node: Node, home: str) -> tuple[list[Node], tuple[Var, ...]]:
     """The nodes of the composition in place of a node, and the constants that they read."""
-    graph = _traced(node.primitive, tuple(v.abstract for v in node.inputs), home)
+    graph = _composition(node, home)
     stand_in = dict(zip(graph.inputs, node.inputs, strict=True))
     stand_in.update(zip(graph.outputs, node.outputs, strict=True))
     stand_in.update((v, Var(v.abstract)) for v in graph.constants)

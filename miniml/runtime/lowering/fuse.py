@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from itertools import pairwise
+from math import prod
 
+from ...backends.cuda.text.groups import BLOCK, parts
 from ...backends.selection import Target
 from ...graph.ir import Graph, Node, Var
 from ...graph.state import versions
@@ -14,7 +16,7 @@ from ...ops.control import Fused
 from ...settings import current
 from ..fusion.anchors import anchor_of, anchors, tail
 from ..fusion.axes import Apart
-from ..fusion.members import kind_of, literal
+from ..fusion.members import kind_of, literal, reduced_axes
 from ..fusion.nest import Nest
 from .legalize import select
 
@@ -34,6 +36,17 @@ def native(target: Target) -> bool:
     """True where kernels in C that is written for a program go before others."""
     order = (*target.providers, "miniml")
     return "cc" in order and order.index("cc") < order.index("miniml")
+
+
+def in_parts(node: Node) -> bool:
+    """True for a reduction of rows so few and long that a GPU is busy only where several blocks
+    share a row, which groups of nodes do not."""
+    if kind_of(node) != "reduction":
+        return False
+    shape, axes = node.inputs[0].abstract.shape, reduced_axes(node)
+    n = prod(shape[a] for a in axes)
+    inner = prod(shape[max(axes, default=-1) + 1 :])
+    return inner == 1 and parts(prod(shape) // n, n, BLOCK) > 1
 
 
 @dataclass(eq=False, slots=True)
@@ -117,6 +130,8 @@ class _Grouping:
 
     def _joinable(self, node: Node) -> bool:
         if self.kinds[node] not in ("elements", "reduction") or node.consts:
+            return False
+        if self.target.home == "cuda" and in_parts(node):
             return False
         provider = select(node, self.target).entry.provider
         providers = self.target.providers

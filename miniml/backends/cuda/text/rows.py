@@ -96,7 +96,7 @@ class Text:
     """The text around the loops, and the statements in them. Final classes say which thread
     computes what."""
 
-    one = ""  # the condition under which a thread does what is done once for a row
+    one = ""  # the condition under which a thread does what is done once for row r
 
     def __init__(self, program: RowProgram):
         self.program = program
@@ -206,9 +206,11 @@ class Text:
                 return self.set(value, self._called(s, function, args, strides, each))
             case Store(array, of):
                 index = self.index(("array", array), program.arrays[array].strides, each)
-                return self.once(f"a{array}[{index}] = store<T{array}>(v{of});", each)
+                text = f"a{array}[{index}] = store<T{array}>(v{of});"
+                return text if each else f"if ({self.one}{' && r == 0' * (index == '0')}) {text}"
             case Gather():
-                return self.once(self.gathered(self.gathers.index(s), s, each), each)
+                text = self.gathered(self.gathers.index(s), s, each)
+                return text if each else f"if ({self.one}) {text}"
             case Reduce(value, row, of):
                 op = self.op(row, program.types[of])
                 return f"t{value} = {op}::combine(t{value}, {op}::element(v{of}));"
@@ -217,9 +219,6 @@ class Text:
             case Recall(value):
                 return self.set(value, f"k{value}[i]")
         raise AssertionError(s)
-
-    def once(self, text: str, each: bool) -> str:
-        return text if each else f"if ({self.one}) {{ {text} }}"
 
     def _called(
         self, s: Call, function: Scalar, args: Sequence[int], strides: Sequence[int], each: bool
@@ -291,12 +290,12 @@ class Text:
 class Elements(Text):
     """Nothing is reduced: a thread computes single elements."""
 
-    one = "e == 0"
+    one = "true"
 
     def body(self) -> Iterator[str]:
         size = self.number("size", self.rows * self.length)
-        yield f"  MINIML_FOR(e, {size}) {{"
-        yield from (f"    {line}" for line in self.located([*self.outer, *self.row], "e"))
+        yield f"  MINIML_FOR(r, {size}) {{"
+        yield from (f"    {line}" for line in self.located([*self.outer, *self.row], "r"))
         yield from (f"    {line}" for line in self.all_at_once())
         yield "  }"
 
