@@ -42,6 +42,8 @@ def log_sum_exp(self: Any, x: Any) -> Sequence[Any]:
 
 def layer_norm(self: Any, x: Any, gamma: Any, beta: Any) -> Sequence[Any]:
     axes = tuple(range(x.ndim - gamma.ndim, x.ndim))
+    # Widened where the elements are, or they would be computed in loops of their own.
+    x, gamma, beta = (_wide(ops.broadcast_to(v, x.shape)) for v in (x, gamma, beta))
     mean = ops.mean(x, axes, True)
     centred = x - mean
     rstd = _inverse_root(ops.mean(ops.square(centred), axes, True), self.eps)
@@ -144,16 +146,12 @@ def _composed(node: Node, home: str) -> bool:
     shapes = [v.abstract.shape for v in node.inputs]
     if not all(0 not in s and max(s, default=0) < _LARGEST for s in shapes):
         return False
-    return home == "cpu" or not any(map(in_parts, _composition(node, home).nodes))
-
-
-def _composition(node: Node, home: str) -> Graph:
-    return _traced(node.primitive, tuple(v.abstract for v in node.inputs), home)
+    return home == "cpu" or not any(map(in_parts, _of(node, home).nodes))
 
 
 def _inlined(node: Node, home: str) -> tuple[list[Node], tuple[Var, ...]]:
     """The nodes of the composition in place of a node, and the constants that they read."""
-    graph = _composition(node, home)
+    graph = _of(node, home)
     stand_in = dict(zip(graph.inputs, node.inputs, strict=True))
     stand_in.update(zip(graph.outputs, node.outputs, strict=True))
     stand_in.update((v, Var(v.abstract)) for v in graph.constants)
@@ -165,19 +163,27 @@ def _inlined(node: Node, home: str) -> tuple[list[Node], tuple[Var, ...]]:
     return made, tuple(stand_in[v] for v in graph.constants)
 
 
+def _of(node: Node, home: str) -> Graph:
+    return composition(node.primitive, tuple(v.abstract for v in node.inputs), home)
+
+
 @lru_cache(maxsize=256)
-def _traced(primitive: Primitive, abstracts: tuple[Abstract, ...], home: str) -> Graph:
+def composition(primitive: Primitive, abstracts: tuple[Abstract, ...], home: str) -> Graph:
     """The composition as a graph; each of its outputs is one that a node makes."""
 
-    composition = (COMPOSITIONS if home == "cpu" else ON_CUDA)[primitive.name]
+    made = (COMPOSITIONS if home == "cpu" else ON_CUDA)[primitive.name]
 
     def composed(*inputs: Any) -> Sequence[Any]:
-        wide = [ops.cast(x, float32) if x.dtype in (float16, bfloat16) else x for x in inputs]
-        outs = composition(primitive, *wide)
+        wide = inputs if made is layer_norm else map(_wide, inputs)
+        outs = made(primitive, *wide)
         return [_in(out, abstracts[0].dtype) for out in outs]
 
     known = [Abstract(a.shape, a.dtype) for a in abstracts]
     return trace_graph(composed, known, "cpu", primitive.name.lower())[0]
+
+
+def _wide(x: Any) -> Any:
+    return ops.cast(x, float32) if x.dtype in (float16, bfloat16) else x
 
 
 def _in(out: Any, dtype: DType) -> Any:
