@@ -91,7 +91,7 @@ def texts_of(entry: KernelEntry, node: KernelNode) -> list[str]:
     if any(prod(spec.shape) > LAUNCHED for spec in (*node.inputs, *node.outputs)):
         return module.texts
     groups = node.inputs, kernel.workspace(), node.outputs
-    ins, scratch, outs = (tuple(device.empty(*spec) for spec in specs) for specs in groups)
+    ins, scratch, outs = (tuple(device.empty(s.shape, s.dtype) for s in specs) for specs in groups)
     kernel.launch(ins, scratch, outs, device.stream)
     return module.texts
 

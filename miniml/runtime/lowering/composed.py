@@ -7,12 +7,14 @@ from typing import Any
 
 from ...abstract import Abstract
 from ...backends.kernel import KernelNode
-from ...backends.registry import kernel
+from ...backends.registry import NATIVE, kernel
 from ...backends.signature import ArraySpec
 from ...backends.typecodes import FLOAT, INT
+from ...errors import GraphError
 from ...primitive import primitives
-from ..control import FusedKernel
+from ..control import program, write
 from ..fusion.kernel import FusedCuda
+from ..program import Program
 from .decompose import composition
 
 _LABELLED = [(c, i) for c in FLOAT for i in INT]
@@ -24,24 +26,24 @@ _LABELLED = [(c, i) for c in FLOAT for i in INT]
 @kernel("CrossEntropy", "cuda", *[f"{c}{i}->{c}{c}" for c, i in _LABELLED])
 @kernel("CrossEntropyGrad", "cuda", *[f"{c}{i}{c}->{c}" for c, i in _LABELLED])
 class Composed(FusedCuda):
-    """The row program of the composition; of arrays without elements, the composition node by
-    node."""
+    """The row program of the composition; a program of it where that is not one loop, as for arrays
+    without elements."""
 
     def prepare(self, node: KernelNode) -> None:
         abstracts = tuple(Abstract(x.shape, x.dtype) for x in node.inputs)
         body = composition(primitives[node.name](**node.attrs), abstracts, "cuda")
-        fused = replace(node, attrs={"body": body})
-        self.plain = FusedKernel() if any(0 in x.shape for x in node.inputs) else None
-        if self.plain is None:
-            super().prepare(fused)
-        else:
-            self.plain.prepare(fused)
+        self.whole: Program | None = None
+        try:
+            super().prepare(replace(node, attrs={"body": body}))
+        except GraphError:
+            self.inplace = ()
+            self.whole = program(body, node.target._replace(providers=(NATIVE,)))
 
     def workspace(self) -> tuple[ArraySpec, ...]:
-        return super().workspace() if self.plain is None else ()
+        return super().workspace() if self.whole is None else ()
 
-    def launch(self, inputs: Any, workspace: Any, outputs: Any, stream: Any) -> None:
-        if self.plain is None:
+    def launch(self, inputs: Any, workspace: Any, outputs: Any, stream: object) -> None:
+        if self.whole is None:
             super().launch(inputs, workspace, outputs, stream)
         else:
-            self.plain.launch(inputs, workspace, outputs, stream)
+            write(self.node.device, outputs, self.whole(*inputs))

@@ -3,6 +3,7 @@ nothing else share a kernel, which gets them as a structure."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from math import prod
 from typing import Any, NamedTuple
@@ -151,14 +152,20 @@ class Text:
     def extent(self, axis: int) -> str:
         return self.number(("extent", axis), self.program.extents[axis])
 
-    def located(self, axes: Sequence[int], source: str) -> Iterator[str]:
-        """The indices along these axes of the element with a number."""
+    def located(self, axes: Sequence[int], source: str, lines: Sequence[str]) -> list[str]:
+        """These lines after the indices that they name of the element with a number."""
+        found: dict[str, str] = {}
         for axis in reversed(axes[1:]):
-            yield f"const long long x{axis} = {source} % {self.extent(axis)};"
-            yield f"const long long above{axis} = {source} / {self.extent(axis)};"
+            found[f"x{axis}"] = f"{source} % {self.extent(axis)}"
+            found[f"above{axis}"] = f"{source} / {self.extent(axis)}"
             source = f"above{axis}"
         if axes:
-            yield f"const long long x{axes[0]} = {source};"
+            found[f"x{axes[0]}"] = source
+        named = [*lines]
+        for name, text in reversed(found.items()):
+            if any(re.search(rf"\b{name}\b", line) for line in named):
+                named.insert(0, f"const long long {name} = {text};")
+        return named
 
     def index(self, key: object, strides: Sequence[int], each: bool = True) -> str:
         """The element of an array with these strides."""
@@ -246,10 +253,8 @@ class Text:
         yield "  const int lane = threadIdx.x % 32;"
         count = self.number("parts", self.parts)
         for k, gather in enumerate(self.gathers):
-            op, size = (
-                self.op(gather.row, gather.dtype),
-                self.number(("size", k), self.size(gather)),
-            )
+            op = self.op(gather.row, gather.dtype)
+            size = self.number(("size", k), self.size(gather))
             yield f"  for (long long g = group_index(32); g < {size}; g += group_count(32)) {{"
             yield f"    {op}::A a = {op}::identity();"
             yield f"    for (long long p = lane; p < {count}; p += 32) {{"
@@ -295,8 +300,8 @@ class Elements(Text):
     def body(self) -> Iterator[str]:
         size = self.number("size", self.rows * self.length)
         yield f"  MINIML_FOR(r, {size}) {{"
-        yield from (f"    {line}" for line in self.located([*self.outer, *self.row], "r"))
-        yield from (f"    {line}" for line in self.all_at_once())
+        lines = self.located([*self.outer, *self.row], "r", [*self.all_at_once()])
+        yield from (f"    {line}" for line in lines)
         yield "  }"
 
     def launched(self) -> Launched:
@@ -321,20 +326,23 @@ class Columns(Text):
         width, count = self.number("width", self.width), self.number("parts", self.parts)
         yield f"  MINIML_FOR(t, {width} * {count}) {{"
         yield f"    const long long column = t % {width}, part = t / {width};"
-        yield from (f"    {line}" for line in self.located(self.across, "column"))
+        lines = self.located(self.across, "column", [*self._column()])
+        yield from (f"    {line}" for line in lines)
+        yield "  }"
+
+    def _column(self) -> Iterator[str]:
         for k, g in enumerate(self.gathers):
             op = self.op(g.row, g.dtype)
-            yield f"    {op}::A g{k} = {op}::identity();"
-        height = self.number("height", self.height)
-        yield f"    for (long long r = part; r < {height}; r += {count}) {{"
-        yield from (f"      {line}" for line in self.located(self.down, "r"))
-        yield from (f"      {line}" for line in self.all_at_once())
-        yield "    }"
+            yield f"{op}::A g{k} = {op}::identity();"
+        height, count = self.number("height", self.height), self.number("parts", self.parts)
+        yield f"for (long long r = part; r < {height}; r += {count}) {{"
+        lines = self.located(self.down, "r", [*self.all_at_once()])
+        yield from (f"  {line}" for line in lines)
+        yield "}"
         for k, g in enumerate(self.gathers):
             index = self.index(("array", g.array), self.program.arrays[g.array].strides)
             size = self.number(("size", k), self.size(g))
-            yield f"    w{k}[part * {size} + {index}] = g{k}.value;"
-        yield "  }"
+            yield f"w{k}[part * {size} + {index}] = g{k}.value;"
 
     def launched(self) -> Launched:
         return Launched(ENTRY, *spread(self.width * self.parts, 1))
@@ -370,12 +378,15 @@ class Rows(Text):
         yield f"  for (long long g = group_index(lanes); g < {count}; g += group_count(lanes)) {{"
         yield from (f"    {line}" for line in self._cleared())
         yield f"    for (long long r = g; r < {self.number('rows', self.rows)}; r += {count}) {{"
-        yield from (f"      {line}" for line in self.located(self.outer, "r"))
-        for part in self.program.passes:
-            yield from (f"      {line}" for line in self._passed(part))
-            yield from (f"      {self.statement(s, False)}" for s in part.row)
+        lines = self.located(self.outer, "r", [*self._all_passes()])
+        yield from (f"      {line}" for line in lines)
         yield "    }"
         yield "  }"
+
+    def _all_passes(self) -> Iterator[str]:
+        for part in self.program.passes:
+            yield from self._passed(part)
+            yield from (self.statement(s, False) for s in part.row)
 
     def _passed(self, part: Pass) -> Iterator[str]:
         if not part.elements:
@@ -386,8 +397,8 @@ class Rows(Text):
             yield f"{op}::A t{s.value} = {op}::identity();"
         length = self.number("length", self.length)
         yield f"for (long long i = lane; i < {length}; i += lanes) {{"
-        yield from (f"  {line}" for line in self.located(self.row, "i"))
-        yield from (f"  {self.statement(s, True)}" for s in part.elements)
+        lines = self.located(self.row, "i", [self.statement(s, True) for s in part.elements])
+        yield from (f"  {line}" for line in lines)
         yield "}"
         for s, op in ops.items():
             c = C_TYPES[computed(self.program.types[s.value])]
@@ -396,10 +407,8 @@ class Rows(Text):
     def _cleared(self) -> Iterator[str]:
         """This group's own partial results, before the first row."""
         for k, gather in enumerate(self.gathers):
-            op, size = (
-                self.op(gather.row, gather.dtype),
-                self.number(("size", k), self.size(gather)),
-            )
+            op = self.op(gather.row, gather.dtype)
+            size = self.number(("size", k), self.size(gather))
             yield f"{C_TYPES[self._stored(gather)]}* own{k} = w{k} + g * {size};"
             yield f"for (long long i = lane; i < {size}; i += lanes)"
             yield f"  own{k}[i] = {op}::identity().value;"
