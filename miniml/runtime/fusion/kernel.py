@@ -52,7 +52,10 @@ class FusedCuda(Kernel):
         return self.printed.workspace
 
     def launch(self, inputs: Any, workspace: Any, outputs: Any, stream: object) -> None:
-        args = (*(a.flat for a in (*inputs, *outputs, *workspace)), self.printed.numbers)
+        arrays = (*inputs, *outputs, *workspace)
+        aligned = not any(a.offset % 16 for a in arrays)
+        numbers = self.printed.numbers if aligned else self.printed.single
+        args = (*(a.flat for a in arrays), numbers)
         for function, part in zip(self.functions, self.printed.launches, strict=True):
             function(part.grid, part.block, args, shared_mem=part.shared)
 

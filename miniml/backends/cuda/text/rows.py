@@ -30,7 +30,7 @@ from ...expressions.types import accumulation, computed, ends
 from ...signature import ArraySpec
 from .elementwise import value_text
 from .groups import THREADS, grid_for, lanes_for, parts
-from .layout import spread
+from .layout import PER_THREAD, spread
 from .source import C_TYPES, unit
 
 ENTRY, TOGETHER = "rows", "rows_together"
@@ -52,6 +52,9 @@ struct NAME {
 """
 
 
+Each = tuple[Statement, bool]  # done for each element, or once for a row
+
+
 class Launched(NamedTuple):
     """A launch of one of the unit's kernels; shared: bytes of dynamic shared memory."""
 
@@ -63,10 +66,12 @@ class Launched(NamedTuple):
 
 class Printed(NamedTuple):
     """A row program as launches of a unit's kernels: each takes the arrays (inputs, outputs and
-    workspace) and the numbers."""
+    workspace) and the numbers. single: the numbers where an array does not begin at a multiple of
+    16 bytes, so that no elements are loaded together."""
 
     text: str
     numbers: Any
+    single: Any
     launches: tuple[Launched, ...]
     workspace: tuple[ArraySpec, ...]
 
@@ -110,6 +115,9 @@ class Text:
         self.before: dict[str, None] = {}
         self.functions: dict[Scalar, str] = {}
         self.kept = [s.of for s in program.statements() if isinstance(s, Keep)]
+        self.wide = _wide(program)
+        self.pack = min([8, *(16 // program.arrays[a].dtype.itemsize for a in self.wide)])
+        self.pack *= bool(self.wide)
 
     def printed(self) -> Printed:
         """The kernels; the second puts the parts together of what the first gathered."""
@@ -118,6 +126,9 @@ class Text:
         fields = [(f"n{i}", dtype) for i, (dtype, _) in enumerate(self.values)]
         record = np.dtype(fields, align=True)
         numbers = np.array([tuple(value for _, value in self.values)], record)
+        single = numbers.copy()
+        if "packs" in self.named:
+            single[self.named["packs"].removeprefix("s.")] = 0
         types = {f"T{i}": a.dtype for i, a in enumerate(self.program.arrays)}
         types |= {f"V_{d.name}": d for d in self.program.types if computed(d) != d}
         text = "using namespace miniml;\n" + "".join(self.before) + "\n".join(lines) + "\n"
@@ -128,7 +139,7 @@ class Text:
         specs = tuple(
             ArraySpec((self.parts * self.size(g),), self._stored(g)) for g in self.gathers
         )
-        return Printed(unit(text, Numbers=record, **types), numbers, tuple(launches), specs)
+        return Printed(unit(text, Numbers=record, **types), numbers, single, tuple(launches), specs)
 
     def _parameters(self) -> str:
         arrays = [
@@ -161,11 +172,7 @@ class Text:
             source = f"above{axis}"
         if axes:
             found[f"x{axes[0]}"] = source
-        named = [*lines]
-        for name, text in reversed(found.items()):
-            if any(re.search(rf"\b{name}\b", line) for line in named):
-                named.insert(0, f"const long long {name} = {text};")
-        return named
+        return used(found, lines)
 
     def index(self, key: object, strides: Sequence[int], each: bool = True) -> str:
         """The element of an array with these strides."""
@@ -201,12 +208,8 @@ class Text:
         """A statement, for each element or once for a row."""
         program = self.program
         match s:
-            case Load(value, array, own, offset):
-                key = ("array", array) if own is None else ("part", value)
-                index = self.index(key, program.along(s), each)
-                if own is not None:
-                    index += f" + {self.number(('offset', value), offset)}"
-                return self.set(value, f"load(a{array}[{index}])")
+            case Load(value, array):
+                return self.set(value, f"load(a{array}[{self.loaded_from(s, each)}])")
             case Literal(value, number):
                 return self.set(value, self.number(("value", value), number, program.types[value]))
             case Call(value, function, args, strides):
@@ -227,6 +230,13 @@ class Text:
                 return self.set(value, f"k{value}[i]")
         raise AssertionError(s)
 
+    def loaded_from(self, s: Load, each: bool) -> str:
+        """The element that is loaded."""
+        if s.strides is None:
+            return self.index(("array", s.array), self.program.along(s), each)
+        index = self.index(("part", s.value), s.strides, each)
+        return f"{index} + {self.number(('offset', s.value), s.offset)}"
+
     def _called(
         self, s: Call, function: Scalar, args: Sequence[int], strides: Sequence[int], each: bool
     ) -> str:
@@ -244,6 +254,50 @@ class Text:
         given += [self.number((name, n), x, x.dtype) for n, x in function.constants]
         index = self.index(("number", s.value), strides, each) if strides else "0"
         return f"load(store<{C_TYPES[function.out]}>({name}({', '.join([*given, index])})))"
+
+    def packs(self) -> str:
+        """How many packs of neighbours a row has, or all rows together; 0 where they are not
+        aligned."""
+        program, extents = self.program, self.program.extents
+        apart = [n for a in self.wide for n in program.arrays[a].strides[:-1]]
+        apart += [s.offset for s in program.statements() if isinstance(s, Load)]
+        parts = [s.strides for s in program.statements() if isinstance(s, Load) and s.strides]
+        apart += [n for strides in parts for n in strides[:-1]]
+        whole = len(extents) == 1 or extents[-1] % self.pack == 0
+        count = self.packed_elements() // self.pack if whole else 0
+        return self.number("packs", 0 if any(n % self.pack for n in apart) else count)
+
+    def strip(self, statements: Sequence[Each], axes: Sequence[int], name: str) -> list[str]:
+        """The statements for the elements of a pack, of which `f` is the first. name: that of the
+        number of an element."""
+        last, width = len(self.program.extents) - 1, self.pack
+        before: list[str] = []
+        inside: list[str] = []
+        after: list[str] = []
+        for s, each in statements:
+            if isinstance(s, Load) and each:
+                near = self.program.along(s)[-1]
+                element = f"a{s.array}[{self.loaded_from(s, True)}]"
+                pack = f"Pack<T{s.array}, {width}>"
+                made = (
+                    f"{pack} p{s.value} = *(const {pack}*)&"
+                    if near
+                    else f"T{s.array} p{s.value} = "
+                )
+                before.append(f"const {made}{element};")
+                inside.append(self.set(s.value, f"load(p{s.value}{'.at[v]' * bool(near)})"))
+            elif isinstance(s, Store) and each:
+                pack = f"Pack<T{s.array}, {width}>"
+                index = self.index(("array", s.array), self.program.arrays[s.array].strides)
+                before.append(f"{pack} q{s.array};")
+                inside.append(f"q{s.array}.at[v] = store<T{s.array}>(v{s.of});")
+                after.append(f"*({pack}*)(a{s.array} + {index}) = q{s.array};")
+            else:
+                inside.append(self.statement(s, each))
+        inside = used({f"x{last}": "begin + v", name: "f + v"}, inside)
+        lines = [*before, "#pragma unroll", f"for (int v = 0; v < {width}; ++v) {{"]
+        lines += [*(f"  {line}" for line in inside), "}", *after]
+        return self.located(axes, "f", used({"begin": f"x{last}"}, lines))
 
     def _together(self) -> Iterator[str]:
         """The second kernel: a warp for each result."""
@@ -285,11 +339,17 @@ class Text:
         """One more element of a gather."""
         raise NotImplementedError
 
-    def all_at_once(self) -> Iterator[str]:
-        """The statements of all passes, for one element."""
+    @property
+    def every(self) -> list[Each]:
+        """The statements of all passes."""
+        found: list[Each] = []
         for part in self.program.passes:
-            yield from (self.statement(s, True) for s in part.elements)
-            yield from (self.statement(s, False) for s in part.row)
+            found += [*((s, True) for s in part.elements), *((s, False) for s in part.row)]
+        return found
+
+    def packed_elements(self) -> int:
+        """How many elements follow one another where there are packs."""
+        return self.length
 
 
 class Elements(Text):
@@ -298,14 +358,29 @@ class Elements(Text):
     one = "true"
 
     def body(self) -> Iterator[str]:
-        size = self.number("size", self.rows * self.length)
-        yield f"  MINIML_FOR(r, {size}) {{"
-        lines = self.located([*self.outer, *self.row], "r", [*self.all_at_once()])
+        size, axes, begin = (
+            self.number("size", self.rows * self.length),
+            [*self.outer, *self.row],
+            "0",
+        )
+        if self.pack > 1:
+            yield "#pragma unroll 1"
+            yield f"  MINIML_FOR(p, {self.packs()}) {{"
+            yield f"    const long long f = p * {self.pack};"
+            yield from (f"    {line}" for line in self.strip(self.every, axes, "r"))
+            yield "  }"
+            begin = f"{self.packs()} * {self.pack}"
+        yield "#pragma unroll 1"
+        yield f"  MINIML_FOR_FROM(r, {begin}, {size}) {{"
+        lines = self.located(axes, "r", [self.statement(s, e) for s, e in self.every])
         yield from (f"    {line}" for line in lines)
         yield "  }"
 
+    def packed_elements(self) -> int:
+        return self.rows * self.length
+
     def launched(self) -> Launched:
-        return Launched(ENTRY, *spread(self.rows * self.length))
+        return Launched(ENTRY, *spread(self.rows * self.length, max(self.pack, PER_THREAD)))
 
 
 class Columns(Text):
@@ -336,7 +411,7 @@ class Columns(Text):
             yield f"{op}::A g{k} = {op}::identity();"
         height, count = self.number("height", self.height), self.number("parts", self.parts)
         yield f"for (long long r = part; r < {height}; r += {count}) {{"
-        lines = self.located(self.down, "r", [*self.all_at_once()])
+        lines = self.located(self.down, "r", [self.statement(s, each) for s, each in self.every])
         yield from (f"  {line}" for line in lines)
         yield "}"
         for k, g in enumerate(self.gathers):
@@ -395,8 +470,18 @@ class Rows(Text):
         ops = {s: self.op(s.row, self.program.types[s.of]) for s in reduces}
         for s, op in ops.items():
             yield f"{op}::A t{s.value} = {op}::identity();"
+        begin, width = "lane", self.pack
+        if width > 1 and len(self.row) == 1:
+            begin = f"{self.packs()} * {width} + lane"
+            first = f"long long f = lane * {width}"
+            yield "#pragma unroll 1"
+            yield f"for ({first}; f < {self.packs()} * {width}; f += lanes * {width}) {{"
+            every = [(s, True) for s in part.elements]
+            yield from (f"  {line}" for line in self.strip(every, self.row, "i"))
+            yield "}"
+            yield "#pragma unroll 1"
         length = self.number("length", self.length)
-        yield f"for (long long i = lane; i < {length}; i += lanes) {{"
+        yield f"for (long long i = {begin}; i < {length}; i += lanes) {{"
         lines = self.located(self.row, "i", [self.statement(s, True) for s in part.elements])
         yield from (f"  {line}" for line in lines)
         yield "}"
@@ -429,6 +514,28 @@ class Rows(Text):
         grid, block = grid_for(self.parts, self.lanes)
         shared = _kept_bytes(self.program, self.kept, self.lanes)
         return Launched(ENTRY, grid, block, shared)
+
+
+def used(found: dict[str, str], lines: Sequence[str]) -> list[str]:
+    """These lines after the definitions of the indices that they name."""
+    named = [*lines]
+    for name, text in reversed(found.items()):
+        if any(re.search(rf"\b{name}\b", line) for line in named):
+            named.insert(0, f"const long long {name} = {text};")
+    return named
+
+
+def _wide(program: RowProgram) -> list[int]:
+    """The arrays whose elements along the last axis are neighbours; none where those of another one
+    are further apart."""
+    found: dict[int, None] = {}
+    for s in (s for p in program.passes for s in p.elements):
+        if isinstance(s, (Load, Store)):
+            along = program.along(s)
+            if along[-1] not in (0, 1) or (isinstance(s, Store) and not along[-1]):
+                return []
+            found |= {s.array: None} if along[-1] else {}
+    return [*found]
 
 
 def _over(program: RowProgram, gather: Gather) -> frozenset[int]:
