@@ -94,7 +94,7 @@ def explain_program(program: Program, text: bool = False) -> Explanation:
         plan.peak,
         program.launched,
         tuple(members(n, _made(program.prepared[n], "program")) for n in fused),
-        tuple(neighbours(program.graph)),
+        tuple(neighbours(program.graph, program.target.home)),
         tuple(sources) if text else (),
     )
 

@@ -57,6 +57,45 @@ def rows(*shape):
     return np.random.default_rng(8).standard_normal(shape).astype(np.float32)
 
 
+def elements(x, y):
+    return ops.tanh(x) * y + x, ops.cast(x, ml.float16), x > y
+
+
+@pytest.mark.parametrize("begin", [0, 1, 4])
+def test_packs_where_arrays_are_aligned(on_device, begin):
+    """Views of an array begin anywhere in its memory."""
+    x, y = rows(68), rows(9, 64)
+    with ml.context(providers=("cc",)):
+        got = ml.jit(elements)(ml.Tensor(x)[begin : begin + 64], ml.Tensor(y))
+    for one, two in zip(got, elements(ml.Tensor(x[begin : begin + 64]), ml.Tensor(y)), strict=True):
+        np.testing.assert_allclose(one.asnumpy(), two.asnumpy(), rtol=1e-6)
+
+
+def test_a_column_of_many_rows_is_summed_in_parts(on_device):
+    x = rows(3000, 5)
+    with ml.context(providers=("cc",)):
+        got = ml.jit(lambda x: (ops.sum(ops.exp(x), 0), ops.max(x * 2.0, 0)))(ml.Tensor(x))
+    np.testing.assert_allclose(got[0].asnumpy(), np.exp(x.astype("d")).sum(0), rtol=2e-6)
+    np.testing.assert_array_equal(got[1].asnumpy(), 2 * x.max(0))
+
+
+def test_few_long_rows_are_not_fused(on_device):
+    """Several blocks share each of them."""
+    x = ml.Tensor(np.ones((2, 1 << 16), np.float32))
+    with ml.context(providers=("cc",)):
+        found = ml.explain(lambda x: ops.sum(x * 2.0, 1), x)
+    assert "Sum(" in str(found)
+
+
+def test_explain_says_why_products_stay_apart(on_device):
+    x = ml.Tensor(rows(8, 8))
+    with ml.context(providers=("cc",)):
+        found = ml.explain(lambda x: ops.relu(ops.matmul(x, x)), x, text=True)
+    assert "MatMul | relu: products on CUDA have no epilogue" in found.apart
+    assert "1 pass over" in found.groups[0]
+    assert 'extern "C" __global__' in found.texts[0]
+
+
 LABELS = np.arange(6) % 33
 AFFINE = rows(33), rows(33)
 COMPOSED = {

@@ -8,6 +8,7 @@ from ...backends.expressions.rows import RowProgram
 from ...graph.ir import Graph, Node
 from ...ops.control import Fused
 from .axes import Apart
+from .members import kind_of
 from .nest import Nest
 
 
@@ -22,13 +23,22 @@ def members(node: Node, program: RowProgram | None) -> str:
     return f"{names}; {count} {'pass' if count == 1 else 'passes'} over {rows} rows of {row}"
 
 
-def neighbours(graph: Graph) -> Iterator[str]:
+def neighbours(graph: Graph, home: str) -> Iterator[str]:
     """For each fused node and each that computes one of its inputs, why they are two."""
     maker = {v: n for n in graph.nodes for v in n.outputs}
     for node in graph.nodes:
         for other in dict.fromkeys(maker[v] for v in node.inputs if v in maker):
             if isinstance(node.primitive, Fused) and isinstance(other.primitive, Fused):
                 yield f"{name(other)} | {name(node)}: {apart(other, node)}"
+            elif home == "cuda" and isinstance(node.primitive, Fused) and kind_of(other) == "":
+                yield f"{other.primitive.name} | {name(node)}: {_alone(other)}"
+
+
+def _alone(node: Node) -> str:
+    """Why nothing is fused with a node that has a kernel by hand."""
+    if node.primitive.name == "MatMul":
+        return "products on CUDA have no epilogue"
+    return "one has a kernel of its own"
 
 
 def name(node: Node) -> str:

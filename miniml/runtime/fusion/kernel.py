@@ -12,6 +12,7 @@ from ...backends.cc.loops import Printed
 from ...backends.cc.product import product_text
 from ...backends.cc.rows import printed
 from ...backends.cuda.text import rows as cuda
+from ...backends.cuda.text.loops import Printed as PrintedCuda
 from ...backends.expressions.rows import RowProgram, inplace
 from ...backends.kernel import Kernel, KernelNode
 from ...backends.registry import kernel
@@ -61,7 +62,7 @@ class FusedCuda(Kernel):
 
 
 @lru_cache(maxsize=1024)
-def _made_cuda(body: Graph, version: int) -> tuple[RowProgram, cuda.Printed]:
+def _made_cuda(body: Graph, version: int) -> tuple[RowProgram, PrintedCuda]:
     """The same in CUDA C: rows are kept where shared memory has room, else computed again."""
     program = _program(body)
     if not cuda.keeps(program):
