@@ -11,8 +11,6 @@ from ...backends.cc.kernel import NativeKernel
 from ...backends.cc.loops import Printed
 from ...backends.cc.product import product_text
 from ...backends.cc.rows import printed
-from ...backends.cuda.text import rows as cuda
-from ...backends.cuda.text.loops import Printed as PrintedCuda
 from ...backends.expressions.rows import RowProgram, inplace
 from ...backends.kernel import Kernel, KernelNode
 from ...backends.registry import kernel
@@ -44,13 +42,16 @@ class FusedCuda(Kernel):
 
     def prepare(self, node: KernelNode) -> None:
         super().prepare(node)
-        self.program, self.printed = _made_cuda(node.attrs["body"], epoch.now.kernels)
+        self.program, self.printed = _made_cuda(
+            node.attrs["body"], epoch.now.kernels, node.device.rows
+        )
         self.inplace = inplace(self.program)
         get = node.device.compiler.function
         self.functions = [get(self.printed.text, part.entry) for part in self.printed.launches]
 
     def workspace(self) -> tuple[ArraySpec, ...]:
-        return self.printed.workspace
+        specs: tuple[ArraySpec, ...] = self.printed.workspace
+        return specs
 
     def launch(self, inputs: Any, workspace: Any, outputs: Any, stream: object) -> None:
         arrays = (*inputs, *outputs, *workspace)
@@ -62,12 +63,13 @@ class FusedCuda(Kernel):
 
 
 @lru_cache(maxsize=1024)
-def _made_cuda(body: Graph, version: int) -> tuple[RowProgram, PrintedCuda]:
-    """The same in CUDA C: rows are kept where shared memory has room, else computed again."""
+def _made_cuda(body: Graph, version: int, printer: Any) -> tuple[RowProgram, Any]:
+    """The row program of a body and its CUDA C. What passes share is kept where shared memory has
+    room, else computed again."""
     program = _program(body)
-    if not cuda.keeps(program):
+    if not printer.keeps(program):
         program = row_program(body, keeps=False)
-    return program, cuda.printed(program)
+    return program, printer.printed(program)
 
 
 def _program(body: Graph) -> RowProgram:
