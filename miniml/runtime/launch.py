@@ -102,10 +102,10 @@ def program_target(device: str) -> Target:
     """The target of a compiled program: kernels in C first, unless the settings rank providers or
     look at the results of every node."""
     settings = current()
-    if device != "cpu" or settings.check_nan:
+    if settings.check_nan:
         return target_for(device)
-    first = (NATIVE,) if available() else ()
-    return Target(get_device(device), settings.providers or first)
+    first = (NATIVE,) if device != "cpu" or available() else ()
+    return Target(get_device(device, settings.sim), settings.providers or first)
 
 
 def prepare(

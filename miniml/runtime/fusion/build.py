@@ -43,10 +43,15 @@ _KEPT_FROM = 12  # of operations, from which on a value is kept
 _ROW_BYTES = 1 << 15  # what one kept value may take on a thread's stack
 
 
-def row_program(graph: Graph, layout: Layout = MappingProxyType({})) -> RowProgram:
-    """The row program of a graph of nodes that share their loops; Apart if they do not. layout: the
-    strides of inputs that are not in row-major order."""
-    return _Builder(graph, Nest(graph.nodes), layout).program()
+def row_program(
+    graph: Graph, layout: Layout = MappingProxyType({}), keeps: bool = True
+) -> RowProgram:
+    """The row program of a graph of nodes that share their loops; Apart if they do not.
+
+    layout: the strides of inputs that are not in row-major order. keeps: values that are dear are
+    kept for later passes, where rows are short enough.
+    """
+    return _Builder(graph, Nest(graph.nodes), layout, keeps).program()
 
 
 def outputs_program(graph: Graph, var: Var, axes: int, layout: Layout) -> RowProgram:
@@ -67,8 +72,8 @@ def outputs_program(graph: Graph, var: Var, axes: int, layout: Layout) -> RowPro
 class _Builder:
     """Numbers the values, sorts them into passes, and lays out the arrays."""
 
-    def __init__(self, graph: Graph, nest: Nest, layout: Layout):
-        self.graph, self.nest, self.layout = graph, nest, layout
+    def __init__(self, graph: Graph, nest: Nest, layout: Layout, keeps: bool = False):
+        self.graph, self.nest, self.layout, self.keeps = graph, nest, layout, keeps
         self.types: list[DType] = []
         self.made: list[Statement] = []  # how each value is computed
         self.each: list[bool] = []  # it belongs to an element, not to the row
@@ -213,7 +218,7 @@ class _Builder:
 
     def _keeps(self, value: Value) -> bool:
         size = extent(self.nest.row) * computed(self.types[value]).itemsize
-        return self.cost[value] >= _KEPT_FROM and size <= _ROW_BYTES
+        return self.keeps and self.cost[value] >= _KEPT_FROM and size <= _ROW_BYTES
 
     def _row_values(self, elements: Sequence[Sequence[Statement]]) -> set[Value]:
         """The values of the row as a whole that somebody needs."""

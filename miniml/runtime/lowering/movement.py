@@ -24,8 +24,8 @@ from ...ops.join import Slice
 from ...primitive import Primitive
 from ..fusion.members import kind_of
 from ..launch import prepare
-from .fuse import native
 from .legalize import select
+from .native import in_c
 
 _MOVED, _ADDED = set(map(from_type_code, ANY)), set(map(from_type_code, INT + WIDE))
 
@@ -101,7 +101,7 @@ def _by_rows(node: Node) -> bool:
 def movement(graph: Graph, target: Target) -> Graph:
     """The graph with nodes that kernels in C can do in place of those that move data; the same
     graph where no C kernels are wanted."""
-    if not native(target) or not any(n.primitive.name in _NAMES for n in graph.nodes):
+    if not in_c(target) or not any(n.primitive.name in _NAMES for n in graph.nodes):
         return graph
     return _Movement(graph, target).rewritten()
 

@@ -8,8 +8,8 @@ from ...abstract import Shape
 from ...backends.selection import Target
 from ...graph.ir import Graph, Node, Var
 from ...ops.linalg import MatMul
-from .fuse import native
 from .legalize import select
+from .native import in_c
 
 
 class TurnedMatMul(MatMul):
@@ -26,7 +26,7 @@ class TurnedMatMul(MatMul):
 def turn(graph: Graph, target: Target) -> Graph:
     """The graph with TurnedMatMul where only a Transpose reads a product, and then only Reshapes,
     which would have to copy; the same graph where no C kernels are wanted."""
-    if not native(target):
+    if not in_c(target):
         return graph
     maker = {v: n for n in graph.nodes for v in n.outputs}
     readers: dict[Var, list[Node]] = {v: [] for n in graph.nodes for v in n.outputs}
