@@ -129,7 +129,7 @@ def decompose(graph: Graph, target: Target) -> Graph:
     first: list[Node] = []
     constants = list(graph.constants)
     for node in graph.nodes:
-        if not _composed(node, target.home):
+        if not _composed(node, target):
             nodes.append(node)
             continue
         made, extra = _inlined(node, target.home)
@@ -140,13 +140,13 @@ def decompose(graph: Graph, target: Target) -> Graph:
     return replace(graph, nodes=(*first, *nodes), constants=tuple(constants))
 
 
-def _composed(node: Node, home: str) -> bool:
+def _composed(node: Node, target: Target) -> bool:
     if node.primitive.name not in COMPOSITIONS:
         return False
     shapes = [v.abstract.shape for v in node.inputs]
     if not all(0 not in s and max(s, default=0) < _LARGEST for s in shapes):
         return False
-    return home == "cpu" or not any(map(in_parts, _of(node, home).nodes))
+    return not any(in_parts(n, target) for n in _of(node, target.home).nodes)
 
 
 def _inlined(node: Node, home: str) -> tuple[list[Node], tuple[Var, ...]]:

@@ -8,7 +8,7 @@ from math import prod
 
 from ...expressions.rows import Gather, Keep, Load, Pass, Reduce, RowProgram, Store
 from ...expressions.types import computed
-from .groups import THREADS, grid_for, lanes_for, parts
+from .groups import BLOCK, THREADS, grid_for, lanes_for, parts
 from .layout import PER_THREAD, spread
 from .loops import ENTRY, Launched, Printed, Text
 from .packs import Packed
@@ -34,6 +34,12 @@ def printed(program: RowProgram) -> Printed:
     ).printed()
 
 
+def in_parts(rows: int, length: int) -> bool:
+    """True for rows so few and long that a GPU is busy only where several blocks share a row, which
+    those of a row program do not."""
+    return parts(rows, length, BLOCK) > 1
+
+
 def keeps(program: RowProgram) -> bool:
     """True where a block's shared memory has room for what the passes of a row keep."""
     kept = [s.of for s in program.statements() if isinstance(s, Keep)]
@@ -42,9 +48,12 @@ def keeps(program: RowProgram) -> bool:
 
 
 class Elements(Packed):
-    """Nothing is reduced: a thread computes single elements."""
+    """Nothing is reduced: a thread computes single elements; the one with the first of a row does
+    what is done once for it."""
 
-    one = "true"
+    def __init__(self, program: RowProgram):
+        super().__init__(program)
+        self.one = " && ".join(f"x{axis} == 0" for axis in self.row) or "true"
 
     def body(self) -> Iterator[str]:
         size, axes, begin = (
