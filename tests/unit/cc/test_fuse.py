@@ -324,6 +324,21 @@ def test_a_sum_of_many_float32_is_as_exact_as_by_pairs():
     np.testing.assert_allclose(rows.asnumpy(), expected, rtol=3e-6)
 
 
+def test_each_element_of_a_smaller_input_is_summed_once():
+    """The loops of the others run over more axes than the input's."""
+    rng = np.random.default_rng(5)
+    x, b = rng.normal(size=(4, 6, 8)), rng.normal(size=(4, 6))
+
+    def fn(x, b):
+        y = (x - ops.max(x, (1, 2), True)) * ops.reshape(b, (4, 6, 1))
+        return y, ops.sum(b, 0), ops.sum(b, 1)
+
+    with ml.context(providers=("cc",)):
+        _, columns, rows = ml.jit(fn)(x, b)
+    np.testing.assert_allclose(columns.asnumpy(), b.sum(0), rtol=1e-12)
+    np.testing.assert_allclose(rows.asnumpy(), b.sum(1), rtol=1e-12)
+
+
 def test_threads_do_not_change_a_sum():
     """Parts are cut by the shapes alone."""
     with ml.context(providers=("cc",)):
