@@ -8,8 +8,11 @@ import pytest
 import miniml as ml
 from miniml import ops
 from miniml.runtime.jit import Jit
+from tests.frame.native import needs_compiler
 
 from .programs import load_all
+
+pytestmark = needs_compiler
 
 RNG = np.random.default_rng(0)
 WIDE = {np.float64: 1e-13, np.float32: 3e-6}
