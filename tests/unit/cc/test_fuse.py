@@ -19,6 +19,9 @@ from miniml.runtime.lowering import lower
 from miniml.runtime.lowering.decompose import decompose
 from miniml.runtime.lowering.fuse import fuse
 from miniml.runtime.program import Program
+from tests.frame.native import needs_compiler
+
+pytestmark = needs_compiler
 
 CC = Target(get_device("cpu"), ("cc",))
 X, Y, B = np.ones((3, 4), np.float32), np.ones((3, 4), np.float32), np.ones(4, np.float32)
