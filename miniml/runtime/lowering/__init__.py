@@ -7,6 +7,7 @@ from collections.abc import Collection
 from ...backends.selection import Target
 from ...graph.ir import Graph
 from ...graph.passes import Pass, add_stage, run_stage
+from .checks import checks
 from .decompose import decompose
 from .formats import formats
 from .fuse import fuse
@@ -18,6 +19,7 @@ LOWERING = add_stage(
         Pass("legalize", legalize),
         Pass("decompose", decompose),
         Pass("movement", movement),
+        Pass("checks", checks),
         Pass("formats", formats),
         Pass("fuse", fuse),
     )

@@ -155,6 +155,56 @@ def test_one_node_without_a_kernel_in_c_makes_it_a_loop_in_python():
     assert "a loop in Python, for Sort" in str(ml.explain(program, x, ys))
 
 
+def checking(table, init, labels, indices, row):
+    """Losses of each step, and rows looked up in what a step computes; labels of all steps."""
+
+    def step(h, given):
+        label, i = given
+        h = ops.tanh(h @ table)
+        found = ops.gather(ops.concat([h, h * 2.0]), i)
+        return h, (ops.cross_entropy(h, label), ops.gather(found, row), i)
+
+    ys, _ = ops.scan(step, init, (labels, indices))
+    return ys
+
+
+def checked(labels=(3, 4), indices=(0, -1), row=(1,)):
+    rng = np.random.default_rng(0)
+    all_labels, all_indices = rng.integers(0, 5, (6, 2)), rng.integers(0, 4, (6, 3, 2))
+    all_labels[4], all_indices[4, 1] = labels, indices
+    w, h = numbers(5, 5), numbers(2, 5)
+    return w, h, all_labels.astype("i"), all_indices, np.array(row)
+
+
+def test_labels_and_indices_are_checked_before_the_loop():
+    program, given = ml.jit(checking), checked()
+    with ml.context(providers=("miniml",)):
+        expected = leaves(ml.jit(checking)(*given))
+    for out, right in zip(leaves(program(*given)), expected, strict=True):
+        np.testing.assert_allclose(out, right, 1e-5, 1e-6)
+    runs, others = calls(program.compiled(*given).program.source)
+    assert (runs, len(others)) == (1, 3)
+    assert all("Checked" in line for line in others)
+
+
+@pytest.mark.parametrize("wrong", [{"labels": (0, 5)}, {"indices": (4, 0)}, {"row": (-4,)}])
+def test_what_is_refused_in_a_step_is_refused_before_the_loop(wrong):
+    given = checked(**wrong)
+    with ml.context(providers=("miniml",)), pytest.raises(IndexError) as expected:
+        ml.jit(checking)(*given)
+    with pytest.raises(IndexError) as found:
+        ml.jit(checking)(*given)
+    assert str(found.value) == str(expected.value)
+    lines = [error.value.__notes__[0].splitlines()[1:] for error in (found, expected)]
+    assert lines[0] == lines[1]
+
+
+def test_a_loop_of_no_steps_refuses_nothing():
+    w, h, labels, indices, row = checked(row=(7,))
+    losses, _, _ = ml.jit(checking)(w, h, labels[:0], indices[:0], row)
+    assert losses.shape == (0,)
+
+
 def test_explain_says_that_the_loop_is_in_c():
     assert "a loop in C" in str(ml.explain(ml.jit(nested), numbers(3), numbers(4, 5, 3)))
 
