@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 from ..kernel import Array, Arrays, Kernel
-from .player import Call, Moving
+from .player import Call, Moving, Packing
 from .source import Source
 from .units import run
 
@@ -16,17 +17,18 @@ class NativeKernel(Kernel):
 
     A player calls the C function itself, for a run of native kernels at once; `launch` calls it
     alone. strided: nodes may have strides, which `source` then has as numbers. native: False for
-    one that only `launch` can run.
+    one that only `launch` can run. packing: as of a Call.
     """
 
     strided: ClassVar[bool] = False
     native: bool = True
     source: Source | None = None
+    packing: Callable[[], Packing | None] | None = None
 
-    def call_on(self, operands: tuple[Array | Moving, ...]) -> Call:
-        """The call on these inputs, outputs and workspace, with other memory for each caller."""
+    def calls_on(self, operands: tuple[Array | Moving, ...]) -> list[Call]:
+        """The calls on these inputs, outputs and workspace, with other memory for each caller."""
         assert self.source is not None
-        return Call(self.source, operands)
+        return [Call(self.source, operands, self.packing)]
 
     def launch(self, inputs: Arrays, workspace: Arrays, outputs: Arrays, stream: Any) -> None:
         assert self.source is not None

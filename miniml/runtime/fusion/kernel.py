@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import zip_longest
 
 from ... import epoch
 from ...backends.cc.epilogue import epilogue
 from ...backends.cc.kernel import NativeKernel
 from ...backends.cc.loops import Printed
-from ...backends.cc.product import product_text
+from ...backends.cc.product import packing, product_text
 from ...backends.cc.rows import inplace, printed
 from ...backends.expressions.rows import RowProgram
 from ...backends.kernel import KernelNode
@@ -30,7 +30,7 @@ class FusedKernel(NativeKernel):
 
     def prepare(self, node: KernelNode) -> None:
         super().prepare(node)
-        self.program, (self.source, self.scratch), self.inplace = _made(
+        self.program, (self.source, self.scratch, self.packing), self.inplace = _made(
             node.attrs["body"], node.strides, epoch.now.kernels
         )
 
@@ -63,6 +63,8 @@ def _anchored(
     made = product(anchor, layout)
     text, shared = epilogue(program, sums, made.m)
     x, y = (body.inputs.index(v) for v in anchor.inputs)
-    source = product_text(made, anchor.outputs[0].abstract.dtype, text, (x, y), shared)
+    parts = made, anchor.outputs[0].abstract.dtype, text, (x, y), shared
+    once = sum(n.inputs.count(anchor.inputs[1]) for n in body.nodes) == 1
     free = tuple(i for i in inplace(program) if i not in (x, y, sums))
-    return program, Printed(source, ()), free
+    source, packed = product_text(*parts), partial(packing, *parts) if once else None
+    return program, Printed(source, (), packed), free

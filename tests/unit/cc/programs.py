@@ -10,7 +10,6 @@ import numpy as np
 import miniml as ml
 from miniml import ops
 from miniml.backends.cc import units
-from miniml.backends.cc.kernel import NativeKernel
 from miniml.runtime.program import Program
 
 UNARY: tuple[Callable[[Any], Any], ...] = (
@@ -91,5 +90,5 @@ def with_gradient(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 def load_all(programs: Sequence[Program]) -> None:
     """Compile the native kernels of all programs as one unit."""
-    bound = (b for p in programs for b in p.prepared.values())
-    units.load([b.instance.source for b in bound if isinstance(b.instance, NativeKernel)])
+    natives = [b.native for p in programs for b in p.prepared.values() if b.native is not None]
+    units.load([native.source for native in natives if native.source is not None])

@@ -11,7 +11,8 @@ import pytest
 
 import miniml as ml
 from miniml import ops
-from miniml.grad import value_and_grad
+from miniml.backends.cc import player
+from miniml.grad import grad, value_and_grad
 from miniml.runtime.control import ScanKernel
 from tests.frame.native import NatPlus, NatSlow, NatTwice, needs_compiler
 from tests.unit.cc.test_player import calls, numbers
@@ -153,6 +154,45 @@ def test_one_node_without_a_kernel_in_c_makes_it_a_loop_in_python():
     same(program(x, ys), expected)
     assert "Scan" in program.compiled(x, ys).program.source
     assert "a loop in Python, for Sort" in str(ml.explain(program, x, ys))
+
+
+def recurrence(w, h, xs):
+    """Its gradient multiplies by w and by its transpose at each step."""
+    last = ops.scan(lambda h, x: (ops.tanh(ops.matmul(h, w) + x), None), h, xs)[1]
+    return ops.sum(ops.square(last))
+
+
+def plus_itself(w, h, xs):
+    """What follows the product reads the matrix as well."""
+    return ops.scan(lambda h, x: (ops.tanh(ops.matmul(h, w) * 0.1 + w + x), h), h, xs)[0]
+
+
+@pytest.mark.parametrize(
+    ("fn", "rows", "length", "packed"),
+    [
+        (grad(recurrence, (0, 1)), 6, 5, 2),
+        (grad(recurrence, (0, 1)), 6, 3, 0),  # steps, which are too few
+        (grad(recurrence, (0, 1)), 3, 5, 0),  # rows
+        (plus_itself, 32, 5, 0),
+    ],
+)
+def test_matrices_that_steps_only_read_are_packed_once(
+    in_python, monkeypatch, fn, rows, length, packed
+):
+    before, pack = [], player._packed
+
+    def packing(*given):
+        found = pack(*given)
+        before.extend(found[0])
+        return found
+
+    monkeypatch.setattr(player, "_packed", packing)
+    given = numbers(32, 32) * 0.2, numbers(rows, 32, seed=1), numbers(length, rows, 32, seed=2)
+    program = ml.jit(fn)
+    for _ in range(2):
+        same(program(*given), in_python(fn, *given))
+    assert len(before) == packed
+    assert calls(program.compiled(*given).program.source) == (1, [])
 
 
 def checking(table, init, labels, indices, row):
