@@ -167,6 +167,18 @@ def plus_itself(w, h, xs):
     return ops.scan(lambda h, x: (ops.tanh(ops.matmul(h, w) * 0.1 + w + x), h), h, xs)[0]
 
 
+def by_what_changes(w, h, xs):
+    """The second factor is carried, or a row."""
+    step = lambda h, x: (ops.tanh(ops.matmul(w, h) * 0.1 + ops.matmul(h, x) * 0.1), h)  # noqa: E731
+    return ops.scan(step, h, xs)[0]
+
+
+def by_a_part(w, h, xs):
+    """The second factor is cut out before the loop."""
+    part = lambda h: ops.matmul(h[:, :16], w[16:])  # noqa: E731
+    return ops.scan(lambda h, x: (ops.tanh(part(h) + x), h), h, xs)[0]
+
+
 @pytest.mark.parametrize(
     ("fn", "rows", "length", "packed"),
     [
@@ -174,6 +186,8 @@ def plus_itself(w, h, xs):
         (grad(recurrence, (0, 1)), 6, 3, 0),  # steps, which are too few
         (grad(recurrence, (0, 1)), 3, 5, 0),  # rows
         (plus_itself, 32, 5, 0),
+        (by_what_changes, 32, 5, 0),
+        (by_a_part, 6, 5, 1),
     ],
 )
 def test_matrices_that_steps_only_read_are_packed_once(
