@@ -105,7 +105,7 @@ class ScanKernel(NativeKernel):
             carry = tuple([targets[i] for i in self.after])
         write(self.device, outputs[:first], carry)
 
-    def call_on(self, operands: tuple[Array | Moving, ...]) -> Call:
+    def calls_on(self, operands: tuple[Array | Moving, ...]) -> list[Call]:
         try:
             calls = self._ready.pop()
         except IndexError:

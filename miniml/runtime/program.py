@@ -166,11 +166,21 @@ class Program:
         then the outputs. None if it needs Python."""
         if not self._direct:
             return None
+        executable = self._taken()
+        player = executable.player
+        if not isinstance(player, Function) or player.whole is None:
+            self._idle.append(executable)
+            return None
         count, filled = len(self.graph.inputs), len(self.graph.outputs)
         names = [*(f"x{i}" for i in range(count)), *(f"y{i}" for i in range(filled))]
-        player = self._executable().player
-        whole = player.whole if isinstance(player, Function) else None
-        return None if whole is None else whole.calls_on(names)
+        return player.whole.calls_on(names)
+
+    def _taken(self) -> Executable:
+        """An executable that serves no call."""
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return self._executable()
 
     def _stateful(self, arrays: tuple[Array, ...]) -> list[Array]:
         keep_readings(self._written)
@@ -179,10 +189,7 @@ class Program:
     def _run(self, arrays: tuple[Array, ...]) -> list[Array]:
         if self._guarded:
             arrays = tuple(map(read_only, arrays))
-        try:
-            executable = self._idle.pop()
-        except IndexError:
-            executable = self._executable()
+        executable = self._taken()
         try:
             return executable.run(*arrays)
         except Exception as error:  # point at the user's lines of the nodes that were running

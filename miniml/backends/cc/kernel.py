@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from ..kernel import Array, Arrays, Kernel
-from .player import Call, Moving
+from .player import Call, Moving, Packing
 from .source import Source
 from .units import run
 
@@ -17,22 +17,23 @@ class NativeKernel(Kernel):
 
     A player calls the C function itself, for a run of native kernels at once; `launch` calls it
     alone. strided: the answer of `bakes` for every input. native: False for one that only `launch`
-    can run.
+    can run. packing: as of a Call.
     """
 
     strided: ClassVar[bool] = False
     native: bool = True
     source: Source | None = None
+    packing: Callable[[], Packing | None] | None = None
 
     @classmethod
     def bakes(cls, attrs: Mapping[str, Any], index: int) -> bool:
         """True for an input whose strides, whatever they are, `source` has as numbers."""
         return cls.strided
 
-    def call_on(self, operands: tuple[Array | Moving, ...]) -> Call:
-        """The call on these inputs, outputs and workspace, with other memory for each caller."""
+    def calls_on(self, operands: tuple[Array | Moving, ...]) -> list[Call]:
+        """The calls on these inputs, outputs and workspace, with other memory for each caller."""
         assert self.source is not None
-        return Call(self.source, operands)
+        return [Call(self.source, operands, self.packing)]
 
     def launch(self, inputs: Arrays, workspace: Arrays, outputs: Arrays, stream: Any) -> None:
         assert self.source is not None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import prod
 from typing import NamedTuple
 
@@ -24,6 +24,7 @@ from ..expressions.rows import (
 )
 from ..expressions.types import computed
 from ..signature import ArraySpec
+from .player import Packing
 from .reducers import REDUCERS, block, reducer, wrapping
 from .scalars import STORED, ScalarFunction, literal, loaded, scalar_function, stored, value_type
 from .source import Source
@@ -44,10 +45,12 @@ _LOOP = """\
 
 
 class Printed(NamedTuple):
-    """A row program as a native kernel, and the scratch arrays that it needs."""
+    """A row program as a native kernel, and the scratch arrays that it needs. packing: as of a
+    Call."""
 
     source: Source
     workspace: tuple[ArraySpec, ...]
+    packing: Callable[[], Packing | None] | None = None
 
 
 class Loops:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from ...dtype import DType
+from ...errors import CompileError, DeviceError
 from ..kernel import Array
 from . import units
 from .services import player
 from .source import Source, addresses_of
 
 Run = Callable[..., int]
+PAYS = 4  # steps from which on packing pays: it takes as long as a quarter of one product
 _new = ctypes.pythonapi.PyCFunction_NewEx
 _new.argtypes, _new.restype = (ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p), ctypes.py_object
 
@@ -27,11 +29,26 @@ class Moving(NamedTuple):
     offset: int = 0
 
 
+class Packing(NamedTuple):
+    """A kernel that reads one operand in another order, and the kernel that brings the operand into
+    that order: `size` elements of a dtype."""
+
+    kernel: Source
+    operand: int
+    pack: Source
+    size: int
+    dtype: DType
+
+
 class Call(NamedTuple):
-    """A kernel, or one of the player's own, and where its inputs, outputs and workspace are."""
+    """A kernel, or one of the player's own, and where its inputs, outputs and workspace are.
+
+    packing: gives what may take its place where an operand is the same in many calls.
+    """
 
     kernel: Source | Literal["copy", "loop"]
     operands: tuple[Array | Moving, ...]
+    packing: Callable[[], Packing | None] | None = None
 
 
 def copy(target: Array | Moving, source: Array | Moving, like: Array) -> Call:
@@ -66,14 +83,45 @@ def loop(
     arguments: Sequence[Argument],
     carried: Sequence[Carried],
     operands: tuple[Array | Moving, ...],
-) -> Call:
+) -> list[Call]:
     """All steps of a loop, each of which makes the calls. Moving operands of these are in
-    `arguments`, the first of which are the carried values, to begin with."""
+    `arguments`, the first of which are the carried values, to begin with. Before the loop, what
+    steps only read is packed for those kernels that read it faster so."""
+    same = {i: operands[a.operand] for i, a in enumerate(arguments) if not a.stride}
+    fixed = {i: operand for i, operand in same.items() if i >= len(carried)}
+    before, calls = _packed(calls, fixed) if steps >= PAYS else ([], calls)
     words, kept = _table(calls)
     about = [steps, len(carried), len(arguments), *(word for value in carried for word in value)]
     for operand, offset, stride, alternates in arguments:
         about += [operand, offset, stride, 1 if alternates else -1]
-    return Call("loop", (_owning([*about, *words], kept), *operands))
+    return [*before, Call("loop", (_owning([*about, *words], kept), *operands))]
+
+
+def _packed(
+    calls: Sequence[Call], fixed: Mapping[int, Array | Moving]
+) -> tuple[list[Call], list[Call]]:
+    """Calls that pack arguments which stay, and the calls on packed operands."""
+    before: dict[tuple[int, Source], Call] = {}
+    after: list[Call] = []
+    for call in calls:
+        packing = None if call.packing is None else call.packing()
+        operand = None if packing is None else call.operands[packing.operand]
+        stays = isinstance(operand, Moving) and not operand.offset and operand.argument in fixed
+        if packing is None or not isinstance(operand, Moving) or not stays:
+            after.append(call)
+            continue
+        key = operand.argument, packing.pack
+        if key not in before:
+            room = np.empty(packing.size, packing.dtype)
+            before[key] = Call(packing.pack, (fixed[operand.argument], room))
+        given = list(call.operands)
+        given[packing.operand] = before[key].operands[1]
+        after.append(Call(packing.kernel, tuple(given)))
+    try:
+        units.load([c.kernel for c in (*before.values(), *after) if isinstance(c.kernel, Source)])
+    except (CompileError, DeviceError):  # what is not packed has been compiled
+        return [], [*calls]
+    return [*before.values()], after
 
 
 def _merged(array: Array) -> tuple[list[int], list[int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 from ...dtype import DType, float64
@@ -9,6 +10,7 @@ from ..kernel import KernelNode
 from ..product import Product, product_of
 from ..registry import kernel
 from .kernel import NativeKernel
+from .player import Packing
 from .source import Source
 
 _TEXT = Path(__file__).parent / "text"
@@ -23,6 +25,7 @@ UNSPLIT = 4_000_000  # multiplications and additions of a part: 25 us on one cor
 MOST_PARTS = 16
 LARGE = 2**29  # multiplications of a product that the BLAS computes: about 800 x 800 x 800
 SLICE = 2**28  # multiplications of one call of the BLAS: 3 ms on one core
+FEWEST = 5  # rows for which y may be packed: fewer stream through it once
 UNPACKED = 64  # rows up to which y is read where it lies: too few to pay for a copy
 
 
@@ -67,6 +70,22 @@ def pack_text(product: Product, dtype: DType) -> Source:
     constants = _constants(p, (0, 0)) | {"OUT": "1", "PACKED": "1"}
     text = _defines(constants) + _in(dtype, PANELS + PACK)
     return Source(text, (VECTORS, _in(dtype, TILES)))
+
+
+def packing(
+    product: Product,
+    dtype: DType,
+    epilogue: str | None = None,
+    operands: tuple[int, int] = (0, 1),
+    shared: tuple[str, ...] = (),
+) -> Packing | None:
+    """The same product with its y packed; None where that is no faster: rows of few products."""
+    plain = epilogue is None and prefers_blas(product)
+    if plain or product.batches != 1 or product.m < FEWEST or product.n < 64 // dtype.itemsize:
+        return None
+    kernel = product_text(product, dtype, epilogue, operands, shared, packed=True)
+    pack = pack_text(product, dtype)
+    return Packing(kernel, operands[1], pack, packed_size(product, dtype), dtype)
 
 
 def packed_size(product: Product, dtype: DType) -> int:
@@ -176,6 +195,7 @@ class ProductKernel(NativeKernel):
         super().prepare(node)
         product = product_of(node).folded
         self.source = product_text(product, node.outputs[0].dtype)
+        self.packing = partial(packing, product, node.outputs[0].dtype)
         self.reason = "large: by the BLAS" if prefers_blas(product) else ""
 
 

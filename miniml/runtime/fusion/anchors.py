@@ -5,13 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 
 from ...backends.cc.convolve import convolution, source
 from ...backends.cc.epilogue import epilogue
 from ...backends.cc.formats import unwrapped
 from ...backends.cc.loops import Printed
-from ...backends.cc.product import prefers_blas, product_text
+from ...backends.cc.product import packing, prefers_blas, product_text
 from ...backends.cc.vectors import vectors
 from ...backends.expressions.rows import RowProgram
 from ...backends.product import Product, product_of
@@ -85,7 +86,10 @@ def anchored(body: Graph, anchor: Node, layout: Layout) -> tuple[RowProgram, Pri
     if _kind(anchor) == "MatMul":
         made = product(anchor, layout)
         text, shared = epilogue(program, sums, made.m)
-        return program, Printed(product_text(made, dtype, text, (x, y), shared), ())
+        parts = made, dtype, text, (x, y), shared
+        once = sum(n.inputs.count(anchor.inputs[1]) for n in body.nodes) == 1
+        packed = partial(packing, *parts) if once else None
+        return program, Printed(product_text(*parts), (), packed)
     text, shared = epilogue(program, sums, node.inputs[1].shape[0])
     node = node if _kind(anchor) == "Conv2D" else unwrapped(node)
     v, workspace = vectors(dtype), len(body.inputs) + len(body.outputs)

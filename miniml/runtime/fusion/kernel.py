@@ -33,7 +33,7 @@ class FusedKernel(NativeKernel):
 
     def prepare(self, node: KernelNode) -> None:
         super().prepare(node)
-        self.program, (self.source, self.scratch), self.inplace = _made(
+        self.program, (self.source, self.scratch, self.packing), self.inplace = _made(
             node.attrs["body"], node.strides, epoch.now.kernels
         )
 

@@ -7,6 +7,7 @@ from collections.abc import Collection
 from ...backends.selection import Target
 from ...graph.ir import Graph
 from ...graph.passes import Pass, add_stage, run_stage
+from .checks import checks
 from .decompose import decompose
 from .formats import formats
 from .fuse import fuse
@@ -20,6 +21,7 @@ LOWERING = add_stage(
         Pass("decompose", decompose),
         Pass("movement", movement),
         Pass("turn", turn),
+        Pass("checks", checks),
         Pass("formats", formats),
         Pass("fuse", fuse),
     )

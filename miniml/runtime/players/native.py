@@ -157,7 +157,7 @@ class Natives:
             operands.append(operand)
         targets = [self._target(var, run) for var in node.outputs]
         operands += [*targets, *self.memory.scratch(node)]
-        return [*calls, native.call_on(tuple(operands))]
+        return [*calls, *native.calls_on(tuple(operands))]
 
     def _target(self, var: Var, run: RunOfCalls) -> Array | Moving:
         array = self.memory.targets.get(var)

@@ -93,8 +93,8 @@ def with_gradient(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 def load_all(programs: Sequence[Program]) -> None:
     """Compile the native kernels of all programs as one unit."""
-    bound = (b for p in programs for b in p.prepared.values())
-    units.load([b.instance.source for b in bound if isinstance(b.instance, NativeKernel)])
+    natives = [b.native for p in programs for b in p.prepared.values() if b.native is not None]
+    units.load([native.source for native in natives if native.source is not None])
 
 
 # Dtypes in which every operation below is bit for bit NumPy's.
@@ -166,7 +166,8 @@ def converted(x: Any, dtype: Any) -> Any:
 
 def keep_to_their_arrays(program: Program) -> bool:
     """False where a kernel of the program writes beside its outputs and its scratch arrays."""
-    bound = (b for b in program.prepared.values() if isinstance(b.instance, NativeKernel))
+    natives = (b for b in program.prepared.values() if isinstance(b.instance, NativeKernel))
+    bound = [b for b in natives if b.instance.source is not None]
     return all(_keeps(b.instance, (*b.node.inputs, *b.node.outputs)) for b in bound)
 
 

@@ -11,7 +11,8 @@ import pytest
 
 import miniml as ml
 from miniml import ops
-from miniml.grad import value_and_grad
+from miniml.backends.cc import player
+from miniml.grad import grad, value_and_grad
 from miniml.runtime.control import ScanKernel
 from tests.frame.native import NatPlus, NatSlow, NatTwice, needs_compiler
 from tests.unit.cc.test_player import calls, numbers
@@ -153,6 +154,109 @@ def test_one_node_without_a_kernel_in_c_makes_it_a_loop_in_python():
     same(program(x, ys), expected)
     assert "Scan" in program.compiled(x, ys).program.source
     assert "a loop in Python, for Sort" in str(ml.explain(program, x, ys))
+
+
+def recurrence(w, h, xs):
+    """Its gradient multiplies by w and by its transpose at each step."""
+    last = ops.scan(lambda h, x: (ops.tanh(ops.matmul(h, w) + x), None), h, xs)[1]
+    return ops.sum(ops.square(last))
+
+
+def plus_itself(w, h, xs):
+    """What follows the product reads the matrix as well."""
+    return ops.scan(lambda h, x: (ops.tanh(ops.matmul(h, w) * 0.1 + w + x), h), h, xs)[0]
+
+
+def by_what_changes(w, h, xs):
+    """The second factor is carried, or a row."""
+    step = lambda h, x: (ops.tanh(ops.matmul(w, h) * 0.1 + ops.matmul(h, x) * 0.1), h)  # noqa: E731
+    return ops.scan(step, h, xs)[0]
+
+
+def by_a_part(w, h, xs):
+    """The second factor is cut out before the loop."""
+    part = lambda h: ops.matmul(h[:, :16], w[16:])  # noqa: E731
+    return ops.scan(lambda h, x: (ops.tanh(part(h) + x), h), h, xs)[0]
+
+
+@pytest.mark.parametrize(
+    ("fn", "rows", "length", "packed"),
+    [
+        (grad(recurrence, (0, 1)), 6, 5, 2),
+        (grad(recurrence, (0, 1)), 6, 3, 0),  # steps, which are too few
+        (grad(recurrence, (0, 1)), 3, 5, 0),  # rows
+        (plus_itself, 32, 5, 0),
+        (by_what_changes, 32, 5, 0),
+        (by_a_part, 6, 5, 1),
+    ],
+)
+def test_matrices_that_steps_only_read_are_packed_once(
+    in_python, monkeypatch, fn, rows, length, packed
+):
+    before, pack = [], player._packed
+
+    def packing(*given):
+        found = pack(*given)
+        before.extend(found[0])
+        return found
+
+    monkeypatch.setattr(player, "_packed", packing)
+    given = numbers(32, 32) * 0.2, numbers(rows, 32, seed=1), numbers(length, rows, 32, seed=2)
+    program = ml.jit(fn)
+    for _ in range(2):
+        same(program(*given), in_python(fn, *given))
+    assert len(before) == packed
+    assert calls(program.compiled(*given).program.source) == (1, [])
+
+
+def checking(table, init, labels, indices, row):
+    """Losses of each step, and rows looked up in what a step computes; labels of all steps."""
+
+    def step(h, given):
+        label, i = given
+        h = ops.tanh(h @ table)
+        found = ops.gather(ops.concat([h, h * 2.0]), i)
+        return h, (ops.cross_entropy(h, label), ops.gather(found, row), i)
+
+    ys, _ = ops.scan(step, init, (labels, indices))
+    return ys
+
+
+def checked(labels=(3, 4), indices=(0, -1), row=(1,)):
+    rng = np.random.default_rng(0)
+    all_labels, all_indices = rng.integers(0, 5, (6, 2)), rng.integers(0, 4, (6, 3, 2))
+    all_labels[4], all_indices[4, 1] = labels, indices
+    w, h = numbers(5, 5), numbers(2, 5)
+    return w, h, all_labels.astype("i"), all_indices, np.array(row)
+
+
+def test_labels_and_indices_are_checked_before_the_loop():
+    program, given = ml.jit(checking), checked()
+    with ml.context(providers=("miniml",)):
+        expected = leaves(ml.jit(checking)(*given))
+    for out, right in zip(leaves(program(*given)), expected, strict=True):
+        np.testing.assert_allclose(out, right, 1e-5, 1e-6)
+    runs, others = calls(program.compiled(*given).program.source)
+    assert (runs, len(others)) == (1, 3)
+    assert all("Checked" in line for line in others)
+
+
+@pytest.mark.parametrize("wrong", [{"labels": (0, 5)}, {"indices": (4, 0)}, {"row": (-4,)}])
+def test_what_is_refused_in_a_step_is_refused_before_the_loop(wrong):
+    given = checked(**wrong)
+    with ml.context(providers=("miniml",)), pytest.raises(IndexError) as expected:
+        ml.jit(checking)(*given)
+    with pytest.raises(IndexError) as found:
+        ml.jit(checking)(*given)
+    assert str(found.value) == str(expected.value)
+    lines = [error.value.__notes__[0].splitlines()[1:] for error in (found, expected)]
+    assert lines[0] == lines[1]
+
+
+def test_a_loop_of_no_steps_refuses_nothing():
+    w, h, labels, indices, row = checked(row=(7,))
+    losses, _, _ = ml.jit(checking)(w, h, labels[:0], indices[:0], row)
+    assert losses.shape == (0,)
 
 
 def test_explain_says_that_the_loop_is_in_c():
