@@ -92,10 +92,14 @@ def _reduced(self: Any, losses: Any) -> Any:
 
 
 def cross_entropy_grad(self: Any, probs: Any, labels: Any, dloss: Any) -> Sequence[Any]:
-    known = CheckedLabels(probs.shape[1])(labels)
+    return marked_cross_entropy_grad(self, probs, CheckedLabels(probs.shape[1])(labels), dloss)
+
+
+def marked_cross_entropy_grad(self: Any, probs: Any, labels: Any, dloss: Any) -> Sequence[Any]:
+    """The same where nothing waits for the device."""
     share = dloss / float(probs.shape[0]) if self.reduction == "mean" else dloss
     share = ops.reshape(share, (-1, 1)) if self.reduction == "none" else share
-    hits = _hits(known, probs.shape[1])
+    hits = _hits(labels, probs.shape[1])
     return (probs * share - ops.select(hits, share, ops.zeros_like(share)),)
 
 
@@ -119,7 +123,10 @@ COMPOSITIONS: dict[str, Composition] = {
     "CrossEntropy": cross_entropy,
     "CrossEntropyGrad": cross_entropy_grad,
 }
-ON_CUDA = COMPOSITIONS | {"CrossEntropy": marked_cross_entropy}
+ON_CUDA = COMPOSITIONS | {
+    "CrossEntropy": marked_cross_entropy,
+    "CrossEntropyGrad": marked_cross_entropy_grad,
+}
 
 
 def decompose(graph: Graph, target: Target) -> Graph:
