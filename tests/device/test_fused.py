@@ -97,12 +97,12 @@ def test_explain_says_why_products_stay_apart(on_device):
 
 
 LABELS = np.arange(6) % 33
-AFFINE = rows(33), rows(33)
 COMPOSED = {
     "softmax": (ops.softmax, rows(6, 33)),
     "softmax of columns": (lambda x: ops.softmax(x, 0), rows(6, 40)),
     "log_softmax": (ops.log_softmax, rows(6, 33)),
-    "layer_norm": (ops.layer_norm, rows(6, 33), *AFFINE),
+    "layer_norm of a warp": (ops.layer_norm, rows(20, 64), rows(64), rows(64)),
+    "layer_norm of a block": (ops.layer_norm, rows(17, 2100), rows(2100), rows(2100)),
     "batch_norm": (
         lambda *xs: ops.batch_norm(*xs, training=True)[0], rows(4, 3, 5, 5), rows(3), rows(3),
     ),
