@@ -80,6 +80,9 @@ class Elements(Packed):
     def launched(self) -> Launched:
         return Launched(ENTRY, *spread(self.rows * self.length, max(self.pack, PER_THREAD)))
 
+    def how(self) -> str:
+        return "a thread for each element, or pack of neighbours"
+
 
 class Columns(Text):
     """Elements of neighbouring threads stand side by side; a thread reduces a part of a column."""
@@ -119,6 +122,9 @@ class Columns(Text):
 
     def launched(self) -> Launched:
         return Launched(ENTRY, *spread(self.width * self.parts, 1))
+
+    def how(self) -> str:
+        return f"a thread for each column, parts: {self.parts}"
 
     def gathered(self, k: int, gather: Gather, each: bool) -> str:
         op = self.op(gather.row, gather.dtype)
@@ -212,6 +218,9 @@ class Rows(Packed):
         grid, block = grid_for(self.parts, self.lanes)
         shared = _kept_bytes(self.program, self.kept, self.lanes)
         return Launched(ENTRY, grid, block, shared)
+
+    def how(self) -> str:
+        return f"threads for each row: {self.lanes}"
 
 
 def _over(program: RowProgram, gather: Gather) -> frozenset[int]:
