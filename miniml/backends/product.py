@@ -55,7 +55,7 @@ class Product(NamedTuple):
 
 
 def product_of(node: KernelNode) -> Product:
-    """The product of a MatMul node."""
+    """The product of a MatMul node, or of a TurnedMatMul node, which transposes what it makes."""
     x, y = (i.shape for i in node.inputs)
     x_steps, y_steps = steps_of(node)
     if len(x) == 1:
@@ -66,11 +66,15 @@ def product_of(node: KernelNode) -> Product:
     n = y[-2] if node.attrs["transpose_y"] else y[-1]
     shape = np.broadcast_shapes(x[:-2], y[:-2])
     out_steps = dense_strides((*shape, m, n), 1)
+    if "axes" in node.attrs:
+        turned = dense_strides(node.outputs[0].shape, 1)
+        out_steps = tuple([turned[node.attrs["axes"].index(a)] for a in range(len(turned))])
+    *_, row, column = out_steps
     steps = ((x[:-2], x_steps[:-2]), (y[:-2], y_steps[:-2]), (shape, out_steps[:-2]))
     axes = merged(shape, [broadcast_steps(s, shape, own) for s, own in steps])
     x_plane = x_steps[-2:] if not node.attrs["transpose_x"] else x_steps[:-3:-1]
     y_plane = y_steps[-2:] if not node.attrs["transpose_y"] else y_steps[:-3:-1]
-    return Product(m, n, k, (x_plane[0], x_plane[1]), (y_plane[0], y_plane[1]), (n, 1), axes)
+    return Product(m, n, k, (x_plane[0], x_plane[1]), (y_plane[0], y_plane[1]), (row, column), axes)
 
 
 def product_of_labels(

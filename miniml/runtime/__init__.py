@@ -2,3 +2,4 @@
 
 from . import control as control
 from .fusion import kernel as kernel
+from .lowering import composed as composed

@@ -16,7 +16,7 @@ from .launch import BoundKernel
 from .planner import Lifetime, Plan, plan
 from .schedule import Schedule
 
-Kind = Literal["input", "output", "constant", "parameter", "upload", "arena"]
+Kind = Literal["input", "output", "constant", "parameter", "upload", "arena", "block"]
 
 
 @dataclass(eq=False, slots=True)
@@ -24,8 +24,8 @@ class Allocation:
     """One piece of memory; several Vars share it when they are views or computed in place.
 
     kind "output": an array that the caller gives at each call. "upload": a copy, on the device, of
-    a parameter that stays on the host. start, end: the steps of its first write and last read, for
-    the arena.
+    a parameter that stays on the host. "block": a part of another allocation, `inside`, from a byte
+    of it on. start, end: the steps of its first write and last read, for the arena.
     """
 
     kind: Kind
@@ -33,6 +33,12 @@ class Allocation:
     parameter: Parameter | None = None
     start: int = 0
     end: int = 0
+    inside: tuple[Allocation, int] | None = None
+
+    @property
+    def whole(self) -> Allocation:
+        """The allocation that it is a part of, or itself."""
+        return self if self.inside is None else self.inside[0]
 
 
 @dataclass(eq=False)
@@ -87,12 +93,17 @@ def assign_buffers(
     targets = donations(graph, order, prepared, held) if order.updates else {}
     if fills:
         targets |= {var: Allocation("output") for var in graph.outputs}
+    targets |= _blocks(order, prepared, reads, targets)
     for step, node in enumerate(order.order):
         _assign(buffers, node, step, reads, targets, reuse)
     _stage(buffers)
     arena = _arena(buffers)
     buffers.plan = plan([Lifetime(a.nbytes, a.start, a.end) for a in arena])
     buffers.offsets = dict(zip(arena, buffers.plan.offsets, strict=True))
+    for block in buffers.allocation.values():
+        if block.inside is not None:
+            whole, first = block.inside
+            buffers.offsets[block] = buffers.offsets[whole] + first
     return buffers
 
 
@@ -126,6 +137,36 @@ def _last_reads(
             until = through if i == view else step
             last[var] = max(last.get(var, step), until)
     return last
+
+
+def _blocks(
+    order: Schedule,
+    prepared: Mapping[Node, BoundKernel],
+    reads: Mapping[Var, int],
+    taken: Mapping[Var, Allocation],
+) -> dict[Var, Allocation]:
+    """Memory for the inputs of each Concat in C of whole blocks inside that of its output: what is
+    computed there need not be copied."""
+    computed = [(i, n) for i, n in enumerate(order.order) if prepared[n].entry.view is None]
+    made = {v: i for i, n in computed for v in n.outputs}
+    found: dict[Var, Allocation] = {}
+    for node in order.order:
+        if node.primitive.name != "Concat" or prepared[node].native is None:
+            continue
+        (out,), axis = node.outputs, node.attrs["axis"] % len(node.outputs[0].abstract.shape)
+        if out in taken or out in found or prod(out.abstract.shape[:axis]) != 1:
+            continue
+        whole, first = Allocation("arena", out.abstract.nbytes), 0
+        for var in node.inputs:
+            size = var.abstract.nbytes
+            if var in made and var not in taken and var not in found and size:
+                found[var] = Allocation("block", size, inside=(whole, first))
+            first += size
+        parts = [v for v in node.inputs if v in found and found[v].whole is whole]
+        whole.start = min(made[v] for v in (*parts, out))
+        whole.end = max(reads.get(v, 0) for v in (*parts, out))
+        found[out] = whole
+    return found
 
 
 def _assign(
@@ -172,7 +213,7 @@ def _reusable(
         alone = all(
             j in inplace and v in buffers.whole
             for j, v in enumerate(node.inputs)
-            if buffers.allocation[v] is allocation
+            if buffers.allocation[v].whole is allocation
         )
         dies = allocation.kind == "arena" and allocation.end <= step
         same = var.abstract.shape == out.shape and var.abstract.dtype == out.dtype

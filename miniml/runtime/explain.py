@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from ..backends.cc.kernel import NativeKernel
 from ..ops.control import Fused
 from .fusion.describe import members, name, neighbours
 from .jit import Jit
@@ -92,13 +93,22 @@ def explain_program(program: Program, text: bool = False) -> Explanation:
         plan.size,
         plan.peak,
         program.launched,
-        tuple(members(n, getattr(program.prepared[n].instance, "program", None)) for n in fused),
-        tuple(neighbours(program.graph)),
+        tuple(members(n, _made(program.prepared[n], "program")) for n in fused),
+        tuple(neighbours(program.graph, program.target.home)),
         tuple(sources) if text else (),
     )
 
 
 def _source(kernel: BoundKernel) -> str | None:
-    """The C of a native kernel."""
-    source = None if kernel.native is None else kernel.native.source
-    return None if source is None else source.text
+    """The C that was written for a node."""
+    if isinstance(kernel.instance, NativeKernel):
+        source = kernel.instance.source
+        return None if source is None else source.text
+    made = _made(kernel, "printed")
+    return None if made is None else str(made.text)
+
+
+def _made(kernel: BoundKernel, name: str) -> Any:
+    """What the kernel of a node has made of it; None where it has no such thing."""
+    instance = getattr(kernel.instance, "kernel", kernel.instance)  # in check mode
+    return getattr(instance, name, None)

@@ -29,6 +29,7 @@ from ..primitive import Primitive
 from ..settings import current
 
 Arrays = tuple[Array, ...]
+Strides = tuple[int, ...] | None  # None: row-major
 Launcher = Callable[[Arrays], Arrays]
 _shape, _dtype = attrgetter("shape"), attrgetter("dtype")
 ask_threads(lambda: current().threads)
@@ -101,10 +102,10 @@ def program_target(device: str) -> Target:
     """The target of a compiled program: kernels in C first, unless the settings rank providers or
     look at the results of every node."""
     settings = current()
-    if device != "cpu" or settings.check_nan:
+    if settings.check_nan:
         return target_for(device)
-    first = (NATIVE,) if available() else ()
-    return Target(get_device(device), settings.providers or first)
+    first = (NATIVE,) if device != "cpu" or available() else ()
+    return Target(get_device(device, settings.sim), settings.providers or first)
 
 
 def prepare(
@@ -113,7 +114,7 @@ def prepare(
     outputs: tuple[Abstract, ...],
     attrs: dict[str, Any],
     target: Target,
-    strides: Sequence[tuple[int, ...] | None] = (),
+    strides: Sequence[Strides] = (),
 ) -> BoundKernel:
     """The kernel that the target selects for a call, prepared.
 
@@ -127,8 +128,7 @@ def prepare(
     if cast is not None:  # the kernel gets the widened inputs
         dtypes, promised = entry.signature.expanded(len(inputs), len(outputs))
     takes, gives = _specs(inputs, dtypes), _specs(outputs, promised)
-    strides = tuple(strides) if any(strides) and _bakes_strides(entry) else ()
-    node = KernelNode(primitive.name, takes, gives, attrs, target, strides)
+    node = KernelNode(primitive.name, takes, gives, attrs, target, _baked(entry, attrs, strides))
     empty = bool(outputs) and all(0 in o.shape for o in outputs)
     view = entry.view is not None
     made = _view_class(entry) if view else None if empty else device.kernel(entry)
@@ -194,9 +194,14 @@ def _seen(entry: KernelEntry, look: Any, shape: tuple[int, ...], *arrays: Array)
     return seen
 
 
-def _bakes_strides(entry: KernelEntry) -> bool:
+def _baked(
+    entry: KernelEntry, attrs: dict[str, Any], strides: Sequence[Strides]
+) -> tuple[Strides, ...]:
+    """The strides that a kernel in C will have as numbers."""
     body = entry.body
-    return isinstance(body, type) and issubclass(body, NativeKernel) and body.strided
+    if not (any(strides) and isinstance(body, type) and issubclass(body, NativeKernel)):
+        return ()
+    return tuple([s if s and body.bakes(attrs, i) else None for i, s in enumerate(strides)])
 
 
 def _specs(abstracts: tuple[Abstract, ...], dtypes: tuple[DType, ...]) -> tuple[ArraySpec, ...]:

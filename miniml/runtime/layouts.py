@@ -8,9 +8,7 @@ import numpy as np
 
 from ..backends.device import CPU, Array
 from ..graph.ir import Graph, Node, Var
-from .launch import BoundKernel
-
-Strides = tuple[int, ...] | None
+from .launch import BoundKernel, Strides
 
 
 class Layouts:

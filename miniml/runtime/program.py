@@ -20,10 +20,10 @@ from ..location import point_at
 from ..settings import Settings, current, enter
 from ..undo import keep_readings
 from .buffers import BufferAssignment, assign_buffers
-from .launch import BoundKernel, note_kernel, prepare, program_target
-from .layouts import Layouts, Strides
+from .launch import BoundKernel, Strides, note_kernel, prepare, program_target
+from .layouts import Layouts
 from .lowering import lower
-from .lowering.fuse import native
+from .lowering.native import in_c
 from .planner import Plan
 from .players.cuda_graph import Capture, CudaGraph, obstacle
 from .players.function import Function, write
@@ -86,7 +86,7 @@ class Program:
         settings, self.target = self._settings, target
         self.graph = lower(graph, target, settings.disabled_passes, settings.verify_passes)
         self.prepared: dict[Node, BoundKernel] = {}
-        layouts = Layouts(self.graph) if native(target) else None
+        layouts = Layouts(self.graph) if in_c(target) else None
         for node in self.graph.nodes:
             strides = () if layouts is None else tuple(map(layouts.strides, node.inputs))
             self.prepared[node] = self._prepare(node, strides)

@@ -7,8 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import miniml as ml
 from miniml.backends import cuda
 from miniml.backends.cuda.limits import STATIC_SHARED
 from miniml.backends.cuda.text.compile import OPTIONS
@@ -17,10 +19,12 @@ from miniml.errors import CompileError, DeviceError
 from tests.device import nvrtc
 from tests.device.gate import compiled, runs_on
 from tests.device.units import ROWS, all_units, units
+from tests.unit.cc.programs import function, inputs_for
 from tests.unit.test_readme import BLOCKS, ROOT, script
 
 SOURCES = Path(cuda.__file__).parent
 ALWAYS = 90
+DEEP = pytest.mark.deep
 SOME = 3  # texts of a primitive with several kernels that are compiled every day
 
 
@@ -81,6 +85,15 @@ def test_no_kernel_of_the_sources_is_left_out():
     # One is compiled to see whether it does, for architectures; of one a macro gives the names.
     written -= {"probe", "NAME"}
     assert written <= {name for text in all_units() for name in entry.findall(text)}
+
+
+@pytest.mark.parametrize("seed", [3, 7, *[pytest.param(s, marks=DEEP) for s in range(100, 140)]])
+def test_fused_groups_compile(seed):
+    xs = [ml.Tensor(a, device="cuda-sim") for a in inputs_for(seed, np.float32)]
+    with ml.context(device_target="cuda-sim", providers=("cc",)):
+        texts = ml.explain(function(seed), *xs, text=True).texts
+    for text in texts:
+        assert compiled(text, ALWAYS).faults() == []
 
 
 # -- kernels of users --

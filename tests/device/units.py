@@ -22,9 +22,10 @@ from miniml.backends.cuda.features import FEATURES
 from miniml.backends.kernel import Expression, KernelEntry, KernelNode, RawSource
 from miniml.backends.selection import Target
 from miniml.backends.signature import ArraySpec
-from miniml.dtype import DType
+from miniml.dtype import FLOATS, DType, int8, uint64
 from miniml.errors import MinimlError
 from miniml.primitive import primitives
+from miniml.runtime.lowering.composed import Composed
 from miniml.testing import OpInfo
 from miniml.testing.calls import Call, calls
 from tests import opinfo
@@ -91,7 +92,7 @@ def texts_of(entry: KernelEntry, node: KernelNode) -> list[str]:
     if any(prod(spec.shape) > LAUNCHED for spec in (*node.inputs, *node.outputs)):
         return module.texts
     groups = node.inputs, kernel.workspace(), node.outputs
-    ins, scratch, outs = (tuple(device.empty(*spec) for spec in specs) for specs in groups)
+    ins, scratch, outs = (tuple(device.empty(s.shape, s.dtype) for s in specs) for specs in groups)
     kernel.launch(ins, scratch, outs, device.stream)
     return module.texts
 
@@ -111,9 +112,13 @@ def specs(shapes: list[tuple[int, ...]], dtypes: tuple[DType | None, ...]) -> tu
 
 
 def entries_of(name: str) -> list[KernelEntry]:
-    """The library's CUDA kernels of a primitive that compute something."""
+    """The library's CUDA kernels of a primitive that compute something; of compositions with labels
+    those for the narrowest and the widest: the others differ in a type alone."""
     entries = [] if name in CONTROL else registry.table.get((name, "cuda"), [])
-    return [e for e in entries if e.built_in and e.view is None and not LIBRARIES & {*e.requires}]
+    entries = [e for e in entries if e.built_in and e.view is None]
+    few = [e for e in entries if e.body is Composed and e.signature.inputs[1:]]
+    left = {e for e in few if e.signature.inputs[1] not in (*FLOATS, int8, uint64)}
+    return [e for e in entries if e not in left and not LIBRARIES & {*e.requires}]
 
 
 @cache

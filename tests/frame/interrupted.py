@@ -131,7 +131,8 @@ class Training:
     def compiled(self):
         self.train(self.x, self.labels)
 
-    op_by_op = compiled  # called in a context with jit=False
+    # Called in contexts with jit=False, and with kernels in C.
+    op_by_op = native = compiled
 
     def update(self):
         self.opt.update(self.gradients)

@@ -1,6 +1,5 @@
 """Primitives of the tests with a kernel in NumPy and one in C."""
 
-import shutil
 from math import prod
 
 import numpy as np
@@ -9,10 +8,9 @@ import pytest
 from miniml import Primitive, kernel
 from miniml.backends.cc.kernel import NativeKernel
 from miniml.backends.cc.source import Source
+from tests.conftest import HAS_CC
 
-needs_compiler = pytest.mark.skipif(
-    not any(map(shutil.which, ("cc", "gcc", "clang"))), reason="no C compiler"
-)
+needs_compiler = pytest.mark.skipif(not HAS_CC, reason="no C compiler on this machine")
 
 
 def native(name, inputs, line, inplace=(), body=""):

@@ -37,19 +37,23 @@ NOTHING = "void KERNEL(char *const *at) { memset(at[2], 0, %d); }\n"  # a sum of
 
 
 Written = tuple[str, int]  # the text, and the elements of workspace that it needs
+Slots = tuple[int, int, int]  # in `at`: of the images, the filters, the workspace
+SLOTS = (0, 1, 3)
 
 
-def convolution(node: KernelNode, v: Vectors, epilogue: str = STORE) -> Written:
+def convolution(
+    node: KernelNode, v: Vectors, epilogue: str = STORE, slots: Slots = SLOTS
+) -> Written:
     """The text of Conv2D; epilogue: what is done with the results."""
     w, output = node.inputs[1].shape, plane(node.outputs[0].shape)
     windows = forward(plane(node.inputs[0].shape), plane(w), output, node.attrs)
     strides = {"W_OUTPUT": prod(w[1:]), "W_CHANNEL": prod(w[2:])}
     batch = fills_lanes(node.inputs[0], windows, v.width)
     outputs = w[0] // node.attrs["groups"]
-    return correlated(node, windows, outputs, w[1], strides, v, batch, epilogue)
+    return correlated(node, windows, outputs, w[1], strides, v, batch, epilogue, slots)
 
 
-def input_grad(node: KernelNode, v: Vectors, epilogue: str = STORE) -> Written:
+def input_grad(node: KernelNode, v: Vectors) -> Written:
     """The text of Conv2DInputGrad, a convolution whose inputs and outputs have changed roles."""
     w, image = node.inputs[1].shape, plane(node.outputs[0].shape)
     slopes = plane(node.inputs[0].shape)
@@ -59,7 +63,7 @@ def input_grad(node: KernelNode, v: Vectors, epilogue: str = STORE) -> Written:
     if batch:
         windows = transposed(slopes, plane(w), image, node.attrs, trimmed=True)
     channels = w[0] // node.attrs["groups"]
-    return correlated(node, windows, w[1], channels, strides, v, batch, epilogue)
+    return correlated(node, windows, w[1], channels, strides, v, batch, STORE, SLOTS)
 
 
 def correlated(
@@ -71,6 +75,7 @@ def correlated(
     v: Vectors,
     batch: bool,
     epilogue: str,
+    slots: Slots,
 ) -> Written:
     """correlate.c for groups of `outputs` and `channels`; filters: strides of the filters."""
     images, groups = node.inputs[0].shape[0], node.attrs["groups"]
@@ -86,7 +91,8 @@ def correlated(
     split = work * images > SPLIT
     slices = max(1, min(tiles, PARTS)) if split else 1
     numbers = {
-        "SCRATCH": len(node.inputs) + 1, "IMAGES": images, "GROUPS": groups, "OUTPUTS": outputs,
+        "FILTER": slots[1], "SCRATCH": slots[2],
+        "IMAGES": images, "GROUPS": groups, "OUTPUTS": outputs,
         "ALL_OUTPUTS": groups * outputs, "CHANNELS": channels, "CHANNEL": x.channel,
         "IMAGE": x.image, "PITCH": x.pitch, "LANES": x.lanes, "WIDTH": windows.output[1],
         "PLANE": prod(windows.output) * (images if along else 1), "ALONG": int(along),
@@ -101,7 +107,14 @@ def correlated(
     # Tiles of pixels read on behind the last plane; what they make of that is not stored.
     start = rounded(x.size + (0 if x.lanes else block))
     parts = {
-        "TABLES": tables(windows.phases, x, rows) + x.text("X", 0, 0) + FILTERS % start + epilogue,
+        "TABLES": "".join(
+            [
+                tables(windows.phases, x, rows),
+                x.text("X", slots[0], 0),
+                FILTERS % start,
+                epilogue,
+            ]
+        ),
         "UNITS": v.text("correlate_batch.c" if batch else "correlate_image.c"),
     }
     body = re.sub("|".join(parts), lambda found: parts[found[0]], v.text("correlate.c"))
@@ -221,6 +234,12 @@ TEXTS: dict[str, Callable[[KernelNode, Vectors], Written]] = {
 }  # fmt: skip
 
 
+def source(written: Written, v: Vectors, shared: tuple[str, ...] = ()) -> tuple[Source, int]:
+    """The kernel of such a text, which needs what is `shared` too, and its workspace."""
+    text, scratch = written
+    return Source(text.replace("REAL", v.scalar), (v.prelude, v.text("planes.c"), *shared)), scratch
+
+
 class Convolution(NativeKernel):
     """A convolution or one of its gradients; the workspace is one array."""
 
@@ -231,8 +250,7 @@ class Convolution(NativeKernel):
             self.source = Source(NOTHING % (prod(result.shape) * result.dtype.itemsize))
             return
         v = vectors(result.dtype)
-        text, self.scratch = TEXTS[node.name](node, v)
-        self.source = Source(text.replace("REAL", v.scalar), (v.prelude, v.text("planes.c")))
+        self.source, self.scratch = source(TEXTS[node.name](node, v), v)
 
     def workspace(self) -> tuple[ArraySpec, ...]:
         return (ArraySpec((self.scratch,), self.node.outputs[0].dtype),) if self.scratch else ()

@@ -41,7 +41,7 @@ static __attribute__((noinline)) void KERNEL_tile(const REAL *restrict x, const 
 static void KERNEL_pack(void *data, long block) {
   char *const *at = data;
   const long group = block / KERNEL_BLOCKS, first = block % KERNEL_BLOCKS * KERNEL_ROWS;
-  const REAL *w = (const REAL *)at[1] + group * KERNEL_W_GROUP;
+  const REAL *w = (const REAL *)at[KERNEL_FILTER] + group * KERNEL_W_GROUP;
   REAL *to = KERNEL_FILTERS + block * KERNEL_CHANNELS * KERNEL_TAPS * KERNEL_ROWS;
   for (long o = 0; o < KERNEL_ROWS; ++o)
     for (long c = 0; c < KERNEL_CHANNELS; ++c)

@@ -33,16 +33,21 @@ class BatchLast(NativeKernel):
 
     def prepare(self, node: KernelNode) -> None:
         super().prepare(node)
-        name = node.attrs["operation"]
-        self.inner = Convolution() if name in TEXTS else Pooling()
-        inputs = tuple(map(images, node.inputs, _moved(name, node.inputs)))
-        outputs = tuple(map(images, node.outputs, _given(name, node.outputs)))
-        given = dict(node.attrs["given"])
-        self.inner.prepare(KernelNode(name, inputs, outputs, given, node.target))
+        inner = unwrapped(node)
+        self.inner = Convolution() if inner.name in TEXTS else Pooling()
+        self.inner.prepare(inner)
         self.source = self.inner.source
 
     def workspace(self) -> tuple[ArraySpec, ...]:
         return self.inner.workspace()
+
+
+def unwrapped(node: KernelNode) -> KernelNode:
+    """The wrapped primitive on images in this memory format."""
+    name = node.attrs["operation"]
+    inputs = tuple(map(images, node.inputs, _moved(name, node.inputs)))
+    outputs = tuple(map(images, node.outputs, _given(name, node.outputs)))
+    return KernelNode(name, inputs, outputs, dict(node.attrs["given"]), node.target)
 
 
 def images(spec: ArraySpec, moved: bool) -> ArraySpec:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from ..kernel import Array, Arrays, Kernel
@@ -16,14 +16,19 @@ class NativeKernel(Kernel):
     the strides of the node.
 
     A player calls the C function itself, for a run of native kernels at once; `launch` calls it
-    alone. strided: nodes may have strides, which `source` then has as numbers. native: False for
-    one that only `launch` can run. packing: as of a Call.
+    alone. strided: the answer of `bakes` for every input. native: False for one that only `launch`
+    can run. packing: as of a Call.
     """
 
     strided: ClassVar[bool] = False
     native: bool = True
     source: Source | None = None
     packing: Callable[[], Packing | None] | None = None
+
+    @classmethod
+    def bakes(cls, attrs: Mapping[str, Any], index: int) -> bool:
+        """True for an input whose strides, whatever they are, `source` has as numbers."""
+        return cls.strided
 
     def calls_on(self, operands: tuple[Array | Moving, ...]) -> list[Call]:
         """The calls on these inputs, outputs and workspace, with other memory for each caller."""

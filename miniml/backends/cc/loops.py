@@ -22,6 +22,7 @@ from ..expressions.rows import (
     Statement,
     Store,
 )
+from ..expressions.types import computed
 from ..signature import ArraySpec
 from .player import Packing
 from .reducers import REDUCERS, block, reducer, wrapping
@@ -81,7 +82,9 @@ class Loops:
 
     def printed(self) -> Printed:
         """The kernel: the parts, then what they gathered put together."""
-        specs = tuple(ArraySpec((self.parts * self._size(g),), self._type(g)) for g in self.gathers)
+        specs = tuple(
+            ArraySpec((self.parts * self._size(g),), computed(self._type(g))) for g in self.gathers
+        )
         call = "  KERNEL_part((void *)at, 0);"
         if self.parts > 1:
             call = f"  miniml.parallel(KERNEL_part, (void *)at, {self.parts});"

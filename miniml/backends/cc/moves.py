@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..kernel import KernelNode
-from ..product import Axis, Shape, dense_strides, merged, steps_of
+from ..product import Axis, Shape, broadcast_steps, dense_strides, merged, steps_of
 from ..registry import kernel
 from ..signature import ArraySpec
 from ..typecodes import ANY, INT, WIDE
@@ -86,7 +86,7 @@ class Move(NativeKernel):
 
 
 class Concat(Move):
-    """Each input to its block of the output."""
+    """Each input to its block of the output, unless it was computed there."""
 
     def lines(self, node: KernelNode, out: ArraySpec) -> Iterator[str]:
         axis, steps, c = node.attrs["axis"], dense_strides(out.shape, 1), _unsigned(out)
@@ -94,7 +94,8 @@ class Concat(Move):
         every = zip(node.inputs, steps_of(node), begins, strict=False)
         for i, (x, own, begin) in enumerate(every):
             block = Moved("out", c, len(node.inputs), steps, begin * steps[axis])
-            yield from loops(x.shape, [Moved("x", c, i, own), block], "out[{out}] = x[{x}];")
+            yield f"  if (at[{i}] != at[{block.at}] + {block.first * out.dtype.itemsize}L)"
+            yield from loops(x.shape, [Moved("x", c, i, own), block], "out[{out}] = x[{x}];") or ";"
 
 
 class Place(Move):
@@ -165,6 +166,24 @@ class AddRows(Move):
         yield from loops(updates.shape, arrays, f"out[{{out}} + {named.row}] += x[{{x}}];")
 
 
+class PutRows(Move):
+    """An array in whose rows, which indices name, a value is put; the last one stays."""
+
+    def lines(self, node: KernelNode, out: ArraySpec) -> Iterator[str]:
+        (_, value, indices), (own, given, along) = node.inputs, steps_of(node)
+        steps, c = dense_strides(out.shape, 1), _unsigned(out)
+        named = _named(out, steps, along, 0, 0)
+        rows = (*indices.shape, *out.shape[1:])
+        arrays = [
+            Moved("x", c, 1, broadcast_steps(value.shape, rows, given)),
+            Moved("n", f"int{8 * indices.dtype.itemsize}_t", 2, named.indices),
+            Moved("out", c, 3, named.whole),
+        ]
+        copy = [Moved("x", c, 0, own), Moved("out", c, 3, steps)]
+        yield from loops(out.shape, copy, "out[{out}] = x[{x}];")
+        yield from loops(rows, arrays, f"out[{{out}} + {named.row}] = x[{{x}}];")
+
+
 NAMED = "il"
 kernel("Concat", "cpu", *[f"{c}*->{c}" for c in ANY], provider="cc", total=True)(Concat)
 for _name in ("Pad", "SliceGrad"):
@@ -173,3 +192,5 @@ _codes = [f"{c}{i}->{c}" for c in ANY for i in NAMED]
 kernel("Lookup", "cpu", *_codes, provider="cc", total=True)(Lookup)
 _codes = [f"{c}{i}->{c}" for c in INT + WIDE for i in NAMED]
 kernel("AddRows", "cpu", *_codes, provider="cc", total=True)(AddRows)
+_codes = [f"{c}{c}{i}->{c}" for c in ANY for i in NAMED]
+kernel("PutRows", "cpu", *_codes, provider="cc", total=True)(PutRows)

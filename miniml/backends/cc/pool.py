@@ -13,6 +13,7 @@ from .planes import BATCH_INNERMOST
 from .source import Source
 from .vectors import SCALARS, vectors
 
+MOST = 4096  # windows of a row that are computed side by side: their maxima are on the stack
 SPLIT = 100_000  # pixels that windows read, about 50 us, from which on a kernel is split
 
 # Every body computes the planes `first` to `last`: of all images where the batch is innermost.
@@ -27,13 +28,16 @@ static void KERNEL_part(void *data, long part) {{
 """
 WINDOWS = """\
     for (long r = 0; r < KERNEL_OH; ++r)
-      for (long q = 0; q < KERNEL_OW; ++q) {
-        const long window = (r * KERNEL_OW + q) * KERNEL_LANES;
+      for (long q = 0; q < KERNEL_COLUMNS; ++q) {
+        const long window = (r * KERNEL_COLUMNS + q) * KERNEL_SIDE;
 """
 PIXELS = """\
         for (long i = KERNEL_top(r); i < KERNEL_bottom(r); ++i)
-          for (long j = KERNEL_left(q); j < KERNEL_right(q); ++j) {
+          for (long j = KERNEL_begin(q); j < KERNEL_end(q); ++j) {
             const long place = i * KERNEL_W + j, pixel = place * KERNEL_LANES;
+            const long to = KERNEL_to(j);
+#pragma GCC unroll 1 /* short loops, unrolled, would be branches */
+            for (long n = KERNEL_from(j); n < to; ++n) {
 """
 # The first of equals wins, and the first NaN whatever follows. A window starts from minus infinity
 # at its first pixel.
@@ -42,21 +46,20 @@ MAX = f"""\
     REAL *out = (REAL *)at[1] + plane * KERNEL_OH * KERNEL_OW * KERNEL_LANES;
     int64_t *indices = (int64_t *)at[2] + plane * KERNEL_OH * KERNEL_OW * KERNEL_LANES;
 {WINDOWS}\
-        REAL best[KERNEL_LANES];
-        INTEGER won[KERNEL_LANES];
-        for (long n = 0; n < KERNEL_LANES; ++n) {{
+        REAL best[KERNEL_SIDE];
+        INTEGER won[KERNEL_SIDE];
+        for (long n = 0; n < KERNEL_SIDE; ++n) {{
           best[n] = -__builtin_inff();
-          won[n] = KERNEL_top(r) * KERNEL_W + KERNEL_left(q);
+          won[n] = KERNEL_top(r) * KERNEL_W + KERNEL_left(KERNEL_window(q, n));
         }}
 {PIXELS}\
-            for (long n = 0; n < KERNEL_LANES; ++n) {{
-              const REAL v = x[pixel + n];
-              const int better = (v > best[n]) | ((v != v) & (best[n] == best[n]));
+              const REAL v = x[pixel + n * KERNEL_STEP];
+              const int better = !(v <= best[n]) & (best[n] == best[n]);
               best[n] = better ? v : best[n];
-              won[n] = better ? place : won[n];
+              won[n] = better ? (INTEGER)place + (INTEGER)n * KERNEL_APART : won[n];
             }}
           }}
-        for (long n = 0; n < KERNEL_LANES; ++n) {{
+        for (long n = 0; n < KERNEL_SIDE; ++n) {{
           out[window + n] = best[n];
           indices[window + n] = won[n];
         }}
@@ -89,12 +92,14 @@ MEAN = f"""\
     const REAL *x = (const REAL *)at[0] + plane * KERNEL_H * KERNEL_W * KERNEL_LANES;
     REAL *out = (REAL *)at[1] + plane * KERNEL_OH * KERNEL_OW * KERNEL_LANES;
 {WINDOWS}\
-        REAL sum[KERNEL_LANES];
-        for (long n = 0; n < KERNEL_LANES; ++n) sum[n] = 0;
+        REAL sum[KERNEL_SIDE];
+        for (long n = 0; n < KERNEL_SIDE; ++n) sum[n] = 0;
 {PIXELS}\
-            for (long n = 0; n < KERNEL_LANES; ++n) sum[n] += x[pixel + n];
+              sum[n] += x[pixel + n * KERNEL_STEP];
+            }}
           }}
-        for (long n = 0; n < KERNEL_LANES; ++n) out[window + n] = sum[n] / KERNEL_count(r, q);
+        for (long n = 0; n < KERNEL_SIDE; ++n)
+          out[window + n] = sum[n] / KERNEL_count(r, KERNEL_window(q, n));
       }}
 """
 MEAN_GRAD = f"""\
@@ -102,10 +107,12 @@ MEAN_GRAD = f"""\
     REAL *dx = (REAL *)at[1] + plane * KERNEL_H * KERNEL_W * KERNEL_LANES;
     memset(dx, 0, KERNEL_H * KERNEL_W * KERNEL_LANES * sizeof(REAL));
 {WINDOWS}\
-        REAL share[KERNEL_LANES];
-        for (long n = 0; n < KERNEL_LANES; ++n) share[n] = dout[window + n] / KERNEL_count(r, q);
+        REAL share[KERNEL_SIDE];
+        for (long n = 0; n < KERNEL_SIDE; ++n)
+          share[n] = dout[window + n] / KERNEL_count(r, KERNEL_window(q, n));
 {PIXELS}\
-            for (long n = 0; n < KERNEL_LANES; ++n) dx[pixel + n] += share[n];
+              dx[pixel + n * KERNEL_STEP] += share[n];
+            }}
           }}
       }}
 """
@@ -142,10 +149,12 @@ def geometry(attrs: Any, image: Any, windows: Any) -> dict[str, int]:
     (top, _), (left, _) = attrs.get("padding", ((0, 0), (0, 0)))
     batch = image.format == BATCH_INNERMOST
     planes = channels if batch else images * channels
+    lanes = images if batch else 1
     return {
         "H": h, "W": w, "OH": oh, "OW": ow, "KH": kh, "KW": kw, "SH": sh, "SW": sw, "TOP": top,
         "LEFT": left, "PADDED": int(attrs.get("count_include_pad", True)),
-        "LANES": images if batch else 1, "PLANES": planes, "PARTS": max(1, min(PARTS, planes)),
+        "LANES": lanes, "ROWWISE": int(lanes == 1 and ow <= MOST), "PLANES": planes,
+        "PARTS": max(1, min(PARTS, planes)),
     }  # fmt: skip
 
 

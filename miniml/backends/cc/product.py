@@ -187,7 +187,7 @@ def _offset(product: Product, operand: int) -> str:
 
 
 class ProductKernel(NativeKernel):
-    """MatMul by one product."""
+    """MatMul by one product, perhaps stored transposed."""
 
     strided = True
 
@@ -199,4 +199,5 @@ class ProductKernel(NativeKernel):
         self.reason = "large: by the BLAS" if prefers_blas(product) else ""
 
 
-kernel("MatMul", "cpu", "ff->f", "dd->d", provider="cc", total=True)(ProductKernel)
+for _name in ("MatMul", "TurnedMatMul"):
+    kernel(_name, "cpu", "ff->f", "dd->d", provider="cc", total=True)(ProductKernel)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from math import prod
 
-from ..expressions.rows import Gather, Load, Pass, Reduce, RowProgram, Statement
+from ..expressions.rows import Load, Pass, Reduce, RowProgram, Statement
 from .loops import BLOCK, Loops, Printed
 from .reducers import reducer
 from .scalars import STORED, value_type
@@ -15,18 +15,6 @@ from .strips import Strips, in_strips
 def printed(program: RowProgram) -> Printed:
     """The kernel of a row program: its arrays are the inputs, the outputs and the workspace."""
     return (Strips if in_strips(program) else Rows)(program).printed()
-
-
-def inplace(program: RowProgram) -> tuple[int, ...]:
-    """The inputs that an output may overwrite: each element is read where and before it is
-    written, once."""
-    if any(isinstance(s, (Reduce, Gather)) for s in program.statements()):
-        return ()
-    inputs, outputs = program.arrays[: program.inputs], program.arrays[program.inputs :]
-    whole = {o for o in outputs if all(o.strides)}
-    loads = (s for s in program.statements() if isinstance(s, Load))
-    parts = {s.array for s in loads if s.strides is not None}
-    return tuple(i for i, array in enumerate(inputs) if array in whole and i not in parts)
 
 
 class Rows(Loops):

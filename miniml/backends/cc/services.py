@@ -34,6 +34,7 @@ class Player(NamedTuple):
     loop: int
 
 
+@cache
 def source() -> Source:
     """The C of the services and the player."""
     texts = [(_FOLDER / name).read_text("utf-8") for name in ("services.c", "player.c")]
@@ -63,8 +64,8 @@ def player() -> Player:
 def load(sources: Sequence[Source]) -> None:
     """Compile what the cache lacks of these kernels, and give them the services. Errors: as
     `units.load`."""
+    units.load([source(), *sources])
     player()
-    units.load(sources)
 
 
 def _address(function: Any) -> int:

@@ -131,6 +131,8 @@ def in_strips(program: RowProgram) -> bool:
         return False
     streams = {program.along(s) for s in program.statements() if isinstance(s, (Load, Store))}
     wide = [strides for strides in streams if any(strides[program.outer :])]
+    # What all rows share stays in the cache, wherever there are arrays with elements for each row.
+    wide = [strides for strides in wide if strides[program.outer - 1]] or wide
     near = sum(strides[-1] == 1 for strides in wide)
     beside = sum(strides[program.outer - 1] == 1 for strides in wide)
     return lanes_of(program) >= _FEW and (beside > near or prod(program.row) <= _SHORT)

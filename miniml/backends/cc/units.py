@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,8 @@ from ..toolchain import digest
 from . import compiler
 from .source import Source, addresses_of, unit
 
-_PART = 1000  # characters of kernels, 50 ms for gcc: as long as one more process of it takes
+_PART = 6000  # characters of kernels, 50 ms for gcc: as long as one more process of it takes
+_EACH = 2000  # more for each kernel: short texts are loops, which take longer than their length
 _PROCESSES = 8  # at most: each takes some 50 MB, and a container may have fewer CPUs than it sees
 Function = Callable[[Any], None]
 _loaded: dict[Source, Function] = {}
@@ -97,11 +99,15 @@ def _name(text: str) -> str:
 
 
 def _parts(sources: Iterable[Source]) -> list[list[Source]]:
-    """The kernels in parts of about equal length, one for each processor where they are long."""
-    longest = sorted(sources, key=lambda s: len(s.text), reverse=True)
-    count = sum(len(s.text) for s in longest) // _PART
-    count = max(1, min(count, len(longest), cpu_threads(), _PROCESSES))
-    return [longest[i::count] for i in range(count)]
+    """The kernels in parts of about equal work, one for each processor where there is much; those
+    that share texts side by side, so that few parts compile the same ones."""
+    ordered = sorted(sources, key=lambda s: (s.shared, len(s.text)))
+    done = list(accumulate((len(s.text) + _EACH for s in ordered), initial=0))
+    count = max(1, min(done[-1] // _PART, len(ordered), cpu_threads(), _PROCESSES))
+    parts: dict[int, list[Source]] = {}
+    for source, begin, end in zip(ordered, done, done[1:]):
+        parts.setdefault((begin + end) * count // (2 * done[-1]), []).append(source)
+    return [*parts.values()]
 
 
 def _take(paths: Mapping[Source, Path]) -> None:

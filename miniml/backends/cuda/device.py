@@ -21,6 +21,7 @@ from .emulator.watched import Watched
 from .failures import explained, no_memory, raise_as
 from .features import FEATURES
 from .move import move
+from .text import rows
 from .text.compile import Compiler
 from .text.elementwise import Elementwise
 from .text.raw import FunctionKernel, Raw
@@ -36,8 +37,11 @@ class Cuda:
     tests/device/sim/test_emucupy.py lists.
     around: entered for every compilation and launch. checks: launches are synchronous, so kernels
     may look at the values of their inputs first.
+    rows: what prints row programs.
     Everything runs in order on the module's current stream; copies to the host wait for it.
     """
+
+    rows = rows
 
     def __init__(self, name: str, module: Any, around: Any = None, checks: bool = False):
         self.name, self.module, self.checks = name, module, checks

@@ -150,6 +150,18 @@ class RowProgram(NamedTuple):
         return "\n".join(lines)
 
 
+def inplace(program: RowProgram) -> tuple[int, ...]:
+    """The inputs that an output may overwrite: each element is read where and before it is
+    written, once."""
+    if any(isinstance(s, (Reduce, Gather)) for s in program.statements()):
+        return ()
+    inputs, outputs = program.arrays[: program.inputs], program.arrays[program.inputs :]
+    whole = {o for o in outputs if all(o.strides)}
+    loads = (s for s in program.statements() if isinstance(s, Load))
+    parts = {s.array for s in loads if s.strides is not None}
+    return tuple(i for i, array in enumerate(inputs) if array in whole and i not in parts)
+
+
 def shown(s: Statement) -> str:
     """A statement as text."""
     match s:

@@ -1,51 +1,98 @@
-"""Anchors: a matrix product and the elementwise nodes that follow it, as one kernel."""
+"""Anchors: a matrix product or a convolution and the elementwise nodes that follow it, as one
+kernel."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 
-from ...backends.cc.product import prefers_blas
+from ...backends.cc.convolve import convolution, source
+from ...backends.cc.epilogue import epilogue
+from ...backends.cc.formats import unwrapped
+from ...backends.cc.loops import Printed
+from ...backends.cc.product import packing, prefers_blas, product_text
+from ...backends.cc.vectors import vectors
 from ...backends.expressions.rows import RowProgram
 from ...backends.product import Product, product_of
+from ...backends.signature import ArraySpec
 from ...dtype import float32, float64
-from ...graph.ir import Graph, Node
+from ...graph.ir import Graph, Node, Var
 from .axes import Apart
 from .build import Layout, outputs_program
 from .members import typed
 
 _ROW_MAJOR: Layout = MappingProxyType({})
+# The last axes of an anchor's output, which are one row of its epilogue.
+ROW = {"MatMul": 1, "Conv2D": 2, "BatchLast": 3}
 
 
 def anchor_of(nodes: Sequence[Node]) -> Node | None:
-    """The product among these nodes, if there is one."""
-    return next((n for n in nodes if n.primitive.name == "MatMul"), None)
+    """The anchor among these nodes, if there is one."""
+    return next((n for n in nodes if _kind(n) == n.primitive.name), None)
+
+
+def _kind(node: Node) -> str:
+    """The primitive's name, but of a convolution that is wrapped in it."""
+    name = node.primitive.name
+    wrapped = node.primitive.attributes["operation"] if name == "BatchLast" else "Conv2D"
+    return name if name in ROW and wrapped == "Conv2D" else ""
 
 
 def anchors(node: Node) -> bool:
-    """True for a product whose sums an epilogue may take: not of vectors, nor for the BLAS."""
-    if node.primitive.name != "MatMul" or node.outputs[0].abstract.dtype not in (float32, float64):
+    """True for a convolution, or a product that is neither of vectors nor for the BLAS: an epilogue
+    may take its sums."""
+    if not _kind(node) or node.outputs[0].abstract.dtype not in (float32, float64):
         return False
     shape = node.outputs[0].abstract.shape
     operands = (*(v.abstract.shape for v in node.inputs), shape)
-    if len(shape) < 2 or shape[-1] == 1 or any(0 in s or len(s) < 2 for s in operands):
+    if any(0 in s or len(s) < 2 for s in operands):
         return False
-    return not prefers_blas(product(node))
+    return _kind(node) != "MatMul" or not (shape[-1] == 1 or prefers_blas(product(node)))
 
 
 def product(node: Node, layout: Layout = _ROW_MAJOR) -> Product:
-    """What an anchor computes."""
+    """What an anchor computes that is a product."""
     return product_of(typed(node, layout)).folded
 
 
 def tail(graph: Graph, anchor: Node, layout: Layout = _ROW_MAJOR) -> tuple[RowProgram, int]:
-    """The row program of what follows the product in a body, for which the product is one more
-    input, and the number of that one; Apart where it cannot be done element by element."""
+    """The row program of what follows the anchor in a body, for which the anchor is one more input,
+    and the number of that one; Apart where it cannot be done element by element."""
     rest = tuple(n for n in graph.nodes if n is not anchor)
     made = {v for n in rest for v in n.outputs}
     if made.intersection(anchor.inputs):
-        raise Apart("one computes an operand of the product")
+        raise Apart(f"one computes an operand of {anchor.primitive.name}")
     (sums,) = anchor.outputs
     inputs = (*graph.inputs, sums)
-    return outputs_program(replace(graph, inputs=inputs, nodes=rest), sums, layout), len(inputs) - 1
+    body = replace(graph, inputs=inputs, nodes=rest)
+    program = outputs_program(body, sums, ROW[anchor.primitive.name], layout)
+    return program, len(inputs) - 1
+
+
+def bakes(body: Graph, var: Var) -> bool:
+    """True for an input of a body that its kernel reads where it lies, in whatever order:
+    convolutions read theirs in row-major order."""
+    anchor = anchor_of(body.nodes)
+    return anchor is None or _kind(anchor) == "MatMul" or var not in anchor.inputs
+
+
+def anchored(body: Graph, anchor: Node, layout: Layout) -> tuple[RowProgram, Printed]:
+    """The row program of what follows the anchor, and the kernel of the whole body."""
+    program, sums = tail(body, anchor, layout)
+    x, y = (body.inputs.index(v) for v in anchor.inputs)
+    dtype, node = anchor.outputs[0].abstract.dtype, typed(anchor)
+    if _kind(anchor) == "MatMul":
+        made = product(anchor, layout)
+        text, shared = epilogue(program, sums, made.m)
+        parts = made, dtype, text, (x, y), shared
+        once = sum(n.inputs.count(anchor.inputs[1]) for n in body.nodes) == 1
+        return program, Printed(
+            product_text(*parts), (), partial(packing, *parts) if once else None
+        )
+    text, shared = epilogue(program, sums, node.inputs[1].shape[0])
+    node = node if _kind(anchor) == "Conv2D" else unwrapped(node)
+    v, workspace = vectors(dtype), len(body.inputs) + len(body.outputs)
+    made_of, size = source(convolution(node, v, text, (x, y, workspace)), v, shared)
+    return program, Printed(made_of, (ArraySpec((size,), dtype),))

@@ -43,32 +43,37 @@ _KEPT_FROM = 12  # of operations, from which on a value is kept
 _ROW_BYTES = 1 << 15  # what one kept value may take on a thread's stack
 
 
-def row_program(graph: Graph, layout: Layout = MappingProxyType({})) -> RowProgram:
-    """The row program of a graph of nodes that share their loops; Apart if they do not. layout: the
-    strides of inputs that are not in row-major order."""
-    return _Builder(graph, Nest(graph.nodes), layout).program()
+def row_program(
+    graph: Graph, layout: Layout = MappingProxyType({}), keeps: bool = True
+) -> RowProgram:
+    """The row program of a graph of nodes that share their loops; Apart if they do not.
+
+    layout: the strides of inputs that are not in row-major order. keeps: values that are dear are
+    kept for later passes, where rows are short enough.
+    """
+    return _Builder(graph, Nest(graph.nodes), layout, keeps).program()
 
 
-def outputs_program(graph: Graph, var: Var, layout: Layout) -> RowProgram:
-    """The same for elementwise nodes that all run over the elements of `var`, whose last axis is
-    the row; Apart where they do not."""
+def outputs_program(graph: Graph, var: Var, axes: int, layout: Layout) -> RowProgram:
+    """The same for elementwise nodes that all run over the elements of `var`, whose last axes are
+    the row, as one; Apart where they do not."""
     nest = Nest(graph.nodes)
     if nest.reduced:
-        raise Apart("what follows the product reduces it")
+        raise Apart("what follows reduces it")
     if nest.flat.get(var) != nest.outer + nest.row:
-        raise Apart("what follows the product does not run over its elements in their order")
-    last = len(nest.dims[var][-1])
+        raise Apart("what follows does not run over its elements in their order")
+    last = sum(map(len, nest.dims[var][-axes:]))
     program = _Builder(graph, nest, layout).program(len(nest.flat[var]) - last)
     if len(program.row) != 1:
-        raise Apart("what follows the product splits its last axis")
+        raise Apart("what follows does not run over its rows as they are")
     return program
 
 
 class _Builder:
     """Numbers the values, sorts them into passes, and lays out the arrays."""
 
-    def __init__(self, graph: Graph, nest: Nest, layout: Layout):
-        self.graph, self.nest, self.layout = graph, nest, layout
+    def __init__(self, graph: Graph, nest: Nest, layout: Layout, keeps: bool = False):
+        self.graph, self.nest, self.layout, self.keeps = graph, nest, layout, keeps
         self.types: list[DType] = []
         self.made: list[Statement] = []  # how each value is computed
         self.each: list[bool] = []  # it belongs to an element, not to the row
@@ -213,7 +218,7 @@ class _Builder:
 
     def _keeps(self, value: Value) -> bool:
         size = extent(self.nest.row) * computed(self.types[value]).itemsize
-        return self.cost[value] >= _KEPT_FROM and size <= _ROW_BYTES
+        return self.keeps and self.cost[value] >= _KEPT_FROM and size <= _ROW_BYTES
 
     def _row_values(self, elements: Sequence[Sequence[Statement]]) -> set[Value]:
         """The values of the row as a whole that somebody needs."""

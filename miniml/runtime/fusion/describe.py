@@ -10,6 +10,7 @@ from ...ops.control import Fused
 from .anchors import anchor_of, anchors, tail
 from .axes import Apart
 from .bodies import body_of
+from .members import kind_of
 from .nest import Nest
 
 
@@ -24,7 +25,7 @@ def members(node: Node, program: RowProgram | None) -> str:
     return f"{names}; {count} {'pass' if count == 1 else 'passes'} over {rows} rows of {row}"
 
 
-def neighbours(graph: Graph) -> Iterator[str]:
+def neighbours(graph: Graph, home: str) -> Iterator[str]:
     """For each fused node and each that computes one of its inputs, why they are two."""
     maker = {v: n for n in graph.nodes for v in n.outputs}
     for node in graph.nodes:
@@ -32,6 +33,15 @@ def neighbours(graph: Graph) -> Iterator[str]:
             known = isinstance(other.primitive, Fused) or anchor_of([other]) is not None
             if known and isinstance(node.primitive, Fused):
                 yield f"{name(other)} | {name(node)}: {apart(other, node)}"
+            elif home == "cuda" and isinstance(node.primitive, Fused) and kind_of(other) == "":
+                yield f"{other.primitive.name} | {name(node)}: {_alone(other)}"
+
+
+def _alone(node: Node) -> str:
+    """Why nothing is fused with a node that has a kernel by hand."""
+    if node.primitive.name == "MatMul":
+        return "products on CUDA have no epilogue"
+    return "one has a kernel of its own"
 
 
 def name(node: Node) -> str:
@@ -41,16 +51,16 @@ def name(node: Node) -> str:
 
 
 def apart(first: Node, second: Node) -> str:
-    """Why a product or a fused node, and a fused one that reads it, are not one."""
+    """Why an anchor or a fused node, and a fused one that reads it, are not one."""
     fused = isinstance(first.primitive, Fused)
     before = first.primitive.attributes["body"].nodes if fused else (first,)
     body = second.primitive.attributes["body"]
     nodes = tuple(dict.fromkeys((*before, *body.nodes)))
     anchor = anchor_of(nodes)
     if anchor_of([n for n in nodes if n is not anchor]) is not None:
-        return "each has a product"
+        return "each has a product or a convolution"
     if anchor is not None and not anchors(anchor):
-        return "the product is one of vectors, or large: the BLAS computes it"
+        return "it is a product of vectors, or a large one that the BLAS computes"
     try:
         if anchor is None:
             Nest(nodes)

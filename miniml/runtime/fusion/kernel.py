@@ -1,23 +1,23 @@
-"""The native kernel of Fused nodes."""
+"""The native kernels of Fused nodes, in C and in CUDA C."""
 
 from __future__ import annotations
 
-from functools import lru_cache, partial
+from collections.abc import Mapping
+from functools import lru_cache
 from itertools import zip_longest
+from typing import Any
 
 from ... import epoch
-from ...backends.cc.epilogue import epilogue
 from ...backends.cc.kernel import NativeKernel
 from ...backends.cc.loops import Printed
-from ...backends.cc.product import packing, product_text
-from ...backends.cc.rows import inplace, printed
-from ...backends.expressions.rows import RowProgram
-from ...backends.kernel import KernelNode
+from ...backends.cc.rows import printed
+from ...backends.expressions.rows import RowProgram, inplace
+from ...backends.kernel import Kernel, KernelNode
 from ...backends.registry import kernel
 from ...backends.signature import ArraySpec
 from ...errors import GraphError
 from ...graph.ir import Graph, Node
-from .anchors import anchor_of, product, tail
+from .anchors import anchor_of, anchored, bakes
 from .axes import Apart
 from .build import Layout, row_program
 
@@ -26,7 +26,10 @@ from .build import Layout, row_program
 class FusedKernel(NativeKernel):
     """The row program of the body in C."""
 
-    strided = True
+    @classmethod
+    def bakes(cls, attrs: Mapping[str, Any], index: int) -> bool:
+        body: Graph = attrs["body"]
+        return bakes(body, body.inputs[index])
 
     def prepare(self, node: KernelNode) -> None:
         super().prepare(node)
@@ -36,6 +39,49 @@ class FusedKernel(NativeKernel):
 
     def workspace(self) -> tuple[ArraySpec, ...]:
         return self.scratch
+
+
+@kernel("Fused", "cuda", ".*->.*", provider="cc", total=True)
+class FusedCuda(Kernel):
+    """The row program of the body in CUDA C."""
+
+    def prepare(self, node: KernelNode) -> None:
+        super().prepare(node)
+        self.program, self.printed = _made_cuda(
+            node.attrs["body"], epoch.now.kernels, node.device.rows
+        )
+        self.inplace = inplace(self.program)
+        get = node.device.compiler.function
+        self.functions = [get(self.printed.text, part.entry) for part in self.printed.launches]
+
+    def workspace(self) -> tuple[ArraySpec, ...]:
+        specs: tuple[ArraySpec, ...] = self.printed.workspace
+        return specs
+
+    def launch(self, inputs: Any, workspace: Any, outputs: Any, stream: object) -> None:
+        arrays = (*inputs, *outputs, *workspace)
+        aligned = not any(a.offset % 16 for a in arrays)
+        numbers = self.printed.numbers if aligned else self.printed.single
+        args = (*(a.flat for a in arrays), numbers)
+        for function, part in zip(self.functions, self.printed.launches, strict=True):
+            function(part.grid, part.block, args, shared_mem=part.shared)
+
+
+@lru_cache(maxsize=1024)
+def _made_cuda(body: Graph, version: int, printer: Any) -> tuple[RowProgram, Any]:
+    """The row program of a body and its CUDA C. What passes share is kept where shared memory has
+    room, else computed again."""
+    program = _program(body)
+    if not printer.keeps(program):
+        program = row_program(body, keeps=False)
+    return program, printer.printed(program)
+
+
+def _program(body: Graph) -> RowProgram:
+    try:
+        return row_program(body)
+    except Apart as reason:
+        raise GraphError(f"Fused got a body that is not one loop: {reason}") from None
 
 
 @lru_cache(maxsize=1024)
@@ -57,14 +103,8 @@ def _made(
 def _anchored(
     body: Graph, anchor: Node, layout: Layout
 ) -> tuple[RowProgram, Printed, tuple[int, ...]]:
-    """The same for a product and what follows it. The product still reads its operands when the
+    """The same for an anchor and what follows it. The anchor still reads its operands when the
     first outputs are written."""
-    program, sums = tail(body, anchor, layout)
-    made = product(anchor, layout)
-    text, shared = epilogue(program, sums, made.m)
-    x, y = (body.inputs.index(v) for v in anchor.inputs)
-    parts = made, anchor.outputs[0].abstract.dtype, text, (x, y), shared
-    once = sum(n.inputs.count(anchor.inputs[1]) for n in body.nodes) == 1
-    free = tuple(i for i in inplace(program) if i not in (x, y, sums))
-    source, packed = product_text(*parts), partial(packing, *parts) if once else None
-    return program, Printed(source, (), packed), free
+    program, made = anchored(body, anchor, layout)
+    taken = [body.inputs.index(v) for v in anchor.inputs]
+    return program, made, tuple(i for i in inplace(program) if i not in (*taken, len(body.inputs)))

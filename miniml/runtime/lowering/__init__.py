@@ -13,6 +13,7 @@ from .formats import formats
 from .fuse import fuse
 from .legalize import legalize
 from .movement import movement
+from .turn import turn
 
 LOWERING = add_stage(
     (
@@ -20,6 +21,7 @@ LOWERING = add_stage(
         Pass("decompose", decompose),
         Pass("movement", movement),
         Pass("checks", checks),
+        Pass("turn", turn),
         Pass("formats", formats),
         Pass("fuse", fuse),
     )

@@ -12,16 +12,16 @@ from ...graph.passes.motion import Loop
 from ...ops.scan import Scan
 from ...primitive import Primitive
 from .decompose import decompose
-from .fuse import native
 from .labels import CheckedLabels
 from .legalize import legalize
 from .movement import CheckedIndices, Window, movement
+from .native import in_c
 
 
 def checks(graph: Graph, target: Target) -> Graph:
-    """The graph with labels and indices checked for all steps at once, where C kernels run
+    """The graph with labels and indices checked for all steps at once, where C for the CPU runs
     first."""
-    if not native(target) or not any(isinstance(n.primitive, Scan) for n in graph.nodes):
+    if not in_c(target) or not any(isinstance(n.primitive, Scan) for n in graph.nodes):
         return graph
     given = {*graph.inputs, *graph.constants}
     nodes: list[Node] = []

@@ -16,8 +16,8 @@ from ...dtype import DType, bfloat16, float16, float32, int32
 from ...graph.ir import Graph, Node, Var
 from ...graph.tracer import trace_graph
 from ...primitive import Primitive
-from .fuse import native
 from .labels import CheckedLabels
+from .native import in_parts, native
 
 Composition = Callable[..., Sequence[Any]]  # composition(primitive, *inputs) -> the outputs
 _LARGEST = 2**31 - 1  # classes that an int32 numbers
@@ -42,6 +42,8 @@ def log_sum_exp(self: Any, x: Any) -> Sequence[Any]:
 
 def layer_norm(self: Any, x: Any, gamma: Any, beta: Any) -> Sequence[Any]:
     axes = tuple(range(x.ndim - gamma.ndim, x.ndim))
+    # Widened where the elements are, or they would be computed in loops of their own.
+    x, gamma, beta = (_wide(ops.broadcast_to(v, x.shape)) for v in (x, gamma, beta))
     mean = ops.mean(x, axes, True)
     centred = x - mean
     rstd = _inverse_root(ops.mean(ops.square(centred), axes, True), self.eps)
@@ -62,14 +64,30 @@ def _inverse_root(var: Any, eps: float) -> Any:
 
 
 def cross_entropy(self: Any, logits: Any, labels: Any) -> Sequence[Any]:
-    known = CheckedLabels(logits.shape[1])(labels)
+    losses, probs = _entropies(logits, CheckedLabels(logits.shape[1])(labels))
+    return _reduced(self, losses), probs
+
+
+def marked_cross_entropy(self: Any, logits: Any, labels: Any) -> Sequence[Any]:
+    """The same where nothing waits for the device: labels outside the classes give NaN."""
+    known = _numbers(labels, logits.shape[1])
+    losses, probs = _entropies(logits, labels)
+    inside = ops.logical_and(known >= 0, known < logits.shape[1])
+    return _reduced(self, ops.select(inside, losses, ops.full_like(losses, np.nan))), probs
+
+
+def _entropies(logits: Any, labels: Any) -> tuple[Any, Any]:
+    """The loss of each row, and the probabilities of its classes."""
     shifted = logits - ops.max(logits, 1, True)
     terms = ops.exp(shifted)
     total = ops.sum(terms, 1, True)
-    chosen = ops.select(_hits(known, logits.shape[1]), shifted, ops.zeros_like(shifted))
-    losses = ops.reshape(ops.log(total), labels.shape) - ops.sum(chosen, 1)
+    chosen = ops.select(_hits(labels, logits.shape[1]), shifted, ops.zeros_like(shifted))
+    return ops.reshape(ops.log(total), labels.shape) - ops.sum(chosen, 1), terms / total
+
+
+def _reduced(self: Any, losses: Any) -> Any:
     reduce = {"mean": ops.mean, "sum": ops.sum}.get(self.reduction)
-    return losses if reduce is None else reduce(losses), terms / total
+    return losses if reduce is None else reduce(losses)
 
 
 def cross_entropy_grad(self: Any, probs: Any, labels: Any, dloss: Any) -> Sequence[Any]:
@@ -81,9 +99,13 @@ def cross_entropy_grad(self: Any, probs: Any, labels: Any, dloss: Any) -> Sequen
 
 def _hits(labels: Any, classes: int) -> Any:
     """(N, classes): where the class is the row's label."""
-    if classes - 1 > np.iinfo(labels.dtype).max:
-        labels = ops.cast(labels, int32)
+    labels = _numbers(labels, classes)
     return ops.equal(ops.reshape(labels, (-1, 1)), ops.arange(0, classes, dtype=labels.dtype))
+
+
+def _numbers(labels: Any, classes: int) -> Any:
+    """The labels in a dtype that has the number of classes."""
+    return ops.cast(labels, int32) if classes > np.iinfo(labels.dtype).max else labels
 
 
 COMPOSITIONS: dict[str, Composition] = {
@@ -95,6 +117,7 @@ COMPOSITIONS: dict[str, Composition] = {
     "CrossEntropy": cross_entropy,
     "CrossEntropyGrad": cross_entropy_grad,
 }
+ON_CUDA = COMPOSITIONS | {"CrossEntropy": marked_cross_entropy}
 
 
 def decompose(graph: Graph, target: Target) -> Graph:
@@ -106,10 +129,10 @@ def decompose(graph: Graph, target: Target) -> Graph:
     first: list[Node] = []
     constants = list(graph.constants)
     for node in graph.nodes:
-        if not _composed(node):
+        if not _composed(node, target.home):
             nodes.append(node)
             continue
-        made, extra = _inlined(node)
+        made, extra = _inlined(node, target.home)
         constants += extra
         for each in made:  # what may fail and can run first does, between no kernels in C
             early = isinstance(each.primitive, CheckedLabels) and each.inputs[0] in graph.inputs
@@ -117,16 +140,18 @@ def decompose(graph: Graph, target: Target) -> Graph:
     return replace(graph, nodes=(*first, *nodes), constants=tuple(constants))
 
 
-def _composed(node: Node) -> bool:
+def _composed(node: Node, home: str) -> bool:
     if node.primitive.name not in COMPOSITIONS:
         return False
     shapes = [v.abstract.shape for v in node.inputs]
-    return all(0 not in s and max(s, default=0) < _LARGEST for s in shapes)
+    if not all(0 not in s and max(s, default=0) < _LARGEST for s in shapes):
+        return False
+    return home == "cpu" or not any(map(in_parts, _of(node, home).nodes))
 
 
-def _inlined(node: Node) -> tuple[list[Node], tuple[Var, ...]]:
+def _inlined(node: Node, home: str) -> tuple[list[Node], tuple[Var, ...]]:
     """The nodes of the composition in place of a node, and the constants that they read."""
-    graph = _traced(node.primitive, tuple(v.abstract for v in node.inputs))
+    graph = _of(node, home)
     stand_in = dict(zip(graph.inputs, node.inputs, strict=True))
     stand_in.update(zip(graph.outputs, node.outputs, strict=True))
     stand_in.update((v, Var(v.abstract)) for v in graph.constants)
@@ -138,17 +163,27 @@ def _inlined(node: Node) -> tuple[list[Node], tuple[Var, ...]]:
     return made, tuple(stand_in[v] for v in graph.constants)
 
 
+def _of(node: Node, home: str) -> Graph:
+    return composition(node.primitive, tuple(v.abstract for v in node.inputs), home)
+
+
 @lru_cache(maxsize=256)
-def _traced(primitive: Primitive, abstracts: tuple[Abstract, ...]) -> Graph:
+def composition(primitive: Primitive, abstracts: tuple[Abstract, ...], home: str) -> Graph:
     """The composition as a graph; each of its outputs is one that a node makes."""
 
+    made = (COMPOSITIONS if home == "cpu" else ON_CUDA)[primitive.name]
+
     def composed(*inputs: Any) -> Sequence[Any]:
-        wide = [ops.cast(x, float32) if x.dtype in (float16, bfloat16) else x for x in inputs]
-        outs = COMPOSITIONS[primitive.name](primitive, *wide)
+        wide = inputs if made is layer_norm else map(_wide, inputs)
+        outs = made(primitive, *wide)
         return [_in(out, abstracts[0].dtype) for out in outs]
 
     known = [Abstract(a.shape, a.dtype) for a in abstracts]
     return trace_graph(composed, known, "cpu", primitive.name.lower())[0]
+
+
+def _wide(x: Any) -> Any:
+    return ops.cast(x, float32) if x.dtype in (float16, bfloat16) else x
 
 
 def _in(out: Any, dtype: DType) -> Any:

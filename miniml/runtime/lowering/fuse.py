@@ -10,6 +10,7 @@ from ...ops.control import Fused
 from ...settings import current
 from ..fusion.bodies import body_of, read_by
 from .groups import Group, Grouping
+from .native import native
 from .order import in_order
 
 
@@ -19,12 +20,6 @@ def fuse(graph: Graph, target: Target) -> Graph:
     if not native(target) or current().check_nan:
         return graph
     return graph_of_groups(Grouping(graph, target))
-
-
-def native(target: Target) -> bool:
-    """True where C kernels go before NumPy's."""
-    order = (*target.providers, "miniml")
-    return target.home == "cpu" and "cc" in order and order.index("cc") < order.index("miniml")
 
 
 def graph_of_groups(g: Grouping) -> Graph:

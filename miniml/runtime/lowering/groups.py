@@ -13,6 +13,7 @@ from ..fusion.bodies import body_of
 from ..fusion.members import kind_of, literal
 from ..fusion.nest import Nest
 from .legalize import select
+from .native import in_parts
 from .order import only_for_state
 
 LARGEST = 48  # nodes of a group: longer texts compile slowly and spill registers
@@ -107,6 +108,8 @@ class Grouping:
 
     def _joinable(self, node: Node) -> bool:
         if self.kinds[node] not in ("elements", "reduction") or node.consts:
+            return False
+        if self.target.home == "cuda" and in_parts(node):
             return False
         provider = select(node, self.target).entry.provider
         providers = self.target.providers

@@ -19,12 +19,13 @@ from ...backends.selection import Target
 from ...backends.typecodes import ANY, INT, WIDE
 from ...dtype import DType, from_type_code
 from ...graph.ir import Graph, Node, Var
-from ...ops.index import Gather, IndexAdd
+from ...ops.index import Gather, IndexAdd, Scatter
 from ...ops.join import Slice
 from ...primitive import Primitive
 from ..fusion.members import kind_of
 from ..launch import prepare
-from .fuse import native
+from .legalize import select
+from .native import in_c
 
 _MOVED, _ADDED = set(map(from_type_code, ANY)), set(map(from_type_code, INT + WIDE))
 
@@ -79,11 +80,28 @@ class AddRows(IndexAdd):
     differentiable = False
 
 
+class PutRows(Scatter):
+    """Scatter to rows, by indices that have been checked."""
+
+    differentiable = False
+
+
+_CHECKED: dict[str, type[Primitive]] = {"Gather": Lookup, "IndexAdd": AddRows, "Scatter": PutRows}
+_NAMES = {"Split", *_CHECKED}
+
+
+def _by_rows(node: Node) -> bool:
+    """True where one array of indices names rows, of a dtype that kernels in C take."""
+    name, dtype = node.primitive.name, node.inputs[0].abstract.dtype
+    if name == "IndexAdd":
+        return len(node.inputs) == 2 and dtype in _ADDED
+    return dtype in _MOVED and (name == "Gather" or node.attrs.get("index") == ("tensor",))
+
+
 def movement(graph: Graph, target: Target) -> Graph:
     """The graph with nodes that kernels in C can do in place of those that move data; the same
     graph where no C kernels are wanted."""
-    names = {"Split", "Gather", "IndexAdd"}
-    if not native(target) or not any(n.primitive.name in names for n in graph.nodes):
+    if not in_c(target) or not any(n.primitive.name in _NAMES for n in graph.nodes):
         return graph
     return _Movement(graph, target).rewritten()
 
@@ -111,7 +129,7 @@ class _Movement:
     def rewritten(self) -> Graph:
         """The graph with other nodes."""
         for node in self.graph.nodes:
-            if node.primitive.name == "Split" and node.outputs:
+            if node.primitive.name == "Split" and self._replaceable(node):
                 self.nodes += parts(node)
             elif node in self.uses:
                 self._move(node, self.uses[node])
@@ -120,22 +138,19 @@ class _Movement:
         return replace(self.graph, nodes=(*self.first, *self.nodes))
 
     def _use(self, node: Node) -> _Use | None:
-        """How a node uses its indices, if it has kernels in C."""
-        name, attrs = node.primitive.name, node.attrs
-        if name not in ("Gather", "IndexAdd") or len(node.inputs) != 2:
+        """How a node uses its indices, the last of its inputs, if its kernel would be NumPy's and
+        there is one in C."""
+        if not self._replaceable(node) or not _by_rows(node):
             return None
-        dtype = node.inputs[0].abstract.dtype
-        if dtype not in (_MOVED if name == "Gather" else _ADDED):
-            return None
-        whole = node.inputs[0].abstract.shape if name == "Gather" else attrs["shape"]
-        axis = (attrs["axis"] if name == "Gather" else attrs["axes"][0]) % len(whole)
-        root, seen = self._seen(node.inputs[1])
-        start = (
-            seen.__array_interface__["data"][0] - self._arrays[root].__array_interface__["data"][0]
-        )
+        whole = (node.inputs if node.primitive.name == "Gather" else node.outputs)[0].abstract.shape
+        (axis,) = node.attrs.get("axes") or (node.attrs.get("axis", 0) % len(whole),)
+        root, seen = self._seen(node.inputs[-1])
+        first = _address(seen) - _address(self._arrays[root])
         strides = tuple([s // seen.itemsize for s in seen.strides])
-        window = Window(seen.shape, strides, start // seen.itemsize)
-        return _Use(root, whole[axis], axis, window)
+        return _Use(root, whole[axis], axis, Window(seen.shape, strides, first // seen.itemsize))
+
+    def _replaceable(self, node: Node) -> bool:
+        return node.primitive.name in _NAMES and select(node, self.target).entry.built_in
 
     def _seen(self, var: Var) -> tuple[Var, Array]:
         """The Var that `var` is a view of, and a stand-in for `var` on one for that."""
@@ -144,9 +159,10 @@ class _Movement:
             root, base = self._seen(node.inputs[0])
             given, out = node.inputs[0].abstract, var.abstract
             kernel = prepare(node.primitive, (given,), (out,), node.attrs, self.target)
-            found, copied = CPU().seen(kernel.function, [base])
-            if not copied:
-                return root, found
+            if kernel.entry.view is not None and kernel.entry.built_in:
+                found, copied = CPU().seen(kernel.function, [base])
+                if not copied:
+                    return root, found
         known = np.empty(var.abstract.shape, var.abstract.dtype)
         return var, self._arrays.setdefault(var, known)
 
@@ -154,10 +170,10 @@ class _Movement:
         key = use.root, use.extent
         if key not in self.checked:
             self._check(node, use)
-        attrs = node.primitive.attributes
-        moved = Lookup(**attrs) if node.primitive.name == "Gather" else AddRows(**attrs)
-        indices = self._view(self.checked[key], node.inputs[1], use.root)
-        self.nodes.append(replace(node, primitive=moved, inputs=(node.inputs[0], indices)))
+        *others, indices = node.inputs
+        moved = _CHECKED[node.primitive.name](**node.primitive.attributes)
+        inputs = (*others, self._view(self.checked[key], indices, use.root))
+        self.nodes.append(replace(node, primitive=moved, inputs=inputs))
 
     def _check(self, node: Node, use: _Use) -> None:
         """One check of all that nodes read of the indices `root`."""
@@ -182,6 +198,11 @@ class _Movement:
             made = self.seen[checked, var] = Var(var.abstract)
             self.nodes.append(replace(node, inputs=(given,), outputs=(made,)))
         return self.seen[checked, var]
+
+
+def _address(array: Array) -> int:
+    start: int = array.__array_interface__["data"][0]
+    return start
 
 
 def _inside(var: Var, extent: int) -> bool:

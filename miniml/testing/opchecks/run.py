@@ -13,7 +13,7 @@ from ...dtype import float64
 from ...errors import ArityError, MinimlError
 from ...primitive import Primitive
 from ...runtime.launch import program_target
-from ...runtime.lowering.fuse import native
+from ...runtime.lowering.native import in_c
 from ..budget import Stopwatch
 from ..calls import Call, call_of, without_c
 from ..layouts import WORDS, known, usual
@@ -70,7 +70,7 @@ def opcheck(
     session = Session(BUDGET if budget is None else budget, draws == "samples")
     chosen = CHECKS if checks is None else _known(checks)
     found: list[OpFinding] = []
-    if not native(program_target("cpu")):
+    if not in_c(program_target("cpu")):
         chosen = tuple(name for name in chosen if name != "in C")
     with without_c(), remembered():
         if inputs is not None:

@@ -10,6 +10,9 @@ import numpy as np
 import miniml as ml
 from miniml import ops
 from miniml.backends.cc import units
+from miniml.backends.cc.kernel import NativeKernel
+from miniml.backends.signature import ArraySpec
+from miniml.dtype import is_float
 from miniml.runtime.program import Program
 
 UNARY: tuple[Callable[[Any], Any], ...] = (
@@ -92,3 +95,90 @@ def load_all(programs: Sequence[Program]) -> None:
     """Compile the native kernels of all programs as one unit."""
     natives = [b.native for p in programs for b in p.prepared.values() if b.native is not None]
     units.load([native.source for native in natives if native.source is not None])
+
+
+# Dtypes in which every operation below is bit for bit NumPy's.
+DTYPES = (
+    ml.float32, ml.float64, ml.float16, ml.bfloat16, ml.int32, ml.int64, ml.uint8, ml.int8, ml.bool_
+)  # fmt: skip
+
+
+def exact_inputs(seed: int) -> list[Any]:
+    """Arrays as `inputs_for` gives them, of several dtypes."""
+    rng = np.random.default_rng((seed, 2))
+    return [converted(ml.Tensor(a), drawn(rng, DTYPES)) for a in inputs_for(seed, np.float64)]
+
+
+def exact(seed: int, length: int = 14) -> Callable[..., Any]:
+    """A function of such arrays that rounds as NumPy does: arithmetic, comparisons, casts, views,
+    and reductions in which no order counts."""
+
+    def run(*given: Any) -> Any:
+        rng = np.random.default_rng((seed, 3))
+        values = list(given)
+        for _ in range(length):
+            x = values[rng.integers(len(values))] if rng.random() < 0.4 else values[-1]
+            values.append(exact_step(rng, x, [v for v in values if fits(v.shape, x.shape)]))
+        return tuple(values[len(given) :][-5:])
+
+    return run
+
+
+def exact_step(rng: np.random.Generator, x: Any, fitting: Sequence[Any]) -> Any:
+    draw, floating = rng.random(), is_float(x.dtype)
+    y = converted(drawn(rng, fitting), x.dtype)
+    if draw < 0.15:
+        return converted(x, drawn(rng, DTYPES))
+    if draw < 0.25:
+        return drawn(rng, (ops.less, ops.equal, ops.greater_equal))(x, y)
+    if draw < 0.35:
+        truth = drawn(rng, [v for v in fitting if v.shape in (x.shape, ())])
+        return ops.select(converted(truth, ml.bool_), x, y)
+    if draw < 0.45 and x.shape:
+        axes = tuple(i for i in range(len(x.shape)) if rng.random() < 0.5)
+        summed = () if floating else (ops.sum, ops.any, ops.all)
+        return drawn(rng, (ops.max, ops.min, *summed))(x, axes, bool(rng.random() < 0.7))
+    if draw < 0.55 and len(x.shape) > 1:
+        return ops.transpose(x, tuple(int(i) for i in rng.permutation(len(x.shape))))
+    if draw < 0.6 and x.shape and x.shape[-1] > 2:
+        return x[..., 1:] if rng.random() < 0.5 else x[..., ::2]
+    if x.dtype == ml.bool_:
+        return drawn(rng, (ops.logical_and, ops.logical_or, ops.logical_xor))(x, y)
+    if draw < 0.7:
+        return drawn(rng, (ops.abs, ops.sign, ops.square, ops.floor, ops.relu))(x)
+    if draw < 0.8:  # nothing divides by zero, whose sign is free after maximum and minimum
+        return drawn(rng, (ops.floor_div, ops.mod))(x, ops.maximum(y, y * 0 + 1))
+    if draw < 0.85 and floating:
+        return ops.sqrt(ops.abs(x)) / (ops.abs(y) + 1)
+    return drawn(rng, (ops.add, ops.sub, ops.mul, ops.maximum, ops.minimum))(x, y)
+
+
+def drawn(rng: np.random.Generator, some: Sequence[Any]) -> Any:
+    return some[rng.integers(len(some))]
+
+
+def converted(x: Any, dtype: Any) -> Any:
+    """In another dtype, which can hold the numbers."""
+    if is_float(x.dtype) and not is_float(dtype) and dtype != ml.bool_:
+        x = ops.clip(ops.select(ops.isfinite(x), x, ops.zeros_like(x)), 0.0, 100.0)
+    return ops.cast(x, dtype)
+
+
+def keep_to_their_arrays(program: Program) -> bool:
+    """False where a kernel of the program writes beside its outputs and its scratch arrays."""
+    bound = (b for b in program.prepared.values() if isinstance(b.instance, NativeKernel))
+    return all(_keeps(b.instance, (*b.node.inputs, *b.node.outputs)) for b in bound)
+
+
+def _keeps(kernel: NativeKernel, specs: Sequence[ArraySpec]) -> bool:
+    memory, arrays = [], []
+    for s in (*specs, *kernel.workspace()):
+        size = int(np.prod(s.shape)) * s.dtype.itemsize
+        memory.append(np.full(size + 2 * _FENCE, 0xA5, np.uint8))
+        arrays.append(memory[-1][_FENCE : _FENCE + size].view(s.dtype).reshape(s.shape))
+        arrays[-1][...] = 1
+    units.run(kernel.source, arrays)
+    return all((m[:_FENCE] == 0xA5).all() and (m[-_FENCE:] == 0xA5).all() for m in memory)
+
+
+_FENCE = 4096  # bytes before and after each array

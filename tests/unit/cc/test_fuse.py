@@ -87,8 +87,8 @@ def test_how_many_loops_there_are(fn, count):
 
 
 def test_a_view_is_read_in_place_and_stays_where_others_need_it():
-    graph = fused(lambda x, y: (ops.transpose(x) + 1.0, ops.matmul(ops.transpose(x), y)), X, Y)
-    assert sorted(map(str, names(graph))) == ["MatMul", "Transpose", "['Transpose', 'Add']"]
+    graph = fused(lambda x: (ops.transpose(x) + 1.0, ops.sort(ops.transpose(x))), X)
+    assert sorted(map(str, names(graph))) == ["Sort", "Transpose", "['Transpose', 'Add']"]
 
 
 def test_slices_are_read_in_place():
@@ -128,6 +128,60 @@ def test_what_follows_a_product_is_its_epilogue(name):
         expected = ml.jit(fn)(*xs)
     with ml.context(providers=("cc",), verify_passes=True):
         np.testing.assert_allclose(ml.jit(fn)(*xs).asnumpy(), expected.asnumpy(), rtol=1e-12)
+
+
+IMAGES, FILTERS = (4, 3, 6, 5), (5, 3, 3, 3)
+CONVOLUTIONS = {
+    "bias": (lambda x, w, b: ops.relu(ops.conv2d(x, w, b)), IMAGES, FILTERS, (5,)),
+    "batch innermost": (
+        lambda x, w, b: ops.relu(ops.conv2d(x, w, b, padding=1)), (16, *IMAGES[1:]), FILTERS, (5,)
+    ),
+    "a batch of two vectors": (
+        lambda x, w, b: ops.gelu(ops.conv2d(x, w, stride=2) * b), (32, *IMAGES[1:]), FILTERS,
+        (5, 1, 1),
+    ),
+    "groups": (
+        lambda x, w, b: ops.tanh(ops.conv2d(x, w, b, groups=3)), (16, *IMAGES[1:]), (6, 1, 2, 2),
+        (6,),
+    ),
+    "norm": (
+        lambda x, w, b: ops.batch_norm(
+            ops.conv2d(x, w), b, b, b, ops.square(b)
+        )[0],
+        (16, *IMAGES[1:]), FILTERS, (5,),
+    ),
+    "residual": (
+        lambda x, w, b: ops.relu(x + ops.conv2d(x, w, padding=1) * b), IMAGES, (3, 3, 3, 3), ()
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_what_follows_a_convolution_is_its_epilogue(name):
+    fn, *shapes = CONVOLUTIONS[name]
+    xs = [RNG.normal(size=s) for s in shapes]
+    graph = lower(run_passes(ml.trace(fn, *xs)), CC)
+    assert not any(is_convolution(n) for n in graph.nodes)
+    fused_ones = [n.primitive.body for n in graph.nodes if isinstance(n.primitive, ops.Fused)]
+    assert sum(is_convolution(n) for body in fused_ones for n in body.nodes) == 1
+    with ml.context(providers=("miniml",)):
+        expected = ml.jit(fn)(*xs)
+    with ml.context(providers=("cc",), verify_passes=True):
+        np.testing.assert_allclose(
+            ml.jit(fn)(*xs).asnumpy(), expected.asnumpy(), rtol=1e-11, atol=1e-12
+        )
+
+
+def is_convolution(node):
+    return "Conv2D" in (node.primitive.name, getattr(node.primitive, "operation", ""))
+
+
+def test_what_differs_between_images_or_pixels_follows_in_a_kernel_of_its_own():
+    x, w = RNG.normal(size=(16, 2, 4, 4)), RNG.normal(size=(3, 2, 1, 1))
+    scale = RNG.normal(size=(4, 4))
+    for fn in (lambda x, w: ops.conv2d(x, w) * scale, lambda x, w: ops.sum(ops.conv2d(x, w), 1)):
+        graph = lower(run_passes(ml.trace(fn, x, w)), CC)
+        assert any(is_convolution(n) for n in graph.nodes)
 
 
 def test_a_product_that_others_read_too_is_an_output_of_its_kernel():

@@ -1,4 +1,4 @@
-"""Random programs, fused, against the same programs node by node."""
+"""Random programs and networks, fused, against the same ones node by node."""
 
 import numpy as np
 import optree
@@ -8,34 +8,55 @@ import miniml as ml
 from miniml import ops
 from miniml.runtime.jit import Jit
 
-from .programs import function, inputs_for, load_all, with_gradient
+from .networks import trained
+from .programs import (
+    exact,
+    exact_inputs,
+    function,
+    inputs_for,
+    keep_to_their_arrays,
+    load_all,
+    with_gradient,
+)
 
 # Of float64, where what differs is the order of sums and the last bits of exp and its like.
 TOLERANCE = {"rtol": 1e-9, "atol": 1e-11}
 
 
-def check(seeds, made):
+def of_float64(seed):
+    return [ml.Tensor(a) for a in inputs_for(seed, np.float64)]
+
+
+def close(got, expected, seed):
+    np.testing.assert_allclose(got, expected, err_msg=f"seed {seed}", **TOLERANCE)
+
+
+def equal(got, expected, seed):
+    assert got.dtype == expected.dtype
+    np.testing.assert_array_equal(got, expected, f"seed {seed}")
+
+
+def check(seeds, made, inputs=of_float64, same=close):
     """Compile one function per seed in both ways, all C at once, and compare."""
     cases = []
     for seed in seeds:
-        xs = [ml.Tensor(a) for a in inputs_for(seed, np.float64)]
-        fn = made(seed)
+        xs, fn = inputs(seed), made(seed)
         with ml.context(providers=("miniml",)):
             expected = ml.jit(fn)(*xs)
         with ml.context(providers=("cc",), verify_passes=True):
             jit = Jit(fn)
             cases.append((seed, jit, xs, expected, jit.compiled(*xs).program))
-    load_all([program for *_, program in cases])
-    fused = 0
-    for seed, jit, xs, expected, program in cases:
+    programs = [program for *_, program in cases]
+    load_all(programs)
+    for program in programs:
+        assert keep_to_their_arrays(program)
+    for seed, jit, xs, expected, _ in cases:
         with ml.context(providers=("cc",), verify_passes=True):
             got = jit(*xs)
         for one, two in zip(optree.tree_leaves(expected), optree.tree_leaves(got), strict=True):
-            np.testing.assert_allclose(
-                two.asnumpy(), one.asnumpy(), err_msg=f"seed {seed}", **TOLERANCE
-            )
-        fused += sum(isinstance(n.primitive, ops.Fused) for n in program.graph.nodes)
-    assert fused >= len(seeds)  # the test is one of fused programs
+            same(two.asnumpy(), one.asnumpy(), seed)
+    fused = [isinstance(n.primitive, ops.Fused) for p in programs for n in p.graph.nodes]
+    assert sum(fused) >= len(seeds)  # the test is one of fused programs
 
 
 def test_values():
@@ -60,8 +81,52 @@ def test_nothing_and_one_element(shape):
         np.testing.assert_allclose(two.asnumpy(), one.asnumpy(), rtol=1e-14)
 
 
+def test_every_dtype_to_the_bit():
+    check(range(18), exact, exact_inputs, equal)
+
+
+def check_training(seed):
+    """In float64 as NumPy; in float32 no farther from that than six times what NumPy's is."""
+    with ml.context(providers=("miniml",)):
+        right, plain = trained(seed, np.float64), trained(seed, np.float32)
+    with ml.context(providers=("cc",), verify_passes=True):
+        wide, narrow = trained(seed, np.float64), trained(seed, np.float32)
+    for exact_, by_numpy, one, two in zip(right, plain, wide, narrow, strict=True):
+        close(one, exact_, seed)
+        allowed = np.abs(by_numpy - exact_).max() + 16 * 2.0**-24 * np.abs(exact_).max()
+        assert np.abs(two - exact_).max() <= 6 * allowed + 1e-8, seed
+
+
+@pytest.mark.parametrize("seed", [2, 4, 5])  # sequences with a scan, images, images of one channel
+def test_training(seed):
+    check_training(seed)
+
+
+LONG = (257, 1031)  # several parts for threads
+
+
+@pytest.mark.parametrize("seed", [1, 6])
+def test_the_number_of_threads_changes_no_bit(seed):
+    rng = np.random.default_rng(seed)
+    shapes = (LONG, LONG, LONG[-1:], (LONG[0], 1), ())
+    xs = [ml.Tensor(rng.normal(size=s).astype(np.float32)) for s in shapes]
+    results = []
+    for threads in (1, 2):
+        with ml.context(providers=("cc",), threads=threads):
+            results.append(optree.tree_leaves(ml.jit(with_gradient(function(seed, 7)))(*xs)))
+    for one, two in zip(*results, strict=True):
+        assert one.asnumpy().tobytes() == two.asnumpy().tobytes()
+
+
 @pytest.mark.deep
 @pytest.mark.parametrize("start", range(100, 1100, 100))
 def test_many(start):
     check(range(start, start + 60), function)
     check(range(start + 60, start + 100), lambda seed: with_gradient(function(seed)))
+    check(range(start, start + 60), exact, exact_inputs, equal)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("seed", range(100, 200))
+def test_much_training(seed):
+    check_training(seed)

@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 
 import miniml as ml
-from miniml import ops
-from miniml.backends.cc.moves import AddRows, Concat, Lookup, Place
+from miniml import epoch, ops
+from miniml.backends import registry
+from miniml.backends.cc.moves import AddRows, Concat, Lookup, Place, PutRows
 from miniml.backends.cc.player import Call as NativeCall
 from miniml.backends.cpu import index, join
+from miniml.backends.registry import kernel
 from miniml.backends.signature import ArraySpec
 from miniml.errors import OutOfRangeError
 from miniml.runtime.players.memory import Memory
@@ -22,7 +24,7 @@ from tests.unit.cc.native import Call, results
 pytestmark = needs_compiler
 NUMPY = {
     "Concat": join.concat, "Pad": join.pad, "SliceGrad": join.slice_grad, "Lookup": index.gather,
-    "AddRows": index.index_add,
+    "AddRows": index.index_add, "PutRows": index.scatter,
 }  # fmt: skip
 
 
@@ -72,7 +74,7 @@ def test_concatenated_padded_and_put_in_place():
     same_as_numpy(cases)
 
 
-def test_rows_looked_up_and_added_in_order():
+def test_rows_looked_up_added_and_put_in_order():
     cases = []
     for dtype, named in (("f", "l"), ("d", "i"), ("i", "l"), ("B", "i")):
         x = numbers(4, 5, 6, dtype=dtype)
@@ -86,6 +88,9 @@ def test_rows_looked_up_and_added_in_order():
         moved = numbers(4, 6, 2, 3, dtype=dtype)
         attrs = {"axes": (1,), "at": 2, "shape": x.shape}
         cases.append(case(AddRows, "AddRows", [moved, indices], x.shape, **attrs))
+        for value in (x[0, 0, 0], numbers(3, 5, 6, dtype=dtype, seed=1)):
+            given = [x, np.asarray(value), indices]
+            cases.append(case(PutRows, "PutRows", given, x.shape, index=("tensor",)))
     none = np.zeros((0, 2), "l")
     cases.append(case(Lookup, "Lookup", [numbers(3, 2), none], (0, 2, 2), axis=0))
     attrs = {"axes": (0,), "at": 0, "shape": (3, 2)}
@@ -124,6 +129,12 @@ def heads(x, y):
     return ops.matmul(ops.square(scores), v)
 
 
+def heads_side_by_side(x, y):
+    """The same with the heads' results beside each other again, which is how they are stored."""
+    mixed = ops.transpose(heads(x, y), (0, 2, 1, 3))
+    return ops.matmul(ops.reshape(mixed, (2, 5, 32)), ops.transpose(ops.tanh(y))[:32])
+
+
 def slices(x, y):
     x, y = ops.tanh(x), ops.tanh(y)
     return ops.matmul(x[:, ::-1, 1:9], y[::2, ::3]), ops.matmul(x[0, :, :8], y[:8, 3]) + 1.0
@@ -135,10 +146,10 @@ def broadcast(x, y):
     return ops.relu(ops.matmul(row, y)), ops.matmul(ops.transpose(y), ops.transpose(x, (0, 2, 1)))
 
 
-@pytest.mark.parametrize("fn", [heads, slices, broadcast])
+@pytest.mark.parametrize("fn", [heads, heads_side_by_side, slices, broadcast])
 def test_products_read_views_where_they_lie(fn):
-    shapes = {heads: ((2, 5, 16), (16, 96)), slices: ((2, 5, 16), (16, 30))}
-    x, y = (numbers(*s, dtype="d") for s in shapes.get(fn, ((2, 5, 16), (16, 7))))
+    columns = {slices: 30, broadcast: 7}.get(fn, 96)
+    x, y = numbers(2, 5, 16, dtype="d"), numbers(16, columns, dtype="d")
     x, y = np.nan_to_num(x), np.nan_to_num(y)
     found, program = natively(fn, x, y)
     with ml.context(providers=("miniml",)):
@@ -156,6 +167,26 @@ def test_parts_of_a_split_are_no_copies():
     np.testing.assert_allclose(found[0], whole[:, :6] + whole[:, 6:], rtol=1e-6, atol=1e-7)
     assert not any(n.primitive.name == "Split" for n in program.graph.nodes)
     assert kernels_and_copies(program) == (2, 0)
+
+
+@pytest.fixture
+def own_gather():
+    entries = registry.table["Gather", "cpu"]
+    before = list(entries)
+
+    @kernel("Gather", "cpu", "fl->f", provider="own")
+    def mine(x, indices, *, axis, out):
+        out[...] = -1
+
+    yield
+    entries[:] = before
+    epoch.bump("kernels")
+
+
+def test_kernels_of_users_are_not_replaced(own_gather):
+    fn = ml.jit(lambda w, i: ops.gather(ops.tanh(w), i))
+    with ml.context(providers=("own", "cc")):
+        assert (fn(numbers(3, 2), np.array([0, 1])).asnumpy() == -1).all()
 
 
 def looked_up(table, indices):
@@ -203,3 +234,50 @@ def test_constant_indices_are_checked_when_the_program_is_compiled():
     assert not any(n.primitive.name == "CheckedIndices" for n in program.graph.nodes)
     with pytest.raises(OutOfRangeError, match="index 7"):
         natively(lambda w: ops.gather(w, np.array([3, 7])), table)
+
+
+def joined(x, y):
+    """Blocks that are computed where they belong, twice, in place, by a view, and read later."""
+    a, b = ops.tanh(x), ops.matmul(x, y)
+    whole = ops.concat((a, ops.transpose(b), b, a), 0)
+    again = ops.concat((ops.square(whole), ops.relu(b)), 0)
+    across = ops.concat((ops.exp(a), b), 1)
+    return again, across, ops.add(a, b), ops.concat((x, whole), 0)
+
+
+def test_blocks_are_computed_where_they_are_joined():
+    x, y = np.nan_to_num(numbers(4, 4)), np.nan_to_num(numbers(4, 4, seed=1))
+    found, program = natively(joined, x, y)
+    with ml.context(providers=("miniml",)):
+        expected = joined(ml.Tensor(x), ml.Tensor(y))
+    for got, out in zip(found, expected, strict=True):
+        np.testing.assert_allclose(got, out.asnumpy(), rtol=1e-5, atol=1e-6)
+    blocks = [a for a in program.buffers.allocation.values() if a.kind == "block"]
+    assert len(blocks) >= 3
+    for block in blocks:
+        assert block.whole.start <= block.start or block.start == 0
+        assert block.end <= block.whole.end
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("seed", range(60))
+def test_random_programs_of_blocks(seed):
+    """Chains of concatenations, slices and elementwise calls, some of which work in place."""
+
+    def drawn(*given):
+        rng, values = np.random.default_rng(seed), list(given)
+        for _ in range(14):
+            x, z = (values[rng.integers(len(values))] for _ in range(2))
+            draw = rng.integers(4)
+            made = ops.concat((x, z, ops.tanh(x))[: rng.integers(2, 4)], 0) if draw < 2 else (
+                ops.square(x) if draw == 2 else x[rng.integers(2) :] * 0.5
+            )  # fmt: skip
+            values.append(made[:6])
+        return tuple(values[-5:])
+
+    x, y = np.nan_to_num(numbers(5, 3)), np.nan_to_num(numbers(6, 3))
+    found, _ = natively(drawn, x, y)
+    with ml.context(providers=("miniml",)):
+        expected = drawn(ml.Tensor(x), ml.Tensor(y))
+    for got, out in zip(found, expected, strict=True):
+        np.testing.assert_allclose(got, out.asnumpy(), rtol=1e-5, atol=1e-6)

@@ -17,6 +17,11 @@ CASES = {
         "kernel_size": (3, 3), "stride": (2, 1), "padding": ((1, 2), (2, 1)),
     }),
     "gaps": ((1, 1, 7, 8), {"kernel_size": (2, 3), "stride": (3, 4)}),
+    "rows of vectors": ((1, 2, 4, 37), {"kernel_size": (2, 2), "stride": (2, 2)}),
+    "rows of vectors, padded": ((2, 1, 3, 39), {
+        "kernel_size": (3, 5), "stride": (1, 2), "padding": ((1, 1), (2, 2)),
+    }),
+    "one long row": ((1, 1, 1, 9000), {"kernel_size": (1, 3), "stride": (1, 2)}),
     "one window": ((1, 3, 2, 3), {"kernel_size": (2, 3), "stride": (1, 1)}),
     "one pixel": ((2, 1, 1, 1), {"kernel_size": (1, 1), "stride": (1, 1)}),
 }  # fmt: skip

@@ -103,6 +103,15 @@ def test_a_long_text_is_compiled_in_parts(fresh, compilations, monkeypatch):
     assert compilations == [3]
 
 
+def test_parts_have_about_equal_work_and_share_few_texts(monkeypatch):
+    monkeypatch.setattr(units, "cpu_threads", lambda: 2)
+    sources = [adding(n, f"/* text {n % 2} */") for n in range(20)]
+    parts = units._parts(sources)
+    assert sorted(map(len, parts)) == [10, 10]
+    assert [len({s.shared for s in part}) for part in parts] == [1, 1]
+    assert sorted(s for part in parts for s in part) == sorted(sources)
+
+
 def test_a_kernel_depends_on_compiler_flags_processor_and_services(fresh, monkeypatch):
     keys = {compiler.key()}
     for name, value in (("FLAGS", ("-g",)), ("SERVICES", ""), ("_features", lambda: "avx9")):

@@ -8,6 +8,7 @@ import pytest
 import miniml as ml
 from miniml.train import checkpoint
 from tests.frame.interrupted import Sender, Training, disturbed
+from tests.frame.native import needs_compiler
 
 SIGNALS = {
     "ctrl_c": [signal.SIGINT],
@@ -26,12 +27,18 @@ def sender(monkeypatch):
 
 
 def under_signals(sender, kind, signals, attempts, within, path):
-    with ml.context(jit=kind != "op_by_op"):
+    providers = ("cc",) if kind == "native" else None
+    with ml.context(jit=kind != "op_by_op", providers=providers):
         return disturbed(sender, Training(kind), SIGNALS[signals], attempts, within, path)
 
 
 # How a step is run, about how many seconds it takes, and how often it is disturbed every day.
-CASES = [("compiled", 4e-4, 100), ("op_by_op", 8e-3, 12), ("update", 2e-3, 30)]
+CASES = [
+    ("compiled", 4e-4, 100),
+    pytest.param("native", 2e-4, 100, marks=needs_compiler),
+    ("op_by_op", 8e-3, 12),
+    ("update", 2e-3, 30),
+]
 
 
 @pytest.mark.parametrize(("kind", "within", "count"), CASES)

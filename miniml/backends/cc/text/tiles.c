@@ -39,7 +39,7 @@ static MINIML_INLINE MINIML_FMA void REAL_tile(
   T(1, 3) T(2, 3) T(3, 3) T(4, 3) T(5, 3) T(6, 3) T(7, 3) T(8, 3) \
   T(1, 4) T(2, 4) T(3, 4) T(4, 4) T(5, 4) T(6, 4) T(1, 5) T(1, 6) T(1, 7) T(1, 8)
 #define REAL_SIZE(R, W) \
-  static __attribute__((noinline)) MINIML_FMA void REAL_tile_##R##_##W( \
+  static MINIML_ONCE MINIML_FMA void REAL_tile_##R##_##W( \
       long depth, const REAL *x, long row, long column, const REAL *y, long line, REAL *sums, \
       long pitch, int continued) { \
     REAL_tile(R, W, depth, x, row, column, y, line, sums, pitch, continued); \
@@ -66,7 +66,7 @@ static MINIML_INLINE void REAL_tile_turn(REAL_tile_vector *rows) {
 /* panel[q, c] = y[c, q] for q < depth and c < count, and 0 for the columns up to the next multiple
    of lanes. By squares of vectors, of which the last overlaps the one above. A square may read
    beyond its own lines, but not beyond `end`, where the memory of y ends. */
-static __attribute__((noinline)) void REAL_pack_turned(
+static MINIML_ONCE void REAL_pack_turned(
     const REAL *y, long step, const REAL *end, long depth, long count, REAL *panel, long line) {
   const long full = depth < REAL_tile_lanes ? depth : REAL_tile_lanes;
   for (long c = 0; c < count; c += REAL_tile_lanes, y += REAL_tile_lanes * step) {
@@ -118,11 +118,11 @@ static MINIML_INLINE MINIML_FMA void REAL_dots(
     sums[0] = rest[0];
   }
 }
-static __attribute__((noinline)) MINIML_FMA void REAL_dots_of_lanes(
+static MINIML_ONCE MINIML_FMA void REAL_dots_of_lanes(
     const REAL *x, const REAL *y, long step, long depth, REAL *sums) {
   REAL_dots(REAL_tile_lanes, x, y, step, depth, sums);
 }
-static __attribute__((noinline)) MINIML_FMA void REAL_dot(
+static MINIML_ONCE MINIML_FMA void REAL_dot(
     const REAL *x, const REAL *y, long depth, REAL *sum) {
   REAL_dots(1, x, y, 0, depth, sum);
 }

@@ -20,6 +20,12 @@
 #endif
 #define MINIML_UNROLL _Pragma("GCC unroll 16")
 #define MINIML_INLINE inline __attribute__((always_inline))
+/* One function for all callers: no copies for their constants, which take long to compile. */
+#if defined(__clang__)
+#define MINIML_ONCE __attribute__((noinline))
+#else
+#define MINIML_ONCE __attribute__((noinline, noclone))
+#endif
 #if defined(__clang__)
 #define MINIML_FMA __attribute__((min_vector_width(MINIML_VECTOR * 8)))
 #define MINIML_CONTRACT _Pragma("clang fp contract(fast)")

@@ -25,6 +25,7 @@ class Watched(Kernel):
     def prepare(self, node: KernelNode) -> None:
         super().prepare(node)
         self.kernel.prepare(node)
+        self.reason, self.inplace = self.kernel.reason, self.kernel.inplace
 
     def workspace(self) -> tuple[ArraySpec, ...]:
         return self.kernel.workspace()

@@ -15,7 +15,37 @@ from ...signature import ArraySpec
 from ...typecodes import FLOAT
 from ..text.groups import BLOCK, grid_for, parts
 from ..text.source import unit
-from .norm import ROWS
+
+# V elements at a time: packs where a plane has whole ones (side_by_side), else V is 1.
+ROWS = r"""
+using namespace miniml;
+typedef Compute<T>::type C;
+#define WIDTH (16 / (int)sizeof(C))
+__device__ __forceinline__ bool side_by_side(const void* x, long long n) {
+  return n % WIDTH == 0 && (unsigned long long)x % (WIDTH * sizeof(T)) == 0;
+}
+template <int V> __device__ __forceinline__ Pack<C, V> fetched(
+    const T* x, long long i, long long step) {
+  Pack<C, V> r;
+  if constexpr (V == 1) {
+    r.at[0] = load(x[i * step]);
+  } else {
+    const Pack<T, V> pack = *(const Pack<T, V>*)(x + i);
+    for (int v = 0; v < V; ++v) r.at[v] = load(pack.at[v]);
+  }
+  return r;
+}
+template <int V> __device__ __forceinline__ void put(
+    T* out, long long i, long long step, const Pack<C, V>& r) {
+  if constexpr (V == 1) {
+    out[i * step] = store<T>(r.at[0]);
+  } else {
+    Pack<T, V> pack;
+    for (int v = 0; v < V; ++v) pack.at[v] = store<T>(r.at[v]);
+    *(Pack<T, V>*)(out + i) = pack;
+  }
+}
+"""
 
 # Element i of a channel is pixel i % plane of image i / plane. A group of threads takes a part.
 TEXT = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import cache
 from math import prod
 from typing import Any
@@ -126,6 +127,7 @@ def kernel_text(entry: KernelEntry) -> str:
     scalars = [(n, C_TYPES[d]) for n, d in scalar_types(entry).items()]
     given = [f"const {C_TYPES[d]}* in{k}" for k, d in enumerate(ins)] + [f"{result}* out"]
     given += [f"{t} a_{n}" for n, t in scalars] + [f"Layout<{count}> where"] * bool(count)
+    given += ["long long packs", "long long n"]
 
     def value(index: str, loads: list[str]) -> str:
         passed = [*loads, *[f"a_{n}" for n, _ in scalars], index]
@@ -141,8 +143,7 @@ def kernel_text(entry: KernelEntry) -> str:
     )
     each = value(f"p * {width} + v", [f"load(p{k}.at[v])" for k in range(count)])
     one = value("i", [f"load(in{k}[at[{k}]])" for k in range(count)])
-    return f"""{_value(entry)}
-extern "C" __global__ void {name}({", ".join([*given, "long long packs, long long n"])}) {{
+    return f"""{_value(entry)}extern "C" __global__ void {name}({", ".join(given)}) {{
 #pragma unroll 1
   MINIML_FOR(p, packs) {{
 {located(f"p * {width}")}{packed}    Pack<{result}, {width}> made;
@@ -159,20 +160,35 @@ extern "C" __global__ void {name}({", ".join([*given, "long long packs, long lon
 
 
 def _value(entry: KernelEntry) -> str:
-    """The expression as a function of scalars and of the element's index; T and U are the types it
-    may use. It returns the type in which the output is computed; casts from floats are left to
-    `store`."""
-    (ins, out), body, name = dtypes_of(entry), expression(entry), kernel_name(entry)
-    first = (ins or [out])[0]
+    """The expression of an entry as a function."""
+    ins, out = dtypes_of(entry)
+    takes = tuple(zip(input_names(entry), ins, strict=True))
+    scalars = tuple(scalar_types(entry).items())
+    name = f"{kernel_name(entry)}_value"
+    return value_text(name, entry.name, expression(entry), takes, scalars, out)
+
+
+def value_text(
+    name: str,
+    primitive: str,
+    body: Expression,
+    inputs: Sequence[tuple[str, DType]],
+    scalars: Sequence[tuple[str, DType]],
+    out: DType,
+) -> str:
+    """An expression as the function `name` of scalars and of the element's index; T and U are the
+    types it may use. It returns the type in which the output is computed; casts from floats are
+    left to `store`."""
+    first = inputs[0][1] if inputs else out
     known = {"T": computed(first), "U": unsigned(first)}
     types = "".join(f"  typedef {C_TYPES[d]} {n};\n" for n, d in known.items() if n in body.words)
-    names = zip(input_names(entry), ins, strict=True)
-    takes = [f"{C_TYPES[computed(d)]} {n}" for n, d in names]
-    takes += [f"{C_TYPES[d]} {n}" for n, d in scalar_types(entry).items()]
+    takes = [f"{C_TYPES[computed(d)]} {n}" for n, d in inputs]
+    takes += [f"{C_TYPES[d]} {n}" for n, d in scalars]
     takes.append("long long" + " index" * ("index" in body.words))
-    gives = C_TYPES[computed(first if entry.name == "Cast" else out)]
-    return f"""static __device__ __forceinline__ {gives} {name}_value({", ".join(takes)}) {{
-{types}#line 1 "{entry.name} expression"
+    gives = C_TYPES[computed(first if primitive == "Cast" else out)]
+    return f"""static __device__ __forceinline__ {gives} {name}({", ".join(takes)}) {{
+{types}#line 1 "{primitive} expression"
   return ({body.text});
 #line 1 "{name}.cu"
-}}"""
+}}
+"""

@@ -68,6 +68,7 @@ class Twin:
 
     def __init__(self, fn: Function, arrays: Arrays):
         self.graph: Graph = trace(fn, *map(Tensor, arrays))
+        self._in_c: dict[int, Program] = {}  # by the number of threads
 
     def sources(self) -> list[Source]:
         """Its kernels in C."""
@@ -92,9 +93,11 @@ class Twin:
 
     def native(self, arrays: Arrays, threads: int = 0) -> Arrays:
         """CompileError, which a program would make a warning of: a text does not compile."""
-        services.load(self.sources())
-        with context(providers=(NATIVE,), threads=threads):
-            return tuple(Program(self.graph, program_target("cpu"))(*arrays))
+        if threads not in self._in_c:
+            services.load(self.sources())
+            with context(providers=(NATIVE,), threads=threads):
+                self._in_c[threads] = Program(self.graph, program_target("cpu"))
+        return tuple(self._in_c[threads](*arrays))
 
     @cached_property
     def _plain(self) -> Program:
