@@ -19,7 +19,7 @@ from .native import in_c
 
 
 def checks(graph: Graph, target: Target) -> Graph:
-    """The graph with labels and indices checked for all steps at once, where C kernels run
+    """The graph with labels and indices checked for all steps at once, where C for the CPU runs
     first."""
     if not in_c(target) or not any(isinstance(n.primitive, Scan) for n in graph.nodes):
         return graph
