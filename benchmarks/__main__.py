@@ -2,6 +2,7 @@
 
 from benchmarks import busy, checkers, eager, train_step
 from benchmarks import compile as once
+from benchmarks.first import lines as first_calls
 from benchmarks.measure import machine
 from benchmarks.networks import report, turns
 from miniml.backends.device import cpu_threads
@@ -35,6 +36,8 @@ def main() -> None:
         f"trace, passes, plan and code of a chain: 1,000 nodes {small:.3f} s, 10,000 nodes "
         f"{large:.3f} s, ratio {ratio:.1f}; {verdict(ratio, 13)}"
     )
+    for line in first_calls():
+        print(line)
     theirs, ours, ratio = once.imports()
     print(
         f"import numpy {theirs * 1e3:.0f} ms, import miniml {ours * 1e3:.0f} ms, "

@@ -24,6 +24,7 @@ from .launch import BoundKernel, Strides, note_kernel, prepare, program_target
 from .layouts import Layouts
 from .lowering import lower
 from .lowering.native import in_c
+from .lowering.small import WHY, too_small
 from .planner import Plan
 from .players.cuda_graph import Capture, CudaGraph, obstacle
 from .players.function import Function, write
@@ -51,7 +52,10 @@ class Program:
 
     def __init__(self, graph: Graph, target: Target | None = None, fills: bool = False):
         self._settings = settings = current()
-        self._lower(graph, target or program_target("cpu"))
+        target = target or program_target("cpu")
+        # A step of a loop runs many times, and in C the whole loop is one call.
+        self._small = not (fills or settings.providers) and too_small(graph, target)
+        self._lower(graph, target.without(NATIVE) if self._small else target)
         self.device = self.target.device
         checked = settings.check_nan
         self.schedule: Schedule = schedule(self.graph, self.prepared, checked)
@@ -130,7 +134,9 @@ class Program:
 
     @property
     def launched(self) -> str:
-        """How kernels reach the device; "" for NumPy's."""
+        """How kernels reach the device, or why none is in C; "" for NumPy's that were asked for."""
+        if self._small:
+            return WHY
         if self.device.name == "cpu":
             kernels = sum(p.native is not None for p in self.prepared.values())
             player = self._executable().player if kernels else None

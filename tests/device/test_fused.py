@@ -93,16 +93,17 @@ def test_explain_says_why_products_stay_apart(on_device):
         found = ml.explain(lambda x: ops.relu(ops.matmul(x, x)), x, text=True)
     assert "MatMul | relu: products on CUDA have no epilogue" in found.apart
     assert "1 pass over" in found.groups[0]
+    assert "a thread for each element" in found.choices[1].why
     assert 'extern "C" __global__' in found.texts[0]
 
 
 LABELS = np.arange(6) % 33
-AFFINE = rows(33), rows(33)
 COMPOSED = {
     "softmax": (ops.softmax, rows(6, 33)),
     "softmax of columns": (lambda x: ops.softmax(x, 0), rows(6, 40)),
     "log_softmax": (ops.log_softmax, rows(6, 33)),
-    "layer_norm": (ops.layer_norm, rows(6, 33), *AFFINE),
+    "layer_norm of a warp": (ops.layer_norm, rows(20, 64), rows(64), rows(64)),
+    "layer_norm of a block": (ops.layer_norm, rows(17, 2100), rows(2100), rows(2100)),
     "batch_norm": (
         lambda *xs: ops.batch_norm(*xs, training=True)[0], rows(4, 3, 5, 5), rows(3), rows(3),
     ),

@@ -88,9 +88,8 @@ def anchored(body: Graph, anchor: Node, layout: Layout) -> tuple[RowProgram, Pri
         text, shared = epilogue(program, sums, made.m)
         parts = made, dtype, text, (x, y), shared
         once = sum(n.inputs.count(anchor.inputs[1]) for n in body.nodes) == 1
-        return program, Printed(
-            product_text(*parts), (), partial(packing, *parts) if once else None
-        )
+        packed = partial(packing, *parts) if once else None
+        return program, Printed(product_text(*parts), (), packed)
     text, shared = epilogue(program, sums, node.inputs[1].shape[0])
     node = node if _kind(anchor) == "Conv2D" else unwrapped(node)
     v, workspace = vectors(dtype), len(body.inputs) + len(body.outputs)

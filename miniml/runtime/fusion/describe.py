@@ -30,10 +30,12 @@ def neighbours(graph: Graph, home: str) -> Iterator[str]:
     maker = {v: n for n in graph.nodes for v in n.outputs}
     for node in graph.nodes:
         for other in dict.fromkeys(maker[v] for v in node.inputs if v in maker):
-            known = isinstance(other.primitive, Fused) or anchor_of([other]) is not None
-            if known and isinstance(node.primitive, Fused):
+            if not isinstance(node.primitive, Fused):
+                continue
+            fused = isinstance(other.primitive, Fused)
+            if fused or (home == "cpu" and anchor_of([other]) is not None):
                 yield f"{name(other)} | {name(node)}: {apart(other, node)}"
-            elif home == "cuda" and isinstance(node.primitive, Fused) and kind_of(other) == "":
+            elif home == "cuda" and kind_of(other) == "":
                 yield f"{other.primitive.name} | {name(node)}: {_alone(other)}"
 
 

@@ -50,7 +50,7 @@ class FusedCuda(Kernel):
         self.program, self.printed = _made_cuda(
             node.attrs["body"], epoch.now.kernels, node.device.rows
         )
-        self.inplace = inplace(self.program)
+        self.inplace, self.reason = inplace(self.program), self.printed.how
         get = node.device.compiler.function
         self.functions = [get(self.printed.text, part.entry) for part in self.printed.launches]
 

@@ -39,10 +39,19 @@ def kind_of(node: Node) -> Kind:
     if name in REDUCTIONS:
         return "reduction"
     if name == "Slice":
-        return "window"
+        return "" if _whole(node) else "window"
     if not _has_expression(name, _codes(node), now.kernels):
         return ""
     return "created" if name in CREATED else "elements"
+
+
+def _whole(node: Node) -> bool:
+    """True for a Slice whose elements lie one after another, such as `x[t]`: it is a view by
+    itself, and the kernels that read it do not depend on where it begins."""
+    attrs = node.attrs
+    taken = [*zip(attrs["begin"], attrs["end"], attrs["strides"], strict=True)]
+    whole = [(0, n, 1) for n in node.inputs[0].abstract.shape]
+    return taken[1:] == whole[1:] and taken[:1] != whole[:1] and attrs["strides"][:1] == (1,)
 
 
 def scalar_of(node: Node) -> Scalar:

@@ -120,6 +120,8 @@ class Nest:
             kept = set(self.flat[node.inputs[0]]).difference(gone)
             if row.intersection(gone) and row.intersection(kept):
                 raise Apart(f"{node.primitive.name} reduces a part of the row")
+            if kept.union(gone) not in (set(), every, set(self.outer)):  # each once, no more
+                raise Apart(f"{node.primitive.name} reduces fewer elements than the loops have")
             if node in self.inner and not row.issuperset(gone):
                 raise Apart(f"{node.primitive.name} over all rows is read by the same rows")
         for var, node in self.made.items():

@@ -14,6 +14,7 @@ from ...abstract import Abstract
 from ...backends.selection import Target
 from ...dtype import DType, bfloat16, float16, float32, int32
 from ...graph.ir import Graph, Node, Var
+from ...graph.passes.prune import prune
 from ...graph.tracer import trace_graph
 from ...primitive import Primitive
 from .labels import CheckedLabels
@@ -91,6 +92,11 @@ def _reduced(self: Any, losses: Any) -> Any:
 
 
 def cross_entropy_grad(self: Any, probs: Any, labels: Any, dloss: Any) -> Sequence[Any]:
+    return marked_cross_entropy_grad(self, probs, CheckedLabels(probs.shape[1])(labels), dloss)
+
+
+def marked_cross_entropy_grad(self: Any, probs: Any, labels: Any, dloss: Any) -> Sequence[Any]:
+    """The same where nothing waits for the device."""
     share = dloss / float(probs.shape[0]) if self.reduction == "mean" else dloss
     share = ops.reshape(share, (-1, 1)) if self.reduction == "none" else share
     hits = _hits(labels, probs.shape[1])
@@ -117,7 +123,10 @@ COMPOSITIONS: dict[str, Composition] = {
     "CrossEntropy": cross_entropy,
     "CrossEntropyGrad": cross_entropy_grad,
 }
-ON_CUDA = COMPOSITIONS | {"CrossEntropy": marked_cross_entropy}
+ON_CUDA = COMPOSITIONS | {
+    "CrossEntropy": marked_cross_entropy,
+    "CrossEntropyGrad": marked_cross_entropy_grad,
+}
 
 
 def decompose(graph: Graph, target: Target) -> Graph:
@@ -128,29 +137,34 @@ def decompose(graph: Graph, target: Target) -> Graph:
     nodes: list[Node] = []
     first: list[Node] = []
     constants = list(graph.constants)
+    checked: dict[tuple[Primitive, Var], Var] = {}
     for node in graph.nodes:
-        if not _composed(node, target.home):
+        if not _composed(node, target):
             nodes.append(node)
             continue
-        made, extra = _inlined(node, target.home)
+        made, extra = _inlined(node, target.home, checked)
         constants += extra
         for each in made:  # what may fail and can run first does, between no kernels in C
             early = isinstance(each.primitive, CheckedLabels) and each.inputs[0] in graph.inputs
             (first if early else nodes).append(each)
-    return replace(graph, nodes=(*first, *nodes), constants=tuple(constants))
+    # An output that nobody reads leaves nodes that nobody reads.
+    return prune(replace(graph, nodes=(*first, *nodes), constants=tuple(constants)))
 
 
-def _composed(node: Node, home: str) -> bool:
+def _composed(node: Node, target: Target) -> bool:
     if node.primitive.name not in COMPOSITIONS:
         return False
     shapes = [v.abstract.shape for v in node.inputs]
     if not all(0 not in s and max(s, default=0) < _LARGEST for s in shapes):
         return False
-    return home == "cpu" or not any(map(in_parts, _of(node, home).nodes))
+    return not any(in_parts(n, target) for n in _of(node, target.home).nodes)
 
 
-def _inlined(node: Node, home: str) -> tuple[list[Node], tuple[Var, ...]]:
-    """The nodes of the composition in place of a node, and the constants that they read."""
+def _inlined(
+    node: Node, home: str, checked: dict[tuple[Primitive, Var], Var]
+) -> tuple[list[Node], tuple[Var, ...]]:
+    """The nodes of the composition in place of a node, and the constants that they read; checked:
+    labels that have been, which are not checked again."""
     graph = _of(node, home)
     stand_in = dict(zip(graph.inputs, node.inputs, strict=True))
     stand_in.update(zip(graph.outputs, node.outputs, strict=True))
@@ -158,6 +172,12 @@ def _inlined(node: Node, home: str) -> tuple[list[Node], tuple[Var, ...]]:
     made = []
     for part in graph.nodes:
         inputs = tuple([stand_in[v] for v in part.inputs])
+        if isinstance(part.primitive, CheckedLabels):
+            key = part.primitive, inputs[0]
+            if key in checked:
+                stand_in[part.outputs[0]] = checked[key]
+                continue
+            stand_in[part.outputs[0]] = checked[key] = Var(part.outputs[0].abstract)
         outputs = tuple([stand_in.setdefault(v, Var(v.abstract)) for v in part.outputs])
         made.append(replace(part, inputs=inputs, outputs=outputs, where=node.where))
     return made, tuple(stand_in[v] for v in graph.constants)

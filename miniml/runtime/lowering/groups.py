@@ -109,7 +109,7 @@ class Grouping:
     def _joinable(self, node: Node) -> bool:
         if self.kinds[node] not in ("elements", "reduction") or node.consts:
             return False
-        if self.target.home == "cuda" and in_parts(node):
+        if in_parts(node, self.target):
             return False
         provider = select(node, self.target).entry.provider
         providers = self.target.providers

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from math import prod
+from typing import Any
 
-from ...backends.cuda.text.groups import BLOCK, parts
 from ...backends.selection import Target
 from ...graph.ir import Node
 from ..fusion.members import kind_of, reduced_axes
@@ -21,12 +21,12 @@ def in_c(target: Target) -> bool:
     return target.home == "cpu" and native(target)
 
 
-def in_parts(node: Node) -> bool:
-    """True for a reduction of rows so few and long that a GPU is busy only where several blocks
-    share a row, which groups of nodes do not."""
-    if kind_of(node) != "reduction":
+def in_parts(node: Node, target: Target) -> bool:
+    """True for a reduction of a few long rows that a kernel by hand divides over a GPU."""
+    if target.home != "cuda" or kind_of(node) != "reduction":
         return False
+    device: Any = target.device
     shape, axes = node.inputs[0].abstract.shape, reduced_axes(node)
     n = prod(shape[a] for a in axes)
-    inner = prod(shape[max(axes, default=-1) + 1 :])
-    return inner == 1 and parts(prod(shape) // n, n, BLOCK) > 1
+    whole = prod(shape[max(axes, default=-1) + 1 :]) == 1
+    return whole and bool(device.rows.in_parts(prod(shape) // n, n))

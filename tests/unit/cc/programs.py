@@ -166,7 +166,8 @@ def converted(x: Any, dtype: Any) -> Any:
 
 def keep_to_their_arrays(program: Program) -> bool:
     """False where a kernel of the program writes beside its outputs and its scratch arrays."""
-    bound = (b for b in program.prepared.values() if isinstance(b.instance, NativeKernel))
+    natives = (b for b in program.prepared.values() if isinstance(b.instance, NativeKernel))
+    bound = [b for b in natives if b.instance.source is not None]
     return all(_keeps(b.instance, (*b.node.inputs, *b.node.outputs)) for b in bound)
 
 

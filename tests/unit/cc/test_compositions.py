@@ -7,9 +7,13 @@ import pytest
 
 import miniml as ml
 from miniml import ops
+from miniml.errors import OutOfRangeError
 from miniml.runtime.jit import Jit
+from tests.frame.native import needs_compiler
 
 from .programs import load_all
+
+pytestmark = needs_compiler
 
 RNG = np.random.default_rng(0)
 WIDE = {np.float64: 1e-13, np.float32: 3e-6}
@@ -178,3 +182,16 @@ def test_arithmetic_gives_the_bits_of_numpy(dtype):
         if a.dtype.kind == "f" and i not in (3, 4, 7):  # the larger of 0.0 and -0.0
             numbers = ~np.isnan(a)
             np.testing.assert_array_equal(np.signbit(b[numbers]), np.signbit(a[numbers]), str(i))
+
+
+def test_a_loss_of_which_only_the_gradient_is_read():
+    """Labels are checked there too."""
+    fn = ml.grad.grad(ops.cross_entropy)
+    x, y = np.eye(3, dtype=np.float32), np.arange(3)
+    with ml.context(providers=("miniml",)):
+        expected = fn(x, y).asnumpy()
+    with ml.context(providers=("cc",), verify_passes=True):
+        compiled = ml.jit(fn)
+        np.testing.assert_allclose(compiled(x, y).asnumpy(), expected, rtol=1e-6)
+        with pytest.raises(OutOfRangeError, match="got label 3 for 3 classes"):
+            compiled(x, y + 1)

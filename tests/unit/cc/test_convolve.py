@@ -9,8 +9,11 @@ from miniml.backends.cc import convolve
 from miniml.backends.cc.convolve import tile
 from miniml.backends.cpu import window
 from miniml.backends.signature import ArraySpec
+from tests.frame.native import needs_compiler
 from tests.opinfo import window as rows
 from tests.unit.cc.native import BATCH_INNERMOST, Call, prepared, results, run
+
+pytestmark = needs_compiler
 
 NO_PAD = ((0, 0), (0, 0))
 ONE = ((1, 1), (1, 1))

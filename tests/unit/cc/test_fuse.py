@@ -19,6 +19,9 @@ from miniml.runtime.lowering import lower
 from miniml.runtime.lowering.decompose import decompose
 from miniml.runtime.lowering.fuse import fuse
 from miniml.runtime.program import Program
+from tests.frame.native import needs_compiler
+
+pytestmark = needs_compiler
 
 CC = Target(get_device("cpu"), ("cc",))
 X, Y, B = np.ones((3, 4), np.float32), np.ones((3, 4), np.float32), np.ones(4, np.float32)
@@ -322,6 +325,21 @@ def test_a_sum_of_many_float32_is_as_exact_as_by_pairs():
     assert abs(float(whole) - exact) <= 2 * np.spacing(np.float32(exact))
     expected = x[:-1].astype(np.float64).reshape(-1, 10).sum(0)
     np.testing.assert_allclose(rows.asnumpy(), expected, rtol=3e-6)
+
+
+def test_each_element_of_a_smaller_input_is_summed_once():
+    """The loops of the others run over more axes than the input's."""
+    rng = np.random.default_rng(5)
+    x, b = rng.normal(size=(4, 6, 8)), rng.normal(size=(4, 6))
+
+    def fn(x, b):
+        y = (x - ops.max(x, (1, 2), True)) * ops.reshape(b, (4, 6, 1))
+        return y, ops.sum(b, 0), ops.sum(b, 1)
+
+    with ml.context(providers=("cc",)):
+        _, columns, rows = ml.jit(fn)(x, b)
+    np.testing.assert_allclose(columns.asnumpy(), b.sum(0), rtol=1e-12)
+    np.testing.assert_allclose(rows.asnumpy(), b.sum(1), rtol=1e-12)
 
 
 def test_threads_do_not_change_a_sum():

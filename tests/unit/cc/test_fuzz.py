@@ -7,6 +7,7 @@ import pytest
 import miniml as ml
 from miniml import ops
 from miniml.runtime.jit import Jit
+from tests.frame.native import needs_compiler
 
 from .networks import trained
 from .programs import (
@@ -18,6 +19,8 @@ from .programs import (
     load_all,
     with_gradient,
 )
+
+pytestmark = needs_compiler
 
 # Of float64, where what differs is the order of sums and the last bits of exp and its like.
 TOLERANCE = {"rtol": 1e-9, "atol": 1e-11}

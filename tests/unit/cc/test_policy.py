@@ -32,6 +32,35 @@ def test_compiled_programs_prefer_c():
     assert providers(lambda x: ops.sort(twice(x)), X) == {"cc", "miniml"}
 
 
+SMALL = "too small for kernels in C"
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    "fn", [lambda x: x + x, lambda x: ops.tanh(ops.transpose(x)) * 2.0, lambda x: x.reshape(-1)]
+)
+def test_what_is_too_small_is_not_compiled(fn):
+    assert SMALL in str(ml.explain(fn, X))
+    with ml.context(providers=("cc",)):
+        assert SMALL not in str(ml.explain(fn, X))
+        np.testing.assert_allclose(ml.jit(fn)(X), fn(ml.Tensor(X)), rtol=1e-6)
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("fn", "x"),
+    [
+        (lambda x: ops.tanh(x * 2.0 + 1.0), X),
+        (lambda x: x @ x.T, X),
+        (lambda x: ops.sum(x, 1), X),
+        (lambda x: x + x, np.zeros((2, 513), "f")),
+        (twice, X),  # a user's kernel in C is wanted for what it does
+    ],
+)
+def test_everything_else_is(fn, x):
+    assert "kernels in C: 1, in one call" in str(ml.explain(fn, x))
+
+
 @needs_compiler
 def test_explain_counts_the_calls_of_native_kernels():
     found = ml.explain(lambda x: twice(ops.sort(twice(twice(x)))), X)

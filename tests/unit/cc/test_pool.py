@@ -5,8 +5,11 @@ import pytest
 
 from miniml.backends.cc.pool import Pooling
 from miniml.backends.signature import ArraySpec
+from tests.frame.native import needs_compiler
 from tests.opinfo import pool as rows
 from tests.unit.cc.native import BATCH_INNERMOST, Call, results
+
+pytestmark = needs_compiler
 
 # the shape of x; windows
 CASES = {

@@ -13,6 +13,9 @@ from miniml.backends.device import machine_features
 from miniml.backends.kernel import KernelNode
 from miniml.backends.product import Product
 from miniml.backends.signature import ArraySpec
+from tests.frame.native import needs_compiler
+
+pytestmark = needs_compiler
 
 F, D = np.dtype(np.float32), np.dtype(np.float64)
 WIDE = {F: np.float64, D: np.longdouble}

@@ -1,11 +1,10 @@
 """The library's CUDA kernels, a module per family; registered with the first CUDA device.
 
 Beside the families are the scalar expressions, and algorithms long enough for a file: for one
-primitive each (`batch_norm`, `einsum`, `scan`), or for several.
+primitive each (`einsum`, `scan`), or for several.
 """
 
 from ....families import load
-from . import batch_norm as batch_norm
 from . import einsum as einsum
 from . import expressions as expressions
 from . import scan as scan

@@ -46,13 +46,14 @@ class Launched(NamedTuple):
 class Printed(NamedTuple):
     """A row program as launches of a unit's kernels: each takes the arrays (inputs, outputs and
     workspace) and the numbers. single: the numbers where an array does not begin at a multiple of
-    16 bytes, so that no elements are loaded together."""
+    16 bytes, so that no elements are loaded together. how: which thread computes what."""
 
     text: str
     numbers: Any
     single: Any
     launches: tuple[Launched, ...]
     workspace: tuple[ArraySpec, ...]
+    how: str
 
 
 class Text:
@@ -93,7 +94,8 @@ class Text:
         specs = tuple(
             ArraySpec((self.parts * self.size(g),), self._stored(g)) for g in self.gathers
         )
-        return Printed(unit(text, Numbers=record, **types), numbers, single, tuple(launches), specs)
+        code = unit(text, Numbers=record, **types)
+        return Printed(code, numbers, single, tuple(launches), specs, self.how())
 
     def _parameters(self) -> str:
         arrays = [
@@ -237,6 +239,10 @@ class Text:
 
     def launched(self) -> Launched:
         """How it is launched."""
+        raise NotImplementedError
+
+    def how(self) -> str:
+        """Which thread computes what."""
         raise NotImplementedError
 
     def gathered(self, k: int, gather: Gather, each: bool) -> str:

@@ -8,7 +8,7 @@ from math import prod
 
 from ...expressions.rows import Gather, Keep, Load, Pass, Reduce, RowProgram, Store
 from ...expressions.types import computed
-from .groups import THREADS, grid_for, lanes_for, parts
+from .groups import BLOCK, THREADS, grid_for, lanes_for, parts
 from .layout import PER_THREAD, spread
 from .loops import ENTRY, Launched, Printed, Text
 from .packs import Packed
@@ -34,6 +34,12 @@ def printed(program: RowProgram) -> Printed:
     ).printed()
 
 
+def in_parts(rows: int, length: int) -> bool:
+    """True for rows so few and long that a GPU is busy only where several blocks share a row, which
+    those of a row program do not."""
+    return parts(rows, length, BLOCK) > 1
+
+
 def keeps(program: RowProgram) -> bool:
     """True where a block's shared memory has room for what the passes of a row keep."""
     kept = [s.of for s in program.statements() if isinstance(s, Keep)]
@@ -42,9 +48,12 @@ def keeps(program: RowProgram) -> bool:
 
 
 class Elements(Packed):
-    """Nothing is reduced: a thread computes single elements."""
+    """Nothing is reduced: a thread computes single elements; the one with the first of a row does
+    what is done once for it."""
 
-    one = "true"
+    def __init__(self, program: RowProgram):
+        super().__init__(program)
+        self.one = " && ".join(f"x{axis} == 0" for axis in self.row) or "true"
 
     def body(self) -> Iterator[str]:
         size, axes, begin = (
@@ -70,6 +79,9 @@ class Elements(Packed):
 
     def launched(self) -> Launched:
         return Launched(ENTRY, *spread(self.rows * self.length, max(self.pack, PER_THREAD)))
+
+    def how(self) -> str:
+        return "a thread for each element, or pack of neighbours"
 
 
 class Columns(Text):
@@ -110,6 +122,9 @@ class Columns(Text):
 
     def launched(self) -> Launched:
         return Launched(ENTRY, *spread(self.width * self.parts, 1))
+
+    def how(self) -> str:
+        return f"a thread for each column, parts: {self.parts}"
 
     def gathered(self, k: int, gather: Gather, each: bool) -> str:
         op = self.op(gather.row, gather.dtype)
@@ -203,6 +218,9 @@ class Rows(Packed):
         grid, block = grid_for(self.parts, self.lanes)
         shared = _kept_bytes(self.program, self.kept, self.lanes)
         return Launched(ENTRY, grid, block, shared)
+
+    def how(self) -> str:
+        return f"threads for each row: {self.lanes}"
 
 
 def _over(program: RowProgram, gather: Gather) -> frozenset[int]:

@@ -25,10 +25,10 @@ __device__ __forceinline__ bool side_by_side(const void* x, long long n) {
   return n % WIDTH == 0 && (unsigned long long)x % (WIDTH * sizeof(T)) == 0;
 }
 template <int V> __device__ __forceinline__ Pack<C, V> fetched(
-    const T* x, long long i, long long step) {
+    const T* x, long long i) {
   Pack<C, V> r;
   if constexpr (V == 1) {
-    r.at[0] = load(x[i * step]);
+    r.at[0] = load(x[i]);
   } else {
     const Pack<T, V> pack = *(const Pack<T, V>*)(x + i);
     for (int v = 0; v < V; ++v) r.at[v] = load(pack.at[v]);
@@ -36,9 +36,9 @@ template <int V> __device__ __forceinline__ Pack<C, V> fetched(
   return r;
 }
 template <int V> __device__ __forceinline__ void put(
-    T* out, long long i, long long step, const Pack<C, V>& r) {
+    T* out, long long i, const Pack<C, V>& r) {
   if constexpr (V == 1) {
-    out[i * step] = store<T>(r.at[0]);
+    out[i] = store<T>(r.at[0]);
   } else {
     Pack<T, V> pack;
     for (int v = 0; v < V; ++v) pack.at[v] = store<T>(r.at[v]);
@@ -69,7 +69,7 @@ template <int V> __device__ __forceinline__ C squares(
     const T* x, const Batch& s, long long g, int lanes, C mean, C power) {
   C sum = C(0);
   each<V>(s, g, lanes, [&](long long at) {
-    const Pack<C, V> r = fetched<V>(x, at, 1);
+    const Pack<C, V> r = fetched<V>(x, at);
     for (int v = 0; v < V; ++v) {
       const C d = r.at[v] - mean;
       sum += power == C(1) ? d : d * d;
@@ -90,9 +90,9 @@ extern "C" __global__ void sum_powers(
 template <int V> __device__ __forceinline__ void normal_part(
     const T* x, T* out, const Batch& s, long long g, int lanes, C mean, C scale, C shift) {
   each<V>(s, g, lanes, [&](long long at) {
-    Pack<C, V> r = fetched<V>(x, at, 1);
+    Pack<C, V> r = fetched<V>(x, at);
     for (int v = 0; v < V; ++v) r.at[v] = (r.at[v] - mean) * scale + shift;
-    put<V>(out, at, 1, r);
+    put<V>(out, at, r);
   });
 }
 extern "C" __global__ void batch_norm(
