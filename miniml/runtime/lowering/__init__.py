@@ -20,8 +20,8 @@ LOWERING = add_stage(
         Pass("legalize", legalize),
         Pass("decompose", decompose),
         Pass("movement", movement),
-        Pass("turn", turn),
         Pass("checks", checks),
+        Pass("turn", turn),
         Pass("formats", formats),
         Pass("fuse", fuse),
     )
