@@ -53,7 +53,8 @@ class Program:
     def __init__(self, graph: Graph, target: Target | None = None, fills: bool = False):
         self._settings = settings = current()
         target = target or program_target("cpu")
-        self._small = not settings.providers and too_small(graph, target)
+        # A step of a loop runs many times, and in C the whole loop is one call.
+        self._small = not (fills or settings.providers) and too_small(graph, target)
         self._lower(graph, target.without(NATIVE) if self._small else target)
         self.device = self.target.device
         checked = settings.check_nan

@@ -259,6 +259,20 @@ def test_a_loop_of_no_steps_refuses_nothing():
     assert losses.shape == (0,)
 
 
+def test_a_small_step_is_in_c_as_well():
+    fn = lambda x, ys: ops.scan(lambda c, y: (c + y, c * 2.0), x, ys)  # noqa: E731
+    x, ys = numbers(3), numbers(9, 3)
+    with ml.context(providers=()):
+        program = ml.jit(fn)
+        found = leaves(program(x, ys))
+        source = program.compiled(x, ys).program.source
+    with ml.context(providers=("miniml",)):
+        expected = leaves(ml.jit(fn)(x, ys))
+    for out, right in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(out, right)
+    assert calls(source) == (1, [])
+
+
 def test_explain_says_that_the_loop_is_in_c():
     assert "a loop in C" in str(ml.explain(ml.jit(nested), numbers(3), numbers(4, 5, 3)))
 
