@@ -44,33 +44,27 @@ static inline double miniml_exp_reduced64(double x, double n) {
                              miniml_madd64(n, -0x1.62e42fefap-1, x));
 }
 
-/* The upper bound gives inf, as all beyond it do; NaN passes. Below the lower one the result is 0,
-   which does not come from the arithmetic: numbers on the way there would be denormal, and take a
-   hundred cycles each where a mask makes many of them. */
+/* The bounds give inf and 0 as those beyond them do; NaN passes them. */
 static inline float miniml_exp_float32(float x) {
-  const float held = x > 89 ? 89 : x < -104 ? 0 : x;
+  const float held = x > 89 ? 89 : x < -104 ? -104 : x;
   const float n = miniml_madd32(held, 0x1.715476p+0f, MINIML_ROUND32) - MINIML_ROUND32;
-  const float y = miniml_scaled32(1 + miniml_exp_rest32(miniml_exp_reduced32(held, n)), n);
-  return x < -104 ? 0 : y;
+  return miniml_scaled32(1 + miniml_exp_rest32(miniml_exp_reduced32(held, n)), n);
 }
 static inline double miniml_exp_float64(double x) {
-  const double held = x > 710 ? 710 : x < -746 ? 0 : x;
+  const double held = x > 710 ? 710 : x < -746 ? -746 : x;
   const double n = miniml_madd64(held, 0x1.71547652b82fep+0, MINIML_ROUND64) - MINIML_ROUND64;
-  const double y = miniml_scaled64(1 + miniml_expm1_rest64(miniml_exp_reduced64(held, n)), n);
-  return x < -746 ? 0 : y;
+  return miniml_scaled64(1 + miniml_expm1_rest64(miniml_exp_reduced64(held, n)), n);
 }
 
 static inline float miniml_exp2_float32(float x) {
-  const float held = x > 129 ? 129 : x < -151 ? 0 : x;
+  const float held = x > 129 ? 129 : x < -151 ? -151 : x;
   const float n = held + MINIML_ROUND32 - MINIML_ROUND32;
-  const float y = miniml_scaled32(1 + miniml_exp_rest32((held - n) * 0x1.62e43p-1f), n);
-  return x < -151 ? 0 : y;
+  return miniml_scaled32(1 + miniml_exp_rest32((held - n) * 0x1.62e43p-1f), n);
 }
 static inline double miniml_exp2_float64(double x) {
-  const double held = x > 1025 ? 1025 : x < -1076 ? 0 : x;
+  const double held = x > 1025 ? 1025 : x < -1076 ? -1076 : x;
   const double n = held + MINIML_ROUND64 - MINIML_ROUND64;
-  const double y = miniml_scaled64(1 + miniml_expm1_rest64((held - n) * 0x1.62e42fefa39efp-1), n);
-  return x < -1076 ? 0 : y;
+  return miniml_scaled64(1 + miniml_expm1_rest64((held - n) * 0x1.62e42fefa39efp-1), n);
 }
 
 /* Half of exp(x) - 1 is 2^(n-1) (exp(r) - 1) + (2^(n-1) - 1/2), with n <= 128 (1024). Tiny numbers
