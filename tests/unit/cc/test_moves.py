@@ -210,6 +210,17 @@ def test_indices_are_checked_once_for_all_parts_of_them():
     assert len(re.findall(r"run\d+\(", program.source)) == 1
 
 
+def test_rows_of_indices_are_checked_once_too():
+    table, indices = np.nan_to_num(numbers(7, 4)), np.array([[0, -7], [6, 1], [2, 3]])
+    found, program = natively(
+        lambda w, i: [ops.gather(w, ops.reshape(i, (6,))[2 * t : 2 * t + 2]) for t in range(3)][-1]
+        + ops.gather(w, i[1]), table, indices
+    )  # fmt: skip
+    np.testing.assert_array_equal(found[0], table[[2, 3]] + table[[6, 1]])
+    names = [n.primitive.name for n in program.graph.nodes]
+    assert names.count("CheckedIndices") == 1
+
+
 @pytest.mark.parametrize("bad", [7, -8])
 def test_an_index_outside_is_refused_before_anything_happens(bad):
     counter = ml.Parameter(np.zeros(3, "f"), name="counter")
