@@ -170,7 +170,13 @@ class Grouping:
         reads = any(v in self.maker and self.group.get(self.maker[v]) is first for v in read)
         if reads and first.shape is not None and first.shape == second.shape:
             return ""  # what the loops would show
-        return self._refusal(self.body(nodes))
+        body = self.body(nodes)
+        return "one reads a slice of the other" if self._sliced(body) else self._refusal(body)
+
+    def _sliced(self, body: Sequence[Node]) -> bool:
+        """True where a slice of a value, or of a view of it, is read where the value is made."""
+        windows = (n for n in body if self.kinds[n] == "window")
+        return any(self.maker.get(self.root(n.outputs[0])) in body for n in windows)
 
     def _refusal(self, nodes: Sequence[Node]) -> str:
         """Why nodes do not share their loops; "" where they do. Unrolled loops ask again and
@@ -235,6 +241,8 @@ class Grouping:
         if anchor_of(second.nodes) is not None:
             return False
         nodes, anchor = self.body(second.nodes), first.nodes[0]
+        if self._sliced((anchor, *nodes)):
+            return False
         outputs = tuple(n.outputs[0] for n in second.nodes)
         key = "epilogue", _structure((anchor, *nodes))
         return not self._asked(key, lambda: tail(body_of((anchor, *nodes), outputs), anchor))

@@ -22,7 +22,7 @@ from ...graph.ir import Graph, Node, Var
 from ...ops.index import Gather, IndexAdd, Scatter
 from ...ops.join import Slice
 from ...primitive import Primitive
-from ..fusion.members import kind_of
+from ..fusion.members import VIEWS
 from ..launch import prepare
 from .legalize import select
 from .native import in_c
@@ -155,7 +155,7 @@ class _Movement:
     def _seen(self, var: Var) -> tuple[Var, Array]:
         """The Var that `var` is a view of, and a stand-in for `var` on one for that."""
         node = self.maker.get(var)
-        if node is not None and len(node.inputs) == 1 and kind_of(node) in ("view", "window"):
+        if node is not None and node.primitive.name in (*VIEWS, "Slice"):
             root, base = self._seen(node.inputs[0])
             given, out = node.inputs[0].abstract, var.abstract
             kernel = prepare(node.primitive, (given,), (out,), node.attrs, self.target)

@@ -133,7 +133,8 @@ class Natives:
             case Copy(source) if source not in self._inputs and self._names.get(source) == out:
                 return []
             case Copy(source):
-                return self._copy(run.argument(out), source, run)
+                known = self.place(source) is not None  # else the run would not have the argument
+                return self._copy(run.argument(out), source, run) if known else None
             case Stage(source, target):
                 return self._copy(self.memory.targets[target], source, run)
             case Publish(parameter, source) if parameter._buffer.flags.c_contiguous:

@@ -210,6 +210,17 @@ def test_indices_are_checked_once_for_all_parts_of_them():
     assert len(re.findall(r"run\d+\(", program.source)) == 1
 
 
+def test_rows_of_indices_are_checked_once_too():
+    table, indices = np.nan_to_num(numbers(7, 4)), np.array([[0, -7], [6, 1], [2, 3]])
+    found, program = natively(
+        lambda w, i: [ops.gather(w, ops.reshape(i, (6,))[2 * t : 2 * t + 2]) for t in range(3)][-1]
+        + ops.gather(w, i[1]), table, indices
+    )  # fmt: skip
+    np.testing.assert_array_equal(found[0], table[[2, 3]] + table[[6, 1]])
+    names = [n.primitive.name for n in program.graph.nodes]
+    assert names.count("CheckedIndices") == 1
+
+
 @pytest.mark.parametrize("bad", [7, -8])
 def test_an_index_outside_is_refused_before_anything_happens(bad):
     counter = ml.Parameter(np.zeros(3, "f"), name="counter")
@@ -281,3 +292,77 @@ def test_random_programs_of_blocks(seed):
         expected = drawn(ml.Tensor(x), ml.Tensor(y))
     for got, out in zip(found, expected, strict=True):
         np.testing.assert_allclose(got, out.asnumpy(), rtol=1e-5, atol=1e-6)
+
+
+def turned_round(x):
+    return ops.reshape(ops.reshape(x, (16,))[::-1], (4, 4))
+
+
+def sliced_product(x):
+    y = ops.matmul(x, x)
+    return ops.tanh(y) + y[::-1], ops.sigmoid(y) + turned_round(y)
+
+
+def sliced_value(x):
+    y = ops.square(ops.tanh(x))
+    return y + turned_round(y), y * turned_round(y + 1.0)
+
+
+def copied_view(x):
+    return ops.reshape(ops.transpose(x), (2, 8)), ops.tanh(x)
+
+
+@pytest.mark.parametrize("fn", [sliced_product, sliced_value, copied_view])
+def test_slices_and_views_are_read_after_what_they_show_is_made(fn):
+    x = np.nan_to_num(numbers(4, 4, dtype="d"))
+    found, _ = natively(fn, x)
+    with ml.context(providers=("miniml",)):
+        expected = fn(ml.Tensor(x))
+    for got, out in zip(found, expected, strict=True):
+        np.testing.assert_allclose(got, out.asnumpy(), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("seed", range(80))
+def test_random_programs_of_views_and_products(seed):
+    """Products, sums and looked-up rows of views of views, against NumPy's kernels."""
+
+    def viewed(rng, x):
+        draw = rng.integers(6)
+        if draw == 0:
+            return ops.transpose(x, tuple(int(a) for a in rng.permutation(3)))
+        if draw == 1:
+            return x[::-1, :, ::-1] if rng.integers(2) else x[:, ::-1]
+        if draw == 2:
+            return ops.reshape(ops.transpose(x, (1, 0, 2)), (4, 4, 4))
+        if draw == 3:
+            return ops.broadcast_to(x[rng.integers(4)], (4, 4, 4))
+        if draw == 4:
+            axis = int(rng.integers(3))
+            return ops.concat(ops.split(x, 2, axis)[::-1], axis)
+        return ops.reshape(x, (16, 4))[rng.integers(4) :: 3][:4, None] + x * 0.5
+
+    def drawn(x, y, indices):
+        rng, values = np.random.default_rng(seed), [x, y]
+        for _ in range(12):
+            a, b = (values[rng.integers(len(values))] for _ in range(2))
+            draw = rng.integers(5)
+            if draw < 2:
+                made = viewed(rng, a)
+            elif draw == 2:
+                turned = bool(rng.integers(2)), bool(rng.integers(2))
+                made = ops.tanh(ops.matmul(a, viewed(rng, b), *turned))
+            elif draw == 3:
+                made = ops.tanh(viewed(rng, a) + b - ops.sum(viewed(rng, b), 1, True))
+            else:
+                made = ops.gather(a, indices[rng.integers(2)], int(rng.integers(3)))
+            values.append(made if made.shape == (4, 4, 4) else ops.tanh(a))
+        return tuple(values[-4:])
+
+    x, y = numbers(4, 4, 4, dtype="d"), numbers(4, 4, 4, dtype="d", seed=1)
+    given = np.nan_to_num(x), np.nan_to_num(y), np.random.default_rng(seed).integers(-4, 4, (2, 4))
+    found, _ = natively(drawn, *given)
+    with ml.context(providers=("miniml",)):
+        expected = drawn(*map(ml.Tensor, given))
+    for got, out in zip(found, expected, strict=True):
+        np.testing.assert_allclose(got, out.asnumpy(), rtol=1e-10, atol=1e-10)
