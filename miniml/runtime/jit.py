@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -169,13 +168,7 @@ class Jit:
             for compiled in versions:
                 if compiled.valid():
                     return compiled
-        collects = gc.isenabled()
-        gc.disable()  # a pass over all that is alive would take a quarter of a small compilation
-        try:
-            return self._compile(flat.rebuild, key, settings)
-        finally:
-            if collects:
-                gc.enable()
+        return self._compile(flat.rebuild, key, settings)
 
     def _compile(self, rebuild: Rebuild, key: tuple[Any, ...], settings: Settings) -> Compiled:
         self.recompilations.append(self._why(key))

@@ -309,22 +309,3 @@ def test_what_runs_after_the_call_is_refused(fn):
 def test_what_cannot_be_called_is_refused():
     with pytest.raises(GraphError, match="jit got 3 of type int; give a function"):
         ml.jit(3)
-
-
-@pytest.mark.parametrize("collects", [True, False])
-def test_the_collector_rests_while_compiling_and_is_afterwards_as_before(collects: bool) -> None:
-    def fn(x: Any) -> Any:
-        return x + float(gc.isenabled())
-
-    def fails(x: Any) -> Any:
-        raise ValueError(gc.isenabled())
-
-    (gc.enable if collects else gc.disable)()
-    try:
-        assert ml.jit(fn)(ml.Tensor(1.0)).item() == 1.0
-        assert gc.isenabled() == collects
-        with pytest.raises(ValueError, match="False"):
-            ml.jit(fails)(ml.Tensor(1.0))
-        assert gc.isenabled() == collects
-    finally:
-        gc.enable()
