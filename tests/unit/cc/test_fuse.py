@@ -8,9 +8,11 @@ import pytest
 
 import miniml as ml
 from miniml import Primitive, elementwise_kernel, kernel, nn, ops, optim
+from miniml.abstract import Abstract
 from miniml.backends.devices import get_device
 from miniml.backends.selection import Target
-from miniml.errors import OutOfRangeError
+from miniml.errors import GraphError, OutOfRangeError
+from miniml.graph.ir import Node, Var
 from miniml.graph.passes import run_passes
 from miniml.graph.verify import verify
 from miniml.runtime.explain import explain_program
@@ -18,6 +20,7 @@ from miniml.runtime.jit import Jit
 from miniml.runtime.lowering import lower
 from miniml.runtime.lowering.decompose import decompose
 from miniml.runtime.lowering.fuse import fuse
+from miniml.runtime.lowering.order import in_order
 from miniml.runtime.program import Program
 from tests.frame.native import needs_compiler
 
@@ -352,3 +355,11 @@ def test_threads_do_not_change_a_sum():
     text = program.prepared[node].instance.source.text
     assert "miniml.parallel(KERNEL_part" in text
     assert explain_program(program).groups
+
+
+def test_nodes_that_need_each_other_are_refused():
+    x = Var(Abstract((2,), ml.float32))
+    a, b = Var(x.abstract), Var(x.abstract)
+    ring = [Node(ops.Add(), (x, b), (a,)), Node(ops.Exp(), (a,), (b,))]
+    with pytest.raises(GraphError, match="2 nodes need each other's results"):
+        list(in_order([*enumerate(ring)]))
