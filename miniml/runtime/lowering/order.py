@@ -52,6 +52,6 @@ def in_order(units: Sequence[tuple[int, Node]]) -> Iterator[Node]:
                 heappush(ready, (units[other][0], other))
     if count < len(units):
         raise GraphError(
-            f"{len(units) - count} nodes need each other's results; disabled_passes='fuse' compiles "
-            "the graph without the pass that joined them"
+            f"{len(units) - count} nodes need each other's results; disabled_passes='fuse' leaves "
+            "out the pass that joined them"
         )
