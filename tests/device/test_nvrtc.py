@@ -51,8 +51,8 @@ def complaints(texts, architecture):
 
 
 def sample(name, some):
-    """At most `some` texts of a primitive, evenly spread; of expressions, which differ in dtypes alone, the
-    middle one: it holds the other primitives with these dtypes too."""
+    """At most `some` texts of a primitive, evenly spread; of expressions, which differ in dtypes
+    alone, the middle one: it holds the other primitives with these dtypes too."""
     texts = list(units(name).items())
     if texts and all(isinstance(entry.body, Expression) for _, entry in texts):
         return dict(texts[len(texts) // 2 :][:1])
