@@ -8,6 +8,7 @@ import math
 import reprlib
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import is_dataclass
 from types import NoneType, UnionType
 from typing import Any, ClassVar, Literal, Union, get_args, get_origin
 
@@ -40,7 +41,9 @@ def freeze(value: Any, owner: str, name: str) -> Any:
         return slice(*(freeze(v, owner, name) for v in (value.start, value.stop, value.step)))
     if isinstance(value, np.ndarray):
         return freeze(value.tolist(), owner, name)
-    if not callable(value) and not hasattr(value, "__dlpack__"):
+    # A frozen dataclass is a value even if it can be called, as a Graph can.
+    plain = is_dataclass(value) or not callable(value)
+    if plain and not isinstance(value, type) and not hasattr(value, "__dlpack__"):
         try:
             hash(value)
         except TypeError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -70,7 +70,12 @@ class Graph:
 
     constants: the Vars that carry a value. state: (Parameter, Var) pairs, the values parameters
     have when the graph starts; a node whose primitive has effect "state" and whose first input is
-    a version of a parameter gives its next version as first output.
+    a version of a parameter gives its next version as first output. input_names, output_names:
+    one for each, or none.
+
+    A graph is a function of tensors: `graph(*tensors)` checks their types, compiles it once and
+    gives its output, or a tuple of them if there are several; inputs that have names may be given
+    by name. Inside another trace its calls become part of that.
     """
 
     inputs: tuple[Var, ...]
@@ -79,6 +84,22 @@ class Graph:
     constants: tuple[Var, ...] = ()
     state: tuple[tuple[Parameter, Var], ...] = ()
     name: str = field(default="graph")
+    input_names: tuple[str, ...] = ()
+    output_names: tuple[str, ...] = ()
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        return self._run(*args, **named)
+
+    @cached_property
+    def _run(self) -> Callable[..., Any]:
+        return _runner(self)
+
+    def trainable_params(self) -> list[Parameter]:
+        """The parameters that it reads and that have `requires_grad`: what an optimizer takes."""
+        return [p for p, _ in self.state if p.requires_grad]
+
+    def __getstate__(self) -> dict[str, Any]:  # without what was computed from it
+        return {f.name: getattr(self, f.name) for f in fields(self)}
 
     @cached_property
     def key(self) -> tuple[object, ...]:
@@ -123,12 +144,20 @@ class Graph:
 
 
 _text: Callable[[Graph], str] = repr
+_runner: Callable[[Graph], Callable[..., Any]]
 
 
 def print_by(text: Callable[[Graph], str]) -> None:
     """Set the function behind `str(graph)`; the printer, which imports this module, calls it."""
     global _text
     _text = text
+
+
+def run_by(runner: Callable[[Graph], Callable[..., Any]]) -> None:
+    """Set the function that makes a callable of a graph; the runtime, which imports this module,
+    calls it."""
+    global _runner
+    _runner = runner
 
 
 def _inside(label: str, value: Any) -> Iterator[tuple[str, Graph]]:
