@@ -86,7 +86,14 @@ def test_a_wrong_function_is_found_and_named(row):
     assert judgement.named, judgement.text
 
 
-@each(KERNELS + DEFINITIONS + HIDDEN[::4])
+@pytest.mark.parametrize(
+    "row",
+    [
+        pytest.param(r, marks=pytest.mark.deep if i % 2 else ())
+        for i, r in enumerate(KERNELS + DEFINITIONS + HIDDEN[::4])
+    ],
+    ids=named,
+)
 def test_a_fault_in_a_primitive_is_found_by_its_check(row):
     names = [name for name in CHECKS if re.search(row.check, name)]
     judgement = judging.judge_planted(row, checks=names)
