@@ -116,7 +116,7 @@ class Program:
                     "which disabled_passes switches off; cast the inputs"
                 )
         except Exception as error:
-            point_at(error, node.where, f"{node.primitive.name} was called")
+            point_at(error, node.where)
             raise
         return prepared
 
@@ -201,7 +201,7 @@ class Program:
         except Exception as error:  # point at the user's lines of the nodes that were running
             for node in executable.player.nodes_of(error):
                 note_kernel(error, self.prepared[node])
-                point_at(error, node.where, f"{node.primitive.name} was called")
+                point_at(error, node.where)
             raise
         finally:
             self._idle.append(executable)
