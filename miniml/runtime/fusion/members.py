@@ -7,14 +7,15 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Literal
 
-from ...backends import registry
+from ... import epoch
+from ...backends import edits, registry
 from ...backends.expressions.rows import Scalar
 from ...backends.expressions.table import table
 from ...backends.kernel import KernelNode
 from ...backends.product import dense_strides
 from ...backends.signature import ArraySpec, parse
 from ...dtype import DType, type_code
-from ...epoch import now
+from ...errors import PerformanceWarning, warn_user
 from ...graph.ir import Node, Var
 from ...ops.inference.bases import normal_axes
 
@@ -40,7 +41,7 @@ def kind_of(node: Node) -> Kind:
         return "reduction"
     if name == "Slice":
         return "" if _whole(node) else "window"
-    if not _has_expression(name, _codes(node), now.kernels):
+    if not _has_expression(name, _codes(node), epoch.now.kernels):
         return ""
     return "created" if name in CREATED else "elements"
 
@@ -118,7 +119,12 @@ def _codes(node: Node) -> str:
 @lru_cache(maxsize=4096)
 def _has_expression(name: str, codes: str, version: int) -> bool:
     spec = registry.specs.get(name)
-    return (name, codes) in table and spec is not None and spec.inputs is not None
+    if (name, codes) not in table or spec is None or spec.inputs is None:
+        return False
+    doubt = edits.doubt(name, codes)
+    if doubt:
+        warn_user(PerformanceWarning(doubt))
+    return not doubt
 
 
 def typed(node: Node, layout: Mapping[Var, tuple[int, ...]] = MappingProxyType({})) -> KernelNode:
