@@ -41,7 +41,8 @@ def kind_of(node: Node) -> Kind:
         return "reduction"
     if name == "Slice":
         return "" if _whole(node) else "window"
-    if not _has_expression(name, _codes(node), epoch.now.kernels):
+    codes = _codes(node)
+    if not _has_expression(name, codes, epoch.now.kernels) or _doubted(name, codes):
         return ""
     return "created" if name in CREATED else "elements"
 
@@ -119,12 +120,20 @@ def _codes(node: Node) -> str:
 @lru_cache(maxsize=4096)
 def _has_expression(name: str, codes: str, version: int) -> bool:
     spec = registry.specs.get(name)
-    if (name, codes) not in table or spec is None or spec.inputs is None:
-        return False
+    return (name, codes) in table and spec is not None and spec.inputs is not None
+
+
+def _doubted(name: str, codes: str) -> bool:
+    """True, with a warning, where the expression may not be what the NumPy kernel computes."""
     doubt = edits.doubt(name, codes)
     if doubt:
-        warn_user(PerformanceWarning(doubt))
-    return not doubt
+        _warn(doubt, epoch.now.kernels)
+    return bool(doubt)
+
+
+@lru_cache(maxsize=64)
+def _warn(text: str, version: int) -> None:
+    warn_user(PerformanceWarning(text))
 
 
 def typed(node: Node, layout: Mapping[Var, tuple[int, ...]] = MappingProxyType({})) -> KernelNode:

@@ -11,6 +11,7 @@ from miniml.backends import registry
 from miniml.bprop import bprop_getters
 from miniml.errors import DuplicateError, PerformanceWarning
 from miniml.primitive import primitives
+from miniml.testing import opcheck
 from tests.frame.native import needs_compiler
 
 CELL = """
@@ -88,11 +89,11 @@ class CoreHalves(Primitive):
     def infer_dtype(self, x): return x
 """
 KERNEL = """
-@kernel("CoreHalves", "cpu", "f->f")
+@kernel("CoreHalves", "cpu", "f->f", "d->d")
 def halves(x, *, out):
     np.multiply(x, {}, out=out)
 """
-EXPRESSION = 'elementwise_kernel("CoreHalves", "x * {}", "f->f")'
+EXPRESSION = 'elementwise_kernel("CoreHalves", "x * {}", "f->f", "d->d")'
 
 
 @pytest.fixture
@@ -173,3 +174,15 @@ def test_an_expression_that_comes_later_is_fused_from_then_on(cell):
     assert computed()[2] == 2
     cell(EXPRESSION.format(2))
     assert computed()[2] == 1
+
+
+@needs_compiler
+def test_opcheck_compares_the_two_halves_of_half_an_edit(cell):
+    cell(CLASS, KERNEL.format(2), EXPRESSION.format(2))
+    cell(KERNEL.format(3))
+    op = primitives["CoreHalves"]()
+    with ml.context(providers=("cc",)):
+        report = opcheck(op, checks=("in C",), raise_error=False)
+        assert "gives other numbers than NumPy's" in report.findings[0].message
+        cell(EXPRESSION.format(3))
+        assert opcheck(op, checks=("in C",)).calls["in C"]
