@@ -20,9 +20,14 @@ _latest = now._asdict()
 _ticks = count(1)
 
 
+def tick() -> int:
+    """A number that is larger than all before: one call into C, so threads get different ones."""
+    return next(_ticks)
+
+
 def bump(kind: Literal["kernels", "bprops", "passes", "cells"]) -> None:
     """Note a change: what was compiled before may be stale now."""
     global now
-    _latest[kind] = next(_ticks)  # atomic, one call into C: no two changes get the same number
+    _latest[kind] = tick()
     while now != (latest := Epoch(**_latest)):  # racing threads: the last sees all
         now = latest

@@ -20,14 +20,17 @@ class Location:
     """One call in the user's source, an instruction of a code object: cheap to take, its line is
     found only when somebody asks.
 
-    layer: while a network is traced, what made the call, such as "layer 0.dense (Dense)"; else "".
-    gradient: True for calls that belong to the gradient of that call.
+    called: the primitive or cell that was called there, whatever passes put in its place; "" where
+    that is not known. layer: while a network is traced, what made the call, such as "layer 0.dense
+    (Dense)"; else "". gradient: True for calls that belong to the gradient of that call.
     """
 
-    __slots__ = ("code", "gradient", "lasti", "layer")
+    __slots__ = ("called", "code", "gradient", "lasti", "layer")
 
-    def __init__(self, code: CodeType, lasti: int, layer: str = "", gradient: bool = False):
-        self.code, self.lasti = code, lasti
+    def __init__(
+        self, code: CodeType, lasti: int, called: str = "", layer: str = "", gradient: bool = False
+    ):
+        self.code, self.lasti, self.called = code, lasti, called
         self.layer, self.gradient = layer, gradient
 
     @property
@@ -111,16 +114,16 @@ layers: Scoped[Layer] = Scoped("miniml_layer")
 _inside = layers.variable.get
 
 
-def user_location(passed: int = 0) -> Location | None:
+def user_location(called: str = "", passed: int = 0) -> Location | None:
     """The innermost frame that is not miniml's own, or the pinned place; None if there is none.
 
-    passed: how many frames from the caller's outwards are known to be miniml's; each that is
-    looked at costs as much as the Location.
+    called: the name of what is called there. passed: how many frames from the caller's outwards
+    are known to be miniml's; each that is looked at costs as much as the Location.
     """
     pin = _pinned.get() if _block() is not None else None
     if pin is not None and pin.where is not None:
         at = pin.where
-        return Location(at.code, at.lasti, at.layer, gradient=True)
+        return Location(at.code, at.lasti, called, at.layer, gradient=True)
     frame: FrameType | None = sys._getframe(1 + passed)
     while frame is not None and (
         frame.f_code.co_filename.startswith(_OWN)
@@ -130,22 +133,23 @@ def user_location(passed: int = 0) -> Location | None:
     if frame is None:
         return None
     layer = layers.get() if _inside() is not None else None
-    return Location(frame.f_code, frame.f_lasti, layer.name if layer else "")
+    return Location(frame.f_code, frame.f_lasti, called, layer.name if layer else "")
 
 
-def point_at(error: BaseException, where: Location | None, doing: str = "") -> None:
+def point_at(error: BaseException, where: Location | None) -> None:
     """Add to `error` a note with the user's own line.
 
-    There is at most one such note: the first that says what was done there (`doing`) stays, and
-    replaces one that only shows a line.
+    There is at most one such note: the first that says what was called there stays, and replaces
+    one that only shows a line.
     """
     bare = getattr(error, "_miniml_note", None)
-    if where is None or bare == "" or (bare and not doing):
+    if where is None or bare == "" or (bare and not where.called):
         return
     if bare:
         error.__notes__.remove(bare)
-    note = f"{doing or 'refused'} at\n{where.render()}"
-    error._miniml_note = "" if doing else note  # type: ignore[attr-defined]
+    doing = f"{where.called} was called" if where.called else "refused"
+    note = f"{doing} at\n{where.render()}"
+    error._miniml_note = "" if where.called else note  # type: ignore[attr-defined]
     error.add_note(note)
     if where.layer:
         name_layer(error, where.layer)

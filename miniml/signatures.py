@@ -53,5 +53,5 @@ def in_order(
         return takes.bind(*args, **inputs).args
     except TypeError as error:
         refusal = ArityError(f"{name} takes the inputs {takes}; {error}")
-    point_at(refusal, user_location(), f"{name} was called")
+    point_at(refusal, user_location(name))
     raise refusal

@@ -61,11 +61,12 @@ class Guarded:
 
     signature: changes, with a new epoch, whenever tracing through the object would give another
     program. silent: True where it may change without a new epoch, so that it is compared at each
-    call.
+    call. born: the tick of `epoch` at which the object was made, 0 for before any trace.
     """
 
     __slots__ = ()
     silent: bool = False
+    born: int = 0
 
     @property
     def signature(self) -> object:

@@ -11,7 +11,7 @@ import numpy as np
 
 from .. import epoch
 from ..errors import DeclarationError, DuplicateError
-from . import declare
+from . import declare, edits
 from .expressions.table import table as expressions
 from .kernel import Body, Expression, KernelEntry, KernelNode, Launch, RawSource
 from .kernel import OpSpec as OpSpec
@@ -209,9 +209,11 @@ def _register(entry: KernelEntry) -> None:
                     f"{entry.provider!r} already, registered at {other.where}; give "
                     "provider='...' of your own and name it in ml.context(providers=...)"
                 )
+            edits.note(entry, other)
             entries[i] = entry
             break
     else:
+        edits.note(entry, None)
         entries.append(entry)
     epoch.bump("kernels")
 

@@ -35,7 +35,7 @@ def backward(calls: Sequence[Call], cotangents: dict[Var, Any]) -> dict[Var, Any
             try:
                 _pull(call, cotangents)
             except Exception as error:
-                point_at(error, call.where, f"{call.primitive.name} was called")
+                point_at(error, call.where)
                 note_bprop(error, call.primitive)
                 raise
     return cotangents

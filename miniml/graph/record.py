@@ -134,7 +134,8 @@ class RecordTrace(ForwardingTrace):
         """Record a call: the traced tensors of its outputs."""
         results = tuple(map(self._traced, outs))
         outputs = tuple(map(_var, results))
-        self.calls.append(Call(primitive, given, inputs, outs, outputs, user_location(passed=2)))
+        where = user_location(primitive.name, passed=2)
+        self.calls.append(Call(primitive, given, inputs, outs, outputs, where))
         return results
 
     def value(self, value: Any) -> Any:

@@ -55,7 +55,7 @@ class GraphTrace:
         return TracedTensor(var, self, self.device)
 
     def bind(self, primitive: Primitive, args: Sequence[Any]) -> tuple[Any, ...]:
-        where = user_location()
+        where = user_location(primitive.name)
         try:
             if primitive.dynamic_outputs:
                 raise GraphError(
@@ -71,7 +71,7 @@ class GraphTrace:
             abstracts = [v.abstract for v in inputs]
             outs = infer(primitive, interleave(primitive, abstracts, consts))
         except Exception as error:
-            point_at(error, where, f"{primitive.name} was called")
+            point_at(error, where)
             raise
         variables = tuple(map(Var, outs))
         self.nodes.append(Node(primitive, inputs, variables, tuple(consts.items()), where))

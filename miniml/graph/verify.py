@@ -37,7 +37,7 @@ def verify(graph: Graph) -> Graph:
             if not isinstance(error, GraphError):
                 error = GraphError(f"inference refuses the node: {error}")
             refusal = GraphError(f"graph {graph.name!r}, {names.node(node)}: {error}")
-            point_at(refusal, node.where, f"{node.primitive.name} was called")
+            point_at(refusal, node.where)
             raise refusal from error
     for var in graph.outputs:
         if var not in defined:

@@ -108,6 +108,11 @@ class Cell(Guarded):
         return bool(self._watched)
 
     @property
+    def born(self) -> int:  # type: ignore[override]
+        """When it was made, in ticks of `epoch`."""
+        return self._entry.born
+
+    @property
     def signature(self) -> tuple[object, ...]:
         """The mode, the structure, and what lists, dicts and sets among the attributes hold."""
         held = tuple(contents(self.__dict__.get(name)) for name in self._watched)
@@ -217,7 +222,7 @@ class _Entry:
     """
 
     def __init__(self, cell: Cell):
-        self.cell = cell
+        self.cell, self.born = cell, epoch.tick()
         self.called = self.warned = False
 
     def __call__(self, *args: Any, **named: Any) -> Any:

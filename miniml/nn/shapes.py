@@ -28,5 +28,5 @@ def shape_of(cell: Cell, x: Any) -> tuple[int, ...]:
 def refuse_shape(cell: Cell, got: tuple[int, ...], expected: str) -> NoReturn:
     """Raise the ShapeError of a layer whose input does not fit, with the user's line."""
     error = ShapeError(f"{cell.describe()} got input of shape {got}; expected {expected}")
-    point_at(error, user_location(), f"{type(cell).__name__} was called")
+    point_at(error, user_location(type(cell).__name__))
     raise error

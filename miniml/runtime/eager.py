@@ -82,7 +82,7 @@ class EagerTrace(Trace):
                 plan = self._plan(primitive, args, kinds)
             return plan(args)
         except Exception as error:
-            point_at(error, user_location(), f"{primitive.name} was called")
+            point_at(error, user_location(primitive.name))
             hide_frames(error)
             raise
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
@@ -23,14 +23,14 @@ from ..graph.passes import run_passes
 from ..graph.trees import Rebuild, flatten_arguments
 from ..settings import Settings, current
 from ..tensor import Tensor, common_device
-from ..trace import is_tracing
+from ..trace import Guarded, is_tracing
 from ..tracebacks import hide_frames
 from .launch import program_target
 from .program import Program
 from .reasons import why
 
 F = TypeVar("F", bound=Callable[..., Any])
-Guard = tuple[ref[Any], object]
+Guard = tuple[ref[Guarded], object]
 Types = tuple[tuple[Shape, DType], ...]  # of the tensors and arrays of a call
 _LIMIT = 64  # versions of one function; each has an arena
 _RUN_LATER = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
@@ -60,17 +60,19 @@ class Compiled:
         now = epoch.now
         if self.checked is now and not self.silent:
             return True
-        for owner, state in self.guards:
-            cell = owner()
-            if cell is None or cell.signature != state:
-                return False
+        if any(cell.signature != state for cell, state in self._alive()):
+            return False
         self.checked = now
         return True
 
     def outgrown(self) -> bool:
-        """True when a cell is gone, or has changed for good, so that this is never valid again."""
+        """True when a cell has changed for good, so that this is never valid again."""
+        return any(cell.outgrown(state) for cell, state in self._alive())
+
+    def _alive(self) -> Iterator[tuple[Guarded, object]]:
+        """The cells that may still change: what is gone stays as it was."""
         owners = ((owner(), state) for owner, state in self.guards)
-        return any(cell is None or cell.outgrown(state) for cell, state in owners)
+        return ((cell, state) for cell, state in owners if cell is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,13 +182,13 @@ class Jit:
                 )
             )
         del self.recompilations[:-_SENTENCES]
-        began = epoch.now  # what changes meanwhile may not be in it
+        began, first = epoch.now, epoch.tick()  # what changes meanwhile may not be in it
         types, device = key[:2]
         abstracts = [Abstract(shape, canonical(dtype)) for shape, dtype in types]
         graph, result, trace = trace_call(self.fn, rebuild, abstracts, device)
         passed = run_passes(graph, settings.disabled_passes, settings.verify_passes)
         program = Program(passed, program_target(device))
-        guards = tuple([(ref(owner), state) for owner, state in trace.guards.values()])
+        guards = tuple([_guard(*met, first) for met in trace.guards.values()])
         silent = any(owner.silent for owner, _ in trace.guards.values())
         outs = [(v.abstract.shape, v.abstract.dtype) for v in program.graph.outputs]
         kinds = [Kind.of(Tensor, *of, device) for of in outs]
@@ -209,6 +211,13 @@ class Jit:
         now = dict(zip(names, key, strict=True))
         before, self._last = self._last, now
         return "first call" if before is None else why(before, now)
+
+
+def _guard(owner: Guarded, met: object, first: int) -> Guard:
+    """What a version asks of a cell: to be as tracing met it. One that tracing itself made, since
+    the tick `first`, is made anew by tracing again; if it is kept, it may not change from now on.
+    """
+    return ref(owner), met if owner.born < first else owner.signature
 
 
 class _Flat(NamedTuple):

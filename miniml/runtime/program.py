@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextvars import Context
-from functools import partial
+from functools import cache, partial
 from typing import NamedTuple
 
 from ..access import Access
@@ -14,9 +14,16 @@ from ..backends.cc.services import load
 from ..backends.device import Array
 from ..backends.registry import NATIVE
 from ..backends.selection import Target
-from ..errors import CompileError, DeviceError, KernelNotFoundError
+from ..errors import (
+    CompileError,
+    DeviceError,
+    KernelNotFoundError,
+    PerformanceWarning,
+    warn_user,
+)
 from ..graph.ir import Graph, Node
 from ..location import point_at
+from ..ops.control import Fused
 from ..settings import Settings, current, enter
 from ..undo import keep_readings
 from .buffers import BufferAssignment, assign_buffers
@@ -32,6 +39,8 @@ from .players.memory import Memory, read_only
 from .quiet import ignore_errors
 from .schedule import Schedule, schedule
 from .steps import Steps, steps
+
+_LOG = 1000  # characters of a compiler's log in a warning
 
 
 class Executable(NamedTuple):
@@ -106,18 +115,32 @@ class Program:
                 self._lower(graph, target.without(NATIVE))
 
     def _prepare(self, node: Node, strides: Sequence[Strides]) -> BoundKernel:
-        inputs = tuple([v.abstract for v in node.inputs])
-        outputs = tuple([v.abstract for v in node.outputs])
         try:
-            prepared = prepare(node.primitive, inputs, outputs, node.attrs, self.target, strides)
+            prepared = self._bound(node, strides)
             if prepared.selection.cast is not None:
                 raise KernelNotFoundError(
                     f"{node.primitive.name}: {prepared.selection.why} by the pass 'legalize', "
                     "which disabled_passes switches off; cast the inputs"
                 )
         except Exception as error:
-            point_at(error, node.where, f"{node.primitive.name} was called")
+            point_at(error, node.where)
             raise
+        return prepared
+
+    def _bound(self, node: Node, strides: Sequence[Strides]) -> BoundKernel:
+        """The kernel of a node; of a group whose text a device's compiler refuses, that which runs
+        its members one by one, with a warning. CompileError if the text of a member is refused."""
+        inputs = tuple([v.abstract for v in node.inputs])
+        outputs = tuple([v.abstract for v in node.outputs])
+        call = node.primitive, inputs, outputs, node.attrs
+        try:
+            return prepare(*call, self.target, strides)
+        except CompileError as error:
+            if not isinstance(node.primitive, Fused):
+                raise
+            refused = error
+        prepared = prepare(*call, self.target.without(NATIVE))
+        warn_refused(node.primitive.body.name, str(refused))
         return prepared
 
     def _executable(self) -> Executable:
@@ -201,10 +224,21 @@ class Program:
         except Exception as error:  # point at the user's lines of the nodes that were running
             for node in executable.player.nodes_of(error):
                 note_kernel(error, self.prepared[node])
-                point_at(error, node.where, f"{node.primitive.name} was called")
+                point_at(error, node.where)
             raise
         finally:
             self._idle.append(executable)
+
+
+@cache
+def warn_refused(group: str, log: str) -> None:
+    """Tell the user, once, that a group runs one by one, since its text does not compile."""
+    warn_user(
+        PerformanceWarning(
+            f"the fused group {group} runs kernel by kernel, which is slower, because its text "
+            f"does not compile: {log[:_LOG]}"
+        )
+    )
 
 
 def _context(settings: Settings) -> Context:

@@ -6,8 +6,10 @@ import optree
 import pytest
 
 import miniml as ml
-from miniml import ops
+from miniml import epoch, ops
 from miniml.backends.cuda.sim.settings import SCHEDULES, using
+from miniml.backends.cuda.text import rows as cuda_rows
+from miniml.errors import CompileError, PerformanceWarning
 from miniml.runtime.jit import Jit
 from tests.unit.cc.programs import function, inputs_for, with_gradient
 
@@ -130,3 +132,63 @@ def test_labels_outside_the_classes_give_nan(on_device):
     with ml.context(providers=("cc",)):
         losses = ml.jit(lambda x: ops.cross_entropy(x, labels, "none"))(ml.Tensor(rows(4, 33)))
     assert np.isnan(losses.asnumpy()).tolist() == [False, True, True, False]
+
+
+@pytest.fixture
+def refused(monkeypatch):
+    """Texts of groups that no compiler takes; those of single primitives are as ever."""
+    made = cuda_rows.printed
+
+    def wrong(program):
+        printed = made(program)
+        return printed._replace(text=printed.text + "nonsense\n")
+
+    monkeypatch.setattr(cuda_rows, "printed", wrong)
+    epoch.bump("kernels")  # no text that was made before
+    yield
+    epoch.bump("kernels")
+
+
+def stepped(x, w):
+    """A value, and an update of a Parameter, each a group."""
+    ops.assign(w, w - 0.1 * ops.tanh(x))
+    return ops.sum(ops.exp(x) * x)
+
+
+def test_a_group_whose_text_is_refused_runs_one_by_one(on_device, refused):
+    x, w = ml.Tensor(rows(7)), ml.Parameter(np.ones(7, np.float32))
+    step = ml.jit(lambda x: stepped(x, w))
+    with ml.context(providers=("cc",)), pytest.warns(PerformanceWarning) as told:
+        got = [step(x), step(x)]
+    x = rows(7).astype("d")
+    np.testing.assert_allclose([*map(float, got)], [(np.exp(x) * x).sum()] * 2, rtol=1e-6)
+    np.testing.assert_allclose(w.asnumpy(), 1 - 0.2 * np.tanh(x), rtol=1e-6)
+    said = [str(warning.message) for warning in told]
+    assert any(s.startswith("the fused group exp_mul_sum runs kernel by kernel") for s in said)
+    assert all("nonsense" in s for s in said)
+    assert len(said) == len(set(said))
+
+
+def test_a_composition_whose_text_is_refused_runs_one_by_one(on_device, refused):
+    x = rows(3, 5)
+    with pytest.warns(PerformanceWarning, match="the fused group .* runs kernel by kernel"):
+        got = ops.softmax(ml.Tensor(x))
+    terms = np.exp(x.astype("d"))
+    np.testing.assert_allclose(got.asnumpy(), terms / terms.sum(1, keepdims=True), rtol=1e-6)
+
+
+class Misspelt(ml.Primitive):
+    """2 x, whose expression no compiler takes."""
+
+    def infer_shape(self, x):
+        return x
+
+    def infer_dtype(self, x):
+        return x
+
+
+def test_a_users_expression_that_does_not_compile_is_an_error_that_names_it(on_device):
+    ml.elementwise_kernel("Misspelt", "2 * x(1)", "f->f")
+    with ml.context(providers=("cc",)), pytest.raises(CompileError, match="Misspelt") as caught:
+        ml.jit(lambda x: ops.exp(Misspelt()(x)) * x)(ml.Tensor(rows(3)))
+    assert caught.value.__notes__[0].startswith("Misspelt was called at\n")

@@ -7,14 +7,15 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Literal
 
-from ...backends import registry
+from ... import epoch
+from ...backends import edits, registry
 from ...backends.expressions.rows import Scalar
 from ...backends.expressions.table import table
 from ...backends.kernel import KernelNode
 from ...backends.product import dense_strides
 from ...backends.signature import ArraySpec, parse
 from ...dtype import DType, type_code
-from ...epoch import now
+from ...errors import PerformanceWarning, warn_user
 from ...graph.ir import Node, Var
 from ...ops.inference.bases import normal_axes
 
@@ -40,7 +41,8 @@ def kind_of(node: Node) -> Kind:
         return "reduction"
     if name == "Slice":
         return "" if _whole(node) else "window"
-    if not _has_expression(name, _codes(node), now.kernels):
+    codes = _codes(node)
+    if not _has_expression(name, codes, epoch.now.kernels) or _doubted(name, codes):
         return ""
     return "created" if name in CREATED else "elements"
 
@@ -119,6 +121,19 @@ def _codes(node: Node) -> str:
 def _has_expression(name: str, codes: str, version: int) -> bool:
     spec = registry.specs.get(name)
     return (name, codes) in table and spec is not None and spec.inputs is not None
+
+
+def _doubted(name: str, codes: str) -> bool:
+    """True, with a warning, where the expression may not be what the NumPy kernel computes."""
+    doubt = edits.doubt(name, codes)
+    if doubt:
+        _warn(doubt, epoch.now.kernels)
+    return bool(doubt)
+
+
+@lru_cache(maxsize=64)
+def _warn(text: str, version: int) -> None:
+    warn_user(PerformanceWarning(text))
 
 
 def typed(node: Node, layout: Mapping[Var, tuple[int, ...]] = MappingProxyType({})) -> KernelNode:

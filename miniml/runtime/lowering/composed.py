@@ -10,7 +10,7 @@ from ...backends.kernel import KernelNode
 from ...backends.registry import NATIVE, kernel
 from ...backends.signature import ArraySpec
 from ...backends.typecodes import FLOAT, INT
-from ...errors import GraphError
+from ...errors import CompileError, GraphError
 from ...primitive import primitives
 from ..control import program, write
 from ..fusion.kernel import FusedCuda
@@ -27,7 +27,7 @@ _LABELLED = [(c, i) for c in FLOAT for i in INT]
 @kernel("CrossEntropyGrad", "cuda", *[f"{c}{i}{c}->{c}" for c, i in _LABELLED])
 class Composed(FusedCuda):
     """The row program of the composition; a program of it where that is not one loop, as for arrays
-    without elements."""
+    without elements, or where its text is refused."""
 
     def prepare(self, node: KernelNode) -> None:
         abstracts = tuple(Abstract(x.shape, x.dtype) for x in node.inputs)
@@ -35,7 +35,7 @@ class Composed(FusedCuda):
         self.whole: Program | None = None
         try:
             super().prepare(replace(node, attrs={"body": body}))
-        except GraphError:
+        except (CompileError, GraphError):
             self.inplace = ()
             self.whole = program(body, node.target._replace(providers=(NATIVE,)))
 

@@ -29,7 +29,7 @@ def select(node: Node, target: Target) -> Selection:
     try:
         return target.select(node.primitive.name, inputs, outputs)
     except Exception as error:
-        point_at(error, node.where, f"{node.primitive.name} was called")
+        point_at(error, node.where)
         raise
 
 

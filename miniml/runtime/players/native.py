@@ -13,7 +13,7 @@ from ...backends.cc.player import Call, Moving, Run, copy, native_run
 from ...backends.device import Array
 from ...graph.ir import Node, Var
 from ..launch import BoundKernel
-from ..steps import Copy, FiniteCheck, KernelLaunch, Publish, Stage, Step, View
+from ..steps import Copy, FiniteCheck, KernelLaunch, Publish, Stage, Step, Steps, View
 from .memory import Memory
 
 
@@ -31,6 +31,13 @@ class _Place(NamedTuple):
         return self.layout.flags.c_contiguous
 
 
+class Single(NamedTuple):
+    """A step that is written by itself. out: the name of what it makes, if it is a Copy."""
+
+    step: Step
+    out: str = ""
+
+
 class RunOfCalls:
     """The calls of consecutive steps, each with the name of what it makes, if it is a Copy.
 
@@ -38,7 +45,7 @@ class RunOfCalls:
     """
 
     def __init__(self, before: RunOfCalls | None = None):
-        self.steps: list[tuple[Step, str]] = [] if before is None else [*before.steps]
+        self.steps: list[Single] = [] if before is None else [*before.steps]
         self.calls: list[Call] = [] if before is None else [*before.calls]
         self.names: list[str] = [] if before is None else [*before.names]
 
@@ -46,6 +53,11 @@ class RunOfCalls:
     def launches(self) -> bool:
         """True if any of the calls is a kernel: copies alone are as well made by Python."""
         return any(call.kernel != "copy" for call in self.calls)
+
+    @property
+    def parts(self) -> Sequence[Part]:
+        """The run, or its steps where it launches nothing."""
+        return [self] if self.launches else self.steps
 
     def argument(self, name: str, offset: int = 0) -> Moving:
         """The operand in an array that the source has under that name."""
@@ -67,6 +79,9 @@ class RunOfCalls:
     def function(self, threads: int) -> Run:
         """The run, as a function of the arrays in `names`."""
         return native_run(self.calls, threads)
+
+
+Part = Single | RunOfCalls
 
 
 class Natives:
@@ -116,7 +131,7 @@ class Natives:
         calls = self._calls(step, run, out)
         if calls is None:
             return False
-        run.steps.append((step, out))
+        run.steps.append(Single(step, out))
         run.calls += calls
         return True
 
@@ -189,3 +204,33 @@ def has_native(steps: Sequence[Step]) -> bool:
     launches = [s for s in steps if isinstance(s, KernelLaunch)]
     checked = any(isinstance(s, FiniteCheck) for s in steps)
     return not checked and any(s.kernel.native is not None for s in launches)
+
+
+def joined(
+    steps: Steps, outs: Sequence[str], natives: Natives | None
+) -> tuple[Sequence[Part], Sequence[Part]]:
+    """The parts of the steps that compute, and of those that publish. All of these join the last
+    run if they can, so that a step of kernels in C alone is one call. outs: what the Copy steps
+    make, by name. natives: None where nothing runs natively.
+    """
+    compute, last = _joined(steps.compute, outs, natives)
+    whole = RunOfCalls(last)
+    join = natives is not None and all(natives.add(step, whole) for step in steps.publish)
+    if join and whole.launches:
+        return [*compute, whole], []
+    publish, end = _joined(steps.publish, (), natives)
+    return [*compute, *last.parts], [*publish, *end.parts]
+
+
+def _joined(
+    steps: Sequence[Step], outs: Sequence[str], natives: Natives | None
+) -> tuple[list[Part], RunOfCalls]:
+    """The parts of these steps, and the run that others may join."""
+    parts: list[Part] = []
+    run, names = RunOfCalls(), iter(outs)
+    for step in steps:
+        out = next(names) if isinstance(step, Copy) else ""
+        if natives is None or not natives.add(step, run, out):
+            parts += [*run.parts, Single(step, out)]
+            run = RunOfCalls()
+    return parts, run

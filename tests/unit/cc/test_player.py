@@ -207,6 +207,24 @@ def test_parameters_are_exchanged(pair):
     assert (p.tolist(), q.tolist()) == ([2.0] * 8, [4.0] * 8)
 
 
+def test_updates_that_python_computed_are_one_call_too(pair):
+    p, q = pair
+
+    @ml.jit
+    def step(x):
+        made = plus(twice(x), x)
+        ops.assign(p, ops.sort(made))
+        ops.assign(q, ops.sort(x))
+        return made
+
+    x = np.arange(8, 0, -1).astype("f")
+    step(x)
+    assert (p.tolist(), q.tolist()) == ([3.0 * i for i in range(1, 9)], [*range(1, 9)])
+    *others, last = calls(step.compiled(x).program.source)[1]
+    assert last.strip().startswith("consume(map(call, ")
+    assert not any("copy" in line and "out" not in line for line in others)
+
+
 class Stop(Exception):
     """Raised by a handler."""
 

@@ -4,7 +4,7 @@ import pytest
 
 import miniml as ml
 from miniml import epoch
-from miniml.backends import registry
+from miniml.backends import edits, registry
 from miniml.backends.expressions.table import table as expressions
 from miniml.primitive import primitives
 
@@ -13,7 +13,7 @@ from miniml.primitive import primitives
 def tables_as_before():
     """The table is as before after each test; programs see that it changed."""
     table = {key: list(entries) for key, entries in registry.table.items()}
-    others = registry.specs, primitives, expressions
+    others = registry.specs, primitives, expressions, edits.replaced
     copies = [table, *map(dict, others)]
     yield
     for now, before in zip((registry.table, *others), copies, strict=True):

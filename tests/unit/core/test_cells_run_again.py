@@ -1,14 +1,18 @@
 """Definitions and registrations that come again, as from a notebook cell run twice."""
 
+import warnings
+
 import numpy as np
 import pytest
 
 import miniml as ml
-from miniml import Primitive, kernel
+from miniml import Primitive, kernel, ops
 from miniml.backends import registry
 from miniml.bprop import bprop_getters
-from miniml.errors import DuplicateError
+from miniml.errors import DuplicateError, PerformanceWarning
 from miniml.primitive import primitives
+from miniml.testing import opcheck
+from tests.frame.native import needs_compiler
 
 CELL = """
 class CoreEdited(Primitive):
@@ -77,3 +81,108 @@ def test_text_for_a_taken_place_of_the_same_file_is_refused():
     ml.elementwise_kernel("CoreTexts", "x * 2", "f->f")
     with pytest.raises(DuplicateError, match="CoreTexts has a kernel f->f on cuda"):
         ml.elementwise_kernel("CoreTexts", "x * 3", "f->f")
+
+
+CLASS = """
+class CoreHalves(Primitive):
+    def infer_shape(self, x): return x
+    def infer_dtype(self, x): return x
+"""
+KERNEL = """
+@kernel("CoreHalves", "cpu", "f->f", "d->d")
+def halves(x, *, out):
+    np.multiply(x, {}, out=out)
+"""
+EXPRESSION = 'elementwise_kernel("CoreHalves", "x * {}", "f->f", "d->d")'
+
+
+@pytest.fixture
+def cell(tables_as_before):
+    """Runs cells of a notebook: each time a file of its own, in one module."""
+    count = iter(range(100))
+
+    def run(*sources):
+        names = dict(vars(ml), np=np, __name__="a_notebook")
+        for source in sources:
+            exec(compile(source, f"<cell {next(count)}>", "exec"), names)
+
+    return run
+
+
+X = np.array([1.0, 2.0], np.float32)
+
+
+def computed():
+    """Eagerly, and compiled with what C can fuse; how many kernels that was; and the warnings."""
+
+    def fn(x):
+        return ops.exp(primitives["CoreHalves"]()(x))
+
+    with warnings.catch_warnings(record=True) as caught, ml.context(providers=("cc",)):
+        warnings.simplefilter("always")
+        compiled = ml.jit(fn)(X).tolist()
+        kernels = len(ml.explain(fn, X).choices)
+    eager = np.log(fn(X).asnumpy()).tolist()
+    told = [str(w.message) for w in caught if w.category is PerformanceWarning]
+    return np.round(eager).tolist(), np.round(np.log(compiled)).tolist(), kernels, told
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("edited", "other", "named"),
+    [
+        (KERNEL.format(5), EXPRESSION.format(5), "NumPy kernel f->f of CoreHalves was replaced"),
+        (EXPRESSION.format(5), KERNEL.format(5), "C expression f->f of CoreHalves was replaced"),
+    ],
+    ids=["kernel", "expression"],
+)
+def test_half_an_edit_is_not_fused_and_said_once(cell, edited, other, named):
+    cell(CLASS, KERNEL.format(2), EXPRESSION.format(2))
+    assert computed() == ([2.0, 4.0], [2.0, 4.0], 1, [])
+    cell(edited)
+    eager, compiled, kernels, told = computed()
+    assert eager == compiled
+    assert kernels == 2
+    assert len(told) == 1
+    assert named in told[0]
+    assert f"until you register the {'C expression' if edited[:1] != 'e' else 'NumPy'}" in told[0]
+    cell(other)
+    assert computed() == ([5.0, 10.0], [5.0, 10.0], 1, [])
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    "again",
+    [
+        (KERNEL.format(2),),
+        ("\n# the same\n" + KERNEL.format(2),),
+        (EXPRESSION.format(2),),
+        (CLASS,),
+        (EXPRESSION.format("2.0f"), KERNEL.format("2.0")),
+    ],
+)
+def test_a_cell_that_says_the_same_and_a_whole_edit_stay_fused(cell, again):
+    cell(CLASS, KERNEL.format(2), EXPRESSION.format(2))
+    cell(*again)
+    _, compiled, kernels, told = computed()
+    assert (compiled, kernels, told) == ([2.0, 4.0], 1, [])
+
+
+@needs_compiler
+def test_an_expression_that_comes_later_is_fused_from_then_on(cell):
+    cell(CLASS, KERNEL.format(2))
+    assert computed()[2] == 2
+    cell(EXPRESSION.format(2))
+    assert computed()[2] == 1
+
+
+@needs_compiler
+def test_opcheck_compares_the_two_halves_of_half_an_edit(cell):
+    cell(CLASS, KERNEL.format(2), EXPRESSION.format(2))
+    cell(KERNEL.format(3))
+    op = primitives["CoreHalves"]()
+    with ml.context(providers=("cc",)):
+        report = opcheck(op, checks=("in C",), raise_error=False)
+        assert "gives other numbers than NumPy's" in report.findings[0].message
+        cell(EXPRESSION.format(3))
+        assert opcheck(op, checks=("in C",)).calls["in C"]

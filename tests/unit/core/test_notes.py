@@ -4,8 +4,11 @@ import numpy as np
 import pytest
 
 import miniml as ml
-from miniml import ops
+from miniml import nn, ops
 from miniml.grad import grad
+from miniml.graph.passes import register_pass, unregister_pass
+from miniml.graph.passes.rewrite import Rewriter
+from tests.frame.native import needs_compiler
 
 T = ml.Tensor(np.ones((2, 3), np.float32))
 
@@ -55,3 +58,70 @@ def test_what_was_called_takes_the_place_of_a_bare_line():
     (note,) = caught.value.__notes__
     assert note.startswith("RefusesAll was called at\n")
     assert "RefusesAll()(T)" in note
+
+
+TABLE, LABELS = np.ones((4, 3), np.float32), np.array([0, 1, 2, 9])
+
+
+def loss(x, y):
+    return nn.CrossEntropyLoss()(x, y)
+
+
+def added(x, i):
+    return ops.scatter_add(x * 2.0, i, x) + x
+
+
+def in_a_loop(x, i):
+    return ops.scan(lambda c, row: (c + ops.sum(x[row]), c), ops.sum(x), i)
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("fn", "called"),
+    [
+        (loss, "CrossEntropy"),
+        (grad(loss), "CrossEntropy"),
+        (lambda x, i: ops.gather(x * 2.0, i, 0) * ops.exp(x), "Gather"),
+        (lambda x, i: ops.scatter(x * 2.0, i, x) + x, "Scatter"),
+        (added, "ScatterAdd"),
+        (in_a_loop, "Gather"),
+    ],
+    ids=["loss", "gradient", "gather", "scatter", "scatter_add", "in a scan"],
+)
+def test_what_was_called_is_named_whichever_kernels_run(fn, called):
+    """In C, a check of the labels or indices raises, which nobody has called."""
+
+    def refused(provider):
+        with ml.context(providers=(provider,)), pytest.raises(ml.errors.OutOfRangeError) as caught:
+            ml.jit(fn)(TABLE, LABELS)
+        return caught.value.__notes__
+
+    assert refused("cc") == refused("miniml")
+    assert refused("cc")[-1].startswith(f"{called} was called at\n")
+
+
+def test_what_was_called_is_named_where_a_pass_has_put_another_in_its_place(tables_as_before):
+    class Fails(ml.Primitive):
+        def infer_shape(self, x):
+            return x
+
+        def infer_dtype(self, x):
+            return x
+
+    @ml.kernel("Fails", "cpu", "f->f")
+    def fails(x, *, out):
+        raise ValueError("no")
+
+    def other(graph):
+        rewriter = Rewriter(graph)
+        for node in graph.nodes:
+            rewriter.call(node, Fails(), node.inputs)
+        return rewriter.finish()
+
+    register_pass("other", other)
+    try:
+        with pytest.raises(ValueError, match="no") as caught:
+            ml.jit(ops.exp)(TABLE)
+    finally:
+        unregister_pass("other")
+    assert caught.value.__notes__[-1].startswith("Exp was called at\n")

@@ -25,6 +25,17 @@ class Scaled(nn.Cell):
         return x * self.factor
 
 
+class Counting(nn.Cell):
+    """x, and one more call."""
+
+    def __init__(self):
+        self.calls = 0
+
+    def construct(self, x):
+        self.calls += 1
+        return x * 1.0
+
+
 class Counter:
     count = 0
 
@@ -86,15 +97,90 @@ def test_the_oldest_versions_go_where_there_are_too_many():
     assert len(quick._kept) == 64
 
 
-def test_versions_of_a_cell_that_is_gone_go():
+def with_a_loss_of_its_own(x):
+    return nn.MSELoss()(nn.ReLU()(x), x)
+
+
+def with_a_cell_that_it_changes(x):
+    cell = Scaled(2.0)
+    y = cell(x)
+    cell.factor = 3.0
+    return y
+
+
+def with_a_cell_that_changes_itself(x):
+    return Counting()(x)
+
+
+@pytest.fixture(params=["collected at once", "collected never"])
+def collector(request):
+    """What is called between two calls: the garbage collector, in charge or not."""
+    gc.collect()
+    gc.disable()
+    yield gc.collect if request.param == "collected at once" else lambda: None
+    gc.enable()
+
+
+@pytest.mark.parametrize(
+    "made",
+    [with_a_loss_of_its_own, with_a_cell_that_it_changes, with_a_cell_that_changes_itself],
+)
+def test_cells_made_while_tracing_cost_no_new_program(made, collector):
+    quick = Jit(made)
+    for _ in range(3):
+        for n in (1, 2):
+            quick(np.ones((n, 3), np.float32))
+            collector()
+    assert len(quick.recompilations) == 2
+
+
+def test_a_cell_made_while_tracing_that_is_kept_is_seen_when_it_changes(collector):
+    kept = []
+
     def made(x):
-        return Scaled()(x)
+        if not kept:
+            kept.append(Scaled(2.0))
+        return kept[0](x)
 
     quick = Jit(made)
-    for n in range(1, 4):
-        quick(np.ones(n, np.float32))
-        gc.collect()
-    assert len(quick._kept) == 1
+    for factor in (2.0, 5.0):
+        kept and setattr(kept[0], "factor", factor)
+        for _ in range(2):
+            assert float(quick(X).asnumpy()[0, 0]) == factor
+            collector()
+    assert len(quick.recompilations) == 2
+
+
+def test_a_child_made_while_tracing_is_traced_again_and_then_stays(collector):
+    class Lazy(nn.Cell):
+        child = None
+
+        def construct(self, x):
+            if self.child is None:
+                self.child = Scaled(2.0)
+            return self.child(x)
+
+    net = Lazy()
+    quick = Jit(net)
+    for _ in range(3):
+        assert float(quick(X).asnumpy()[0, 0]) == 2.0
+        collector()
+    assert len(quick.recompilations) == 2
+    net.child.factor = 3.0
+    assert float(quick(X).asnumpy()[0, 0]) == 3.0
+
+
+def test_a_global_is_read_when_tracing_whether_its_cell_is_collected_or_not(collector):
+    held = [Scaled(2.0)]
+
+    def first(x):
+        return held[0](x)
+
+    quick = Jit(first)
+    quick(X)
+    held[0] = Scaled(3.0)
+    collector()
+    assert float(quick(X).asnumpy()[0, 0]) == 2.0
 
 
 def mutate(container):
