@@ -302,6 +302,28 @@ def test_few_rows_are_divided_by_the_lines_of_y(dtype):
         assert (around[-16:] == 7).all()
 
 
+# A dot product, whatever its length, is a sum of 64 terms in each lane, of the lanes and of what is
+# left; sums of 128 terms are added up in all others.
+LONG = [
+    (dense(1, 1, 2**12), 100),
+    (dense(1, 1, 2**21 + 37), 100),
+    (dense(2, 16, 2**17, False, True), 100),
+]
+LONG += [(dense(m, n, k), 130 + k // 128) for m, n, k in ((7, 70, 2**14), (1, 20, 2**17))]
+
+
+@pytest.mark.parametrize("dtype", [F, D])
+def test_rounding_of_long_sums_does_not_grow_with_their_length(dtype):
+    """Equal terms, of which each rounding goes the same way."""
+    sources = [product_text(p, dtype) for p, _ in LONG]
+    load(sources)
+    for (p, roundings), source in zip(LONG, sources, strict=True):
+        x, y = np.full((p.m, p.k), 0.1, dtype), np.full((p.k, p.n), 0.3, dtype)
+        expected = p.k * x.astype(WIDE[dtype])[:, :1] * y.astype(WIDE[dtype])[:1]
+        got = computed(source, x, y, (p.m, p.n))
+        assert (abs(got / expected - 1) <= roundings * np.finfo(dtype).eps / 2).all(), p
+
+
 def test_small_products_are_one_part():
     assert "KERNEL_PARTS 1L" in product_text(dense(64, 128, 128), F).text
 
