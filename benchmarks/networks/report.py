@@ -101,6 +101,7 @@ def picture(found: Sequence[Group], path: Path) -> None:
     ticks = [0.02, 0.05, 0.1, 0.2, 0.5, 1, 2]
     ax.set_xticks(ticks, [str(t) for t in ticks])
     ax.minorticks_off()
+    ax.margins(x=0.1, y=0.005)  # beside the bars there is room for the labels
     ax.invert_yaxis()
     ax.axvline(1, color="grey", linewidth=0.8)
     fig.savefig(path, dpi=120)

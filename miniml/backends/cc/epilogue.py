@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from math import prod
+from collections.abc import Iterator, Sequence
 
-from ..expressions.rows import Load, RowProgram, Statement
+from ..expressions.rows import Load, Reduce, RowProgram, Statement
 from .loops import Loops
 from .scalars import STORED
 
@@ -36,15 +35,7 @@ class Epilogue(Loops):
         yield "    char *const *at, long batch, long row, long j, long count,"
         yield f"    const {c} *restrict sums) {{"
         yield from self._pointers()
-        yield from self.indices()
-        before, *passes = self.program.passes
-        for s in before.row:
-            yield f"  {self.statement(s, False)}"
-        for part in passes:
-            yield "MINIML_APART"
-            yield "  for (long i = j; i < j + count; ++i) {"
-            yield from (f"    {self.statement(s, True)}" for s in part.elements)
-            yield "  }"
+        yield from (f"  {line}" for line in self.body())
         yield "}"
 
     def _pointers(self) -> Iterator[str]:
@@ -53,15 +44,20 @@ class Epilogue(Loops):
                 c = f"{'const ' * (i < self.program.inputs)}{STORED[array.dtype]} *"
                 yield f"  {c}a{i} = ({c})at[{i - (i > self.sums)}];"
 
-    def indices(self) -> Iterator[str]:
-        extents = self.program.extents[: self.program.outer]
-        yield f"  const long r = batch * {self.count}L + row;"
-        for k, n in enumerate(extents):
-            step = prod(extents[k + 1 :])
-            yield f"  const long o{k} = r / {step}L{f' % {n}L' if k else ''};"
-
     def steps(self) -> int:
         return self.rows
+
+    def indices(self) -> Iterator[str]:
+        yield f"const long r = batch * {self.count}L + row;"
+        yield from self.numbered(self.program.extents[: self.program.outer])
+
+    def last_axis(
+        self, elements: Sequence[Statement], reduces: Sequence[Reduce], n: int
+    ) -> Iterator[str]:
+        yield "MINIML_APART"
+        yield "for (long i = j; i < j + count; ++i) {"
+        yield from (f"  {self.statement(s, True)}" for s in elements)
+        yield "}"
 
     def statement(self, s: Statement, each: bool) -> str:
         if isinstance(s, Load) and s.array == self.sums:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from math import prod
 from typing import NamedTuple
@@ -25,7 +26,7 @@ from ..expressions.rows import (
 from ..expressions.types import computed
 from ..signature import ArraySpec
 from .player import Packing
-from .reducers import REDUCERS, block, reducer, wrapping
+from .reducers import REDUCERS, Reducer, block, reducer, wrapping
 from .scalars import STORED, ScalarFunction, literal, loaded, scalar_function, stored, value_type
 from .source import Source
 from .text import header
@@ -53,9 +54,9 @@ class Printed(NamedTuple):
     packing: Callable[[], Packing | None] | None = None
 
 
-class Loops:
+class Loops(ABC):
     """The text around the loops, and the statements in them. Final classes say how the rows are run
-    over."""
+    over: here, one after another."""
 
     lanes = 1  # rows that are computed side by side
 
@@ -101,7 +102,6 @@ class Loops:
         return Printed(Source(text, tuple(self.shared)), specs)
 
     def _part(self) -> Iterator[str]:
-        program = self.program
         yield "static void KERNEL_part(void *data, long part) {"
         yield "  char *const *at = (char *const *)data;"
         yield f"  const long first = part * {self.chunk}L;"
@@ -113,19 +113,37 @@ class Loops:
         for g, gather in enumerate(self.gathers):
             start = reducer(gather.row, self._type(gather)).identity
             yield f"  for (long i = 0; i < {self._size(gather)}; ++i) w{g}[i] = {start};"
-        if self.flat:
-            yield "  {"
-        else:
-            yield "  for (long r = first; r < last; ++r) {"
-            yield from self.indices()
-        for i in self._kept():
-            c = value_type(program.types[i])
-            yield f"    {c} k{i}[{prod(program.row) * self.lanes}];"
-        for part in program.passes:
-            yield from self.each(part)
-            yield from self.between(part.row)
+        yield "  {" if self.flat else "  for (long r = first; r < last; ++r) {"
+        yield from (f"    {line}" for line in self.body())
         yield "  }"
         yield "}"
+
+    def body(self) -> Iterator[str]:
+        """What is done in a step of the outer loop."""
+        if not self.flat:
+            yield from self.indices()
+        for s in self.program.statements():
+            if isinstance(s, Keep):
+                c = value_type(self.program.types[s.of])
+                yield f"{c} k{s.of}[{prod(self.program.row) * self.lanes}];"
+        for part in self.program.passes:
+            yield from self._each(part) if part.elements else ()
+            yield from self.between(part.row)
+
+    def _each(self, part: Pass) -> Iterator[str]:
+        """A pass over the elements: the loops over the row, and what they reduce."""
+        reduces = [s for s in part.elements if isinstance(s, Reduce)]
+        for s in reduces:
+            yield from self.begun(f"{self.total(s)} s{s.value}", s)
+        *axes, last = self.program.row or (1,)
+        for k, extent in enumerate(axes):
+            yield f"{'  ' * k}for (long i{k} = 0; i{k} < {extent}; ++i{k}) {{"
+        yield from (
+            "  " * len(axes) + line for line in self.last_axis(part.elements, reduces, last)
+        )
+        yield from ("  " * k + "}" for k in reversed(range(len(axes))))
+        for s in reduces:
+            yield from self.ended(s, value_type(self.program.types[s.value]))
 
     def _pointers(self) -> Iterator[str]:
         """Multi-pass programs promise that no output is an input; others may work in place."""
@@ -138,9 +156,6 @@ class Loops:
             c = f"{value_type(self._type(gather))} *"
             place = len(self.program.arrays) + g
             yield f"  {c}restrict w{g} = ({c})at[{place}] + part * {self._size(gather)}L;"
-
-    def _kept(self) -> list[int]:
-        return [s.of for s in self.program.statements() if isinstance(s, Keep)]
 
     def statement(self, s: Statement, each: bool) -> str:
         """A statement, for each element or once for a row."""
@@ -196,6 +211,17 @@ class Loops:
             self.shared |= dict.fromkeys((*function.shared, function.text))
         return self.functions[scalar].name
 
+    def numbered(self, extents: Sequence[int], names: Sequence[str] = ()) -> Iterator[str]:
+        """The indices of step r of loops over these extents; names: by default o0, o1, ..."""
+        for k, n in enumerate(extents):
+            step, name = prod(extents[k + 1 :]), names[k] if names else f"o{k}"
+            index = f"r / {step}L" if step > 1 else "r"
+            yield f"const long {name} = {index}{f' % {n}L' if k else ''};"
+
+    def reducer(self, s: Reduce) -> Reducer:
+        """How elements are reduced."""
+        return reducer(s.row, self.program.types[s.value])
+
     def lane_type(self, s: Reduce) -> str:
         """The type in which single elements are reduced."""
         return value_type(wrapping(s.row, self.program.types[s.value]))
@@ -245,21 +271,31 @@ class Loops:
 
     # How rows are run over: what the final classes say.
 
+    @abstractmethod
     def steps(self) -> int:
         """How often the outer loop runs."""
-        raise NotImplementedError
 
+    @abstractmethod
     def indices(self) -> Iterator[str]:
         """The outer axes' indices at the beginning of a step."""
-        raise NotImplementedError
 
-    def each(self, part: Pass) -> Iterator[str]:
-        """A pass over the elements."""
-        raise NotImplementedError
+    @abstractmethod
+    def last_axis(
+        self, elements: Sequence[Statement], reduces: Sequence[Reduce], n: int
+    ) -> Iterator[str]:
+        """The loop over the last axis of the row, which has `n` elements."""
+
+    def begun(self, total: str, s: Reduce) -> Iterator[str]:
+        """A reduction before the first element: `total` declares its partial result."""
+        yield f"{total} = {self.reducer(s).identity};"
+
+    def ended(self, s: Reduce, c: str) -> Iterator[str]:
+        """A reduction after the last element, as a value of the type `c`."""
+        yield f"const {c} v{s.value} = ({c})s{s.value};"
 
     def between(self, statements: Sequence[Statement]) -> Iterator[str]:
         """What is done once for a row."""
-        raise NotImplementedError
+        yield from (self.statement(s, False) for s in statements)
 
     def name(self, value: int) -> str:
         """A value where it is read."""
@@ -270,8 +306,8 @@ class Loops:
         return f"const {value_type(self.program.types[value])} v{value} = {text};"
 
     def reduced(self, s: Reduce, element: str) -> str:
-        """One more element of a reduction."""
-        raise NotImplementedError
+        """One more element of a reduction: kept until its block is complete."""
+        return f"t{s.value}[i - b] = {element};"
 
     def names(self, each: bool) -> list[str]:
         """The loops' variables, of the outer axes and perhaps of the row."""

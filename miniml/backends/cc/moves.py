@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import NamedTuple
@@ -70,7 +71,7 @@ def _unsigned(spec: ArraySpec) -> str:
     return f"uint{8 * spec.dtype.itemsize}_t"
 
 
-class Move(NativeKernel):
+class Move(NativeKernel, ABC):
     """A kernel of loops that move elements."""
 
     strided = True
@@ -80,9 +81,9 @@ class Move(NativeKernel):
         lines = self.lines(node, *node.outputs)
         self.source = Source("\n".join(["void KERNEL(char *const *at) {", *lines, "}", ""]))
 
+    @abstractmethod
     def lines(self, node: KernelNode, out: ArraySpec) -> Iterator[str]:
         """The body of the function."""
-        raise NotImplementedError
 
 
 class Concat(Move):

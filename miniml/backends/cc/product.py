@@ -14,15 +14,17 @@ from .player import Packing
 from .source import Source
 
 _TEXT = Path(__file__).parent / "text"
-_NAMES = ("vectors", "tiles", "panels", "product", "pack", "dots", "blas", "split")
-VECTORS, TILES, PANELS, PRODUCT, PACK, DOTS, BLAS, SPLIT = (
+_NAMES = ("vectors", "tiles", "panels", "product", "pack", "dots", "lines", "blas", "split")
+VECTORS, TILES, PANELS, PRODUCT, PACK, DOTS, LINES, BLAS, SPLIT = (
     (_TEXT / f"{name}.c").read_text("utf-8") for name in _NAMES
 )
 DEPTH = 128  # lines of y that are packed at a time: with 64 columns of float32, 32 KB of L1
 TALLEST = 192  # rows of a block, whose sums of 64 columns are 48 KB
 GROUP = 4  # panels for which a block of a transposed x is copied once
 UNSPLIT = 4_000_000  # multiplications and additions of a part: 25 us on one core
+STREAMED = 1 << 17  # elements of y of a part, half a megabyte: 20 us from the third cache
 MOST_PARTS = 16
+MOST_SUMS = 2048  # of a part of lines of y: all parts' are on the stack, at most 256 KB
 LARGE = 2**29  # multiplications of a product that the BLAS computes: about 800 x 800 x 800
 SLICE = 2**28  # multiplications of one call of the BLAS: 3 ms on one core
 FEWEST = 5  # rows for which y may be packed: fewer stream through it once
@@ -47,7 +49,7 @@ def product_text(
     """
     if not product.m * product.n * product.batches:
         return Source("void KERNEL(char *const *at) {}\n")
-    blas = BLAS if epilogue is None and not packed and prefers_blas(product) else ""
+    blas = epilogue is None and not packed and prefers_blas(product)
     epilogue = stored(product, dtype) if epilogue is None else epilogue
     swapped = product.n == 1 < product.m and not packed
     computed = product.transposed if swapped else product
@@ -57,9 +59,10 @@ def product_text(
         "PACKED": str(int(packed)),
     }
     emit = _BY_COLUMN if swapped else _BY_ROW
-    body = DOTS if _dots(computed) and not packed else PANELS + PRODUCT
-    templates = (_in(dtype, text) for text in (emit, body, blas, SPLIT))
-    text = "\n".join((_defines(constants), epilogue, *templates))
+    body = (DOTS,) if _dots(computed) and not packed else (PANELS, PRODUCT)
+    lines = _by_lines(computed) and not (blas or packed)
+    ending = (PANELS, LINES) if lines else (*body, BLAS * blas, SPLIT)
+    text = "\n".join((_defines(constants), epilogue, *(_in(dtype, t) for t in (emit, *ending))))
     return Source(text, (VECTORS, _in(dtype, TILES), *shared))
 
 
@@ -107,6 +110,13 @@ static inline void KERNEL_emit(
 def _dots(p: Product) -> bool:
     """Whether columns of y and rows of x, of which there are few, lie as they are needed."""
     return p.m <= 4 and p.k >= 16 and p.x[1] == 1 and p.y[0] == 1
+
+
+def _by_lines(p: Product) -> bool:
+    """Whether threads compute few rows, and so few columns that a part of these would be pieces of
+    pages, which leave a part of the caches empty."""
+    few = p.batches == 1 and p.m < FEWEST and 128 <= p.n <= MOST_SUMS // p.m
+    return few and p.y[1] == 1 and not _dots(p) and _split(p)[1] > 1
 
 
 def stored(product: Product, dtype: DType, at: int = 2, accumulate: bool = False) -> str:
@@ -169,7 +179,8 @@ def _copies(p: Product) -> bool:
 def _split(p: Product) -> tuple[int, int]:
     """The blocks of rows of each product, and the parts that threads may compute: a power of 2, so
     that two or four threads get as much each."""
-    worth = 2 * p.m * p.n * p.k * p.batches // UNSPLIT
+    read = p.n * p.k * p.batches
+    worth = max(2 * p.m * read // UNSPLIT, read // STREAMED)
     parts = min(1 << max(worth, 1).bit_length() - 1, MOST_PARTS)
     panels = p.batches * -(-p.n // 64)
     blocks = max(-(-p.m // TALLEST), min(-(-parts // panels), p.m // 48), 1)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from math import prod
 
-from ..expressions.rows import Load, Pass, Reduce, RowProgram, Statement
+from ..expressions.rows import Load, Reduce, RowProgram, Statement
 from .loops import BLOCK, Loops, Printed
 from .reducers import reducer
-from .scalars import STORED, value_type
+from .scalars import STORED
 from .strips import Strips, in_strips
 
 
@@ -24,36 +23,14 @@ class Rows(Loops):
         return self.rows
 
     def indices(self) -> Iterator[str]:
-        extents = self.program.extents[: self.program.outer]
-        for k, n in enumerate(extents):
-            step = prod(extents[k + 1 :])
-            index = f"r / {step}L" if step > 1 else "r"
-            yield f"    const long o{k} = {index}{f' % {n}L' if k else ''};"
+        return self.numbered(self.program.extents[: self.program.outer])
 
-    def each(self, part: Pass) -> Iterator[str]:
-        """Loops over the row; its last axis in blocks where something is reduced."""
-        if not part.elements:
-            return
-        reduces = [s for s in part.elements if isinstance(s, Reduce)]
-        for s in reduces:
-            start = reducer(s.row, self.program.types[s.value]).identity
-            yield f"    {self.total(s)} s{s.value} = {start};"
-        pad, row = "    ", self.program.row
-        for k, extent in enumerate(row[:-1]):
-            yield f"{pad}for (long i{k} = 0; i{k} < {extent}; ++i{k}) {{"
-            pad += "  "
-        last = row[-1] if row else 1
+    def last_axis(
+        self, elements: Sequence[Statement], reduces: Sequence[Reduce], n: int
+    ) -> Iterator[str]:
         if reduces:
-            yield from (pad + line for line in self._blocks(part.elements, reduces, last))
-        else:
-            bounds = ("first", "last") if self.flat else ("0", str(last))
-            yield from (pad + line for line in self._loop(part.elements, *bounds))
-        while len(pad) > 4:
-            pad = pad[2:]
-            yield f"{pad}}}"
-        for s in reduces:
-            c = value_type(self.program.types[s.value])
-            yield f"    const {c} v{s.value} = ({c})s{s.value};"
+            return self._blocks(elements, reduces, n)
+        return self._loop(elements, *(("first", "last") if self.flat else ("0", str(n))))
 
     def _loop(self, elements: Sequence[Statement], first: str, last: str) -> Iterator[str]:
         yield "MINIML_APART"
@@ -77,10 +54,9 @@ class Rows(Loops):
         if not all(isinstance(s, Load) for s in rest):
             yield from (f"  {line}" for line in self._loop(rest, "b", "b + m"))
         for s in reduces:
-            found, name = reducer(s.row, self.program.types[s.value]), f"s{s.value}"
-            at = there.get(s, f"t{s.value}")
+            name, at = f"s{s.value}", there.get(s, f"t{s.value}")
             yield f"  const {self.total(s)} b{s.value} = {self.block(s)}({at}, m);"
-            yield f"  {name} = {found.combine(name, f'b{s.value}')};"
+            yield f"  {name} = {self.reducer(s).combine(name, f'b{s.value}')};"
         yield "}"
 
     def _in_memory(self, s: Reduce, elements: Sequence[Statement]) -> str:
@@ -92,11 +68,3 @@ class Rows(Loops):
         if strides[-1] != 1 or STORED[self.program.arrays[made.array].dtype] != self.lane_type(s):
             return ""
         return f"a{made.array} + b + {made.offset}L + {self.index((*strides[:-1], 0), True)}"
-
-    def between(self, statements: Sequence[Statement]) -> Iterator[str]:
-        for s in statements:
-            yield f"    {self.statement(s, False)}"
-
-    def reduced(self, s: Reduce, element: str) -> str:
-        """One more element of a reduction: kept until its block is complete."""
-        return f"t{s.value}[i - b] = {element};"

@@ -11,14 +11,12 @@ from ..expressions.rows import (
     Keep,
     Literal,
     Load,
-    Pass,
     Reduce,
     RowProgram,
     Statement,
     Store,
 )
 from .loops import BLOCK, Loops
-from .reducers import reducer
 from .scalars import value_type
 
 _LANES = (64, 32, 16)  # rows side by side: four vectors of float32, or fewer
@@ -41,57 +39,42 @@ class Strips(Loops):
         return self.rows // self.last * -(-self.last // self.lanes)
 
     def indices(self) -> Iterator[str]:
-        strips = -(-self.last // self.lanes)
-        extents = (*self.program.extents[: self.program.outer - 1], strips)
-        for k, n in enumerate(extents):
-            step = prod(extents[k + 1 :])
-            index = f"r / {step}L" if step > 1 else "r"
-            name = f"long o{k}" if k < len(extents) - 1 else "long strip"
-            yield f"    const {name} = {index}{f' % {n}L' if k else ''};"
-        yield f"    const long c = strip * {self.lanes};"
+        before = self.program.extents[: self.program.outer - 1]
+        names = [*(f"o{k}" for k in range(len(before))), "strip"]
+        yield from self.numbered((*before, -(-self.last // self.lanes)), names)
+        yield f"const long c = strip * {self.lanes};"
         whole = self.last % self.lanes == 0
         rest = f"{self.last}L - c < {self.lanes} ? {self.last}L - c : {self.lanes}"
-        yield f"    const long lanes = {self.lanes if whole else rest};"
+        yield f"const long lanes = {self.lanes if whole else rest};"
         for value in sorted(self.by_row):
-            yield f"    {value_type(self.program.types[value])} v{value}[{self.lanes}];"
+            yield f"{value_type(self.program.types[value])} v{value}[{self.lanes}];"
 
-    def each(self, part: Pass) -> Iterator[str]:
-        """Over the row in blocks, whose sums are added in a wider type; over the lanes inside."""
-        if not part.elements:
-            return
-        reduces = [s for s in part.elements if isinstance(s, Reduce)]
+    def begun(self, total: str, s: Reduce) -> Iterator[str]:
+        name = total.split()[-1]
+        yield f"{total}[{self.lanes}];"
+        yield _each_lane(f"{name}[l] = {self.reducer(s).identity};")
+
+    def last_axis(
+        self, elements: Sequence[Statement], reduces: Sequence[Reduce], n: int
+    ) -> Iterator[str]:
+        """In blocks, whose sums are added in a wider type; over the lanes inside."""
+        yield f"for (long b = 0; b < {n}; b += {BLOCK}) {{"
         for s in reduces:
-            start = reducer(s.row, self.program.types[s.value]).identity
-            yield f"    {self.total(s)} s{s.value}[{self.lanes}];"
-            yield f"    for (long l = 0; l < lanes; ++l) s{s.value}[l] = {start};"
-        pad, row = "    ", self.program.row
-        for k, extent in enumerate(row[:-1]):
-            yield f"{pad}for (long i{k} = 0; i{k} < {extent}; ++i{k}) {{"
-            pad += "  "
-        n = row[-1]
-        yield f"{pad}for (long b = 0; b < {n}; b += {BLOCK}) {{"
-        pad += "  "
-        for s in reduces:
-            start = reducer(s.row, self.program.types[s.value]).identity
-            yield f"{pad}{self.lane_type(s)} t{s.value}[{self.lanes}];"
-            yield f"{pad}for (long l = 0; l < lanes; ++l) t{s.value}[l] = {start};"
+            yield from (f"  {line}" for line in self.begun(f"{self.lane_type(s)} t{s.value}", s))
         end = f"{n}" if n <= BLOCK else f"({n} - b < {BLOCK} ? {n} : b + {BLOCK})"
-        yield f"{pad}for (long i = b; i < {end}; ++i) {{"
+        yield f"  for (long i = b; i < {end}; ++i) {{"
         yield "MINIML_APART"
-        yield f"{pad}  for (long l = 0; l < lanes; ++l) {{"
-        yield from (f"{pad}    {self.statement(s, True)}" for s in part.elements)
-        yield f"{pad}  }}"
-        yield f"{pad}}}"
+        yield "    for (long l = 0; l < lanes; ++l) {"
+        yield from (f"      {self.statement(s, True)}" for s in elements)
+        yield "    }"
+        yield "  }"
         for s in reduces:
-            found = reducer(s.row, self.program.types[s.value])
-            combined = found.combine(f"s{s.value}[l]", f"t{s.value}[l]")
-            yield f"{pad}for (long l = 0; l < lanes; ++l) s{s.value}[l] = {combined};"
-        while len(pad) > 4:
-            pad = pad[2:]
-            yield f"{pad}}}"
-        for s in reduces:
-            c = value_type(self.program.types[s.value])
-            yield f"    for (long l = 0; l < lanes; ++l) v{s.value}[l] = ({c})s{s.value}[l];"
+            combined = self.reducer(s).combine(f"s{s.value}[l]", f"t{s.value}[l]")
+            yield f"  {_each_lane(f's{s.value}[l] = {combined};')}"
+        yield "}"
+
+    def ended(self, s: Reduce, c: str) -> Iterator[str]:
+        yield _each_lane(f"v{s.value}[l] = ({c})s{s.value}[l];")
 
     def between(self, statements: Sequence[Statement]) -> Iterator[str]:
         """What is done once for each of the rows; adding to what they share comes one by one."""
@@ -99,9 +82,9 @@ class Strips(Loops):
         for together, found in ((False, apart), (True, [s for s in statements if s not in apart])):
             if found:
                 yield from [] if together else ["MINIML_APART"]
-                yield "    for (long l = 0; l < lanes; ++l) {"
-                yield from (f"      {self.statement(s, False)}" for s in found)
-                yield "    }"
+                yield "for (long l = 0; l < lanes; ++l) {"
+                yield from (f"  {self.statement(s, False)}" for s in found)
+                yield "}"
 
     def name(self, value: int) -> str:
         return f"v{value}[l]" if value in self.by_row else f"v{value}"
@@ -110,8 +93,7 @@ class Strips(Loops):
         return f"v{value}[l] = {text};" if value in self.by_row else super().set(value, text)
 
     def reduced(self, s: Reduce, element: str) -> str:
-        found = reducer(s.row, self.program.types[s.value])
-        return f"t{s.value}[l] = {found.combine(f't{s.value}[l]', element)};"
+        return f"t{s.value}[l] = {self.reducer(s).combine(f't{s.value}[l]', element)};"
 
     def names(self, each: bool) -> list[str]:
         names = super().names(each)
@@ -120,6 +102,10 @@ class Strips(Loops):
 
     def kept_at(self) -> str:
         return f"{super().kept_at()} + l"
+
+
+def _each_lane(statement: str) -> str:
+    return f"for (long l = 0; l < lanes; ++l) {statement}"
 
 
 def in_strips(program: RowProgram) -> bool:

@@ -187,7 +187,13 @@ static inline void KERNEL_epilogue(
 
 
 def test_an_epilogue_takes_the_sums_of_every_path():
-    shapes = [(7, 70, 20, True), (30, 1, 20, False), (1, 70, 20, True), (20, 64, 300, False)]
+    shapes = [
+        (7, 70, 20, True),
+        (30, 1, 20, False),
+        (1, 70, 20, True),
+        (20, 64, 300, False),
+        (2, 150, 2000, False),
+    ]
     cases = [(dense(*s, s[3]), s[:3], s[3]) for s in shapes]
     sources = [
         product_text(p, F, EPILOGUE % {"size": m * n, "n": n}, operands=(2, 1))
@@ -246,7 +252,7 @@ static miniml_services two_threads = {two_threads_parallel, 0, 0};
 
 def test_threads_give_equal_bits():
     shapes = [(250, 257, 130, True), (97, 1024, 60, False), (600, 65, 260, True)]
-    wide = [dense(*s, s[3]) for s in (*shapes, (3, 2100, 700, False))]
+    wide = [dense(*s, s[3]) for s in (*shapes, (3, 2100, 700, False), (2, 1000, 700, False))]
     batch = Product(64, 64, 32, (32, 1), (1, 32), (64, 1), [(48, (2048, 2048, 4096))])
     one = [product_text(p, F) for p in (*wide, batch)]
     two = [Source(s.text, (THREADS, *s.shared)) for s in one]
@@ -273,6 +279,49 @@ def test_a_packed_operand_serves_several_products(dtype):
         for source, m in zip(sources, (1, 9), strict=True):
             x = operands(m, n, k, dtype=dtype)[0]
             assert right(computed(source, x, around[1:-31], (m, n)), x, y.T if turned else y)
+
+
+@pytest.mark.parametrize("dtype", [F, D])
+def test_few_rows_are_divided_by_the_lines_of_y(dtype):
+    """One more or less than whole panels of columns, and parts of unequal numbers of lines."""
+    cases = [
+        dense(1, 512, 784),
+        dense(1, 129, 2051),
+        dense(3, 143, 2000),
+        dense(4, 191, 1999, True),
+    ]
+    sources = [product_text(p, dtype) for p in cases]
+    load(sources)
+    for p, source in zip(cases, sources, strict=True):
+        assert "KERNEL_task" in source.text
+        x, y = operands(p.m, p.n, p.k, p.x[0] == 1, False, dtype)
+        around = np.full(p.m * p.n + 32, 7, dtype)
+        run(source, (x, y, around[16:-16]))
+        assert right(around[16:-16].reshape(p.m, p.n), x.T if p.x[0] == 1 else x, y)
+        assert (around[:16] == 7).all()
+        assert (around[-16:] == 7).all()
+
+
+# A dot product, whatever its length, is a sum of 64 terms in each lane, of the lanes and of what is
+# left; sums of 128 terms are added up in all others.
+LONG = [
+    (dense(1, 1, 2**12), 100),
+    (dense(1, 1, 2**21 + 37), 100),
+    (dense(2, 16, 2**17, False, True), 100),
+]
+LONG += [(dense(m, n, k), 130 + k // 128) for m, n, k in ((7, 70, 2**14), (1, 20, 2**17))]
+
+
+@pytest.mark.parametrize("dtype", [F, D])
+def test_rounding_of_long_sums_does_not_grow_with_their_length(dtype):
+    """Equal terms, of which each rounding goes the same way."""
+    sources = [product_text(p, dtype) for p, _ in LONG]
+    load(sources)
+    for (p, roundings), source in zip(LONG, sources, strict=True):
+        x, y = np.full((p.m, p.k), 0.1, dtype), np.full((p.k, p.n), 0.3, dtype)
+        expected = p.k * x.astype(WIDE[dtype])[:, :1] * y.astype(WIDE[dtype])[:1]
+        got = computed(source, x, y, (p.m, p.n))
+        assert (abs(got / expected - 1) <= roundings * np.finfo(dtype).eps / 2).all(), p
 
 
 def test_small_products_are_one_part():

@@ -5,8 +5,9 @@ typedef REAL REAL_tile_loose
     __attribute__((vector_size(MINIML_VECTOR), aligned(sizeof(REAL)), may_alias));
 
 /* sums[r, c] = sum over q < depth of x[r, q] y[q, c], for a tile of `rows` rows and `width` vectors
-   of columns, which stays in registers; continued: added to what the sums are. The steps of x go
-   from a row to the next and along q; lines of y lie `line` apart, those of the sums `pitch`. */
+   of columns, which stays in registers; continued: added to what the sums are, so that a long sum is
+   one of short ones. The steps of x go from a row to the next and along q; lines of y lie `line`
+   apart, those of the sums `pitch`. */
 static MINIML_INLINE MINIML_FMA void REAL_tile(
     const int rows, const int width, long depth, const REAL *x, long row, long column,
     const REAL *y, long line, REAL *sums, long pitch, int continued) {
@@ -14,10 +15,6 @@ static MINIML_INLINE MINIML_FMA void REAL_tile(
   REAL_tile_vector sum[12][8];
   MINIML_UNROLL for (int r = 0; r < rows; ++r)
     MINIML_UNROLL for (int w = 0; w < width; ++w) sum[r][w] = (REAL_tile_vector){0};
-  if (continued)
-    MINIML_UNROLL for (int r = 0; r < rows; ++r)
-      MINIML_UNROLL for (int w = 0; w < width; ++w)
-        sum[r][w] = *(REAL_tile_loose *)(sums + r * pitch + w * REAL_tile_lanes);
   for (long q = 0; q < depth; ++q, x += column, y += line) {
     REAL_tile_vector taken[8];
     MINIML_UNROLL for (int w = 0; w < width; ++w)
@@ -25,6 +22,10 @@ static MINIML_INLINE MINIML_FMA void REAL_tile(
     MINIML_UNROLL for (int r = 0; r < rows; ++r)
       MINIML_UNROLL for (int w = 0; w < width; ++w) sum[r][w] = x[r * row] * taken[w] + sum[r][w];
   }
+  if (continued)
+    MINIML_UNROLL for (int r = 0; r < rows; ++r)
+      MINIML_UNROLL for (int w = 0; w < width; ++w)
+        sum[r][w] += *(REAL_tile_loose *)(sums + r * pitch + w * REAL_tile_lanes);
   MINIML_UNROLL for (int r = 0; r < rows; ++r)
     MINIML_UNROLL for (int w = 0; w < width; ++w)
       *(REAL_tile_loose *)(sums + r * pitch + w * REAL_tile_lanes) = sum[r][w];
@@ -91,9 +92,8 @@ static MINIML_ONCE void REAL_pack_turned(
   }
 }
 
-/* sums[c] = sum over q < depth of x[q] y[c, q] for `count` columns, at most as many as lanes;
-   depth >= lanes. */
-static MINIML_INLINE MINIML_FMA void REAL_dots(
+/* sums[c] = sum over q < depth of x[q] y[c, q] for `count` columns, at most as many as lanes. */
+static MINIML_INLINE MINIML_FMA void REAL_dots_of_block(
     const int count, const REAL *x, const REAL *y, long step, long depth, REAL *sums) {
   MINIML_CONTRACT
   REAL_tile_vector sum[REAL_tile_lanes];
@@ -117,6 +117,17 @@ static MINIML_INLINE MINIML_FMA void REAL_dots(
     for (int c = 0; c < REAL_tile_lanes; ++c) rest[0] += sum[0][c];
     sums[0] = rest[0];
   }
+}
+/* The same for any depth: sums of blocks are added in a wider type, as exactly as by pairs. */
+static MINIML_INLINE MINIML_FMA void REAL_dots(
+    const int count, const REAL *x, const REAL *y, long step, long depth, REAL *sums) {
+  const long block = 64 * REAL_tile_lanes;
+  MINIML_WIDER_REAL total[REAL_tile_lanes] = {0};
+  for (long q = 0; q < depth; q += block) {
+    REAL_dots_of_block(count, x + q, y + q, step, depth - q < block ? depth - q : block, sums);
+    for (int c = 0; c < count; ++c) total[c] += sums[c];
+  }
+  for (int c = 0; c < count; ++c) sums[c] = total[c];
 }
 static MINIML_ONCE MINIML_FMA void REAL_dots_of_lanes(
     const REAL *x, const REAL *y, long step, long depth, REAL *sums) {

@@ -18,6 +18,8 @@
 #else
 #define MINIML_REGISTERS 16
 #endif
+#define MINIML_WIDER_float double
+#define MINIML_WIDER_double long double
 #define MINIML_UNROLL _Pragma("GCC unroll 16")
 #define MINIML_INLINE inline __attribute__((always_inline))
 /* One function for all callers: no copies for their constants, which take long to compile. */
