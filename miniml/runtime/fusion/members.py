@@ -16,7 +16,7 @@ from ...backends.signature import ArraySpec, parse
 from ...dtype import DType, type_code
 from ...epoch import now
 from ...graph.ir import Node, Var
-from ...ops.inference.bases import normal_axes
+from ...ops.inference.shapes import normal_axes
 
 Kind = Literal["elements", "created", "view", "window", "reduction", ""]
 
