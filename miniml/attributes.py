@@ -21,7 +21,8 @@ EMPTY = inspect.Parameter.empty
 _SCALARS = (float, int, bool, str, bytes, "float", "int", "bool", "str", "bytes")
 _SEQUENCES = (tuple, list, Sequence, Iterable, np.ndarray)
 RESERVED = frozenset(
-    {"outputs", "const_inputs", "effect", "promote", "name", "dynamic_outputs", "differentiable"}
+    "name inputs outputs const_inputs like effect promote commutative dynamic_outputs "
+    "differentiable".split()
 )
 
 

@@ -19,7 +19,8 @@ class PrimitiveWithInfer(Primitive, abstract=True):
 
 
 class PrimitiveWithCheck(Primitive, abstract=True):
-    """A primitive that only validates: `check_shape(*shapes)` and `check_dtype(*dtypes)`.
+    """A primitive that only validates: `check_shape(*shapes)` and `check_dtype(*dtypes)`, or
+    `__check__(*dictionaries)` of "shape", "dtype" and "value".
 
     Its outputs are those of input 0, unless `@infer_rule("Name")` registers another inference.
     """

@@ -35,6 +35,10 @@ class AttributeRefusedError(MinimlError, TypeError):
     """An attribute of a primitive is unknown, missing, unhashable or frozen."""
 
 
+class ValueRefusedError(MinimlError, ValueError):
+    """An argument has the right type and a value that is not allowed."""
+
+
 class ConstInputError(MinimlError, TypeError):
     """An input that must be known when the call is made is not a constant."""
 

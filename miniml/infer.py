@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import prod
 from operator import index
 from typing import Any, TypeVar
@@ -19,6 +19,7 @@ Rule = Callable[..., Any]
 R = TypeVar("R", bound=Rule)
 _rules: dict[str, Rule] = {}
 _AXES = 64  # of an array of NumPy
+_ENTRIES = frozenset({"shape", "dtype", "value"})  # of a dictionary of `__infer__`
 
 
 def infer_rule(name: str) -> Callable[[R], R]:
@@ -38,12 +39,17 @@ def infer(primitive: Primitive, inputs: tuple[Any, ...]) -> tuple[Abstract, ...]
     inputs: one Abstract per tensor input and the value itself per const input, in order.
     Errors of the primitive's own rules pass through; a note names the rule and what it got.
     """
+    if primitive._by_dictionary:
+        return _from_dictionaries(primitive, inputs)
     shapes = tuple([i.shape if isinstance(i, Abstract) else i for i in inputs])
     dtypes = tuple([i.dtype if isinstance(i, Abstract) else i for i in inputs])
     if isinstance(primitive, PrimitiveWithCheck):
         return _checked(primitive, inputs, shapes, dtypes)
-    out_shapes = _outputs(primitive, "infer_shape", shapes)
-    out_dtypes = _outputs(primitive, "infer_dtype", dtypes)
+    out_shapes = _outputs(primitive, "infer_shape", _ruled(primitive, "infer_shape", shapes))
+    out_dtype = _ruled(primitive, "infer_dtype", dtypes)
+    if not primitive._single and not isinstance(out_dtype, (tuple, list)):
+        out_dtype = (out_dtype,) * len(out_shapes)
+    out_dtypes = _outputs(primitive, "infer_dtype", out_dtype)
     if len(out_shapes) != len(out_dtypes):
         raise DeclarationError(
             f"{primitive.name} infer_shape gives {len(out_shapes)} outputs and infer_dtype "
@@ -62,9 +68,74 @@ def _ruled(primitive: Primitive, rule: str, given: tuple[Any, ...]) -> Any:
     try:
         return getattr(primitive, rule)(*given)
     except Exception as error:
-        if not isinstance(error, MinimlError):
-            error.add_note(f"{rule} of {primitive!r} got {', '.join(map(str, given))}")
+        if isinstance(error, MinimlError):
+            raise
+        if not rule.startswith("__") and _takes_dictionaries(error):
+            raise DeclarationError(
+                f"{primitive.name} {rule} takes its inputs for dictionaries, as in x['shape']; it "
+                f"got {', '.join(map(str, given))}; read these, or rename the rule to __infer__, "
+                "which gets and returns dictionaries of 'shape', 'dtype' and 'value'"
+            ) from error
+        error.add_note(f"{rule} of {primitive!r} got {', '.join(map(str, given))}")
         raise
+
+
+def _takes_dictionaries(error: Exception) -> bool:
+    """True if the frame that raised asks for an entry of a dictionary of inference by its name."""
+    if not isinstance(error, (TypeError, KeyError, IndexError)):
+        return False
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    names = () if trace is None else trace.tb_frame.f_code.co_consts
+    return any(isinstance(name, str) and name in _ENTRIES for name in names)
+
+
+def _from_dictionaries(primitive: Primitive, inputs: tuple[Any, ...]) -> tuple[Abstract, ...]:
+    """The outputs by `__infer__`; as in eager calls, only const inputs have a value."""
+    types = [Abstract(i.shape, i.dtype) if isinstance(i, Abstract) else i for i in inputs]
+    return tuple([_output(primitive, d) for d in _by_dictionary(primitive, types)])
+
+
+def infer_value(primitive: Primitive, inputs: tuple[Any, ...]) -> Any:
+    """The outputs themselves where the primitive's rules know them without a kernel, else None.
+
+    inputs: as for `infer`, each Abstract with its value.
+    """
+    if not primitive._by_dictionary:
+        given = tuple([i.value if isinstance(i, Abstract) else i for i in inputs])
+        return primitive.infer_value(*given)
+    values = [d.get("value") for d in _by_dictionary(primitive, inputs)]
+    if any(value is None for value in values):
+        return None
+    return values[0] if primitive._single else values
+
+
+def _dictionary(given: Any) -> dict[str, Any]:
+    """An input as `__infer__` gets it; const inputs have a value only."""
+    if isinstance(given, Abstract):
+        return {"shape": given.shape, "dtype": given.dtype, "value": given.value}
+    return {"shape": None, "dtype": None, "value": given}
+
+
+def _by_dictionary(primitive: Primitive, inputs: Sequence[Any]) -> tuple[dict[str, Any], ...]:
+    """What `__infer__` gives, one dictionary per output."""
+    found = _ruled(primitive, "__infer__", tuple(map(_dictionary, inputs)))
+    outs = tuple(found) if isinstance(found, (tuple, list)) else (found,)
+    expected = len(primitive.outputs) if isinstance(primitive.outputs, tuple) else len(outs)
+    if len(outs) != expected or not all(
+        isinstance(o, dict) and {"shape", "dtype"} <= o.keys() <= _ENTRIES for o in outs
+    ):
+        raise DeclarationError(
+            f"{primitive.name} __infer__ returned {found!r} for outputs {primitive.outputs!r}; "
+            "return a dictionary {'shape': ..., 'dtype': ..., 'value': None} for each"
+        )
+    return outs
+
+
+def _output(primitive: Primitive, given: dict[str, Any]) -> Abstract:
+    shape, dtype = _shape(primitive, given["shape"]), _dtype(primitive, given["dtype"])
+    return _possible(primitive, Abstract(shape, dtype))
 
 
 def _checked(
@@ -73,7 +144,8 @@ def _checked(
     shapes: tuple[Any, ...],
     dtypes: tuple[Any, ...],
 ) -> tuple[Abstract, ...]:
-    for name, values in (("check_shape", shapes), ("check_dtype", dtypes)):
+    known = tuple(map(_dictionary, inputs))
+    for name, values in (("check_shape", shapes), ("check_dtype", dtypes), ("__check__", known)):
         if hasattr(primitive, name):
             _ruled(primitive, name, values)
     rule = _rules.get(primitive.name)
@@ -90,9 +162,8 @@ def _checked(
     return outs
 
 
-def _outputs(primitive: Primitive, rule: str, given: tuple[Any, ...]) -> tuple[Any, ...]:
-    """What a rule gives, one entry per output: bare where the primitive has one output."""
-    result = _ruled(primitive, rule, given)
+def _outputs(primitive: Primitive, rule: str, result: Any) -> tuple[Any, ...]:
+    """What a rule gave, one entry per output: bare where the primitive has one output."""
     if primitive._single:
         return (result,)
     expected = len(primitive.outputs) if isinstance(primitive.outputs, tuple) else None

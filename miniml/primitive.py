@@ -12,12 +12,21 @@ from . import attributes
 from .attributes import Field
 from .backends.registry import OpSpec, register_spec
 from .errors import (
+    ArityError,
     AttributeRefusedError,
     DeclarationError,
     DuplicateError,
     ImmutableError,
 )
-from .signatures import attribute_parameters, in_order, input_parameters, with_parameters
+from .signatures import (
+    attribute_parameters,
+    const_positions,
+    in_order,
+    input_parameters,
+    like_position,
+    promoted_positions,
+    with_parameters,
+)
 from .trace import current_trace
 
 if TYPE_CHECKING:
@@ -52,15 +61,21 @@ class Primitive:
 
     Annotated fields are its attributes: `==`, `hash`, `repr`, keys of caches and the keyword
     arguments of its kernels come from them. `infer_shape(*shapes)` and `infer_dtype(*dtypes)` give
-    the outputs' shapes and dtypes from the inputs'; optional `infer_value(*values)` gives the
-    result itself where it is known without a kernel, or None.
+    the outputs' shapes and dtypes from the inputs', one dtype standing for all outputs; optional
+    `infer_value(*values)` gives the result itself where it is known without a kernel, or None.
+    `miniml.ops.rules` has such rules by name. Without infer_dtype the outputs have the dtype of
+    the input `like`, else of the first tensor among those that are promoted, or among all.
+    `__infer__(*dictionaries)`, in place of all three, gets and returns {"shape": ..., "dtype": ...,
+    "value": ...}, with value None for what is not constant.
 
     Reserved class variables, not attributes:
-    name: the global name, by default the class name. outputs: names of the outputs, or "*parts"
-    for a number that depends on the instance. const_inputs: inputs that must be known when the
-    call is made. effect: "pure", or "state" to keep program order. promote: True casts inputs to
-    their common dtype before inference, "float" also casts integers to a float, a tuple of
-    names casts only those inputs to a dtype common among themselves.
+    name: the global name, by default the class name. inputs: names of the inputs, or "*xs"; by
+    default the parameters of infer_shape. outputs: names of the outputs, or "*parts" for a number
+    that depends on the instance. like: the input whose shape and dtype the outputs have where no
+    rule gives them. const_inputs: inputs that must be known when the call is made. effect: "pure",
+    or "state" to keep program order. promote: True casts inputs to their common dtype before
+    inference, "float" also casts integers to a float, a tuple of names casts only those inputs to
+    a dtype common among themselves. commutative: the order of the inputs does not matter.
     dynamic_outputs: the outputs' shapes depend on values, so the primitive runs only eagerly.
     differentiable: False means that no gradient passes, by definition.
 
@@ -69,10 +84,13 @@ class Primitive:
     """
 
     name: ClassVar[str] = "Primitive"
+    inputs: ClassVar[tuple[str, ...] | str] = ()
     outputs: ClassVar[tuple[str, ...] | str] = ("out",)
     const_inputs: ClassVar[tuple[str, ...]] = ()
+    like: ClassVar[str] = ""
     effect: ClassVar[Literal["pure", "state"]] = "pure"
     promote: ClassVar[Promote] = False
+    commutative: ClassVar[bool] = False
     dynamic_outputs: ClassVar[bool] = False
     differentiable: ClassVar[bool] = True
 
@@ -85,10 +103,12 @@ class Primitive:
     _inputs: ClassVar[tuple[str, ...] | None] = None
     _const: ClassVar[tuple[tuple[int, str], ...]] = ()
     _promoted: ClassVar[tuple[int, ...] | None] = None
+    _like: ClassVar[int | None] = None
     _single: ClassVar[bool] = True
     _classic: ClassVar[bool] = False
     _checks: ClassVar[bool] = False
     _infers_value: ClassVar[bool] = False
+    _by_dictionary: ClassVar[bool] = False
     defined_at: ClassVar[str] = ""
 
     def __init_subclass__(cls, abstract: bool = False) -> None:
@@ -103,17 +123,20 @@ class Primitive:
         cls.defined_at = f"{frame.f_code.co_filename}:{frame.f_lineno}"
         if "name" not in cls.__dict__:
             cls.name = cls.__name__
-        inputs = _checked_inputs(cls)
+        inputs = input_parameters(cls)
         several = any(p.kind is p.VAR_POSITIONAL for p in inputs)
         cls._inputs = None if several else tuple(p.name for p in inputs)
         if getattr(cls.__call__, "__code__", None) is Primitive.__call__.__code__:
             cls.__call__ = with_parameters(Primitive.__call__, inputs)  # type: ignore[method-assign]
-        cls._const = _const_positions(cls)
-        cls._promoted = _promoted_positions(cls)
+        cls._const = const_positions(cls)
+        cls._promoted = promoted_positions(cls)
+        cls._like = like_position(cls, inputs)
         cls._single = isinstance(cls.outputs, tuple) and len(cls.outputs) == 1
         cls._classic = getattr(cls.__init__, "_miniml_classic", False)
         _check_init(cls)
-        cls._infers_value = hasattr(cls, "infer_value")
+        _complete(cls)
+        cls._by_dictionary = hasattr(cls, "__infer__")
+        cls._infers_value = hasattr(cls, "infer_value") or cls._by_dictionary
         _claim_name(cls)
         for check in definition_checks:
             check(cls)
@@ -219,6 +242,43 @@ def rebuild(cls: type[Primitive], values: dict[str, Any]) -> Primitive:
     return made
 
 
+def _complete(cls: type[Primitive]) -> None:
+    """Give a class the rules that it leaves out: those of the input that its outputs are like."""
+    if cls._checks or hasattr(cls, "__infer__"):
+        return
+    if not hasattr(cls, "infer_shape"):
+        if isinstance(cls.outputs, str):
+            raise DeclarationError(
+                f"{cls.name} defines no infer_shape, and its number of outputs depends on the "
+                "instance; define infer_shape, which says how many there are"
+            )
+        cls.infer_shape = _shapes_like(cls.like)  # type: ignore[attr-defined]
+    if not hasattr(cls, "infer_dtype"):
+        if cls._like is None:
+            raise DeclarationError(
+                f"{cls.name} defines no infer_dtype and has no tensor input, whose dtype its "
+                "outputs would have; say what dtype comes out: def infer_dtype(self): "
+                "return ml.float32"
+            )
+        cls.infer_dtype = _like  # type: ignore[attr-defined]
+
+
+def _like(self: Primitive, /, *given: Any) -> Any:
+    """The shape or dtype of the input that the outputs are like."""
+    if not given:
+        raise ArityError(f"{self.name} got no input; give at least one")
+    return given[self._like or 0]
+
+
+def _shapes_like(name: str) -> Callable[..., Any]:
+    def infer_shape(self: Primitive, *shapes: Any) -> Any:
+        shape = _like(self, *shapes)
+        return shape if self._single else (shape,) * len(self.outputs)
+
+    infer_shape.inputs = (name,)  # type: ignore[attr-defined]  # where the class lists none
+    return infer_shape
+
+
 def _check_init(cls: type[Primitive]) -> None:
     """DeclarationError for an `__init__` that does not call super's, so that nothing is
     recorded."""
@@ -230,46 +290,6 @@ def _check_init(cls: type[Primitive]) -> None:
             f"{_UNRECORDED.format(cls.__name__)}; annotated fields, as alpha: float = 1.0, "
             "need no __init__"
         )
-
-
-def _checked_inputs(cls: type[Primitive]) -> list[inspect.Parameter]:
-    rule = getattr(cls, "infer_shape", None) or getattr(cls, "check_shape", None)
-    if rule is None:
-        raise DeclarationError(
-            f"{cls.name} defines no infer_shape; say what shape comes out: "
-            "def infer_shape(self, x): return x"
-        )
-    if not hasattr(cls, "infer_dtype") and not cls._checks:
-        raise DeclarationError(
-            f"{cls.name} defines no infer_dtype; say what dtype comes out: "
-            "def infer_dtype(self, x): return x"
-        )
-    return input_parameters(rule)
-
-
-def _const_positions(cls: type[Primitive]) -> tuple[tuple[int, str], ...]:
-    names = cls._inputs or ()
-    unknown = [n for n in cls.const_inputs if n not in names]
-    if unknown:
-        raise DeclarationError(
-            f"{cls.name} declares const_inputs {', '.join(unknown)}; infer_shape has inputs "
-            f"{', '.join(names) or 'of a variable number'}"
-        )
-    return tuple((names.index(n), n) for n in cls.const_inputs)
-
-
-def _promoted_positions(cls: type[Primitive]) -> tuple[int, ...] | None:
-    """Which tensor inputs are promoted, by position among them; None where `promote` says all."""
-    if not isinstance(cls.promote, tuple):
-        return None
-    tensors = [n for n in cls._inputs or () if n not in cls.const_inputs]
-    unknown = [n for n in cls.promote if n not in tensors]
-    if unknown:
-        raise DeclarationError(
-            f"{cls.name} promotes {', '.join(unknown)}; its tensor inputs are "
-            f"{', '.join(tensors) or 'of a variable number'}"
-        )
-    return tuple(tensors.index(n) for n in cls.promote)
 
 
 def _claim_name(cls: type[Primitive]) -> None:

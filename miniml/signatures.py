@@ -1,4 +1,5 @@
-"""Signatures of primitives, as `help` and `inspect` show them and as calls by name bind them."""
+"""Signatures of primitives: what a class says of its inputs, what `help` shows of them, and how
+calls by name are bound."""
 
 from __future__ import annotations
 
@@ -8,20 +9,106 @@ from types import FunctionType
 from typing import Any
 
 from .attributes import EMPTY, Field
-from .errors import ArityError
+from .errors import ArityError, DeclarationError
 from .location import point_at, user_location
 
-SELF = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
+Parameter = inspect.Parameter
+SELF = Parameter("self", Parameter.POSITIONAL_ONLY)
+# What names the inputs of a class that does not list them itself, in this order.
+_NAMING = ("__infer__", "infer_shape", "__check__", "check_shape")
+_NO_SHAPE = (
+    "{} defines no infer_shape; say what shape comes out: def infer_shape(self, x): return x, a "
+    "rule as in infer_shape = rules.broadcast, or like = 'x' for the shape and dtype of x"
+)
 
 
-def input_parameters(rule: Callable[..., Any]) -> list[inspect.Parameter]:
-    """The inputs of an instance: the parameters of its shape rule that have no default."""
-    takes = list(inspect.signature(rule).parameters.values())[1:]
+def input_parameters(cls: type[Any]) -> list[Parameter]:
+    """The inputs of a class: those it lists in `inputs`, else the parameters without default of its
+    rule, else the one of `like`.
+
+    DeclarationError where there is no rule, or where the rule and `inputs` do not agree.
+    """
+    name = next((n for n in _NAMING if hasattr(cls, n)), "")
+    if not name and not cls.like:
+        raise DeclarationError(_NO_SHAPE.format(cls.name))
+    rule = getattr(cls, name, None)
+    taken = _taken(rule) if rule else []
+    listed = cls.inputs or (getattr(rule, "inputs", ()) if rule else cls.like)
+    if not listed:
+        return taken
+    inputs = [_parameter(n) for n in ((listed,) if isinstance(listed, str) else listed)]
+    if rule and not _agree(inputs, taken):
+        raise DeclarationError(
+            f"{cls.name} lists the inputs {', '.join(map(str, inputs))}; {name} takes "
+            f"{', '.join(map(str, taken)) or 'none'}; make them agree"
+        )
+    return inputs
+
+
+def _taken(rule: Callable[..., Any]) -> list[Parameter]:
+    """The parameters of a rule that are inputs: those without a default."""
     return [
         p.replace(name=p.name.removesuffix("_shape"), annotation=EMPTY)
-        for p in takes
+        for p in list(inspect.signature(rule).parameters.values())[1:]
         if p.default is EMPTY
     ]
+
+
+def _parameter(name: str) -> Parameter:
+    kind = Parameter.VAR_POSITIONAL if name.startswith("*") else Parameter.POSITIONAL_OR_KEYWORD
+    return Parameter(name.removeprefix("*"), kind)
+
+
+def _agree(inputs: list[Parameter], taken: list[Parameter]) -> bool:
+    """True if the rule takes these inputs. Parameters that are positional only, or `*shapes`, stand
+    for inputs of any name."""
+    named = [p for p in taken if p.kind is Parameter.POSITIONAL_OR_KEYWORD]
+    free = any(p.kind is Parameter.VAR_POSITIONAL for p in taken)
+    if named:
+        return [p.name for p in inputs] == [p.name for p in taken]
+    least = sum(p.kind is Parameter.POSITIONAL_ONLY for p in taken)
+    return len(inputs) >= least if free else len(inputs) == least
+
+
+def const_positions(cls: type[Any]) -> tuple[tuple[int, str], ...]:
+    """(position among the inputs, name) of each const input; DeclarationError for an unknown
+    name."""
+    names = cls._inputs or ()
+    unknown = [n for n in cls.const_inputs if n not in names]
+    if unknown:
+        raise DeclarationError(
+            f"{cls.name} declares const_inputs {', '.join(unknown)}; infer_shape has inputs "
+            f"{', '.join(names) or 'of a variable number'}"
+        )
+    return tuple((names.index(n), n) for n in cls.const_inputs)
+
+
+def promoted_positions(cls: type[Any]) -> tuple[int, ...] | None:
+    """Which tensor inputs are promoted, by position among them; None where `promote` says all."""
+    if not isinstance(cls.promote, tuple):
+        return None
+    tensors = [n for n in cls._inputs or () if n not in cls.const_inputs]
+    unknown = [n for n in cls.promote if n not in tensors]
+    if unknown:
+        raise DeclarationError(
+            f"{cls.name} promotes {', '.join(unknown)}; its tensor inputs are "
+            f"{', '.join(tensors) or 'of a variable number'}"
+        )
+    return tuple(tensors.index(n) for n in cls.promote)
+
+
+def like_position(cls: type[Any], inputs: list[Parameter]) -> int | None:
+    """Which input's shape and dtype the outputs have where no rule says: that of `like`, else the
+    first tensor that is promoted, else the first tensor; None where there is no tensor."""
+    tensors = [p.name for p in inputs if p.name not in cls.const_inputs]
+    if cls.like and cls.like not in tensors:
+        raise DeclarationError(
+            f"{cls.name} says like = {cls.like!r}; its tensor inputs are "
+            f"{', '.join(tensors) or 'none'}"
+        )
+    promoted = cls.promote if isinstance(cls.promote, tuple) else ()
+    first = next(iter([cls.like] if cls.like else [*promoted, *tensors]), None)
+    return None if first is None else [p.name for p in inputs].index(first)
 
 
 def attribute_parameters(fields: Sequence[Field]) -> list[inspect.Parameter]:

@@ -11,7 +11,7 @@ from .. import random
 from ..abstract import Abstract, listed
 from ..arguments import arguments
 from ..errors import DeclarationError, GraphError, TraceEndedError
-from ..infer import infer
+from ..infer import infer, infer_value
 from ..location import point_at, user_location
 from ..ops.arithmetic import Add
 from ..ops.control import Assign
@@ -214,9 +214,8 @@ def known_value(
 
     DeclarationError where it gives other shapes or another number than the rules.
     """
-    arrays = [Tensor._host(t, "infer_value") for t in tensors]  # parameters too: calls are eager
-    values = interleave(primitive, arrays, consts)
-    result = primitive.infer_value(*values)
+    known = [Abstract(t.shape, t.dtype, Tensor._host(t, "infer_value")) for t in tensors]
+    result = infer_value(primitive, interleave(primitive, known, consts))
     if result is None:
         return None
     abstracts = [t._abstract for t in tensors]

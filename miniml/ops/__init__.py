@@ -3,6 +3,8 @@
 import typing
 
 from .. import public
+from . import rules as rules
+from . import validator as validator
 from .activation import *  # noqa: F403
 from .arithmetic import *  # noqa: F403
 from .compare import *  # noqa: F403
@@ -29,4 +31,4 @@ from .trigonometric import *  # noqa: F403
 from .window import *  # noqa: F403
 
 if not typing.TYPE_CHECKING:  # checkers read the imports; what `import *` leaves out is public too
-    __all__, __dir__, __getattr__ = public.names(globals())
+    __all__, __dir__, __getattr__ = public.names(globals(), "rules", "validator")

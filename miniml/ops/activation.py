@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..abstract import Shape
 from ..dtype import DType
 from ..errors import AttributeRefusedError
-from .inference.bases import FloatBinary, FloatUnary, NumberUnary, broadcast
+from .inference.bases import FloatBinary, FloatUnary, NumberUnary
 
 if TYPE_CHECKING:
     from ..tensor import Tensor
@@ -50,8 +49,7 @@ class ReLUGrad(FloatBinary):
     ReLU's input or its output. It is linear in dout; no gradient passes to x.
     """
 
-    def infer_shape(self, x: Shape, dout: Shape) -> Shape:
-        return broadcast(self.name, x, dout)
+    inputs = ("x", "dout")
 
 
 class LeakyReLU(FloatUnary):
@@ -64,9 +62,7 @@ class LeakyReLUGrad(FloatBinary):
     """dout where x > 0, slope * dout elsewhere: the gradient of LeakyReLU, linear in dout."""
 
     slope: float = 0.01
-
-    def infer_shape(self, x: Shape, dout: Shape) -> Shape:
-        return broadcast(self.name, x, dout)
+    inputs = ("x", "dout")
 
 
 class ELU(FloatUnary):

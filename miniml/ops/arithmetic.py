@@ -6,19 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..abstract import Shape
 from ..dtype import INTEGERS, DType, as_dtype
 from ..errors import DTypeError, ShapeError
 from ..primitive import Primitive
-from .inference.bases import (
-    Binary,
-    FloatBinary,
-    FloatUnary,
-    NumberBinary,
-    NumberUnary,
-    Unary,
-    needs_number,
-)
+from . import rules
+from .inference.bases import Binary, FloatBinary, FloatUnary, NumberBinary, NumberUnary, Unary
+from .inference.shapes import needs_number
 
 if TYPE_CHECKING:
     from ..tensor import Tensor
@@ -39,12 +32,8 @@ class Cast(Primitive):
     """
 
     dtype: DType
-
-    def infer_shape(self, x: Shape) -> Shape:
-        return x
-
-    def infer_dtype(self, x: DType) -> DType:
-        return self.dtype
+    infer_shape = rules.same
+    infer_dtype = rules.attribute("dtype")
 
 
 def cast(x: Any, dtype: object) -> Tensor:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..abstract import Shape
 from ..dtype import DType, bool_
 from ..errors import DTypeError
 from ..primitive import Primitive
-from .inference.bases import Binary, Comparison, Unary, broadcast
+from . import rules
+from .inference.bases import Binary, Comparison, Unary
 
 if TYPE_CHECKING:
     from ..tensor import Tensor
@@ -51,9 +51,7 @@ class Logical(Binary, abstract=True):
 
     promote = False
     differentiable = False
-
-    def infer_dtype(self, x: DType, y: DType) -> DType:
-        return _bools(self.name, x, y)
+    infer_dtype = rules.bools
 
 
 class LogicalAnd(Logical):
@@ -72,25 +70,14 @@ class LogicalNot(Unary):
     """True where x is False; other dtypes than bool are refused."""
 
     differentiable = False
-
-    def infer_dtype(self, x: DType) -> DType:
-        return _bools(self.name, x)
-
-
-def _bools(name: str, *dtypes: DType) -> DType:
-    if any(d != bool_ for d in dtypes):
-        got = " and ".join(d.name for d in dtypes)
-        raise DTypeError(f"{name} needs bool tensors; got {got}; compare first, as in x != 0")
-    return bool_
+    infer_dtype = rules.bools
 
 
 class FloatKind(Unary, abstract=True):
     """What kind of float each element is; integers and bools are finite."""
 
     differentiable = False
-
-    def infer_dtype(self, x: DType) -> DType:
-        return bool_
+    infer_dtype = rules.always(bool_)
 
 
 class IsNan(FloatKind):
@@ -117,8 +104,8 @@ class Select(Primitive):
 
         def __call__(self, cond: Any, x: Any, y: Any) -> Tensor: ...
 
-    def infer_shape(self, cond: Shape, x: Shape, y: Shape) -> Shape:
-        return broadcast(self.name, cond, x, y)
+    inputs = ("cond", "x", "y")
+    infer_shape = rules.broadcast
 
     def infer_dtype(self, cond: DType, x: DType, y: DType) -> DType:
         if cond != bool_:

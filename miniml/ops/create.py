@@ -12,8 +12,9 @@ from ..dtype import FLOATS, INTEGERS, DType, as_dtype, bool_, float32
 from ..errors import DTypeError, ShapeError
 from ..primitive import Primitive
 from ..settings import context, current
+from . import rules
 from .arithmetic import cast
-from .inference.bases import as_shape, dtype_of, shape_of
+from .inference.shapes import as_shape, dtype_of, shape_of
 from .shape import broadcast_to
 
 if TYPE_CHECKING:
@@ -124,8 +125,7 @@ class Eye(Primitive):
     def infer_shape(self) -> Shape:
         return extents(self.name, (self.n, self.m))
 
-    def infer_dtype(self) -> DType:
-        return self.dtype
+    infer_dtype = rules.attribute("dtype")
 
 
 class OneHot(Primitive):

@@ -11,7 +11,7 @@ from ..dtype import int64
 from ..primitive import Primitive
 from .arithmetic import cast
 from .index import Scatter, as_indices, index_by, values_like
-from .inference.bases import shape_of
+from .inference.shapes import shape_of
 from .inference.subscript import Subscript, analyse, sort_out
 from .join import Slice
 from .shape import Reshape

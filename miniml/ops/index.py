@@ -11,7 +11,7 @@ from ..dtype import INTEGERS, DType, int32, int64, promote, scalar_dtype
 from ..errors import DTypeError, ShapeError
 from ..primitive import Primitive
 from .arithmetic import cast
-from .inference.bases import broadcast, dtype_of, needs_number, normal_axis
+from .inference.shapes import broadcast, dtype_of, needs_number, normal_axis
 from .inference.subscript import analyse
 from .shape import broadcasts_to
 

@@ -11,7 +11,7 @@ from ..dtype import DType
 from ..errors import ArityError, ShapeError
 from ..primitive import Primitive
 from .create import fitting
-from .inference.bases import normal_axis, shape_of
+from .inference.shapes import normal_axis, shape_of
 from .shape import expand_dims
 
 if TYPE_CHECKING:
@@ -44,9 +44,6 @@ class Concat(Primitive):
                 )
         return (*xs[0][:axis], sum(x[axis] for x in xs), *xs[0][axis + 1 :])
 
-    def infer_dtype(self, *xs: DType) -> DType:
-        return xs[0]
-
 
 class Split(Primitive):
     """x cut along `axis` into `sections` equal parts, or into parts of the extents `sections`."""
@@ -58,9 +55,6 @@ class Split(Primitive):
     def infer_shape(self, x: Shape) -> tuple[Shape, ...]:
         axis = normal_axis(self.name, self.axis, len(x))
         return tuple((*x[:axis], n, *x[axis + 1 :]) for n in self.sizes(x[axis]))
-
-    def infer_dtype(self, x: DType) -> tuple[DType, ...]:
-        return (x,) * (self.sections if isinstance(self.sections, int) else len(self.sections))
 
     def sizes(self, extent: int) -> tuple[int, ...]:
         """The parts' extents along the axis; ShapeError where they do not make up `extent`."""
@@ -100,9 +94,6 @@ class Slice(Primitive):
             )
         return tuple([n for a, n in enumerate(taken) if a not in self.dropped])
 
-    def infer_dtype(self, x: DType) -> DType:
-        return x
-
 
 class SliceGrad(Primitive):
     """Zeros of `shape` with x in the place that Slice would take: the transpose of Slice."""
@@ -117,9 +108,6 @@ class SliceGrad(Primitive):
         if x != place:
             raise ShapeError(f"SliceGrad got shape {x} for a slice of shape {place}; give that one")
         return self.shape
-
-    def infer_dtype(self, x: DType) -> DType:
-        return x
 
 
 class Pad(Primitive):

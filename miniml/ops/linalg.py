@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..abstract import Shape
-from ..dtype import DType
 from ..errors import ShapeError
 from ..primitive import Primitive
-from .inference.bases import broadcast
 from .inference.equation import parse
+from .inference.shapes import broadcast
 
 if TYPE_CHECKING:
     from ..tensor import Tensor
@@ -55,9 +54,6 @@ class MatMul(Primitive):
                     f"out transpose_{name}"
                 )
 
-    def infer_dtype(self, x: DType, y: DType) -> DType:
-        return x
-
 
 def _matrix(shape: Shape, transposed: bool) -> Shape:
     return (shape[-1], shape[-2]) if transposed else shape[-2:]
@@ -81,9 +77,6 @@ class Einsum(Primitive):
 
     def infer_shape(self, *operands: Shape) -> Shape:
         return parse(self.equation, operands).shape
-
-    def infer_dtype(self, *operands: DType) -> DType:
-        return operands[0]
 
 
 _matmul = MatMul()

@@ -8,9 +8,11 @@ from ..abstract import Shape
 from ..dtype import INTEGERS, DType
 from ..errors import AttributeRefusedError, DTypeError, ShapeError
 from ..primitive import Primitive
+from . import rules
 from .arithmetic import add, mul, sub
 from .exponential import rsqrt
-from .inference.bases import FloatUnary, needs_float, normal_axis
+from .inference.bases import FloatUnary
+from .inference.shapes import needs_float
 from .shape import reshape
 
 if TYPE_CHECKING:
@@ -29,10 +31,7 @@ class Distribution(FloatUnary, abstract=True):
     """
 
     axis: int = -1
-
-    def infer_shape(self, x: Shape) -> Shape:
-        normal_axis(self.name, self.axis, len(x))
-        return x
+    infer_shape = rules.along("axis")
 
 
 class Softmax(Distribution):
@@ -75,9 +74,6 @@ class LayerNorm(Primitive):
         kept = (*x[:-count], *(1,) * count)
         return x, kept, kept
 
-    def infer_dtype(self, x: DType, gamma: DType, beta: DType) -> tuple[DType, DType, DType]:
-        return x, x, x
-
 
 def layer_norm(x: Any, gamma: Any, beta: Any, eps: float = 1e-5) -> Tensor:
     """x normalised to mean 0 and variance 1 over its last axes, times gamma, plus beta.
@@ -106,9 +102,6 @@ class BatchNorm(Primitive):
                 "(N, C, ...), gamma and beta (C,)"
             )
         return x, gamma, gamma
-
-    def infer_dtype(self, x: DType, gamma: DType, beta: DType) -> tuple[DType, DType, DType]:
-        return x, x, x
 
 
 def batch_norm(

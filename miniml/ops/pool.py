@@ -8,7 +8,7 @@ from ..abstract import Shape
 from ..dtype import DType, int64
 from ..errors import DTypeError, ShapeError
 from ..primitive import Primitive
-from .inference.bases import needs_float
+from . import rules
 from .inference.geometry import (
     NO_PADDING,
     UNIT,
@@ -23,6 +23,7 @@ from .inference.geometry import (
     planes,
     windows,
 )
+from .inference.shapes import needs_float
 
 if TYPE_CHECKING:
     from ..tensor import Tensor
@@ -129,8 +130,7 @@ class AvgPool2D(Pooling):
     def infer_shape(self, x: Shape) -> Shape:
         return self.pooled(x)
 
-    def infer_dtype(self, x: DType) -> DType:
-        return needs_float(self.name, x)
+    infer_dtype = rules.floats
 
 
 class AvgPool2DGrad(Pooling):
@@ -145,8 +145,7 @@ class AvgPool2DGrad(Pooling):
         fits(self.name, "dout", dout, self.pooled(x))
         return x
 
-    def infer_dtype(self, dout: DType) -> DType:
-        return needs_float(self.name, dout)
+    infer_dtype = rules.floats
 
 
 def avg_pool2d(

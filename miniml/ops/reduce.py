@@ -9,11 +9,11 @@ from typing import Any as Value  # Any is a primitive here
 
 from ..abstract import Shape
 from ..attributes import freeze
-from ..dtype import SIGNED, UNSIGNED, DType, bfloat16, bool_, float16, float32, int64, uint64
+from ..dtype import bfloat16, bool_, float16, float32, int64
 from ..errors import ShapeError
 from ..primitive import Primitive
-from . import arithmetic, exponential
-from .inference.bases import Axes, dtype_of, normal_axes, normal_axis, reduced_shape, shape_of
+from . import arithmetic, exponential, rules
+from .inference.shapes import Axes, dtype_of, normal_axes, reduced_shape, shape_of
 
 if TYPE_CHECKING:
     from ..tensor import Tensor
@@ -30,19 +30,13 @@ class Reduction(Primitive, abstract=True):
 
     axis: Axes = None
     keepdims: bool = False
-
-    def infer_shape(self, x: Shape) -> Shape:
-        return reduced_shape(self.name, x, self.axis, self.keepdims)
-
-    def infer_dtype(self, x: DType) -> DType:
-        return x
+    infer_shape = rules.reduce("axis")
 
 
 class Sum(Reduction):
     """The sum, 0 where there is nothing to sum. Integers and bools are summed in 64 bits."""
 
-    def infer_dtype(self, x: DType) -> DType:
-        return accumulated(x)
+    infer_dtype = rules.sums
 
 
 class Mean(Reduction):
@@ -54,8 +48,7 @@ class Mean(Reduction):
 class Prod(Reduction):
     """The product, 1 where there is nothing to multiply. Integers and bools give 64 bits."""
 
-    def infer_dtype(self, x: DType) -> DType:
-        return accumulated(x)
+    infer_dtype = rules.sums
 
 
 class Extremum(Reduction, abstract=True):
@@ -80,9 +73,7 @@ class ArgExtremum(Extremum, abstract=True):
 
     axis: int | None = None
     differentiable = False
-
-    def infer_dtype(self, x: DType) -> DType:
-        return int64
+    infer_dtype = rules.always(int64)
 
 
 class ArgMax(ArgExtremum):
@@ -97,9 +88,7 @@ class Truth(Reduction, abstract=True):
     """A reduction of truth values, for which anything but zero is true: bool."""
 
     differentiable = False
-
-    def infer_dtype(self, x: DType) -> DType:
-        return bool_
+    infer_dtype = rules.always(bool_)
 
 
 class Any(Truth):
@@ -126,20 +115,8 @@ class CumSum(Primitive):
     axis: int
     reverse: bool = False
     exclusive: bool = False
-
-    def infer_shape(self, x: Shape) -> Shape:
-        normal_axis(self.name, self.axis, len(x))
-        return x
-
-    def infer_dtype(self, x: DType) -> DType:
-        return accumulated(x)
-
-
-def accumulated(dtype: DType) -> DType:
-    """The dtype sums and products of `dtype` are given in: 64 bits for integers and bools."""
-    if dtype in SIGNED or dtype == bool_:
-        return int64
-    return uint64 if dtype in UNSIGNED else dtype
+    infer_shape = rules.along("axis")
+    infer_dtype = rules.sums
 
 
 def refuse_nothing(name: str, shape: Shape, axes: tuple[int, ...]) -> None:

@@ -11,7 +11,8 @@ from ..attributes import freeze
 from ..dtype import DType, bool_
 from ..errors import DTypeError, ShapeError
 from ..primitive import Primitive
-from .inference.bases import Axes, as_shape, normal_axes, normal_axis, shape_of
+from . import rules
+from .inference.shapes import Axes, as_shape, normal_axes, normal_axis, shape_of
 
 if TYPE_CHECKING:
     from ..tensor import Tensor
@@ -23,14 +24,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-class Rearrangement(Primitive, abstract=True):
-    """The elements of x in another shape or order: the dtype stays."""
-
-    def infer_dtype(self, x: DType) -> DType:
-        return x
-
-
-class Reshape(Rearrangement):
+class Reshape(Primitive):
     """The elements of x, in row-major order, in another `shape`, of which one extent may be -1."""
 
     shape: Shape
@@ -39,7 +33,7 @@ class Reshape(Rearrangement):
         return filled_shape(self.name, x, self.shape)
 
 
-class Transpose(Rearrangement):
+class Transpose(Primitive):
     """The axes in another order: axis i of the result is axis `axes[i]` of x."""
 
     axes: tuple[int, ...]
@@ -48,7 +42,7 @@ class Transpose(Rearrangement):
         return tuple(x[a] for a in permutation(self.name, self.axes, len(x)))
 
 
-class BroadcastTo(Rearrangement):
+class BroadcastTo(Primitive):
     """x repeated to `shape` by NumPy's broadcasting rule."""
 
     shape: Shape
@@ -62,7 +56,7 @@ class BroadcastTo(Rearrangement):
         return self.shape
 
 
-class SumTo(Rearrangement):
+class SumTo(Primitive):
     """x summed down to `shape`, which broadcasts to x's: the transpose of BroadcastTo."""
 
     shape: Shape
@@ -80,7 +74,7 @@ class SumTo(Rearrangement):
         return x
 
 
-class ExpandDims(Rearrangement):
+class ExpandDims(Primitive):
     """x with axes of extent 1 inserted; `axis` counts in the result's axes."""
 
     axis: int | tuple[int, ...]
@@ -92,7 +86,7 @@ class ExpandDims(Rearrangement):
         return tuple(1 if i in axes else next(rest) for i in range(len(x) + count))
 
 
-class Squeeze(Rearrangement):
+class Squeeze(Primitive):
     """x without the axes `axis`, each of extent 1, or without all such axes for None."""
 
     axis: Axes = None
@@ -110,14 +104,11 @@ class Squeeze(Rearrangement):
         return tuple(n for i, n in enumerate(x) if i not in axes)
 
 
-class Flip(Rearrangement):
+class Flip(Primitive):
     """x with the order of its elements reversed along `axis`, along all axes for None."""
 
     axis: Axes = None
-
-    def infer_shape(self, x: Shape) -> Shape:
-        normal_axes(self.name, self.axis, len(x))
-        return x
+    infer_shape = rules.along("axis")
 
 
 def broadcasts_to(small: Shape, large: Shape) -> bool:

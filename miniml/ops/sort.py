@@ -8,7 +8,7 @@ from ..abstract import Shape
 from ..dtype import DType, int64
 from ..errors import ShapeError
 from ..primitive import Primitive
-from .inference.bases import normal_axis
+from .inference.shapes import normal_axis
 
 if TYPE_CHECKING:
     from ..tensor import Tensor

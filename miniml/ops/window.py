@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..abstract import Shape
-from ..dtype import DType
 from ..errors import ShapeError
 from ..primitive import Primitive
 from .arithmetic import add
@@ -46,9 +45,6 @@ class Convolution(Primitive, abstract=True):
     padding: Padding = NO_PADDING
     dilation: Pair = UNIT
     groups: int = 1
-
-    def infer_dtype(self, x: DType, y: DType) -> DType:
-        return x
 
     def convolved(self, x: Shape, w: Shape) -> Shape:
         """The shape (N, O, OH, OW) of the convolution of x (N, C, H, W) with w."""

@@ -11,7 +11,7 @@ from miniml import kernel, ops
 from miniml.bprop import bprop_getters
 from miniml.dtype import float32
 from miniml.errors import ShapeError
-from miniml.ops.inference.bases import normal_axis
+from miniml.ops.inference.shapes import normal_axis
 from miniml.primitive import Primitive
 
 from .planted import (

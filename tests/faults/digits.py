@@ -8,7 +8,7 @@ import numpy as np
 
 from miniml import ops
 from miniml.dtype import bool_, float64, int64
-from miniml.ops.inference.bases import broadcast
+from miniml.ops.inference.shapes import broadcast
 
 from .bends import FD, curve, reduction
 from .planted import PRODUCT, TOTAL, Planted, Subject, floats, same, unary_samples

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from miniml.errors import ShapeError
-from miniml.ops.inference.bases import broadcast, needs_float
+from miniml.ops.inference.shapes import broadcast, needs_float
 from miniml.primitive import Primitive
 
 from .planted import Planted, Subject, bprop_of

@@ -7,15 +7,22 @@ import miniml as ml
 from miniml import (
     KernelAttr,
     Primitive,
-    PrimitiveWithCheck,
     PrimitiveWithInfer,
     kernel,
     nn,
     ops,
     prim_attr_register,
 )
-from miniml.errors import ConstInputError, DTypeError, KernelNotFoundError, ShapeError
+from miniml.errors import (
+    ConstInputError,
+    DTypeError,
+    KernelNotFoundError,
+    ShapeError,
+    ValueRefusedError,
+)
 from miniml.grad import GradOperation, bprop_getters
+from miniml.ops import validator
+from miniml.ops.validator import Rel
 
 
 class TransposePerm(PrimitiveWithInfer):
@@ -129,22 +136,23 @@ class TestTranspose:
             TransposePerm()(x.astype(np.int64), (1, 0))
 
 
-class TensorAddV2(PrimitiveWithCheck):
-    """x + y, for equal shapes of float32 or int32."""
+class TensorAddV2(PrimitiveWithInfer):
+    """x + y, for equal shapes of float32 or int32, with the document's older validator."""
 
     @prim_attr_register
     def __init__(self):
         self.init_prim_io_names(inputs=["x1", "x2"], outputs=["y"])
 
-    def check_shape(self, x1, x2):
-        if x1 != x2:
-            raise ShapeError(f"TensorAddV2 got shapes {x1} and {x2}; they must be equal")
+    def infer_shape(self, x1_shape, x2_shape):
+        validator.check_integer("input dims", len(x1_shape), len(x2_shape), Rel.EQ, self.name)
+        for i in range(len(x1_shape)):
+            validator.check_integer("input_shape", x1_shape[i], x2_shape[i], Rel.EQ, self.name)
+        return x1_shape
 
-    def check_dtype(self, x1, x2):
-        if x1 != x2 or x1 not in (ml.float32, ml.int32):
-            raise DTypeError(
-                f"TensorAddV2 got {x1.name} and {x2.name}; both must be float32 or both int32"
-            )
+    def infer_dtype(self, x1_dtype, x2_dtype):
+        types = {"x1_dtype": x1_dtype, "x2_dtype": x2_dtype}
+        validator.check_tensor_type_same(types, [ml.float32, ml.int32], self.name)
+        return x1_dtype
 
 
 @bprop_getters.register(TensorAddV2)
@@ -189,7 +197,18 @@ class TestTensorAddV2:
 
     def test_refusals(self, mode):
         x = np.ones((3, 4), np.float32)
-        with pytest.raises(ShapeError, match=r"TensorAddV2 got shapes \(3, 4\) and \(3, 1\)"):
+        with pytest.raises(
+            ValueRefusedError,
+            match="TensorAddV2 got input_shape=4 of type int; expected an int equal to 1",
+        ):
             AddNet()(ml.Tensor(x), ml.Tensor(x[:, :1]))
-        with pytest.raises(DTypeError, match="TensorAddV2 got float64 and float64"):
+        with pytest.raises(
+            ValueRefusedError, match="TensorAddV2 got input dims=2 of type int; exp"
+        ):
+            AddNet()(ml.Tensor(x), ml.Tensor(x[0]))
+        with pytest.raises(
+            DTypeError,
+            match="TensorAddV2 got x1_dtype: float64 and x2_dtype: float64; expected the same "
+            "dtype for all, float32 or int32",
+        ):
             AddNet()(ml.Tensor(x.astype(float)), ml.Tensor(x.astype(float)))

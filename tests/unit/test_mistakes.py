@@ -118,12 +118,12 @@ def test_a_kernel_that_returns_its_result_is_refused():
         op(X)
 
 
-def test_a_primitive_without_dtype_rule_is_refused_where_it_is_defined():
-    with pytest.raises(DeclarationError, match="NoDType defines no infer_dtype; say what"):
+def test_a_primitive_whose_dtype_nothing_gives_is_refused_where_it_is_defined():
+    with pytest.raises(DeclarationError, match="NoDType defines no infer_dtype and has no tensor"):
 
         class NoDType(Primitive):
-            def infer_shape(self, x):
-                return x
+            def infer_shape(self):
+                return ()
 
 
 def test_a_gradient_filed_by_name_for_a_class_that_has_one_is_refused():

@@ -45,8 +45,10 @@ def test_dir_shows_the_contract_and_no_inner_module(package):
         "nn",
         "ops",
         "optim",
+        "rules",
         "testing",
         "train",
+        "validator",
         "viz",
     }
 

@@ -10,7 +10,7 @@ import numpy as np
 from ... import ops
 from ...bprop import Bprop, bprop_getters
 from ...ops.index import index_by
-from ...ops.inference.bases import broadcast, normal_axis
+from ...ops.inference.shapes import broadcast, normal_axis
 from ...ops.inference.subscript import TENSOR, analyse
 from .formulas import rule
 

@@ -6,7 +6,7 @@ from math import inf, prod
 from typing import Any
 
 from ... import ops
-from ...ops.inference.bases import normal_axes, reduced_shape
+from ...ops.inference.shapes import normal_axes, reduced_shape
 from .formulas import rule
 
 Shape = tuple[int, ...]

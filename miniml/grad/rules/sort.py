@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ... import ops
-from ...ops.inference.bases import normal_axis
+from ...ops.inference.shapes import normal_axis
 from .formulas import rule
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...abstract import Shape, typed
 from ...errors import DTypeError, OutOfRangeError, ShapeError, TracedValueError
-from .bases import broadcast
+from .shapes import broadcast
 
 TENSOR = "tensor"
 

@@ -17,7 +17,7 @@ from ...backends.signature import ArraySpec, parse
 from ...dtype import DType, type_code
 from ...errors import PerformanceWarning, warn_user
 from ...graph.ir import Node, Var
-from ...ops.inference.bases import normal_axes
+from ...ops.inference.shapes import normal_axes
 
 Kind = Literal["elements", "created", "view", "window", "reduction", ""]
 

@@ -17,7 +17,7 @@ from ...backends.kernel import Array
 from ...backends.registry import kernel
 from ...backends.selection import Target
 from ...backends.typecodes import ANY, INT, WIDE
-from ...dtype import DType, from_type_code
+from ...dtype import from_type_code
 from ...graph.ir import Graph, Node, Var
 from ...ops.index import Gather, IndexAdd, Scatter
 from ...ops.join import Slice
@@ -48,12 +48,7 @@ class CheckedIndices(Primitive):
     extent: int
     axis: int
     windows: tuple[Window, ...]
-
-    def infer_shape(self, indices: Shape) -> Shape:
-        return indices
-
-    def infer_dtype(self, indices: DType) -> DType:
-        return indices
+    like = "indices"
 
 
 @kernel("CheckedIndices", "cpu", "i->i", "l->l")

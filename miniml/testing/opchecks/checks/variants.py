@@ -11,8 +11,10 @@ from math import prod
 
 import numpy as np
 
+from ....abstract import Abstract
 from ....backends.kernel import KernelEntry
 from ....dtype import DType, bool_, float64, int64, is_float
+from ....infer import infer_value
 from ...calls import Arrays, Call, run_entry
 from ...layouts import CONTIGUOUS, laid_out, named, usual
 from ..draws.shapes import accepts
@@ -74,7 +76,8 @@ def dense(arrays: Arrays) -> Arrays:
 
 
 def known_beforehand(call: Call) -> Iterator[Variant]:
-    result = call.primitive.infer_value(*call.args())
+    given = [Abstract(a.shape, a.dtype, a) if isinstance(a, np.ndarray) else a for a in call.args()]
+    result = infer_value(call.primitive, tuple(given))
     if result is None:
         return
     known = [np.asarray(r) for r in ((result,) if call.primitive._single else tuple(result))]
