@@ -249,7 +249,7 @@ class TestCalls:
         for dtype in (np.float32, np.int8, bool):
             assert primitive()()(ml.Tensor(x.astype(dtype))).tolist() == [*x.astype(dtype)[::-1]]
         two = primitive("KerTwo", inputs=2)()
-        (choice,) = ml.explain(two, x, x).choices
+        (choice,) = ml.explain(two, x, x).rows
         assert (choice.why, ml.jit(two)(x, x + 1).tolist()) == ("a view: no copy", [1.0, 2.0, 3.0])
 
     def test_a_class_kernel_is_released_when_nothing_can_launch_it_any_more(self):
