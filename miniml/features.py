@@ -27,21 +27,22 @@ _NEEDS = {
 _NEEDS |= {f: "avx512f" for f in CPU if f.startswith("avx512") and f != "avx512f"}
 
 
-def checked(names: Iterable[object], device: str = "") -> tuple[str, ...]:
+def checked(names: str | Iterable[object], device: str = "") -> tuple[str, ...]:
     """The names in lower case, as kernels of that device ("" for any) may require them.
 
     DeviceError lists the known names for one that is unknown: spelt wrongly, it would count as
     absent everywhere.
     """
     known = KNOWN.get(device, (*CPU, *GPU))
-    names = tuple(n.lower() if isinstance(n, str) else n for n in names)
-    for name in names:
+    given = (names,) if isinstance(names, str) else names
+    found = tuple(n.lower() if isinstance(n, str) else n for n in given)
+    for name in found:
         if name not in known:
             raise DeviceError(
                 f"feature {name!r} is unknown{f' on {device}' if device else ''}; known are "
                 f"{', '.join(known)}"
             )
-    return names  # type: ignore[return-value]
+    return found  # type: ignore[return-value]
 
 
 @cache

@@ -142,7 +142,7 @@ def _changed(settings: Settings, given: dict[str, Any]) -> Settings:
     threads = given.get("threads", settings.threads)
     if not isinstance(threads, int) or isinstance(threads, bool) or threads < 0:
         raise MinimlError(f"threads {threads!r} is no limit; use a positive int, or 0 for all CPUs")
-    for key in ("providers", "disabled_passes", "without"):
+    for key in ("providers", "disabled_passes"):
         if key in given:
             given[key] = (given[key],) if isinstance(given[key], str) else tuple(given[key])
     given |= {"without": checked(given["without"])} if "without" in given else {}
