@@ -48,14 +48,19 @@ class Request(NamedTuple):
 def best(request: Request) -> tuple[KernelEntry, list[str]] | None:
     """The kernel for exactly these dtypes that goes first, and the features for lack of which
     others do not go before it; None where none can serve."""
-    found = _exact(request)
-    able = [e for e in found if not refusal(e, request)]
-    if not able:
-        return None
-    chosen = min(able, key=lambda e: _rank(e, request)) if len(able) > 1 else able[0]
-    rank = _rank(chosen, request) if len(found) > len(able) else ()
-    better = (e for e in found if e not in able and _rank(e, request) < rank)
-    return chosen, [f for e in better if _only_lacks(e, request) for f in _absent(e, request)]
+    lacking: list[str] = []
+    for entry in ranked(request):
+        why = refusal(entry, request)
+        if not why:
+            return entry, lacking
+        lacking += _absent(entry, request) if why == _lacks(entry, request) else []
+    return None
+
+
+def ranked(request: Request) -> list[KernelEntry]:
+    """The kernels for exactly these dtypes of providers that are enabled, the first ones first."""
+    found = [e for e in _exact(request) if _enabled(e, request)]
+    return sorted(found, key=lambda e: _rank(e, request)) if len(found) > 1 else found
 
 
 def candidates(request: Request) -> tuple[Candidate, ...]:
@@ -78,7 +83,7 @@ def refusal(entry: KernelEntry, request: Request) -> str:
         return "takes other dtypes"
     if request.gives is not None and not s.gives(request.gives):
         return "gives other dtypes"
-    if any(s.input_formats) and not _format_fits(s.input_formats, request.formats):
+    if not _format_fits(entry, request.formats):
         return f"takes formats {', '.join(f or 'any' for f in s.input_formats)}"
     return unusable(entry, request)
 
@@ -101,11 +106,6 @@ def _lacks(entry: KernelEntry, request: Request) -> str:
 
 def _absent(entry: KernelEntry, request: Request) -> list[str]:
     return [f for f in entry.requires if not request.has(f)]
-
-
-def _only_lacks(entry: KernelEntry, request: Request) -> bool:
-    why = refusal(entry, request)
-    return bool(why) and why == _lacks(entry, request)
 
 
 def _enabled(entry: KernelEntry, request: Request) -> bool:
@@ -151,9 +151,10 @@ def _behind(loser: KernelEntry, winner: KernelEntry, request: Request) -> str:
     return clause.format(loser=loser, winner=winner)
 
 
-def _format_fits(asked: Formats, formats: Formats) -> bool:
+def _format_fits(entry: KernelEntry, formats: Formats) -> bool:
     """True when every input has the memory format that the kernel requires, if any."""
     lie = [f or "NCHW" for f in formats]
+    asked = entry.signature.input_formats
     return all(a in (None, "DefaultFormat", f) for a, f in zip(asked, lie, strict=False))
 
 

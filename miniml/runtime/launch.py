@@ -112,7 +112,7 @@ def target_for(device: str) -> Target:
     """
     settings = current()
     masked = masking(settings.without)
-    return Target(get_device(device, settings.sim), settings.providers, masked).without(NATIVE)
+    return Target(get_device(device, settings.sim), settings.providers, masked=masked).without(NATIVE)
 
 
 def program_target(device: str) -> Target:
@@ -123,7 +123,7 @@ def program_target(device: str) -> Target:
         return target_for(device)
     first = (NATIVE,) if device != "cpu" or available() else ()
     masked = masking(settings.without)
-    return Target(get_device(device, settings.sim), settings.providers or first, masked)
+    return Target(get_device(device, settings.sim), settings.providers or first, masked=masked)
 
 
 def prepare(
