@@ -112,7 +112,8 @@ def target_for(device: str) -> Target:
     """
     settings = current()
     masked = masking(settings.without)
-    return Target(get_device(device, settings.sim), settings.providers, masked=masked).without(NATIVE)
+    target = Target(get_device(device, settings.sim), settings.providers, masked=masked)
+    return target.without(NATIVE)
 
 
 def program_target(device: str) -> Target:
