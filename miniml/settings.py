@@ -8,6 +8,7 @@ from operator import attrgetter, eq
 from typing import Any
 
 from .errors import DeviceError, MinimlError
+from .features import checked
 from .scope import Block, Scoped
 
 GRAPH_MODE = 0
@@ -31,6 +32,7 @@ class Settings:
     cuda_graphs: str = "auto"
     full_tracebacks: bool = False
     threads: int = 0
+    without: tuple[str, ...] = ()
 
 
 _values = attrgetter(*(f.name for f in fields(Settings)))
@@ -58,12 +60,15 @@ def set_context(
     cuda_graphs: str | None = None,
     full_tracebacks: bool | None = None,
     threads: int | None = None,
+    without: tuple[str, ...] | None = None,
 ) -> None:
     """Change the process default; settings not named stay as they are.
 
     mode: PYNATIVE_MODE (run each operation at once) or GRAPH_MODE (compile cells and gradients).
     device_target: "cpu", "cuda" or "cuda-sim" ("CPU" and "GPU" are accepted).
-    providers: names of kernel providers, best first; built-in kernels come after them.
+    providers: names of kernel providers, best first; built-in kernels come after them. Kernels of
+    a provider that is not named are used for operators of your own alone, where neither those
+    named nor "miniml" has one.
     jit: False runs compiled functions op by op, for debugging.
     check_nan: True stops at the first operation that makes a NaN or an infinity and names it.
     verify_passes: True re-infers the whole graph after every pass.
@@ -74,6 +79,9 @@ def set_context(
     full_tracebacks: True shows miniml's own frames in the tracebacks of errors, too.
     threads: the most that one kernel may use on the CPU; 0, the default, for as many as this
     process has CPUs, which is also the limit.
+    without: names of features of the machine that are not to be used, such as "avx2", with all that
+    need them: kernels that require one are passed over, and C is compiled without them, as on a
+    machine that lacks them. What NumPy and the BLAS use does not change.
     """
     global _default
     given = {key: value for key, value in locals().items() if value is not None}
@@ -93,6 +101,7 @@ def context(
     cuda_graphs: str | None = None,
     full_tracebacks: bool | None = None,
     threads: int | None = None,
+    without: tuple[str, ...] | None = None,
 ) -> Block[Settings]:
     """The same settings as `set_context`, for one `with` block of this thread or task only.
 
@@ -136,6 +145,7 @@ def _changed(settings: Settings, given: dict[str, Any]) -> Settings:
     for key in ("providers", "disabled_passes"):
         if key in given:
             given[key] = (given[key],) if isinstance(given[key], str) else tuple(given[key])
+    given |= {"without": checked(given["without"])} if "without" in given else {}
     if all(map(eq, map(partial(getattr, settings), given), given.values())):
         return settings
     changed = replace(settings, **given)

@@ -75,6 +75,7 @@ HONEST_SKIPS = {
     "no NVRTC": not WHEELS_OF_CUDA,
     "no cuBLAS": not _installed("nvidia-cublas", "nvidia-cublas-cu12"),
     "no C++ compiler": not HAS_CXX,
+    "no AVX2": platform.machine() not in ("x86_64", "AMD64"),
     "no aarch64": not all(map(shutil.which, ("aarch64-linux-gnu-g++", "qemu-aarch64"))),
 }
 

@@ -28,6 +28,37 @@ def check(entry: KernelEntry, spec: OpSpec) -> None:
         _check_function(entry, entry.body, spec)
 
 
+def check_arrays(entry: KernelEntry) -> None:
+    """DeclarationError unless a function takes as many arrays by position as its signature has."""
+    body, count = entry.body, len(entry.signature.inputs)
+    if isinstance(body, (Expression, RawSource, type)) or entry.signature.repeats_input:
+        return
+    takes = ("x",) * body.nin if isinstance(body, np.ufunc) else _positional(body)
+    if takes is None:
+        return
+    arrays = [name for name in takes if name != "out"]
+    if len(arrays) < count or (isinstance(body, np.ufunc) and len(arrays) > count):
+        raise DeclarationError(
+            f"{entry.name} kernel {getattr(body, '__name__', body)!r} takes {len(arrays)} "
+            f"array{'s' * (len(arrays) != 1)} by position; its signature {entry.signature} has "
+            f"{count} input{'s' * (count != 1)}"
+        )
+
+
+@lru_cache(maxsize=512)
+def _positional(body: Any) -> tuple[str, ...] | None:
+    """The parameters that a function takes by position; None if it takes any number."""
+    try:
+        parameters = inspect.signature(body).parameters.values()
+    except (TypeError, ValueError):
+        return None
+    if any(p.kind is p.VAR_POSITIONAL for p in parameters):
+        return None
+    return tuple(
+        p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+    )
+
+
 def _count(
     entry: KernelEntry, what: str, count: int, names: tuple[str, ...], repeats: bool
 ) -> None:

@@ -51,6 +51,11 @@ class KernelNode:
         """Where the kernel will run: the kernel may allocate memory or compile on it."""
         return None if self.target is None else self.target.device
 
+    @property
+    def masked(self) -> tuple[str, ...]:
+        """The features of the device that are not to be used."""
+        return () if self.target is None else self.target.masked
+
 
 class Kernel:
     """Base of kernels that prepare once per shape and may own workspace.

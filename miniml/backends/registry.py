@@ -11,6 +11,7 @@ import numpy as np
 
 from .. import epoch
 from ..errors import DeclarationError, DuplicateError
+from ..features import checked
 from . import declare, edits
 from .expressions.table import table as expressions
 from .kernel import Body, Expression, KernelEntry, KernelNode, Launch, RawSource
@@ -99,6 +100,7 @@ def kernel(
     """
     if not signatures:
         raise DeclarationError(f"kernel for {name} has no signature; add one, such as 'f->f'")
+    requires = checked(requires, device)
     row = partial(
         KernelEntry, provider=provider, requires=requires, priority=priority, inplace=inplace,
         strided=strided, total=total,
@@ -197,6 +199,7 @@ def _caller() -> tuple[str, str]:
 
 
 def _register(entry: KernelEntry) -> None:
+    declare.check_arrays(entry)
     spec = specs.get(entry.name)
     if spec is not None:
         declare.check(entry, spec)

@@ -13,12 +13,11 @@ from .. import epoch
 from ..dtype import DType, bool_, holds, type_code
 from ..errors import DeclarationError, KernelNotFoundError
 from . import registry
+from .candidates import Candidate, DTypes, Formats, Request, best, candidates, listed
 from .device import Device
 from .kernel import KernelEntry
 from .misnamed import misnamed
 
-DTypes = tuple[DType, ...]
-Formats = tuple[str | None, ...]
 _dtype, _format = attrgetter("dtype"), attrgetter("format")
 
 
@@ -45,36 +44,62 @@ class Selection(NamedTuple):
 class Target(NamedTuple):
     """The target for which a program, or an eager call, is compiled.
 
-    providers: those whose kernels go before others, best first. Kernels of "cc", which have to be
-    compiled, are used only where it is among them.
+    providers: those whose kernels go before others, best first; then comes the built-in one.
+    Another provider's kernels are used for custom operators alone, which have no kernel of the
+    library itself. Kernels of "cc", which have to be compiled, are used only where it is among the
+    providers. masked: features of the device that are not to be used.
     """
 
     device: Device
     providers: tuple[str, ...] = ()
+    masked: tuple[str, ...] = ()
 
     def select(
         self, name: str, inputs: Sequence[Typed], outputs: Sequence[Typed] | None = None
     ) -> Selection:
         """Choose the kernel of primitive `name`; repeated calls return the same Selection.
 
-        In this order: the device; memory formats; exact input dtypes (and output dtypes, unless
-        they are not known); providers as the target ranks them; priority; of these the first whose
-        required features the device has. If no kernel takes the inputs exactly, the first lossless
-        widening of all inputs to one dtype. KernelNotFoundError lists the existing kernels and the
-        inputs, or names a provider that has registered nothing at all; DeclarationError where the
-        dtypes that the primitive's rule gives are not those of the kernel.
+        A kernel can serve a call on this device if it takes exactly the dtypes of the inputs (and
+        gives those of the outputs, unless they are not known) and their memory formats, its
+        provider is enabled and the device has the features that it requires. Of these goes first,
+        whatever the order of registration: the provider as the target ranks them; the higher
+        priority; the more specific signature ("ff->f" before "f*->f" before ".->."); the one that
+        requires more features; that names more formats; then the first by provider, signature and
+        features in alphabetical order. If no kernel takes the inputs exactly, the first lossless
+        widening of all inputs to one dtype. KernelNotFoundError lists the existing kernels, with
+        what those lack that cannot run here, and the inputs, or names a provider that has
+        registered nothing at all; DeclarationError where the dtypes that the primitive's rule gives
+        are not those of the kernel.
         """
         gives = None if outputs is None else tuple(map(_dtype, outputs))
         takes, formats = tuple(map(_dtype, inputs)), tuple(map(_format, inputs))
         return _selected(self, name, takes, gives, formats, epoch.now.kernels)
 
+    def candidates(
+        self, name: str, inputs: Sequence[Typed], outputs: Sequence[Typed] | None = None
+    ) -> tuple[Candidate, ...]:
+        """Every kernel of primitive `name` on this device, the one for exactly these dtypes that is
+        selected first, if there is one, and why each of the others is not it."""
+        gives = None if outputs is None else tuple(map(_dtype, outputs))
+        takes, formats = tuple(map(_dtype, inputs)), tuple(map(_format, inputs))
+        return candidates(self.request(name, takes, gives, formats))
+
+    def request(self, name: str, takes: DTypes, gives: DTypes | None, formats: Formats) -> Request:
+        """A call on this target, as kernels are judged for it."""
+        home, providers = self.home, self.providers
+        return Request(name, home, takes, gives, formats, providers, self.has, self.masked)
+
     def without(self, provider: str) -> Target:
         """The same target, which does not rank that provider."""
         return self._replace(providers=tuple(p for p in self.providers if p != provider))
 
+    def has(self, feature: str) -> bool:
+        """True for a feature that the device has and that may be used."""
+        return feature not in self.masked and self.device.has(feature)
+
     def supports(self, entry: KernelEntry) -> bool:
         """True when the device has every feature the kernel requires."""
-        return all(map(self.device.has, entry.requires))
+        return all(map(self.has, entry.requires))
 
     @property
     def home(self) -> str:
@@ -87,10 +112,11 @@ def _selected(
     target: Target, name: str, takes: DTypes, gives: DTypes | None, formats: Formats, version: int
 ) -> Selection:
     _check_providers(name, target.providers)
-    exact = _best(target, name, takes, gives, formats)
+    request = target.request(name, takes, gives, formats)
+    exact = _best(request)
     if exact is not None:
         return exact
-    other = _best(target, name, takes, None, formats) if gives is not None else None
+    other = _best(request._replace(gives=None)) if gives is not None else None
     if other is not None:
         raise DeclarationError(
             f"{name} infer_dtype gives {_names(gives or ())} for inputs {_names(takes)}; the "
@@ -98,34 +124,20 @@ def _selected(
             "the signature agree"
         )
     for wide in widenings(takes):
-        found = _best(target, name, (wide,) * len(takes), None, formats)
+        found = _best(request._replace(takes=(wide,) * len(takes), gives=None))
         if found is not None:
             why = f"no kernel takes {_codes(takes)}; inputs widened to {wide.name}"
             return Selection(found.entry, wide, why)
-    raise KernelNotFoundError(_not_found(target, name, takes))
+    raise KernelNotFoundError(_not_found(target, request))
 
 
-def _best(
-    target: Target, name: str, takes: DTypes, gives: DTypes | None, formats: Formats
-) -> Selection | None:
-    """The kernel for exactly these dtypes that ranks first among those the device can run."""
-    found = _exact(name, target.home, takes, gives)
-    if registry.NATIVE not in target.providers:
-        found = [e for e in found if e.provider != registry.NATIVE]
-    if len(found) > 1:
-        ranks = {p: i for i, p in reversed([*enumerate(target.providers)])}
-        last = len(ranks) + 1
-        found = sorted(found, key=lambda e: (ranks.get(e.provider, last), -e.priority))
-    lacking: dict[str, None] = {}
-    for entry in found:
-        asked = entry.signature.input_formats
-        if any(asked) and not _format_fits(asked, formats):
-            continue
-        absent = [f for f in entry.requires if not target.device.has(f)]
-        if not absent:
-            return Selection(entry, None, _reason(entry, [*lacking]))
-        lacking.update(dict.fromkeys(absent))
-    return None
+def _best(request: Request) -> Selection | None:
+    """The kernel for exactly these dtypes that goes first, and why."""
+    found = best(request)
+    if found is None:
+        return None
+    entry, lacking = found
+    return Selection(entry, None, _reason(entry, lacking))
 
 
 def _reason(entry: KernelEntry, lacking: list[str]) -> str:
@@ -133,46 +145,8 @@ def _reason(entry: KernelEntry, lacking: list[str]) -> str:
     if entry.view is not None:
         return "a view: no copy"
     has = f", has {' '.join(entry.requires)}" if entry.requires else ""
-    lacks = f", lacks {' '.join(lacking)}" if lacking else ""
+    lacks = f", lacks {' '.join(dict.fromkeys(lacking))}" if lacking else ""
     return f"exact dtypes, provider {entry.provider!r}{has}{lacks}"
-
-
-def _format_fits(asked: Formats, formats: Formats) -> bool:
-    """True when every input has the memory format that the kernel requires, if any."""
-    lie = [f or "NCHW" for f in formats]
-    return all(a in (None, "DefaultFormat", f) for a, f in zip(asked, lie, strict=False))
-
-
-Rows = dict[tuple[object, object], list[KernelEntry]]  # by dtypes of inputs and of outputs
-
-
-def _exact(name: str, home: str, takes: DTypes, gives: DTypes | None) -> Sequence[KernelEntry]:
-    """The kernels for exactly these input dtypes, and output dtypes if known, in the order of
-    registration."""
-    rows = _rows(name, home, len(takes), len(gives or ()), epoch.now.kernels)
-    if rows is not None:
-        return rows.get((takes, gives), ())
-    return [
-        e
-        for e in registry.table[name, home]
-        if e.signature.accepts(takes) and (gives is None or e.signature.gives(gives))
-    ]
-
-
-@lru_cache(maxsize=1024)
-def _rows(name: str, home: str, inputs: int, outputs: int, version: int) -> Rows | None:
-    """The kernels for that many inputs and outputs by their dtypes, and by the inputs' dtypes
-    alone; None if one takes any dtype."""
-    rows: Rows = {}
-    for entry in registry.table.get((name, home), ()):
-        s = entry.signature
-        if s.any_dtype:
-            return None
-        varies = s.repeats_input or s.repeats_output
-        takes, gives = s.expanded(inputs, outputs) if varies else (s.inputs, s.outputs)
-        rows.setdefault((takes, gives), []).append(entry)
-        rows.setdefault((takes, None), []).append(entry)
-    return rows
 
 
 _WIDER_INTEGERS, _WIDER_FLOATS = "bhil", "efd"
@@ -208,8 +182,8 @@ def _known_providers(version: int) -> frozenset[str]:
     return frozenset((registry.BUILTIN, registry.NATIVE, *(e.provider for e in entries)))
 
 
-def _not_found(target: Target, name: str, takes: DTypes) -> str:
-    device, home = target.device.name, target.home
+def _not_found(target: Target, request: Request) -> str:
+    name, device, home, takes = request.name, target.device.name, target.home, request.takes
     got = _codes(takes)
     entries = registry.table.get((name, home), [])
     if not entries:
@@ -218,11 +192,9 @@ def _not_found(target: Target, name: str, takes: DTypes) -> str:
         like = misnamed(name, {n for n, _ in list(registry.table)}, registry.specs)
         instead = f"register one with @kernel({name!r}, ...)"
         return f"{name} has no kernel on {device}; {others}{like}; {instead}"
-    has = ", ".join(e.describe() for e in entries if target.supports(e))
-    absent = ", ".join(e.describe() for e in entries if not target.supports(e))
-    tail = f"; not on this machine: {absent}" if absent else ""
     return (
-        f"{name} has no kernel for {got} ({_names(takes)}) on {device}; it has {has}{tail}; "
+        f"{name} has no kernel for {got} ({_names(takes)}) on {device}; "
+        f"{listed(entries, request)}; "
         f"cast the inputs, or register one with @kernel({name!r}, {home!r}, '{got}->...')"
     )
 

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..backends.candidates import Candidate
 from ..backends.cc.kernel import NativeKernel
 from ..ops.control import Fused
 from .fusion.describe import members, name, neighbours
 from .jit import Jit
-from .launch import BoundKernel
+from .launch import BoundKernel, Sizes
 from .program import Program
+
+_SHOWN = 4  # kernels that lost for one reason, in the text
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The kernel of one node."""
+    """The kernel of one node; printing it lists all that were candidates.
+
+    candidates: every kernel of the primitive on the device, the one that runs first; `lost` says
+    why each of the others does not. sizes: the bytes of its arrays.
+    """
 
     primitive: str
     inputs: str
@@ -24,17 +31,25 @@ class Choice:
     provider: str
     why: str
     where: str
+    candidates: tuple[Candidate, ...]
+    sizes: Sizes
+
+    def __str__(self) -> str:
+        lines = [f"{self.primitive} {self.inputs}", *map(str, self.candidates)]
+        return "\n  ".join(lines)
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """What `explain` found; printing it shows a table, one row per node in the order they run.
+    """What `explain` found; printing it shows a table, one row per node in the order they run,
+    then, for each primitive, its other kernels by the reason why they lost.
 
-    groups: what each fused node computes. apart: fused nodes that follow one another, and why they
-    are two. texts: the C of each native kernel, if it was asked for.
+    rows: the same as data; printing one lists all its candidates. groups: what each fused node
+    computes. apart: fused nodes that follow one another, and why they are two. texts: the C of each
+    native kernel, if it was asked for.
     """
 
-    choices: tuple[Choice, ...]
+    rows: tuple[Choice, ...]
     arena_bytes: int
     peak_bytes: int
     launched: str = ""
@@ -45,17 +60,37 @@ class Explanation:
     def __str__(self) -> str:
         head = ("primitive", "inputs", "kernel", "provider", "why", "called at")
         rows = [head] + [
-            (c.primitive, c.inputs, c.kernel, c.provider, c.why, c.where) for c in self.choices
+            (c.primitive, c.inputs, c.kernel, c.provider, c.why, c.where) for c in self.rows
         ]
         widths = [max(len(row[i]) for row in rows) for i in range(len(head) - 1)] + [0]
         lines = ["  ".join(cell.ljust(w) for cell, w in zip(r, widths, strict=True)) for r in rows]
         memory = f"arena {self.arena_bytes} bytes; at most {self.peak_bytes} are alive at once"
         tail = [memory, self.launched] if self.launched else [memory]
-        for title, found in (("fused", self.groups), ("not fused", self.apart)):
+        found: Sequence[str]
+        sections = ("fused", self.groups), ("not fused", self.apart), ("candidates", self._lost())
+        for title, found in sections:
             tail += [f"{title}:", *(f"  {line}" for line in found)] * bool(found)
         return "\n".join([*(line.rstrip() for line in lines), *tail, *self.texts])
 
     __repr__ = __str__
+
+    def _lost(self) -> list[str]:
+        """For each primitive that has several kernels, which one runs, and the others by reason."""
+        judged = dict.fromkeys((r.candidates[0].entry.name, r.candidates) for r in self.rows)
+        lines = []
+        for primitive, (chosen, *others) in judged:
+            lines += [f"{primitive}: {chosen}"] * bool(others)
+            reasons: dict[str, list[str]] = {}
+            for other in others:
+                reasons.setdefault(other.lost, []).append(other.entry.describe())
+            lines += [f"  {why}: {_some(found)}" for why, found in reasons.items()]
+        return lines
+
+
+def _some(names: Sequence[str]) -> str:
+    """The names, or the first of many."""
+    more = f", and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more
 
 
 def explain(
@@ -71,25 +106,28 @@ def explain(
 
 def explain_program(program: Program, text: bool = False) -> Explanation:
     """The same for a program that is already compiled."""
-    choices = []
+    rows = []
     fused = [n for n in program.schedule.order if isinstance(n.primitive, Fused)]
     sources = dict.fromkeys(filter(None, map(_source, program.prepared.values())))
     for node in program.schedule.order:
         prepared = program.prepared[node]
         entry = prepared.entry
-        choices.append(
+        inputs, outputs = ([v.abstract for v in vs] for vs in (node.inputs, node.outputs))
+        rows.append(
             Choice(
                 name(node) if node in fused else repr(node.primitive),
-                " ".join(str(v.abstract) for v in node.inputs),
+                " ".join(map(str, inputs)),
                 str(entry.signature),
                 entry.provider,
                 prepared.why,
                 str(node.where or ""),
+                program.target.candidates(node.primitive.name, inputs, outputs),
+                prepared.sizes,
             )
         )
     plan = program.plan
     return Explanation(
-        tuple(choices),
+        tuple(rows),
         plan.size,
         plan.peak,
         program.launched,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import finalize
 
 import numpy as np
@@ -25,6 +25,7 @@ from ..backends.selection import Selection, Target
 from ..backends.signature import ArraySpec
 from ..dtype import DType
 from ..errors import DeclarationError, MinimlError
+from ..features import masking
 from ..primitive import Primitive
 from ..settings import current
 
@@ -33,6 +34,14 @@ Strides = tuple[int, ...] | None  # None: row-major
 Launcher = Callable[[Arrays], Arrays]
 _shape, _dtype = attrgetter("shape"), attrgetter("dtype")
 ask_threads(lambda: current().threads)
+
+
+class Sizes(NamedTuple):
+    """The bytes of each input and output of a kernel, and of each scratch array."""
+
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    workspace: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
@@ -62,6 +71,13 @@ class BoundKernel:
         """Why this kernel was selected, and what it has chosen for these shapes."""
         chosen = "" if self.instance is None else self.instance.reason
         return f"{self.selection.why}; {chosen}" if chosen else self.selection.why
+
+    @property
+    def sizes(self) -> Sizes:
+        """The bytes of its arrays."""
+        scratch = () if self.instance is None else self.instance.workspace()
+        lists = (self.node.inputs, self.node.outputs, scratch)
+        return Sizes(*(tuple(spec.nbytes for spec in specs) for specs in lists))
 
     @property
     def native(self) -> NativeKernel | None:
@@ -95,7 +111,9 @@ def target_for(device: str) -> Target:
     It has no kernels in C, which would be compiled for each shape anew.
     """
     settings = current()
-    return Target(get_device(device, settings.sim), settings.providers).without(NATIVE)
+    masked = masking(settings.without)
+    target = Target(get_device(device, settings.sim), settings.providers, masked=masked)
+    return target.without(NATIVE)
 
 
 def program_target(device: str) -> Target:
@@ -105,7 +123,8 @@ def program_target(device: str) -> Target:
     if settings.check_nan:
         return target_for(device)
     first = (NATIVE,) if device != "cpu" or available() else ()
-    return Target(get_device(device, settings.sim), settings.providers or first)
+    masked = masking(settings.without)
+    return Target(get_device(device, settings.sim), settings.providers or first, masked=masked)
 
 
 def prepare(
@@ -134,6 +153,8 @@ def prepare(
     made = _view_class(entry) if view else None if empty else device.kernel(entry)
     if made is not None:
         made.prepare(node)
+        if target.masked and isinstance(made, NativeKernel):
+            made.avoid(target.masked)
     elif not (view or empty):
         check_fills(entry)
     picked = _picked(made) if view or device.name == "cpu" else None

@@ -95,7 +95,7 @@ def test_explain_says_why_products_stay_apart(on_device):
         found = ml.explain(lambda x: ops.relu(ops.matmul(x, x)), x, text=True)
     assert "MatMul | relu: products on CUDA have no epilogue" in found.apart
     assert "1 pass over" in found.groups[0]
-    assert "a thread for each element" in found.choices[1].why
+    assert "a thread for each element" in found.rows[1].why
     assert 'extern "C" __global__' in found.texts[0]
 
 

@@ -89,7 +89,7 @@ class TestChoice:
     def why(self, dtype):
         with ml.context(device_target="cuda-sim"):
             x = ml.Tensor(np.ones((2, 2), dtype))
-            (choice,) = ml.explain(ops.matmul, x, x).choices
+            (choice,) = ml.explain(ops.matmul, x, x).rows
         return choice.why
 
     @pytest.mark.parametrize("device", DEVICES)

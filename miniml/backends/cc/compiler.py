@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from ...errors import CompileError, DeviceError, MinimlError, PerformanceWarning, warn_user
+from ...features import CPU
 from ..cache import BESIDE, Cache
 from ..toolchain import Job, Toolchain, digest
 from .source import SERVICES
@@ -23,6 +24,13 @@ FLAGS = (
     # already. Every one that knows the vectors' built-in functions knows this flag.
     *(["-mprefer-vector-width=512"] if platform.machine() in ("x86_64", "AMD64") else []),
 )  # fmt: skip
+
+
+# The names that compilers have for features which may be masked. SSE2 is part of x86-64.
+_OFF = {
+    "sse3": "sse3", "ssse3": "ssse3", "sse41": "sse4.1", "sse42": "sse4.2", "popcnt": "popcnt",
+    "avx": "avx", "f16c": "f16c", "fma3": "fma", "avx2": "avx2", "avx512f": "avx512f",
+}  # fmt: skip
 
 
 def _of_wheel() -> tuple[str, ...]:
@@ -84,10 +92,11 @@ def _features() -> str:
         return platform.processor()
 
 
-def compiled(texts: Sequence[str], scratch: Path) -> list[bytes]:
-    """The shared libraries of C texts, compiled side by side."""
+def compiled(units: Sequence[tuple[str, tuple[str, ...]]], scratch: Path) -> list[bytes]:
+    """The shared libraries of C texts, each without some features of the processor, compiled side
+    by side."""
     try:
-        return _compiled(texts, scratch)
+        return _compiled(units, scratch)
     except CompileError:
         _check(scratch)
         raise
@@ -96,15 +105,20 @@ def compiled(texts: Sequence[str], scratch: Path) -> list[bytes]:
 def _check(scratch: Path) -> None:
     """DeviceError if the compiler refuses what is right: headers or the linker are missing."""
     try:
-        _compiled([SERVICES], scratch)
+        _compiled([(SERVICES, ())], scratch)
     except CompileError as error:
         reason = str(error).partition("\n")[0]
         raise TOOLS.failed(f"refuses every text ({reason})") from None
 
 
-def _compiled(texts: Sequence[str], scratch: Path) -> list[bytes]:
-    jobs = [Job([*FLAGS, "-x", "c", "-", "-lm"], text) for text in texts]
+def _compiled(units: Sequence[tuple[str, tuple[str, ...]]], scratch: Path) -> list[bytes]:
+    jobs = [Job([*FLAGS, *_off(without), "-x", "c", "-", "-lm"], text) for text, without in units]
     return [library for library, _ in TOOLS.libraries(jobs, scratch, _environment(scratch))]
+
+
+def _off(without: tuple[str, ...]) -> list[str]:
+    """The flags that switch features of the processor off."""
+    return [f"-mno-{_OFF[f]}" for f in without if f in _OFF and CPU.get(f)]
 
 
 def _environment(scratch: Path) -> dict[str, str]:

@@ -249,7 +249,7 @@ class Convolution(NativeKernel):
         if 0 in (*node.inputs[0].shape, *node.inputs[1].shape):
             self.source = Source(NOTHING % (prod(result.shape) * result.dtype.itemsize))
             return
-        v = vectors(result.dtype)
+        v = vectors(result.dtype, node.masked)
         self.source, self.scratch = source(TEXTS[node.name](node, v), v)
 
     def workspace(self) -> tuple[ArraySpec, ...]:

@@ -79,7 +79,7 @@ class MoveBatch(NativeKernel):
             "X_STRIDE": strides[0], "OUT_STRIDE": strides[1], "ROWS": rows, "COLUMNS": columns,
             "CHANNELS": channels,
         }  # fmt: skip
-        v = Vectors("float" if x.dtype.itemsize == 4 else "double", register_bytes())
+        v = Vectors("float" if x.dtype.itemsize == 4 else "double", register_bytes(node.masked))
         text = enumerators(numbers) + run_by(prod(x.shape) > SPLIT) + v.written(MOVE)
         self.source = Source(text, (v.prelude, v.text("planes.c")))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, ClassVar
 
 from ..kernel import Array, Arrays, Kernel
@@ -30,6 +31,13 @@ class NativeKernel(Kernel):
         """True for an input whose strides, whatever they are, `source` has as numbers."""
         return cls.strided
 
+    def avoid(self, features: tuple[str, ...]) -> None:
+        """Have its C compiled without these features of the processor."""
+        if self.source is not None:
+            self.source = self.source._replace(without=features)
+        if self.packing is not None:
+            self.packing = partial(_packing_without, self.packing, features)
+
     def calls_on(self, operands: tuple[Array | Moving, ...]) -> list[Call]:
         """The calls on these inputs, outputs and workspace, with other memory for each caller."""
         assert self.source is not None
@@ -38,3 +46,13 @@ class NativeKernel(Kernel):
     def launch(self, inputs: Arrays, workspace: Arrays, outputs: Arrays, stream: Any) -> None:
         assert self.source is not None
         run(self.source, (*inputs, *outputs, *workspace))
+
+
+def _packing_without(
+    packing: Callable[[], Packing | None], features: tuple[str, ...]
+) -> Packing | None:
+    made = packing()
+    if made is None:
+        return None
+    kernel, pack = (source._replace(without=features) for source in (made.kernel, made.pack))
+    return made._replace(kernel=kernel, pack=pack)

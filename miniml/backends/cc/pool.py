@@ -135,7 +135,7 @@ class Pooling(NativeKernel):
         arrays = (*node.inputs, *node.outputs)
         text = enumerators(geometry(node.attrs, arrays[image], arrays[windows]))
         text += run_by(prod(arrays[image].shape) > SPLIT)
-        v = vectors(arrays[image].dtype)
+        v = vectors(arrays[image].dtype, node.masked)
         self.source = Source(
             text + v.text("pool.c").replace("PART\n", v.written(PART.format(body=body)))
         )

@@ -34,16 +34,18 @@ class Source(NamedTuple):
     text: defines `void KERNEL(char *const *at)`, where `at` holds the addresses of the inputs, the
     outputs and the workspace, in this order; every other name that it defines is static and begins
     with KERNEL, as in KERNEL_tile. shared: texts that it needs before it, each of which is in a
-    unit once. The result does not depend on how many threads run the parts of `miniml.parallel`.
+    unit once. without: features of the processor that the compiler must not use. The result does
+    not depend on how many threads run the parts of `miniml.parallel`.
     """
 
     text: str
     shared: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
         """The kernel's name in C: equal for equal texts."""
-        whole = "\0".join((*self.shared, self.text))
+        whole = "\0".join((*self.without, *self.shared, self.text))
         return f"k{hashlib.sha256(whole.encode()).hexdigest()[:24]}"
 
     @property

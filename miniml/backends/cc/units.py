@@ -88,7 +88,8 @@ def _compile(names: Mapping[Source, str]) -> dict[Source, Path]:
     of = {source: name for name, (_, part) in texts.items() for source in part}
 
     def build(scratch: Path) -> dict[str, bytes]:
-        return dict(zip(texts, compiler.compiled([text for text, _ in texts.values()], scratch)))
+        jobs = [(text, part[0].without) for text, part in texts.values()]
+        return dict(zip(texts, compiler.compiled(jobs, scratch)))
 
     folder = compiler.CACHE.make_all(build, {names[s]: name for s, name in of.items()})
     return {source: folder / name for source, name in of.items()}
@@ -99,6 +100,14 @@ def _name(text: str) -> str:
 
 
 def _parts(sources: Iterable[Source]) -> list[list[Source]]:
+    """The kernels in parts that are compiled alike."""
+    alike: dict[tuple[str, ...], list[Source]] = {}
+    for source in sources:
+        alike.setdefault(source.without, []).append(source)
+    return [part for group in alike.values() for part in _divided(group)]
+
+
+def _divided(sources: Iterable[Source]) -> list[list[Source]]:
     """The kernels in parts of about equal work, one for each processor where there is much; those
     that share texts side by side, so that few parts compile the same ones."""
     ordered = sorted(sources, key=lambda s: (s.shared, len(s.text)))

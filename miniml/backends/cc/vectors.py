@@ -7,17 +7,16 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-
 from ...dtype import DType
+from ...features import CPU
 
 SCALARS = {"f": "float", "d": "double"}  # type codes that native kernels compute in
-_FEATURES: dict[str, bool] = dict(np._core._multiarray_umath.__cpu_features__)  # type: ignore[attr-defined]
 
 
-def register_bytes() -> int:
-    """Bytes of a vector register."""
-    return 64 if _FEATURES.get("AVX512F") else 32 if _FEATURES.get("AVX") else 16
+def register_bytes(masked: tuple[str, ...] = ()) -> int:
+    """Bytes of a vector register, if these features of the CPU are not to be used."""
+    wide = (b for f, b in (("avx512f", 64), ("avx", 32)) if CPU.get(f) and f not in masked)
+    return next(wide, 16)
 
 
 class Vectors(NamedTuple):
@@ -34,7 +33,7 @@ class Vectors(NamedTuple):
     @property
     def registers(self) -> int:
         """Vector registers: 32 with AVX-512 and on ARM, 16 with SSE and AVX."""
-        return 32 if self.size == 64 or _FEATURES.get("NEON") else 16
+        return 32 if self.size == 64 or CPU.get("neon") else 16
 
     def text(self, file: str) -> str:
         """A C file beside this one, written for these vectors."""
@@ -62,9 +61,9 @@ class Vectors(NamedTuple):
         return lines
 
 
-def vectors(dtype: DType) -> Vectors:
-    """The vectors of float32 or float64 on this machine."""
-    return Vectors(SCALARS[dtype.char], register_bytes())
+def vectors(dtype: DType, masked: tuple[str, ...] = ()) -> Vectors:
+    """The vectors of float32 or float64 on this machine without the masked features."""
+    return Vectors(SCALARS[dtype.char], register_bytes(masked))
 
 
 @cache

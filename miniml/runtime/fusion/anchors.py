@@ -78,7 +78,9 @@ def bakes(body: Graph, var: Var) -> bool:
     return anchor is None or _kind(anchor) == "MatMul" or var not in anchor.inputs
 
 
-def anchored(body: Graph, anchor: Node, layout: Layout) -> tuple[RowProgram, Printed]:
+def anchored(
+    body: Graph, anchor: Node, layout: Layout, masked: tuple[str, ...] = ()
+) -> tuple[RowProgram, Printed]:
     """The row program of what follows the anchor, and the kernel of the whole body."""
     program, sums = tail(body, anchor, layout)
     x, y = (body.inputs.index(v) for v in anchor.inputs)
@@ -92,6 +94,6 @@ def anchored(body: Graph, anchor: Node, layout: Layout) -> tuple[RowProgram, Pri
         return program, Printed(product_text(*parts), (), packed)
     text, shared = epilogue(program, sums, node.inputs[1].shape[0])
     node = node if _kind(anchor) == "Conv2D" else unwrapped(node)
-    v, workspace = vectors(dtype), len(body.inputs) + len(body.outputs)
+    v, workspace = vectors(dtype, masked), len(body.inputs) + len(body.outputs)
     made_of, size = source(convolution(node, v, text, (x, y, workspace)), v, shared)
     return program, Printed(made_of, (ArraySpec((size,), dtype),))

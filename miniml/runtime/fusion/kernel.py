@@ -34,7 +34,7 @@ class FusedKernel(NativeKernel):
     def prepare(self, node: KernelNode) -> None:
         super().prepare(node)
         self.program, (self.source, self.scratch, self.packing), self.inplace = _made(
-            node.attrs["body"], node.strides, epoch.now.kernels
+            node.attrs["body"], node.strides, node.masked, epoch.now.kernels
         )
 
     def workspace(self) -> tuple[ArraySpec, ...]:
@@ -86,14 +86,17 @@ def _program(body: Graph) -> RowProgram:
 
 @lru_cache(maxsize=1024)
 def _made(
-    body: Graph, strides: tuple[tuple[int, ...] | None, ...], version: int
+    body: Graph,
+    strides: tuple[tuple[int, ...] | None, ...],
+    masked: tuple[str, ...],
+    version: int,
 ) -> tuple[RowProgram, Printed, tuple[int, ...]]:
     """The row program of a body, its C, and what it may overwrite: once for equal bodies."""
     anchor = anchor_of(body.nodes)
     layout = {v: s for v, s in zip_longest(body.inputs, strides) if s is not None}
     try:
         if anchor is not None:
-            return _anchored(body, anchor, layout)
+            return _anchored(body, anchor, layout, masked)
         program = row_program(body, layout)
     except Apart as reason:
         raise GraphError(f"Fused got a body that is not one loop: {reason}") from None
@@ -101,10 +104,10 @@ def _made(
 
 
 def _anchored(
-    body: Graph, anchor: Node, layout: Layout
+    body: Graph, anchor: Node, layout: Layout, masked: tuple[str, ...]
 ) -> tuple[RowProgram, Printed, tuple[int, ...]]:
     """The same for an anchor and what follows it. The anchor still reads its operands when the
     first outputs are written."""
-    program, made = anchored(body, anchor, layout)
+    program, made = anchored(body, anchor, layout, masked)
     taken = [body.inputs.index(v) for v in anchor.inputs]
     return program, made, tuple(i for i in inplace(program) if i not in (*taken, len(body.inputs)))

@@ -83,5 +83,5 @@ def test_no_other_thread_computes():
 
 
 def test_explain_says_so():
-    found = ml.explain(ops.matmul, ones(64, 256), ones(256, 128)).choices[0].why
+    found = ml.explain(ops.matmul, ones(64, 256), ones(256, 128)).rows[0].why
     assert found.endswith("one BLAS thread, unless threads= asks for more")

@@ -23,7 +23,7 @@ def by_default():
 
 
 def providers(fn, *args):
-    return {choice.provider for choice in ml.explain(fn, *args).choices}
+    return {choice.provider for choice in ml.explain(fn, *args).rows}
 
 
 @needs_compiler

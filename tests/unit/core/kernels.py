@@ -16,7 +16,7 @@ def primitive(name="KerOne", inputs=1, outputs=1, **body):
 
 
 def constant(value):
-    def fill(x, *, out):
+    def fill(*arrays, out):
         out[...] = value
 
     fill.__qualname__ = f"constant_{value}"

@@ -249,7 +249,7 @@ class TestCalls:
         for dtype in (np.float32, np.int8, bool):
             assert primitive()()(ml.Tensor(x.astype(dtype))).tolist() == [*x.astype(dtype)[::-1]]
         two = primitive("KerTwo", inputs=2)()
-        (choice,) = ml.explain(two, x, x).choices
+        (choice,) = ml.explain(two, x, x).rows
         assert (choice.why, ml.jit(two)(x, x + 1).tolist()) == ("a view: no copy", [1.0, 2.0, 3.0])
 
     def test_a_class_kernel_is_released_when_nothing_can_launch_it_any_more(self):
@@ -361,3 +361,31 @@ class TestCudaDeclarations:
         first()
         with pytest.raises(DeclarationError, match="ff->f has 2 inputs; the primitive has 1: x"):
             second()
+
+
+class TestArity:
+    """Of primitive, signature and function, whichever is declared last."""
+
+    def test_of_the_signature_and_the_function(self, tables_as_before):
+        def one(x, *, out):
+            out[...] = x
+
+        for body, arrays in ((one, "1 array"), (lambda out: None, "0 arrays"), (np.exp, "1 ar")):
+            with pytest.raises(DeclarationError, match=f"takes {arrays}.* ff->f has 2 inputs"):
+                kernel("KerTwo", "cpu", "ff->f")(body)
+        with pytest.raises(DeclarationError, match=r"takes 2 arrays by .* f->f has 1 input"):
+            kernel("KerOne", "cpu", "f->f")(np.add)
+        with pytest.raises(DeclarationError, match=r"'<lambda>' takes 1 array .* has 2 inputs"):
+            kernel("KerTwo", "cpu", "ff->f")(lambda x, out: None)
+        kernel("KerOne", "cpu", "f*->f", "dd->d")(lambda *xs, out: None)
+        kernel("KerTwo", "cpu", "f->f")(lambda x, alpha, out: None)
+
+    def test_of_the_attr_and_the_primitive(self, tables_as_before):
+        two = ml.KernelAttr().add_input_attr("float32").add_input_attr("float32")
+        two = two.add_output_attr("float32")
+        primitive()
+        with pytest.raises(DeclarationError, match="KerOne kernel ff->f has 2 inputs; the prim"):
+            kernel("KerOne", "cpu", two)(np.add)
+        kernel("KerLate", "cpu", two)(np.add)
+        with pytest.raises(DeclarationError, match="KerLate kernel ff->f has 2 inputs; the primit"):
+            primitive("KerLate")

@@ -49,7 +49,7 @@ def test_it_can_be_read():
 def test_legalize_casts_and_is_verified(half):
     with ml.context(verify_passes=True):
         explained = ml.explain(half, X)
-    assert [c.primitive for c in explained.choices] == ["Cast(dtype=float32)", "KerOne()"]
+    assert [c.primitive for c in explained.rows] == ["Cast(dtype=float32)", "KerOne()"]
     assert ml.jit(half)(X).tolist() == [0.0, 0.5, 1.0]
 
 

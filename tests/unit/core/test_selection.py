@@ -5,14 +5,16 @@ import pytest
 
 import miniml as ml
 from miniml import elementwise_kernel, kernel
-from miniml.backends.device import machine_features
 from miniml.backends.devices import get_device
 from miniml.backends.selection import Target, widenings
 from miniml.backends.signature import ArraySpec
 from miniml.dtype import ALL, FLOATS, INTEGERS
 from miniml.errors import DeclarationError, KernelNotFoundError
+from miniml.features import CPU
 from tests.unit.core.kernels import constant, primitive
 
+ABSENT = next(f for f, on in CPU.items() if not on)
+PRESENT = next(f for f, on in CPU.items() if on)
 pytestmark = pytest.mark.usefixtures("tables_as_before")
 
 
@@ -47,10 +49,9 @@ class TestSelection:
     def test_machine_features_then_priority(self):
         op = primitive()()
         kernel("KerOne", "cpu", "f->f")(constant(1))
-        kernel("KerOne", "cpu", "f->f", requires=("no_such_feature",), priority=9)(constant(2))
+        kernel("KerOne", "cpu", "f->f", requires=(ABSENT,), priority=9)(constant(2))
         assert op(ml.Tensor(0.0)).item() == 1.0
-        present = next(f for f, on in machine_features().items() if on)
-        kernel("KerOne", "cpu", "f->f", requires=(present.lower(),), priority=5)(constant(3))
+        kernel("KerOne", "cpu", "f->f", requires=PRESENT, priority=5)(constant(3))
         assert op(ml.Tensor(0.0)).item() == 3.0
 
     def test_a_kernel_for_another_memory_format_is_passed_over(self):
@@ -112,12 +113,12 @@ class TestSelection:
     def test_the_error_lists_what_exists_and_what_came(self):
         op = primitive()()
         kernel("KerOne", "cpu", "d->d", "f->f")(constant(1))
-        kernel("KerOne", "cpu", "?->?", requires=("no_such_feature",))(constant(2))
+        kernel("KerOne", "cpu", "?->?", requires=(ABSENT,))(constant(2))
         with pytest.raises(KernelNotFoundError) as caught:
             op(ml.Tensor([1, 2]))
         assert str(caught.value) == (
             "KerOne has no kernel for l (int64) on cpu; it has d->d (miniml), f->f (miniml); not "
-            "on this machine: ?->? (miniml, requires no_such_feature); cast the inputs, or "
+            f"usable here: ?->? (miniml, requires {ABSENT}): lacks {ABSENT}; cast the inputs, or "
             "register one with @kernel('KerOne', 'cpu', 'l->...')"
         )
         assert "op(ml.Tensor([1, 2]))" in caught.value.__notes__[0]
@@ -163,7 +164,7 @@ class TestSelection:
         op = primitive()()
         kernel("KerOne", "cpu", "f->f")(constant(1))
         assert op(ml.Tensor(0.0)).item() == 1.0
-        kernel("KerOne", "cpu", "f->f", provider="fast", priority=1)(constant(7))
+        kernel("KerOne", "cpu", "f->f", requires=PRESENT, priority=1)(constant(7))
         assert op(ml.Tensor(0.0)).item() == 7.0
 
 

@@ -451,6 +451,6 @@ def test_a_widened_kernel_shows_as_casts() -> None:
     x = array(3)
     made = program(OnlyDouble(), x)
     np.testing.assert_array_equal(made(x)[0], x * 2)
-    names = [c.primitive for c in ml.explain(OnlyDouble(), x).choices]
+    names = [c.primitive for c in ml.explain(OnlyDouble(), x).rows]
     assert names == ["Cast(dtype=float64)", "OnlyDouble()", "Cast(dtype=float32)"]
     np.testing.assert_array_equal(OnlyDouble()(x).asnumpy(), x * 2)
