@@ -145,6 +145,10 @@ _INSTEAD = {
     "not needed: nothing is recorded unless a gradient is asked for": "no_grad inference_mode",
     "miniml.grad": "autograd",
     "miniml.grad.custom_bprop(bprop)": "custom_vjp custom_jvp custom_gradient Function",
+    "miniml.grad.hook_gradient(x, fn)": "HookBackward InsertGradientOf register_hook",
+    "net.register_forward_pre_hook(fn), register_forward_hook or register_backward_hook": (
+        "register_full_backward_hook register_full_backward_pre_hook register_backward_pre_hook"
+    ),
     "miniml.grad.jacobian(f)": "jacrev jacfwd",
     "ml.jit(f)": "compile ms_function script",
     "ml.trace(f, x)": "make_jaxpr",

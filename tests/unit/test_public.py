@@ -22,7 +22,7 @@ CONTRACT = {
     "miniml.ops": "leaky_relu LeakyReLU zeros sum abs all any max min pow round slice sin add",
     "miniml.optim": "SGD Adam Optimizer",
     "miniml.grad": """grad value_and_grad vjp jvp jacobian hessian hvp GradOperation bprop_getters
-        stop_gradient custom_bprop""",
+        stop_gradient custom_bprop hook_gradient""",
     "miniml.testing": "gradcheck opcheck OpInfo",
     "miniml.data": "minibatches",
     "miniml.train": "train_step Snapshot",
