@@ -139,6 +139,10 @@ _INSTEAD = {
         "utils clip_grad_norm clip_grad_norm_ clip_grad_value_"
     ),
     "ml.train_step(net, loss_fn, opt)": "TrainOneStepCell WithLossCell Model",
+    "optim.LossScale(), for ml.train_step(net, loss_fn, opt, loss_scale=...)": (
+        "GradScaler DynamicLossScaleManager FixedLossScaleManager LossScaleManager"
+    ),
+    "ml.context(autocast=ml.float16)": "amp auto_mixed_precision to_float",
     "ml.data.minibatches(x, y, size=64)": "DataLoader TensorDataset",
     # the package
     "ml.Tensor(data)": "as_tensor from_numpy array asarray FloatTensor",
