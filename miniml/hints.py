@@ -153,6 +153,7 @@ _INSTEAD = {
     "net.register_forward_pre_hook(fn), register_forward_hook or register_backward_hook": (
         "register_full_backward_hook register_full_backward_pre_hook register_backward_pre_hook"
     ),
+    "ml.recompute(f)": "checkpoint remat checkpoint_sequential",
     "miniml.grad.jacobian(f)": "jacrev jacfwd",
     "ml.jit(f)": "compile ms_function script",
     "ml.trace(f, x)": "make_jaxpr",

@@ -48,6 +48,7 @@ class Cell(Guarded):
     _watched: tuple[str, ...]  # names of attributes that may change without an assignment
     _entry: Entry
     _hooks: tuple[Hook, ...]
+    _recomputed: ClassVar[bool] = False
     _shown: ClassVar[str] = ""  # what stands in the brackets of describe(), "{0}" being the cell
 
     __signature__ = Constructor()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import MethodType
 from typing import Any
 
+from ..grad.recompute import recomputed
 from ..graph.calls import by_position
 from ..location import Layer, layers
 from ..trace import computes_at_once, current_trace
@@ -43,7 +44,12 @@ class Entry:
 
     def _construct(self, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
         if self.cell._hooks:
-            return run_hooked(self.cell, self._plainly, args, named)
+            return run_hooked(self.cell, self._run, args, named)
+        return self._run(args, named)
+
+    def _run(self, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        if self.cell._recomputed:
+            return recomputed(self.cell.construct)(*args, **named)
         return self._plainly(args, named)
 
     def _plainly(self, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
