@@ -51,6 +51,7 @@ from .runtime.jit import jit as jit
 from . import nn as nn  # isort: skip
 from . import optim as optim
 from . import train as train
+from .nn.recompute import recompute as recompute
 from .train import load_checkpoint as load_checkpoint
 from .train import save_checkpoint as save_checkpoint
 from .train import train_step as train_step

@@ -11,7 +11,8 @@ import numpy as np
 
 from .abstract import Kind, typed
 from .attributes import freeze
-from .dtype import as_dtype, float32, is_float, promote, scalar_dtype
+from .autocast import autocast, computed_in
+from .dtype import DType, as_dtype, float32, is_float, promote, scalar_dtype
 from .errors import ArityError, ConstInputError, DTypeError, ShapeError, TracedValueError
 from .ops.arithmetic import Cast
 from .primitive import Primitive
@@ -28,7 +29,8 @@ def arguments(
     """The tensors of a call, in order, and its const inputs by name.
 
     Arrays become Tensors; weak scalars take their dtype from the tensors beside them; where the
-    primitive promotes, `cast(Cast(dtype), [x])` brings inputs to the common dtype. Raises
+    context casts, and where the primitive promotes, `cast(Cast(dtype), [x])` brings inputs to the
+    dtype in which it computes. Raises
     ArityError, DTypeError or ConstInputError.
     """
     names = primitive._inputs
@@ -49,23 +51,29 @@ def arguments(
             break
     else:
         tensors = list(args)
+    low = current().autocast
+    if low is not None:
+        tensors = autocast(primitive, tensors, low, cast)
     return (_promoted(primitive, tensors, cast) if primitive.promote else tensors), consts
 
 
 def as_they_are(primitive: Primitive, values: Sequence[Any]) -> bool:
     """True where `arguments` would give back these very values, all of them known tensors."""
     try:
-        return _stay(type(primitive), tuple(map(_kind, values)))  # type: ignore[arg-type]
+        kinds = tuple(map(_kind, values))
+        return _stay(type(primitive), kinds, current().autocast)  # type: ignore[arg-type]
     except AttributeError:  # not all are tensors
         return False
 
 
 @lru_cache(4096)
-def _stay(primitive: type[Primitive], kinds: tuple[Kind | None, ...]) -> bool:
+def _stay(primitive: type[Primitive], kinds: tuple[Kind | None, ...], low: DType | None) -> bool:
     names = primitive._inputs
     if primitive._const or None in kinds or (names is not None and len(kinds) != len(names)):
         return False
     dtypes = {k.abstract.dtype for k in kinds if k is not None}
+    if low is not None and computed_in(primitive.name, dtypes, low) is not None:
+        return False
     floats = primitive.promote != "float" or all(map(is_float, dtypes))
     return not primitive.promote or (len(dtypes) == 1 and floats)
 

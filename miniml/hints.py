@@ -139,12 +139,21 @@ _INSTEAD = {
         "utils clip_grad_norm clip_grad_norm_ clip_grad_value_"
     ),
     "ml.train_step(net, loss_fn, opt)": "TrainOneStepCell WithLossCell Model",
+    "optim.LossScale(), for ml.train_step(net, loss_fn, opt, loss_scale=...)": (
+        "GradScaler DynamicLossScaleManager FixedLossScaleManager LossScaleManager"
+    ),
+    "ml.context(autocast=ml.float16)": "amp auto_mixed_precision to_float",
     "ml.data.minibatches(x, y, size=64)": "DataLoader TensorDataset",
     # the package
     "ml.Tensor(data)": "as_tensor from_numpy array asarray FloatTensor",
     "not needed: nothing is recorded unless a gradient is asked for": "no_grad inference_mode",
     "miniml.grad": "autograd",
     "miniml.grad.custom_bprop(bprop)": "custom_vjp custom_jvp custom_gradient Function",
+    "miniml.grad.hook_gradient(x, fn)": "HookBackward InsertGradientOf register_hook",
+    "net.register_forward_pre_hook(fn), register_forward_hook or register_backward_hook": (
+        "register_full_backward_hook register_full_backward_pre_hook register_backward_pre_hook"
+    ),
+    "ml.recompute(f)": "checkpoint remat checkpoint_sequential",
     "miniml.grad.jacobian(f)": "jacrev jacfwd",
     "ml.jit(f)": "compile ms_function script",
     "ml.trace(f, x)": "make_jaxpr",

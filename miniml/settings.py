@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from operator import attrgetter, eq
-from typing import Any
+from typing import Any, Literal
 
-from .errors import DeviceError, MinimlError
+from numpy.typing import DTypeLike
+
+from .dtype import DType, as_dtype, bfloat16, float16
+from .errors import DeviceError, DTypeError, MinimlError
 from .features import checked
 from .scope import Block, Scoped
 
@@ -33,6 +36,7 @@ class Settings:
     full_tracebacks: bool = False
     threads: int = 0
     without: tuple[str, ...] = ()
+    autocast: DType | None = None
 
 
 _values = attrgetter(*(f.name for f in fields(Settings)))
@@ -61,6 +65,7 @@ def set_context(
     full_tracebacks: bool | None = None,
     threads: int | None = None,
     without: tuple[str, ...] | None = None,
+    autocast: DTypeLike | Literal[False] | None = None,
 ) -> None:
     """Change the process default; settings not named stay as they are.
 
@@ -82,6 +87,8 @@ def set_context(
     without: names of features of the machine that are not to be used, such as "avx2", with all that
     need them: kernels that require one are passed over, and C is compiled without them, as on a
     machine that lacks them. What NumPy and the BLAS use does not change.
+    autocast: float16 or bfloat16, in which products and convolutions then compute; softmax, norms,
+    sums, losses, exp and log compute in float32 (`autocast.py` has the table); False for neither.
     """
     global _default
     given = {key: value for key, value in locals().items() if value is not None}
@@ -102,6 +109,7 @@ def context(
     full_tracebacks: bool | None = None,
     threads: int | None = None,
     without: tuple[str, ...] | None = None,
+    autocast: DTypeLike | Literal[False] | None = None,
 ) -> Block[Settings]:
     """The same settings as `set_context`, for one `with` block of this thread or task only.
 
@@ -142,6 +150,8 @@ def _changed(settings: Settings, given: dict[str, Any]) -> Settings:
     threads = given.get("threads", settings.threads)
     if not isinstance(threads, int) or isinstance(threads, bool) or threads < 0:
         raise MinimlError(f"threads {threads!r} is no limit; use a positive int, or 0 for all CPUs")
+    if "autocast" in given:
+        given["autocast"] = _narrow(given["autocast"])
     for key in ("providers", "disabled_passes"):
         if key in given:
             given[key] = (given[key],) if isinstance(given[key], str) else tuple(given[key])
@@ -150,3 +160,18 @@ def _changed(settings: Settings, given: dict[str, Any]) -> Settings:
         return settings
     changed = replace(settings, **given)
     return _interned.setdefault(_values(changed), changed)
+
+
+def _narrow(dtype: Any) -> DType | None:
+    """The dtype of `autocast`; None for False. DTypeError for another."""
+    try:
+        narrow = None if dtype is False else as_dtype(dtype)
+        if narrow is None or narrow in (float16, bfloat16):
+            return narrow
+        dtype = narrow.name
+    except DTypeError:
+        dtype = repr(dtype)
+    raise DTypeError(
+        f"autocast={dtype} is not a dtype to compute in; give ml.float16 or ml.bfloat16, or False "
+        "for none"
+    )

@@ -37,6 +37,15 @@ class Trace(Protocol):
         """`fn(*args)`, a function of trees whose gradient is `bprop(*args, out, dout)`."""
         return fn(*args)
 
+    def call_recomputed(
+        self, name: str, fn: Callable[..., Any], pull: Callable[..., Any], args: Sequence[Any]
+    ) -> Any:
+        """`fn(*args)`, of tensors; a gradient keeps these alone, and computes the rest again.
+
+        pull(again, values, dout) gives the gradients of values, of which fn is `again(values)`.
+        """
+        return fn(*args)
+
     def graph_of(
         self, fn: Callable[..., Any], operands: Sequence[Any]
     ) -> tuple[Any, list[Any], int]:

@@ -18,3 +18,8 @@ ANY = "?" + NUMBER
 def same(arity: int, codes: str, out: str = "") -> list[str]:
     """Signatures with `arity` equal inputs and an output of the same dtype, or of dtype `out`."""
     return [f"{c * arity}->{out or c}" for c in codes]
+
+
+def pairs(codes: str) -> list[str]:
+    """Signatures with two inputs of any of these dtypes, and an output like the first."""
+    return [f"{x}{y}->{x}" for x in codes for y in codes]

@@ -7,6 +7,7 @@ from ..bprop import bprop_getters as bprop_getters
 from ..ops.control import stop_gradient as stop_gradient
 from . import rules as rules
 from .custom import custom_bprop as custom_bprop
+from .hook import hook_gradient as hook_gradient
 from .jacobians import hessian as hessian
 from .jacobians import hvp as hvp
 from .jacobians import jacobian as jacobian

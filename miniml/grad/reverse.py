@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 from .. import ops
@@ -15,6 +16,7 @@ from ..graph.ir import Graph, Var, interleave
 from ..graph.record import Call
 from ..location import pinned, point_at
 from ..primitive import Primitive
+from ..settings import context, current
 from ..tensor import Tensor
 from ..trace import current_trace
 from .blame import note_bprop
@@ -24,10 +26,12 @@ def backward(calls: Sequence[Call], cotangents: dict[Var, Any]) -> dict[Var, Any
     """Gradients of every Var that the seeds reach, by the chain rule.
 
     calls: in the order they were made; their values belong to the current trace, in which the
-    gradients are computed too. cotangents: the seeds, by output Var; it is extended and returned.
+    gradients are computed too, without autocast: in the dtypes of the calls. cotangents: the seeds,
+    by output Var; it is extended and returned.
     Raises BpropNotFoundError or BpropError, pointing at the forward call.
     """
-    with pinned() as pin:
+    plainly = nullcontext() if current().autocast is None else context(autocast=False)
+    with plainly, pinned() as pin:
         for call in reversed(calls):
             if cotangents.keys().isdisjoint(call.outputs):
                 continue

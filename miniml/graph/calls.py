@@ -134,5 +134,10 @@ class ConstantTrace(ForwardingTrace):
         with use_trace(self.parent):
             return self.parent.call_with_bprop(name, *again, known)
 
+    def call_recomputed(self, name: str, fn: Function, pull: Function, args: Sequence[Any]) -> Any:
+        known = [self.record.known(a) for a in args]
+        with use_trace(self.parent):
+            return self.parent.call_recomputed(name, _constant(self.record, fn), pull, known)
+
     def guard(self, owner: Any, state: object) -> None:
         self.record.guard(owner, state)

@@ -38,6 +38,12 @@ class ForwardingTrace:
         with use_trace(self.parent):
             return self.parent.call_with_bprop(name, self._within(fn), self._within(bprop), args)
 
+    def call_recomputed(
+        self, name: str, fn: Callable[..., Any], pull: Callable[..., Any], args: Sequence[Any]
+    ) -> Any:
+        with use_trace(self.parent):
+            return self.parent.call_recomputed(name, self._within(fn), pull, args)
+
     def _within(self, fn: Callable[..., Any]) -> Callable[..., Any]:
         """The function, run in this trace on top of whichever is current then."""
 

@@ -15,6 +15,7 @@ from ..trace import Trace, use_trace
 from .calls import ConstantTrace, record_call
 from .forwarding import ForwardingTrace
 from .ir import Var, interleave
+from .recompute import record_recomputed
 from .state import written
 from .traced import TracedTensor, live
 
@@ -151,6 +152,11 @@ class RecordTrace(ForwardingTrace):
         self, name: str, fn: Callable[..., Any], bprop: Callable[..., Any], args: Sequence[Any]
     ) -> Any:
         return record_call(self, name, fn, bprop, args)
+
+    def call_recomputed(
+        self, name: str, fn: Callable[..., Any], pull: Callable[..., Any], args: Sequence[Any]
+    ) -> Any:
+        return record_recomputed(self, name, fn, pull, args)
 
     def records(self, value: Any) -> bool:
         """True for a tensor that this trace made."""

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from types import MethodType
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from .. import epoch
 from ..errors import AttributeRefusedError, MinimlError
-from ..graph.calls import by_position
 from ..hints import unknown
-from ..location import Layer, layers
 from ..parameter import Parameter
 from ..settings import device_name
 from ..tensor import Tensor
-from ..trace import Guarded, computes_at_once, current_trace
+from ..trace import Guarded, current_trace
 from ..tracebacks import hide_frames
 from .constructor import Constructor, refuse_arguments, shown
 from .contents import changes_silently, contents, holds
-from .paths import layer_of, note_layer
-from .widening import warn_widened
+from .entry import Entry
+from .hooks import Handle, Hook, hook
+from .paths import note_layer
 
 
 class Cell(Guarded):
@@ -48,7 +46,9 @@ class Cell(Guarded):
     training: bool
     _structure: int  # how often anything but the mode has changed
     _watched: tuple[str, ...]  # names of attributes that may change without an assignment
-    _entry: _Entry
+    _entry: Entry
+    _hooks: tuple[Hook, ...]
+    _recomputed: ClassVar[bool] = False
     _shown: ClassVar[str] = ""  # what stands in the brackets of describe(), "{0}" being the cell
 
     __signature__ = Constructor()
@@ -59,7 +59,8 @@ class Cell(Guarded):
             """Set up here, so that a subclass may forget super().__init__()."""
             refuse_arguments(cls, args, kwargs)
             cell = super().__new__(cls)
-            cell.__dict__.update(training=True, _structure=0, _watched=(), _entry=_Entry(cell))
+            cell.__dict__.update(training=True, _structure=0, _watched=(), _hooks=())
+            cell.__dict__["_entry"] = Entry(cell)
             return cell
 
     def construct(self, *args: Any, **kwargs: Any) -> Any:
@@ -188,6 +189,30 @@ class Cell(Guarded):
                     setattr(cell, name, moved[id(old)])
         return self
 
+    def register_forward_pre_hook(self, fn: Callable[..., Any]) -> Handle:
+        """Call fn(cell, inputs) before construct; inputs: a tuple of the positional arguments.
+
+        What it returns, if not None, takes their place: a tuple, or the one input. This and the
+        other two: hooks run in the order of registration until `handle.remove()`. Where the cell
+        is compiled they are traced with it, on values that are not known yet, and it is compiled
+        anew when one comes or goes. Copies of a cell have none.
+        """
+        return hook(self, "forward pre-hook", fn)
+
+    def register_forward_hook(self, fn: Callable[..., Any]) -> Handle:
+        """Call fn(cell, inputs, output) after construct. What it returns, if not None, takes the
+        output's place, and has its structure, shapes and dtypes."""
+        return hook(self, "forward hook", fn)
+
+    def register_backward_hook(self, fn: Callable[..., Any]) -> Handle:
+        """Call fn(cell, grad_inputs, grad_output) when a gradient has passed through the cell.
+
+        grad_inputs: one entry per positional argument, None where no gradient passes. What fn
+        returns, if not None, takes their place: a tuple of the same shapes and dtypes.
+        grad_output: has the output's structure.
+        """
+        return hook(self, "backward hook", fn)
+
     def describe(self) -> str:
         """This layer in one line, without its children; errors and `repr` use it.
 
@@ -209,58 +234,11 @@ class Cell(Guarded):
         return self.describe()[:-1] + "\n  " + "\n  ".join(shown) + "\n)"
 
     def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in self.__dict__.items() if k != "_entry"}
+        """Copies and pickles have no hooks: their handles are with the one who registered them."""
+        return {k: v for k, v in self.__dict__.items() if k not in ("_entry", "_hooks")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-
-
-class _Entry:
-    """What a trace calls for a cell: one per cell, so that each has one cache of programs.
-
-    called: the cell, or one around it, has been called op by op, so that dtypes were looked at.
-    """
-
-    def __init__(self, cell: Cell):
-        self.cell, self.born = cell, epoch.tick()
-        self.called = self.warned = False
-
-    def __call__(self, *args: Any, **named: Any) -> Any:
-        at_once = computes_at_once()
-        if at_once and self.called:
-            return self._construct(args, named)
-        alone = at_once or layers.get() is None
-        for prefix, inner in self.cell._walk("", set()):  # any that construct may read
-            inner._entry.called = True
-            current_trace().guard(inner, inner.signature)
-            inner._name_parameters(prefix)
-        if at_once:
-            out = self._construct(args, named)
-        else:
-            with layers.use(self._layer):
-                out = self._construct(args, named)
-        if alone and not self.warned:
-            self.warned = warn_widened(self.cell, args, out)
-        return out
-
-    def _construct(self, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        cell = self.cell
-        bprop = getattr(type(cell), "bprop", None)
-        if bprop is None:
-            return cell.construct(*args, **named)
-        given = by_position(self.__name__, cell.construct, args, named)
-        bound = MethodType(bprop, cell)
-        return current_trace().call_with_bprop(self.__name__, cell.construct, bound, given)
-
-    def _layer(self) -> Layer:
-        """The cell by its path from the outermost one that is being traced."""
-        outer = layers.get()
-        network = outer.network if outer is not None and outer.network is not None else self.cell
-        return Layer(layer_of(self.cell, network), network)
-
-    @property
-    def __name__(self) -> str:
-        return type(self.cell).__name__
 
 
 def differing(cell: Cell, defaults: dict[str, Any], **shown: Any) -> str:

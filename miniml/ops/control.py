@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ..tensor import Tensor
 
 __all__ = [
-    "Assign", "Cond", "Fused", "StopGradient", "WhileLoop",
+    "Assign", "Barrier", "Cond", "Fused", "StopGradient", "WhileLoop",
     "assign", "cond", "stop_gradient", "while_loop",
 ]  # fmt: skip
 
@@ -65,6 +65,19 @@ class StopGradient(Unary):
     """x itself, through which no gradient passes."""
 
     differentiable = False
+
+
+class Barrier(Primitive):
+    """x itself, as a value of its own, which exists only when `after` does.
+
+    So a graph computes what it is given through a barrier again, and not before it has `after`.
+    """
+
+    def infer_shape(self, x: Shape, after: Shape) -> Shape:
+        return x
+
+    def infer_dtype(self, x: DType, after: DType) -> DType:
+        return x
 
 
 def assign(parameter: Any, value: Any) -> Tensor:

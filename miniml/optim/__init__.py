@@ -6,6 +6,7 @@ from .. import public
 from .adam import Adam as Adam
 from .clip import clip_by_global_norm as clip_by_global_norm
 from .optimizer import Optimizer as Optimizer
+from .scale import LossScale as LossScale
 from .sgd import SGD as SGD
 
 if not typing.TYPE_CHECKING:  # checkers read the imports; what `import *` leaves out is public too

@@ -43,26 +43,30 @@ class Optimizer(Guarded):
         raise MinimlError(f"{type(self).__name__} defines no new_values; say how it updates")
 
     @hides_frames
-    def update(self, grads: Sequence[Tensor]) -> None:
+    def update(self, grads: Sequence[Tensor], where: Tensor | None = None) -> None:
         """Update every parameter with its gradient: all new values first, then all assignments,
         which happen wholly or not at all.
 
-        grads: one tensor per parameter, in the order of `params`, of its shape and dtype.
+        grads: one tensor per parameter, in the order of `params`, of its shape and dtype. where: a
+        bool of shape (); where it is False, parameters and state stay as they are.
         """
         self._check(grads)
         current_trace().guard(self, self.signature)
         if is_tracing():
             with layers.use(lambda: Layer(type(self).__name__)):
-                self._update(grads)
+                self._update(grads, where)
         else:
-            Access(type(self).__name__, self.written()).run(self._update, grads)
+            Access(type(self).__name__, self.written()).run(self._update, grads, where)
 
     def written(self) -> tuple[Parameter, ...]:
         """All that an update writes: the params and the state."""
         return (*self.params, *self._state.values())
 
-    def _update(self, grads: Sequence[Tensor]) -> None:
+    def _update(self, grads: Sequence[Tensor], where: Tensor | None) -> None:
         values, state = self.new_values(grads)
+        if where is not None:
+            values = [ops.where(where, v, p) for v, p in zip(values, self.params, strict=True)]
+            state = {name: ops.where(where, v, self._state[name]) for name, v in state.items()}
         together(self._assign, values, state)
 
     def _assign(self, values: Sequence[Tensor], state: dict[str, Tensor]) -> None:

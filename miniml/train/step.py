@@ -8,13 +8,14 @@ from inspect import signature
 from textwrap import indent
 from typing import Any, TypeVar, overload
 
+from .. import ops
 from ..abstract import typed
 from ..access import Access
 from ..dtype import is_float
 from ..errors import ArityError, GradientArgumentError, MinimlError, NonFiniteError
 from ..grad import value_and_grad
 from ..nn import Cell
-from ..optim import Optimizer, clip_by_global_norm
+from ..optim import LossScale, Optimizer, clip_by_global_norm
 from ..optim.clip import checked_clip
 from ..parameter import Parameter
 from ..random import default_generator
@@ -22,6 +23,7 @@ from ..runtime.jit import jit
 from ..runtime.staged import together
 from ..settings import context, current
 from ..tensor import Tensor
+from ..trace import current_trace
 from ..tracebacks import hide_frames
 from ..undo import logged
 
@@ -31,7 +33,11 @@ Aux = TypeVar("Aux")
 
 @overload
 def train_step(
-    net: Loss, loss_fn: Callable[..., Tensor], optimizer: Optimizer, clip: float | None = None
+    net: Loss,
+    loss_fn: Callable[..., Tensor],
+    optimizer: Optimizer,
+    clip: float | None = None,
+    loss_scale: LossScale | None = None,
 ) -> Callable[..., Tensor]: ...
 @overload
 def train_step(
@@ -39,9 +45,14 @@ def train_step(
     loss_fn: Callable[..., tuple[Tensor, Aux]],
     optimizer: Optimizer,
     clip: float | None = None,
+    loss_scale: LossScale | None = None,
 ) -> Callable[..., tuple[Tensor, Aux]]: ...
 def train_step(
-    net: Loss, loss_fn: Loss, optimizer: Optimizer, clip: float | None = None
+    net: Loss,
+    loss_fn: Loss,
+    optimizer: Optimizer,
+    clip: float | None = None,
+    loss_scale: LossScale | None = None,
 ) -> Callable[..., Any]:
     """The function `step(x, *labels)` that updates the optimizer's parameters once.
 
@@ -54,6 +65,11 @@ def train_step(
     clip: the largest norm that all gradients together may have, a finite number > 0; larger ones
     are scaled down before the update (see `optim.clip_by_global_norm`).
 
+    loss_scale: an `optim.LossScale`, for gradients in float16, as `ml.context(autocast=ml.float16)`
+    makes them. The loss that the step returns is not scaled; gradients are clipped after they are
+    divided by the scale. A step whose gradients are not all finite changes neither parameters, nor
+    running statistics, nor the optimizer's state.
+
     It is compiled for each shape and dtype of its arguments; `ml.context(jit=False)` runs it op by
     op. It happens wholly or not at all: when it raises, or a signal's handler does, parameters,
     running statistics, optimizer state and the random stream are as before it, or as after it if
@@ -61,7 +77,7 @@ def train_step(
     steps of the same parameters take turns, and what is saved or evaluated meanwhile is one state.
     InUseError for a step that is called inside itself, by a handler.
     """
-    return TrainStep(net, loss_fn, optimizer, clip)
+    return TrainStep(net, loss_fn, optimizer, clip, loss_scale)
 
 
 class TrainStep:
@@ -69,17 +85,32 @@ class TrainStep:
 
     __name__ = "train_step"  # what graphs and pictures of it are called
 
-    def __init__(self, net: Loss, loss_fn: Loss, optimizer: Optimizer, clip: float | None):
+    def __init__(
+        self,
+        net: Loss,
+        loss_fn: Loss,
+        optimizer: Optimizer,
+        clip: float | None,
+        loss_scale: LossScale | None,
+    ):
         _check(net, loss_fn, optimizer)
+        self._scale = _checked_scale(loss_scale, optimizer)
         self.net, self.loss_fn, self.optimizer = net, loss_fn, optimizer
         self._clip = None if clip is None else checked_clip("train_step", clip)
-        self._gradient = value_and_grad(_Forward(net, loss_fn), None, True, optimizer.params)
+        self._gradient = value_and_grad(
+            _Forward(net, loss_fn, self._scale), None, True, optimizer.params
+        )
         self._program = jit(self.train_step)
 
     @property
     def clip(self) -> float | None:
         """The largest norm of all gradients; part of the compiled program, so it stays."""
         return self._clip
+
+    @property
+    def loss_scale(self) -> LossScale | None:
+        """What scales the loss; None if nothing does."""
+        return self._scale
 
     def __call__(self, x: Any, *labels: Any, **named: Any) -> Any:
         try:
@@ -94,26 +125,41 @@ class TrainStep:
     def _written(self) -> Iterator[Parameter]:
         """What a step may write, as far as that is known before it runs."""
         yield from self.optimizer.written()
-        for cell in (self.net, self.loss_fn):
+        for cell in (self.net, self.loss_fn, self._scale):
             yield from cell.get_parameters() if isinstance(cell, Cell) else ()
         yield default_generator.state
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copies, and those sent to another process, are compiled anew."""
-        return TrainStep, (self.net, self.loss_fn, self.optimizer, self.clip)
+        return TrainStep, (self.net, self.loss_fn, self.optimizer, self.clip, self._scale)
 
     def __repr__(self) -> str:
         parts = {"net": self.net, "loss": self.loss_fn, "optimizer": self.optimizer}
         shown = [f"({name}): {_shown(part)}" for name, part in parts.items()]
         shown += [] if self.clip is None else [f"(clip): {self.clip}"]
+        shown += [] if self._scale is None else [f"(loss_scale): {self._scale}"]
         return "train_step(\n" + indent("\n".join(shown), "  ") + "\n)"
 
     def train_step(self, x: Any, *labels: Any, **named: Any) -> Any:
-        (loss, aux), gradients = self._gradient(x, *labels, **named)
+        before = [] if self._scale is None else [(p, _now(p)) for p in self._assigned()]
+        (_, (loss, *aux)), gradients = self._gradient(x, *labels, **named)
+        finite = None
+        if self._scale is not None:
+            gradients, finite = self._scale.unscaled(gradients)
+            self._scale.update(finite)
         if self.clip is not None:
             gradients = clip_by_global_norm(gradients, self.clip)
-        self.optimizer.update(gradients)
+        self.optimizer.update(gradients, finite)
+        for parameter, old in before:
+            if _now(parameter) is not old:
+                ops.assign(parameter, ops.where(finite, parameter, old))
         return (loss, *aux) if aux else loss
+
+    def _assigned(self) -> Iterator[Parameter]:
+        """What the net may assign itself: its parameters that nobody trains."""
+        for cell in (self.net, self.loss_fn):
+            if isinstance(cell, Cell):
+                yield from (p for p in cell.get_parameters() if not p.requires_grad)
 
     @property
     def recompilations(self) -> list[str]:
@@ -122,17 +168,36 @@ class TrainStep:
 
 
 class _Forward:
-    """The loss of a net, and what loss_fn returned beside it, if anything."""
+    """What is differentiated, the loss or a multiple of it; and the loss of a net, with what
+    loss_fn returned beside it, if anything."""
 
-    def __init__(self, net: Loss, loss_fn: Loss):
-        self.net, self.loss_fn = net, loss_fn
+    def __init__(self, net: Loss, loss_fn: Loss, scale: LossScale | None):
+        self.net, self.loss_fn, self.scale = net, loss_fn, scale
         self.__name__ = f"train_step's loss function {_name(loss_fn)}"
 
     def __call__(self, x: Any, *labels: Any, **named: Any) -> tuple[Tensor, tuple[Any, ...]]:
         out = self.net(*_inputs(self.net, x)) if type(x) is tuple else self.net(x)
         result = self.loss_fn(out, *labels, **named)
         loss, *aux = result if isinstance(result, tuple) and len(result) == 2 else (result,)
-        return _checked_loss(self.__name__, loss), tuple(aux)
+        loss = _checked_loss(self.__name__, loss)
+        return (loss if self.scale is None else self.scale(loss)), (loss, *aux)
+
+
+def _now(parameter: Parameter) -> Any:
+    """The value of a parameter inside the step; the same object until it is assigned."""
+    return current_trace().stand_in(parameter)
+
+
+def _checked_scale(scale: object, optimizer: Optimizer) -> LossScale | None:
+    """The loss scale, on the optimizer's device; MinimlError for anything else."""
+    if scale is None:
+        return None
+    if not isinstance(scale, LossScale):
+        raise MinimlError(
+            f"train_step got loss_scale={scale!r}; give optim.LossScale(), or "
+            "optim.LossScale(1024.0, dynamic=False) for one that stays"
+        )
+    return scale.to(optimizer.params[0].device)
 
 
 def _inputs(net: Loss, x: tuple[Any, ...]) -> tuple[Any, ...]:

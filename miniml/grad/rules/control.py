@@ -17,6 +17,11 @@ def get_bprop_assign(self: ops.Assign) -> Bprop:
     return lambda parameter, value, out, dout: (None, dout)
 
 
+@bprop_getters.register(ops.Barrier)
+def get_bprop_barrier(self: ops.Barrier) -> Bprop:
+    return lambda x, after, out, dout: (dout, None)
+
+
 @bprop_getters.register(ops.Cond)
 def get_bprop_cond(self: ops.Cond) -> Bprop:
     def bprop(pred: Any, *rest: Any) -> tuple[Any, ...]:

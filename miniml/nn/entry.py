@@ -1,0 +1,73 @@
+"""What a trace calls for a cell: its hooks, and `construct` or the cell's own gradient."""
+
+from __future__ import annotations
+
+from types import MethodType
+from typing import Any
+
+from .. import epoch
+from ..grad.recompute import recomputed
+from ..graph.calls import by_position
+from ..location import Layer, layers
+from ..trace import computes_at_once, current_trace
+from .hooks import run_hooked
+from .paths import layer_of
+from .widening import warn_widened
+
+
+class Entry:
+    """What a trace calls for a cell: one per cell, so that each has one cache of programs.
+
+    called: the cell, or one around it, has been called op by op, so that dtypes were looked at.
+    """
+
+    def __init__(self, cell: Any):
+        self.cell, self.born = cell, epoch.tick()
+        self.called = self.warned = False
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        at_once = computes_at_once()
+        if at_once and self.called:
+            return self._construct(args, named)
+        alone = at_once or layers.get() is None
+        for prefix, inner in self.cell._walk("", set()):  # any that construct may read
+            inner._entry.called = True
+            current_trace().guard(inner, inner.signature)
+            inner._name_parameters(prefix)
+        if at_once:
+            out = self._construct(args, named)
+        else:
+            with layers.use(self._layer):
+                out = self._construct(args, named)
+        if alone and not self.warned:
+            self.warned = warn_widened(self.cell, args, out)
+        return out
+
+    def _construct(self, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        if self.cell._hooks:
+            return run_hooked(self.cell, self._run, args, named)
+        return self._run(args, named)
+
+    def _run(self, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        if self.cell._recomputed:
+            return recomputed(self.cell.construct)(*args, **named)
+        return self._plainly(args, named)
+
+    def _plainly(self, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        cell = self.cell
+        bprop = getattr(type(cell), "bprop", None)
+        if bprop is None:
+            return cell.construct(*args, **named)
+        given = by_position(self.__name__, cell.construct, args, named)
+        bound = MethodType(bprop, cell)
+        return current_trace().call_with_bprop(self.__name__, cell.construct, bound, given)
+
+    def _layer(self) -> Layer:
+        """The cell by its path from the outermost one that is being traced."""
+        outer = layers.get()
+        network = outer.network if outer is not None and outer.network is not None else self.cell
+        return Layer(layer_of(self.cell, network), network)
+
+    @property
+    def __name__(self) -> str:
+        return type(self.cell).__name__
