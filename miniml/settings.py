@@ -8,6 +8,7 @@ from operator import attrgetter, eq
 from typing import Any
 
 from .errors import DeviceError, MinimlError
+from .formats import known, unknown
 from .scope import Block, Scoped
 
 GRAPH_MODE = 0
@@ -23,6 +24,7 @@ class Settings:
     mode: int = PYNATIVE_MODE
     device_target: str = "cpu"
     providers: tuple[str, ...] = ()
+    formats: tuple[str, ...] = ()
     jit: bool = True
     check_nan: bool = False
     verify_passes: bool = False
@@ -50,6 +52,7 @@ def set_context(
     mode: int | None = None,
     device_target: str | None = None,
     providers: tuple[str, ...] | None = None,
+    formats: tuple[str, ...] | None = None,
     jit: bool | None = None,
     check_nan: bool | None = None,
     verify_passes: bool | None = None,
@@ -64,6 +67,8 @@ def set_context(
     mode: PYNATIVE_MODE (run each operation at once) or GRAPH_MODE (compile cells and gradients).
     device_target: "cpu", "cuda" or "cuda-sim" ("CPU" and "GPU" are accepted).
     providers: names of kernel providers, best first; built-in kernels come after them.
+    formats: names of memory formats of images, best first, whose kernels compiled programs prefer;
+    () leaves it to the kernels.
     jit: False runs compiled functions op by op, for debugging.
     check_nan: True stops at the first operation that makes a NaN or an infinity and names it.
     verify_passes: True re-infers the whole graph after every pass.
@@ -85,6 +90,7 @@ def context(
     mode: int | None = None,
     device_target: str | None = None,
     providers: tuple[str, ...] | None = None,
+    formats: tuple[str, ...] | None = None,
     jit: bool | None = None,
     check_nan: bool | None = None,
     verify_passes: bool | None = None,
@@ -133,9 +139,12 @@ def _changed(settings: Settings, given: dict[str, Any]) -> Settings:
     threads = given.get("threads", settings.threads)
     if not isinstance(threads, int) or isinstance(threads, bool) or threads < 0:
         raise MinimlError(f"threads {threads!r} is no limit; use a positive int, or 0 for all CPUs")
-    for key in ("providers", "disabled_passes"):
+    for key in ("providers", "formats", "disabled_passes"):
         if key in given:
             given[key] = (given[key],) if isinstance(given[key], str) else tuple(given[key])
+    for name in given.get("formats", ()):
+        if not known(name):
+            raise MinimlError(unknown(name))
     if all(map(eq, map(partial(getattr, settings), given), given.values())):
         return settings
     changed = replace(settings, **given)

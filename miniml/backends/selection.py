@@ -12,13 +12,16 @@ import numpy as np
 from .. import epoch
 from ..dtype import DType, bool_, holds, type_code
 from ..errors import DeclarationError, KernelNotFoundError
+from ..formats import PLAIN
 from . import registry
 from .device import Device
 from .kernel import KernelEntry
+from .expressions.table import follows
 from .misnamed import misnamed
 
 DTypes = tuple[DType, ...]
 Formats = tuple[str | None, ...]
+Arranged = tuple[Formats, Formats | None]  # of the inputs, and of the outputs if they are known
 _dtype, _format = attrgetter("dtype"), attrgetter("format")
 
 
@@ -46,11 +49,13 @@ class Target(NamedTuple):
     """The target for which a program, or an eager call, is compiled.
 
     providers: those whose kernels go before others, best first. Kernels of "cc", which have to be
-    compiled, are used only where it is among them.
+    compiled, are used only where it is among them. formats: memory formats of images whose kernels
+    go before others, best first.
     """
 
     device: Device
     providers: tuple[str, ...] = ()
+    formats: tuple[str, ...] = ()
 
     def select(
         self, name: str, inputs: Sequence[Typed], outputs: Sequence[Typed] | None = None
@@ -65,8 +70,22 @@ class Target(NamedTuple):
         dtypes that the primitive's rule gives are not those of the kernel.
         """
         gives = None if outputs is None else tuple(map(_dtype, outputs))
-        takes, formats = tuple(map(_dtype, inputs)), tuple(map(_format, inputs))
+        given = None if outputs is None else tuple(map(_format, outputs))
+        takes, formats = tuple(map(_dtype, inputs)), (tuple(map(_format, inputs)), given)
         return _selected(self, name, takes, gives, formats, epoch.now.kernels)
+
+    def candidates(
+        self, name: str, inputs: Sequence[Typed], outputs: Sequence[Typed]
+    ) -> Sequence[KernelEntry]:
+        """The kernels for exactly these dtypes, best provider first."""
+        return _ranked(self, name, tuple(map(_dtype, inputs)), tuple(map(_dtype, outputs)))
+
+    def arranging(
+        self, name: str, inputs: Sequence[Typed], outputs: Sequence[Typed]
+    ) -> list[KernelEntry]:
+        """The kernels for exactly these dtypes that declare memory formats, best provider first."""
+        gives, takes = tuple(map(_dtype, outputs)), tuple(map(_dtype, inputs))
+        return _arranging(self, name, takes, gives, epoch.now.kernels)
 
     def without(self, provider: str) -> Target:
         """The same target, which does not rank that provider."""
@@ -84,7 +103,7 @@ class Target(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def _selected(
-    target: Target, name: str, takes: DTypes, gives: DTypes | None, formats: Formats, version: int
+    target: Target, name: str, takes: DTypes, gives: DTypes | None, formats: Arranged, version: int
 ) -> Selection:
     _check_providers(name, target.providers)
     exact = _best(target, name, takes, gives, formats)
@@ -106,9 +125,24 @@ def _selected(
 
 
 def _best(
-    target: Target, name: str, takes: DTypes, gives: DTypes | None, formats: Formats
+    target: Target, name: str, takes: DTypes, gives: DTypes | None, formats: Arranged
 ) -> Selection | None:
     """The kernel for exactly these dtypes that ranks first among those the device can run."""
+    lacking: dict[str, None] = {}
+    for entry in _ranked(target, name, takes, gives):
+        if not _format_fits(entry, formats):
+            continue
+        absent = [f for f in entry.requires if not target.device.has(f)]
+        if not absent:
+            return Selection(entry, None, _reason(entry, [*lacking]))
+        lacking.update(dict.fromkeys(absent))
+    return None
+
+
+def _ranked(
+    target: Target, name: str, takes: DTypes, gives: DTypes | None
+) -> Sequence[KernelEntry]:
+    """The kernels for exactly these dtypes, best provider first."""
     found = _exact(name, target.home, takes, gives)
     if registry.NATIVE not in target.providers:
         found = [e for e in found if e.provider != registry.NATIVE]
@@ -116,16 +150,15 @@ def _best(
         ranks = {p: i for i, p in reversed([*enumerate(target.providers)])}
         last = len(ranks) + 1
         found = sorted(found, key=lambda e: (ranks.get(e.provider, last), -e.priority))
-    lacking: dict[str, None] = {}
-    for entry in found:
-        asked = entry.signature.input_formats
-        if any(asked) and not _format_fits(asked, formats):
-            continue
-        absent = [f for f in entry.requires if not target.device.has(f)]
-        if not absent:
-            return Selection(entry, None, _reason(entry, [*lacking]))
-        lacking.update(dict.fromkeys(absent))
-    return None
+    return found
+
+
+@lru_cache(maxsize=4096)
+def _arranging(
+    target: Target, name: str, takes: DTypes, gives: DTypes, version: int
+) -> list[KernelEntry]:
+    found = _ranked(target, name, takes, gives)
+    return [e for e in found if e.signature.arranged and target.supports(e)]
 
 
 def _reason(entry: KernelEntry, lacking: list[str]) -> str:
@@ -137,10 +170,19 @@ def _reason(entry: KernelEntry, lacking: list[str]) -> str:
     return f"exact dtypes, provider {entry.provider!r}{has}{lacks}"
 
 
-def _format_fits(asked: Formats, formats: Formats) -> bool:
-    """True when every input has the memory format that the kernel requires, if any."""
-    lie = [f or "NCHW" for f in formats]
-    return all(a in (None, "DefaultFormat", f) for a, f in zip(asked, lie, strict=False))
+def _format_fits(entry: KernelEntry, formats: Arranged) -> bool:
+    """True where inputs and outputs have the memory formats that the kernel declares; else they are
+    row-major, or all alike for a kernel that goes element by element."""
+    (takes, gives), signature = formats, entry.signature
+    if not signature.arranged:
+        plain = all(f in (None, PLAIN) for f in (*takes, *(gives or ())))
+        return plain or follows(entry.name)
+    asked, given = signature.arrangement(len(takes), len(gives or ()))
+    return _alike(asked, takes) and (gives is None or _alike(given, gives))
+
+
+def _alike(declared: Formats, formats: Formats) -> bool:
+    return all((a or PLAIN) == (f or PLAIN) for a, f in zip(declared, formats, strict=False))
 
 
 Rows = dict[tuple[object, object], list[KernelEntry]]  # by dtypes of inputs and of outputs

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from ..kernel import Array
+from ..kernel import Array, Kernel, KernelNode
 from ..registry import view_kernel
 from ..typecodes import ANY, same
 from .registering import register
@@ -20,6 +21,13 @@ def reshape(x: Array, *, shape: tuple[int, ...]) -> Array:
 
 def transpose(x: Array, *, axes: tuple[int, ...]) -> Array:
     return x.transpose(axes)
+
+
+class BroadcastTo(Kernel):
+    """x repeated to the shape of the output's array, in whatever memory format."""
+
+    def prepare(self, node: KernelNode) -> None:
+        self.call = partial(broadcast_to, shape=node.outputs[0].shape)
 
 
 def broadcast_to(x: Array, *, shape: tuple[int, ...]) -> Array:
@@ -42,7 +50,7 @@ def flip(x: Array, *, axis: Any) -> Array:
 
 view_kernel("Reshape", "cpu")(reshape)
 view_kernel("Transpose", "cpu")(transpose)
-view_kernel("BroadcastTo", "cpu")(broadcast_to)
+view_kernel("BroadcastTo", "cpu")(BroadcastTo)
 view_kernel("ExpandDims", "cpu")(expand_dims)
 view_kernel("Squeeze", "cpu")(squeeze)
 view_kernel("Flip", "cpu")(flip)

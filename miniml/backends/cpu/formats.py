@@ -1,0 +1,177 @@
+"""NumPy kernels of images in other memory formats: views of them, for the kernels of row-major ones.
+
+A format without blocks is an order of axes, so such a kernel reads and writes the images where they
+lie. Blocks of channels are planes like others for pooling; elsewhere the images are copied out of
+them and back, which costs what converting them would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ...formats import FORMATS, PLAIN, Look, images, padding, pairs
+from ..kernel import Array, Formats, Kernel, KernelNode
+from ..registry import kernel, table
+from ..signature import ArraySpec, KernelAttr, Signature
+from ..typecodes import ANY, FLOAT, same
+from . import reduce
+
+OTHERS = tuple(f for f in FORMATS if f != PLAIN)
+Image = tuple[bool, ...]
+
+# Which inputs and outputs are images, and whether a kernel asks for the format that the target ranks
+# first, or just works in that of its first input.
+IMAGES: dict[str, tuple[Image, Image, bool]] = {
+    "Conv2D": ((True, False), (True,), True),
+    "Conv2DInputGrad": ((True, False), (True,), True),
+    "Conv2DWeightGrad": ((True, True), (False,), True),
+    "MaxPool2D": ((True,), (True, True), False),
+    "MaxPool2DGrad": ((True, True), (True,), False),
+    "MaxPool2DGather": ((True, True), (True,), False),
+    "AvgPool2D": ((True,), (True,), False),
+    "AvgPool2DGrad": ((True,), (True,), False),
+    "BatchNorm": ((True, False, False), (True, False, False), False),
+    **dict.fromkeys(("Sum", "SumTo", "Mean", "Max", "Min"), ((True,), (False,), False)),
+}
+PLANES = frozenset(n for n in IMAGES if "Pool" in n)  # those that see each plane by itself
+
+
+def arranged(images: Image, format: str) -> Formats:
+    """That format for images, row-major order for the rest."""
+    return tuple(format if image else PLAIN for image in images)
+
+
+class Arranged(Kernel):
+    """The kernel `plain` of row-major images, on images in other formats."""
+
+    plain: ClassVar[Callable[..., Any]]
+
+    @classmethod
+    def select_format(cls, node: KernelNode) -> tuple[Formats, Formats]:
+        takes, gives, asks = IMAGES[node.name]
+        ranked = node.target.formats if asks else ()
+        format = next(iter(ranked), None) or next(
+            (s.format for s, image in zip(node.inputs, takes, strict=True) if image and s.format),
+            PLAIN,
+        )
+        return arranged(takes, format), arranged(gives, format)
+
+    def prepare(self, node: KernelNode) -> None:
+        run = _by_planes if node.name in PLANES else _by_images
+        self.call = run(node, partial(type(self).plain, **node.attrs))
+
+
+def _by_planes(node: KernelNode, plain: Callable[..., Any]) -> Callable[..., Any]:
+    looks = [_planes(s.format) for s in (*node.inputs, *node.outputs)]
+    return partial(_seen, plain, looks[: len(node.inputs)], looks[len(node.inputs) :])
+
+
+def _planes(format: str | None) -> Look:
+    """Images (N, C, H, W), or blocks of channels as such images."""
+    if not FORMATS[format or PLAIN].block:
+        return images(format)
+    return lambda a: a.reshape(-1, *a.shape[2:]).transpose(0, 3, 1, 2)
+
+
+def _by_images(node: KernelNode, plain: Callable[..., Any]) -> Callable[..., Any]:
+    if any(FORMATS[s.format or PLAIN].block for s in (*node.inputs, *node.outputs)):
+        return partial(_copied, plain, node.inputs, node.outputs)
+    ins, outs = ([_whole(s) for s in specs] for specs in (node.inputs, node.outputs))
+    return partial(_seen, plain, ins, outs)
+
+
+def _whole(spec: ArraySpec) -> Look:
+    return images(spec.format) if spec.format else lambda a: a
+
+
+def _seen(
+    plain: Callable[..., Any], ins: Sequence[Look], outs: Sequence[Look], *arrays: Array, out: Any
+) -> None:
+    """`plain` on views of the arrays."""
+    given = [look(a) for look, a in zip(ins, arrays, strict=True)]
+    made = out if isinstance(out, tuple) else (out,)
+    seen = tuple(look(a) for look, a in zip(outs, made, strict=True))
+    plain(*given, out=seen if isinstance(out, tuple) else seen[0])
+
+
+def _copied(
+    plain: Callable[..., Any],
+    ins: Sequence[ArraySpec],
+    outs: Sequence[ArraySpec],
+    *arrays: Array,
+    out: Any,
+) -> None:
+    """`plain` on row-major copies of the images."""
+    given = [_row_major(s, a) for s, a in zip(ins, arrays, strict=True)]
+    made = out if isinstance(out, tuple) else (out,)
+    results = tuple(np.empty(s.shape, s.dtype) for s in outs)
+    plain(*given, out=results if isinstance(out, tuple) else results[0])
+    for spec, result, target in zip(outs, results, made, strict=True):
+        convert(result, target, PLAIN, spec.format, *spec.shape[1:2])
+
+
+def _row_major(spec: ArraySpec, array: Array) -> Array:
+    if not spec.format:
+        return array
+    made = np.empty(spec.shape, spec.dtype)
+    convert(array, made, spec.format, PLAIN, spec.shape[1])
+    return made
+
+
+def convert(
+    x: Array, out: Array, source: str | None, target: str | None, channels: int = 0
+) -> None:
+    """Copy images of so many channels from one format to the other."""
+    if source == target or not {source, target} - {None, PLAIN}:
+        out[...] = x
+        return
+    for look, place in pairs(source, target, channels):
+        place(out)[...] = look(x)
+    zeros = padding(target, channels)
+    if zeros is not None:
+        zeros(out)[...] = 0
+
+
+class Convert(Kernel):
+    """Between any two formats."""
+
+    def prepare(self, node: KernelNode) -> None:
+        (x,), (out,) = node.inputs, node.outputs
+        self.call = partial(_converted, x.format, out.format, x.shape[1])
+
+
+def _converted(
+    source: str | None, target: str | None, channels: int, x: Array, *, out: Array
+) -> None:
+    convert(x, out, source, target, channels)
+
+
+def declared(signature: Signature, takes: Formats, gives: Formats) -> KernelAttr:
+    """The signature on arrays in these formats."""
+    attr = KernelAttr()
+    for dtype, format in zip(signature.inputs, takes, strict=True):
+        attr.add_input_attr(dtype, format)
+    for dtype, format in zip(signature.outputs, gives, strict=True):
+        attr.add_output_attr(dtype, format)
+    return attr
+
+
+# Kernels that are classes read row-major memory; these functions any.
+FUNCTIONS: dict[str, Any] = {"Sum": reduce.sum, "SumTo": reduce.sum_to, "Mean": reduce.mean}
+
+for _name, (_takes, _gives, _) in IMAGES.items():
+    for _entry in tuple(table[_name, "cpu"]):
+        _body, _signature = _entry.body, _entry.signature
+        if _entry.provider == "miniml" and str(_signature)[0] in FLOAT:
+            _plain = FUNCTIONS[_name] if isinstance(_body, type) else _body
+            _class = type(f"{_name}Arranged", (Arranged,), {"plain": staticmethod(_plain)})
+            _every = [
+                declared(_signature, arranged(_takes, f), arranged(_gives, f)) for f in OTHERS
+            ]
+            kernel(_name, "cpu", *_every)(_class)
+
+kernel("Convert", "cpu", *same(1, ANY), total=True)(Convert)
