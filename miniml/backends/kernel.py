@@ -8,8 +8,8 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from .expressions.table import Expression as Expression
 from ..formats import PLAIN
+from .expressions.table import Expression as Expression
 from .signature import ArraySpec, Signature
 
 Array = np.ndarray[Any, Any]

@@ -15,8 +15,8 @@ from ..errors import DeclarationError, KernelNotFoundError
 from ..formats import PLAIN
 from . import registry
 from .device import Device
-from .kernel import KernelEntry
 from .expressions.table import follows
+from .kernel import KernelEntry
 from .misnamed import misnamed
 
 DTypes = tuple[DType, ...]

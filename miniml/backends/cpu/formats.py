@@ -14,35 +14,14 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ...formats import FORMATS, PLAIN, Look, images, padding, pairs
+from ..images import CONVOLUTIONS, IMAGES, POOLINGS, arranged, declared, given
 from ..kernel import Array, Formats, Kernel, KernelNode
 from ..registry import kernel, table
-from ..signature import ArraySpec, KernelAttr, Signature
+from ..signature import ArraySpec
 from ..typecodes import ANY, FLOAT, same
 from . import reduce
 
 OTHERS = tuple(f for f in FORMATS if f != PLAIN)
-Image = tuple[bool, ...]
-
-# Which inputs and outputs are images, and whether a kernel asks for the format that the target ranks
-# first, or just works in that of its first input.
-IMAGES: dict[str, tuple[Image, Image, bool]] = {
-    "Conv2D": ((True, False), (True,), True),
-    "Conv2DInputGrad": ((True, False), (True,), True),
-    "Conv2DWeightGrad": ((True, True), (False,), True),
-    "MaxPool2D": ((True,), (True, True), False),
-    "MaxPool2DGrad": ((True, True), (True,), False),
-    "MaxPool2DGather": ((True, True), (True,), False),
-    "AvgPool2D": ((True,), (True,), False),
-    "AvgPool2DGrad": ((True,), (True,), False),
-    "BatchNorm": ((True, False, False), (True, False, False), False),
-    **dict.fromkeys(("Sum", "SumTo", "Mean", "Max", "Min"), ((True,), (False,), False)),
-}
-PLANES = frozenset(n for n in IMAGES if "Pool" in n)  # those that see each plane by itself
-
-
-def arranged(images: Image, format: str) -> Formats:
-    """That format for images, row-major order for the rest."""
-    return tuple(format if image else PLAIN for image in images)
 
 
 class Arranged(Kernel):
@@ -52,16 +31,12 @@ class Arranged(Kernel):
 
     @classmethod
     def select_format(cls, node: KernelNode) -> tuple[Formats, Formats]:
-        takes, gives, asks = IMAGES[node.name]
-        ranked = node.target.formats if asks else ()
-        format = next(iter(ranked), None) or next(
-            (s.format for s, image in zip(node.inputs, takes, strict=True) if image and s.format),
-            PLAIN,
-        )
-        return arranged(takes, format), arranged(gives, format)
+        """Convolutions ask for the format that is ranked first; the rest take what they get."""
+        ranked = node.target.formats[:1] if node.name in CONVOLUTIONS else ()
+        return arranged(node.name, *(ranked or (given(node),)))
 
     def prepare(self, node: KernelNode) -> None:
-        run = _by_planes if node.name in PLANES else _by_images
+        run = _by_planes if node.name in POOLINGS else _by_images
         self.call = run(node, partial(type(self).plain, **node.attrs))
 
 
@@ -150,28 +125,15 @@ def _converted(
     convert(x, out, source, target, channels)
 
 
-def declared(signature: Signature, takes: Formats, gives: Formats) -> KernelAttr:
-    """The signature on arrays in these formats."""
-    attr = KernelAttr()
-    for dtype, format in zip(signature.inputs, takes, strict=True):
-        attr.add_input_attr(dtype, format)
-    for dtype, format in zip(signature.outputs, gives, strict=True):
-        attr.add_output_attr(dtype, format)
-    return attr
-
-
 # Kernels that are classes read row-major memory; these functions any.
 FUNCTIONS: dict[str, Any] = {"Sum": reduce.sum, "SumTo": reduce.sum_to, "Mean": reduce.mean}
 
-for _name, (_takes, _gives, _) in IMAGES.items():
+for _name in IMAGES:
     for _entry in tuple(table[_name, "cpu"]):
         _body, _signature = _entry.body, _entry.signature
         if _entry.provider == "miniml" and str(_signature)[0] in FLOAT:
             _plain = FUNCTIONS[_name] if isinstance(_body, type) else _body
             _class = type(f"{_name}Arranged", (Arranged,), {"plain": staticmethod(_plain)})
-            _every = [
-                declared(_signature, arranged(_takes, f), arranged(_gives, f)) for f in OTHERS
-            ]
-            kernel(_name, "cpu", *_every)(_class)
+            kernel(_name, "cpu", *(declared(_name, _signature, f) for f in OTHERS))(_class)
 
-kernel("Convert", "cpu", *same(1, ANY), total=True)(Convert)
+kernel("Convert", "cpu", *same(1, ANY))(Convert)

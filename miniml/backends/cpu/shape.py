@@ -9,8 +9,6 @@ import numpy as np
 
 from ..kernel import Array, Kernel, KernelNode
 from ..registry import view_kernel
-from ..typecodes import ANY, same
-from .registering import register
 
 _SPREAD: Any = ("multi_index", "refs_ok", "zerosize_ok")
 
@@ -54,10 +52,3 @@ view_kernel("BroadcastTo", "cpu")(BroadcastTo)
 view_kernel("ExpandDims", "cpu")(expand_dims)
 view_kernel("Squeeze", "cpu")(squeeze)
 view_kernel("Flip", "cpu")(flip)
-
-
-def move_batch(x: Array, *, to_last: bool, out: Array) -> None:
-    out[...] = np.moveaxis(x, 0, -1) if to_last else np.moveaxis(x, -1, 0)
-
-
-register("MoveBatch", move_batch, *same(1, ANY))

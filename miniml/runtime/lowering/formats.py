@@ -17,7 +17,6 @@ from ...location import Location
 from ...ops.shape import Convert, Reshape
 from .cut import Value, taking_part
 
-
 Ports = tuple[Formats, Formats]  # the formats of a node's inputs and outputs
 
 
@@ -90,12 +89,11 @@ class _Plan:
             return None
         if follows(node.primitive.name):
             return _spread(node, format)
+        images = tuple([format if v.abstract.ndim == 4 else PLAIN for v in node.inputs])
         for entry in _arranging(node, self.target):
-            images = tuple([format if v.abstract.ndim == 4 else PLAIN for v in node.inputs])
-            ports = _selected(entry, node, images, self.target) if _selects(entry) else None
-            ports = ports or (None if _selects(entry) else _declared(entry, node))
-            if ports is not None and {PLAIN, format} >= {*ports[0], *ports[1]}:
-                return ports if format in (*ports[0], *ports[1]) else None
+            ports = _declared(entry, node)
+            if {*ports[0], *ports[1]} <= {PLAIN, format}:
+                return _selected(entry, node, images, self.target) if _selects(entry) else ports
         return None
 
     def _decide(self, format: str, graph: Graph) -> None:
