@@ -25,6 +25,7 @@ FORMATS = {
     "CHWN": Format((1, 2, 3, 0)),
     "NC16HW": Format((0, 1, 2, 3), 16),
 }
+OTHERS = tuple(f for f in FORMATS if f != PLAIN)
 
 
 def known(name: object) -> bool:

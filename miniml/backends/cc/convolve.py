@@ -13,7 +13,7 @@ from math import ceil, prod
 from ...formats import PLAIN
 from ..images import arranged, declared
 from ..kernel import Formats, KernelNode
-from ..registry import kernel
+from ..registry import Spec, kernel
 from ..signature import ArraySpec, parse
 from .kernel import NativeKernel
 from .planes import BATCH_INNERMOST, Planes, fills_lanes, planes
@@ -271,5 +271,5 @@ class Convolution(NativeKernel):
 
 for _name in TEXTS:
     _plain = [parse(f"{c}{c}->{c}") for c in SCALARS]
-    _every = *_plain, *(declared(_name, s, BATCH_INNERMOST) for s in _plain)
+    _every: list[Spec] = [*_plain, *(declared(_name, s, BATCH_INNERMOST) for s in _plain)]
     kernel(_name, "cpu", *_every, provider="cc", total=True)(Convolution)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
-from ...formats import FORMATS, PLAIN
+from ...formats import OTHERS
 from ..kernel import KernelNode
 from ..registry import kernel
 from ..signature import KernelAttr
@@ -15,9 +15,9 @@ from .vectors import SCALARS, Vectors, register_bytes
 
 SPLIT = 100_000  # elements, about 50 us, from which on a copy is split over threads
 
-# A part is a matrix of LANES rows, row-major images, or of as many columns, the others: the channels
-# of an image, the images of a channel, or a block of the channels of an image, of which the last
-# may have fewer.
+# A part is a matrix of LANES rows where images are row-major, and of LANES columns where they are
+# not: the channels of an image, the images of a channel, or a block of the channels of an image, of
+# which the last may have fewer.
 TEXT = """\
 static void KERNEL_part(void *data, long part) {
   char *const *at = data;
@@ -63,7 +63,7 @@ class Convert(NativeKernel):
 
 def _between(code: str) -> list[KernelAttr]:
     dtype = {"f": "float32", "d": "float64", "l": "int64"}[code]
-    pairs = [p for f in FORMATS if f != PLAIN for p in ((None, f), (f, None))]
+    pairs = [p for f in OTHERS for p in ((None, f), (f, None))]
     return [KernelAttr().add_input_attr(dtype, x).add_output_attr(dtype, out) for x, out in pairs]
 
 

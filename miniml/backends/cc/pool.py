@@ -5,10 +5,10 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-from ...formats import FORMATS, PLAIN, stored
+from ...formats import OTHERS, PLAIN, stored
 from ..images import arranged, declared, given
 from ..kernel import Formats, KernelNode
-from ..registry import kernel
+from ..registry import Spec, kernel
 from ..signature import parse
 from .convolve import PARTS, enumerators, run_by
 from .kernel import NativeKernel
@@ -168,5 +168,8 @@ def geometry(attrs: Any, image: Any, windows: Any) -> dict[str, int]:
 
 for _name, (*_, _signature) in KERNELS.items():
     _plain = [parse(_signature.format(c)) for c in SCALARS]
-    _every = *_plain, *(declared(_name, s, f) for s in _plain for f in FORMATS if f != PLAIN)
+    _every: list[Spec] = [
+        *_plain,
+        *(declared(_name, s, f) for s in _plain for f in OTHERS),
+    ]
     kernel(_name, "cpu", *_every, provider="cc", total=True)(Pooling)

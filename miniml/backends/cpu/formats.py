@@ -1,4 +1,4 @@
-"""NumPy kernels of images in other memory formats: views of them, for the kernels of row-major ones.
+"""NumPy kernels of images in other memory formats: those of row-major images, on views.
 
 A format without blocks is an order of axes, so such a kernel reads and writes the images where they
 lie. Blocks of channels are planes like others for pooling; elsewhere the images are copied out of
@@ -13,15 +13,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...formats import FORMATS, PLAIN, Look, images, padding, pairs
+from ...formats import FORMATS, OTHERS, PLAIN, Look, images, padding, pairs
 from ..images import CONVOLUTIONS, IMAGES, POOLINGS, arranged, declared, given
 from ..kernel import Array, Formats, Kernel, KernelNode
 from ..registry import kernel, table
 from ..signature import ArraySpec
 from ..typecodes import ANY, FLOAT, same
 from . import reduce
-
-OTHERS = tuple(f for f in FORMATS if f != PLAIN)
 
 
 class Arranged(Kernel):
@@ -132,7 +130,7 @@ for _name in IMAGES:
     for _entry in tuple(table[_name, "cpu"]):
         _body, _signature = _entry.body, _entry.signature
         if _entry.provider == "miniml" and str(_signature)[0] in FLOAT:
-            _plain = FUNCTIONS[_name] if isinstance(_body, type) else _body
+            _plain: Any = FUNCTIONS[_name] if isinstance(_body, type) else _body
             _class = type(f"{_name}Arranged", (Arranged,), {"plain": staticmethod(_plain)})
             kernel(_name, "cpu", *(declared(_name, _signature, f) for f in OTHERS))(_class)
 

@@ -235,7 +235,7 @@ class _Builder:
     def _strides(self, var: Var) -> tuple[int, ...]:
         if var in self.layout:
             return self._along(var, self.layout[var])
-        along = strides_of(self.nest.stored(var) if var in self.nest.dims else ())
+        along = strides_of(self.nest.stored(var))
         return tuple(along.get(a, 0) for a in self.order)
 
     def _window(self, node: Node) -> tuple[tuple[int, ...], int]:
@@ -246,9 +246,7 @@ class _Builder:
     def _along(self, var: Var, steps: Sequence[int]) -> tuple[int, ...]:
         """The strides along the loops of a value with these steps along the axes of its array."""
         along = {}
-        for axes, step in zip(
-            self.nest.stored(var) if var in self.nest.dims else (), steps, strict=False
-        ):
+        for axes, step in zip(self.nest.stored(var), steps, strict=False):
             inside = strides_of((axes,))
             along.update({axis: inside[axis] * step for axis in axes})
         return tuple(along.get(a, 0) for a in self.order)

@@ -14,9 +14,9 @@ from .members import Kind, kind_of, literal, reduced_axes
 class Nest:
     """The loops in which all `nodes` (in program order) are computed; Apart if there are none.
 
-    dims: the axes of every value as loops; flat: the loops as its memory has them. outer, row: the loops, the outermost first. reduced: the
-    loops over which a reduction runs. on: the loops that a value's elements depend on. kinds: of
-    the nodes, where they are known already.
+    dims: the axes of every value as loops; flat: in the order of its memory. outer, row: the loops,
+    the outermost first. reduced: the loops over which a reduction runs. on: the loops that a
+    value's elements depend on. kinds: of the nodes, where they are known already.
     """
 
     def __init__(self, nodes: Sequence[Node], kinds: Mapping[Node, Kind] | None = None):
@@ -53,8 +53,8 @@ class Nest:
 
     def stored(self, var: Var) -> Dims:
         """The axes of the array that holds a value, in its memory format."""
-        dims, format = self.dims[var], var.abstract.format
-        if format is None:
+        dims, format = self.dims.get(var, ()), var.abstract.format
+        if format is None or not dims:
             return dims
         block = _block(var)
         if not block:

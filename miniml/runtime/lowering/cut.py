@@ -1,4 +1,4 @@
-"""A minimum cut: which nodes of a graph take part in something that costs where it begins and ends."""
+"""A minimum cut: which nodes take part in something that costs where it begins and ends."""
 
 from __future__ import annotations
 
@@ -70,10 +70,9 @@ def _path(edges: dict[Hashable, list[_Edge]]) -> list[_Edge]:
             if edge.left and edge.to not in by:
                 by[edge.to] = edge
                 queue.append(edge.to)
-    path, edge = [], by.get(False)
-    while edge is not None:
-        path.append(edge)
-        edge = by[edge.back.to]
+    path: list[_Edge] = []
+    while last := by.get(path[-1].back.to if path else False):
+        path.append(last)
     return path
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from ...abstract import Abstract, Shape
 from ...backends.expressions.table import follows
@@ -214,9 +215,8 @@ def _declared(entry: KernelEntry, node: Node) -> Ports:
 
 def _selects(entry: KernelEntry) -> bool:
     """True for a class that selects formats itself."""
-    body = entry.body
-    own = isinstance(body, type) and issubclass(body, Kernel)
-    return own and body.select_format.__func__ is not Kernel.select_format.__func__  # type: ignore[union-attr]
+    own: Any = getattr(entry.body, "select_format", None)
+    return own is not None and own.__func__ is not Kernel.select_format.__func__  # type: ignore[attr-defined]
 
 
 def _selected(entry: KernelEntry, node: Node, actual: Formats, target: Target) -> Ports | None:
