@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from math import prod
 from typing import Any, ClassVar
 
 import numpy as np
 
 from .dtype import DType, canonical, is_float
+from .formats import stored
 
 Shape = tuple[int, ...]
 
@@ -17,7 +19,8 @@ Shape = tuple[int, ...]
 class Abstract:
     """A typed shape, such as float32[2, 3]; `value` is the array when it is a constant.
 
-    `format` names a memory layout ("NCHW") where a kernel asks for one.
+    `format` names the memory format ("NHWC") of images (N, C, H, W) in a lowered graph; None is
+    row-major order.
     """
 
     shape: Shape
@@ -34,8 +37,15 @@ class Abstract:
         return count
 
     @property
+    def stored(self) -> Shape:
+        """The shape of the array that holds it in its memory format."""
+        return self.shape if self.format is None else stored(self.shape, self.format)
+
+    @property
     def nbytes(self) -> int:
-        """The number of bytes of a dense array of this shape and dtype."""
+        """The number of bytes of that array, dense."""
+        if self.format is not None:
+            return prod(self.stored) * self.dtype.itemsize
         return self.size * self.dtype.itemsize
 
     @property
@@ -55,7 +65,7 @@ class Abstract:
         return hash(self.key())
 
     def __str__(self) -> str:
-        return typed(self)
+        return typed(self) if self.format is None else f"{typed(self)} {self.format}"
 
 
 class Kind:

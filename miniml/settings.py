@@ -12,6 +12,7 @@ from numpy.typing import DTypeLike
 from .dtype import DType, as_dtype, bfloat16, float16
 from .errors import DeviceError, DTypeError, MinimlError
 from .features import checked
+from .formats import known, unknown
 from .scope import Block, Scoped
 
 GRAPH_MODE = 0
@@ -27,6 +28,7 @@ class Settings:
     mode: int = PYNATIVE_MODE
     device_target: str = "cpu"
     providers: tuple[str, ...] = ()
+    formats: tuple[str, ...] = ()
     jit: bool = True
     check_nan: bool = False
     verify_passes: bool = False
@@ -56,6 +58,7 @@ def set_context(
     mode: int | None = None,
     device_target: str | None = None,
     providers: tuple[str, ...] | None = None,
+    formats: tuple[str, ...] | None = None,
     jit: bool | None = None,
     check_nan: bool | None = None,
     verify_passes: bool | None = None,
@@ -74,6 +77,8 @@ def set_context(
     providers: names of kernel providers, best first; built-in kernels come after them. Kernels of
     a provider that is not named are used for operators of your own alone, where neither those
     named nor "miniml" has one.
+    formats: names of memory formats of images, best first, whose kernels compiled programs prefer;
+    () leaves it to the kernels.
     jit: False runs compiled functions op by op, for debugging.
     check_nan: True stops at the first operation that makes a NaN or an infinity and names it.
     verify_passes: True re-infers the whole graph after every pass.
@@ -100,6 +105,7 @@ def context(
     mode: int | None = None,
     device_target: str | None = None,
     providers: tuple[str, ...] | None = None,
+    formats: tuple[str, ...] | None = None,
     jit: bool | None = None,
     check_nan: bool | None = None,
     verify_passes: bool | None = None,
@@ -152,9 +158,12 @@ def _changed(settings: Settings, given: dict[str, Any]) -> Settings:
         raise MinimlError(f"threads {threads!r} is no limit; use a positive int, or 0 for all CPUs")
     if "autocast" in given:
         given["autocast"] = _narrow(given["autocast"])
-    for key in ("providers", "disabled_passes"):
+    for key in ("providers", "formats", "disabled_passes"):
         if key in given:
             given[key] = (given[key],) if isinstance(given[key], str) else tuple(given[key])
+    for name in given.get("formats", ()):
+        if not known(name):
+            raise MinimlError(unknown(name))
     given |= {"without": checked(given["without"])} if "without" in given else {}
     if all(map(eq, map(partial(getattr, settings), given), given.values())):
         return settings

@@ -8,11 +8,14 @@ from typing import NamedTuple
 
 from .. import epoch
 from ..dtype import DType
+from ..formats import PLAIN
 from . import registry
+from .expressions.table import follows
 from .kernel import KernelEntry
 
 DTypes = tuple[DType, ...]
 Formats = tuple[str | None, ...]
+Arranged = tuple[Formats, Formats | None]  # of the inputs, and of the outputs if they are known
 Rows = dict[tuple[object, object], list[KernelEntry]]  # by dtypes of inputs and of outputs
 
 
@@ -39,7 +42,7 @@ class Request(NamedTuple):
     home: str
     takes: DTypes
     gives: DTypes | None
-    formats: Formats
+    formats: Arranged
     providers: tuple[str, ...]
     has: Callable[[str], bool]
     masked: tuple[str, ...] = ()
@@ -84,7 +87,8 @@ def refusal(entry: KernelEntry, request: Request) -> str:
     if request.gives is not None and not s.gives(request.gives):
         return "gives other dtypes"
     if not _format_fits(entry, request.formats):
-        return f"takes formats {', '.join(f or 'any' for f in s.input_formats)}"
+        takes, _ = s.arrangement(len(request.takes), len(request.gives or ()))
+        return f"takes formats {', '.join(f or PLAIN for f in takes)}"
     return unusable(entry, request)
 
 
@@ -151,11 +155,19 @@ def _behind(loser: KernelEntry, winner: KernelEntry, request: Request) -> str:
     return clause.format(loser=loser, winner=winner)
 
 
-def _format_fits(entry: KernelEntry, formats: Formats) -> bool:
-    """True when every input has the memory format that the kernel requires, if any."""
-    lie = [f or "NCHW" for f in formats]
-    asked = entry.signature.input_formats
-    return all(a in (None, "DefaultFormat", f) for a, f in zip(asked, lie, strict=False))
+def _format_fits(entry: KernelEntry, formats: Arranged) -> bool:
+    """True where inputs and outputs have the memory formats that the kernel declares; else they are
+    row-major, or all alike for a kernel that goes element by element."""
+    (takes, gives), signature = formats, entry.signature
+    if not signature.arranged:
+        plain = all(f in (None, PLAIN) for f in (*takes, *(gives or ())))
+        return plain or follows(entry.name)
+    asked, given = signature.arrangement(len(takes), len(gives or ()))
+    return _alike(asked, takes) and (gives is None or _alike(given, gives))
+
+
+def _alike(declared: Formats, formats: Formats) -> bool:
+    return all((a or PLAIN) == (f or PLAIN) for a, f in zip(declared, formats, strict=False))
 
 
 def _exact(request: Request) -> Sequence[KernelEntry]:

@@ -8,11 +8,13 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from ..formats import PLAIN
 from .expressions.table import Expression as Expression
 from .signature import ArraySpec, Signature
 
 Array = np.ndarray[Any, Any]
 Arrays = tuple[Array, ...]
+Formats = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,15 @@ class Kernel:
     reason: str = ""
     inplace: tuple[int, ...] | None = None
     call: Callable[..., Any]
+
+    @classmethod
+    def select_format(cls, node: KernelNode) -> tuple[Formats, Formats]:
+        """The memory formats that it needs for its inputs and gives its outputs, from those that
+        the inputs have (`node.inputs[i].format`) and those that `node.target.formats` ranks.
+
+        By default row-major order for all. The class is registered for each answer that it gives.
+        """
+        return (PLAIN,) * len(node.inputs), (PLAIN,) * len(node.outputs)
 
     def prepare(self, node: KernelNode) -> None:
         """Work done once per shape: compile, choose an algorithm, pack constants."""

@@ -13,7 +13,7 @@ from .. import epoch
 from ..dtype import DType, bool_, holds, type_code
 from ..errors import DeclarationError, KernelNotFoundError
 from . import registry
-from .candidates import Candidate, DTypes, Formats, Request, best, candidates, listed
+from .candidates import Arranged, Candidate, DTypes, Request, best, candidates, listed, ranked
 from .device import Device
 from .kernel import KernelEntry
 from .misnamed import misnamed
@@ -47,12 +47,14 @@ class Target(NamedTuple):
     providers: those whose kernels go before others, best first; then comes the built-in one.
     Another provider's kernels are used for custom operators alone, which have no kernel of the
     library itself. Kernels of "cc", which have to be compiled, are used only where it is among the
-    providers. masked: features of the device that are not to be used.
+    providers. masked: features of the device that are not to be used. formats: memory formats of
+    images whose kernels go before others, best first.
     """
 
     device: Device
     providers: tuple[str, ...] = ()
     masked: tuple[str, ...] = ()
+    formats: tuple[str, ...] = ()
 
     def select(
         self, name: str, inputs: Sequence[Typed], outputs: Sequence[Typed] | None = None
@@ -71,20 +73,28 @@ class Target(NamedTuple):
         registered nothing at all; DeclarationError where the dtypes that the primitive's rule gives
         are not those of the kernel.
         """
-        gives = None if outputs is None else tuple(map(_dtype, outputs))
-        takes, formats = tuple(map(_dtype, inputs)), tuple(map(_format, inputs))
-        return _selected(self, name, takes, gives, formats, epoch.now.kernels)
+        return _selected(self, name, *_types(inputs, outputs), epoch.now.kernels)
 
     def candidates(
         self, name: str, inputs: Sequence[Typed], outputs: Sequence[Typed] | None = None
     ) -> tuple[Candidate, ...]:
         """Every kernel of primitive `name` on this device, the one for exactly these dtypes that is
         selected first, if there is one, and why each of the others is not it."""
-        gives = None if outputs is None else tuple(map(_dtype, outputs))
-        takes, formats = tuple(map(_dtype, inputs)), tuple(map(_format, inputs))
-        return candidates(self.request(name, takes, gives, formats))
+        return candidates(self.request(name, *_types(inputs, outputs)))
 
-    def request(self, name: str, takes: DTypes, gives: DTypes | None, formats: Formats) -> Request:
+    def ranked(
+        self, name: str, inputs: Sequence[Typed], outputs: Sequence[Typed]
+    ) -> list[KernelEntry]:
+        """The kernels for exactly these dtypes, in whatever formats, the first ones first."""
+        return ranked(self.request(name, *_types(inputs, outputs)))
+
+    def arranging(
+        self, name: str, inputs: Sequence[Typed], outputs: Sequence[Typed]
+    ) -> list[KernelEntry]:
+        """Those among them that declare memory formats and that the device can run."""
+        return _arranging(self, name, *_types(inputs, outputs)[:2], epoch.now.kernels)
+
+    def request(self, name: str, takes: DTypes, gives: DTypes | None, formats: Arranged) -> Request:
         """A call on this target, as kernels are judged for it."""
         home, providers = self.home, self.providers
         return Request(name, home, takes, gives, formats, providers, self.has, self.masked)
@@ -107,9 +117,19 @@ class Target(NamedTuple):
         return "cuda" if self.device.name.startswith("cuda") else "cpu"
 
 
+def _types(
+    inputs: Sequence[Typed], outputs: Sequence[Typed] | None
+) -> tuple[DTypes, DTypes | None, Arranged]:
+    """Dtypes of inputs, dtypes of outputs, formats of both."""
+    takes, formats = tuple(map(_dtype, inputs)), tuple(map(_format, inputs))
+    if outputs is None:
+        return takes, None, (formats, None)
+    return takes, tuple(map(_dtype, outputs)), (formats, tuple(map(_format, outputs)))
+
+
 @lru_cache(maxsize=4096)
 def _selected(
-    target: Target, name: str, takes: DTypes, gives: DTypes | None, formats: Formats, version: int
+    target: Target, name: str, takes: DTypes, gives: DTypes | None, formats: Arranged, version: int
 ) -> Selection:
     _check_providers(name, target.providers)
     request = target.request(name, takes, gives, formats)
@@ -138,6 +158,14 @@ def _best(request: Request) -> Selection | None:
         return None
     entry, lacking = found
     return Selection(entry, None, _reason(entry, lacking))
+
+
+@lru_cache(maxsize=4096)
+def _arranging(
+    target: Target, name: str, takes: DTypes, gives: DTypes | None, version: int
+) -> list[KernelEntry]:
+    found = ranked(target.request(name, takes, gives, ((), None)))
+    return [e for e in found if e.signature.arranged and target.supports(e)]
 
 
 def _reason(entry: KernelEntry, lacking: list[str]) -> str:

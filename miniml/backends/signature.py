@@ -5,27 +5,33 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cache
 from math import prod
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from ..dtype import DType, as_dtype, from_type_code, type_code
 from ..errors import DeclarationError, DTypeError
+from ..formats import PLAIN, known, stored, unknown
 
 
 class ArraySpec(NamedTuple):
-    """Shape and dtype of one input or output of a node, as kernels see it."""
+    """Shape and dtype of one input or output of a node, as kernels see it.
+
+    format: in which images (N, C, H, W) lie in memory; None, and for most primitives always, is
+    row-major order. The shape is that of the images; that of the array is `stored`.
+    """
 
     shape: tuple[int, ...]
     dtype: DType
+    format: str | None = None
 
     @property
-    def format(self) -> str | None:
-        """The memory format: None, the primitive's own."""
-        return None
+    def stored(self) -> tuple[int, ...]:
+        """The shape of the array."""
+        return stored(self.shape, self.format)
 
     @property
     def nbytes(self) -> int:
         """The size of the array."""
-        return prod(self.shape) * self.dtype.itemsize
+        return prod(self.stored) * self.dtype.itemsize
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +54,20 @@ class Signature:
         free = any(d is None for d in (*self.inputs, *self.outputs))
         object.__setattr__(self, "any_dtype", free)
 
+    @property
+    def arranged(self) -> bool:
+        """True where it names a memory format other than row-major order."""
+        return any(f not in (None, PLAIN) for f in (*self.input_formats, *self.output_formats))
+
+    def arrangement(self, inputs: int, outputs: int) -> tuple[Formats, Formats]:
+        """The memory formats of that many inputs and outputs."""
+        takes = self.input_formats or (None,) * len(self.inputs)
+        gives = self.output_formats or (None,) * len(self.outputs)
+        return (
+            _expand(takes, self.repeats_input, inputs),
+            _expand(gives, self.repeats_output, outputs),
+        )
+
     def accepts(self, dtypes: tuple[DType, ...]) -> bool:
         """True when inputs of exactly these dtypes fit."""
         return _fits(_expand(self.inputs, self.repeats_input, len(dtypes)), dtypes)
@@ -68,16 +88,24 @@ class Signature:
 
     def __str__(self) -> str:
         ins = "".join(map(_spelling, self.inputs)) + "*" * self.repeats_input
-        return f"{ins}->{''.join(map(_spelling, self.outputs))}{'*' * self.repeats_output}"
+        spelt = f"{ins}->{''.join(map(_spelling, self.outputs))}{'*' * self.repeats_output}"
+        return f"{spelt} {self._formats_spelt()}" if self.arranged else spelt
+
+    def _formats_spelt(self) -> str:
+        every = self.arrangement(len(self.inputs), len(self.outputs))
+        ins, outs = (",".join(f or PLAIN for f in formats) for formats in every)
+        return f"{ins}->{outs}"
 
 
 Entries = tuple[DType | None, ...]
+Formats = tuple[str | None, ...]
+T = TypeVar("T")
 
 
-def _expand(dtypes: Entries, repeats: bool, count: int) -> Entries:
+def _expand(entries: tuple[T, ...], repeats: bool, count: int) -> tuple[T, ...]:
     if not repeats:
-        return dtypes
-    return dtypes[:-1] + dtypes[-1:] * max(0, count - len(dtypes) + 1)
+        return entries
+    return entries[:-1] + entries[-1:] * max(0, count - len(entries) + 1)
 
 
 def _fits(entries: Entries, dtypes: tuple[DType, ...]) -> bool:
@@ -103,13 +131,14 @@ class KernelAttr:
         self._all_same = False
 
     def add_input_attr(self, dtype: object, format: str | None = None) -> KernelAttr:
-        """Append one input of `dtype`, in memory format `format` ("NCHW") if one is given."""
-        self._inputs.append((as_dtype(dtype), format))
+        """Append one input of `dtype`; of images, in memory format `format` ("NHWC") if one is
+        given, whose array the kernel gets."""
+        self._inputs.append((as_dtype(dtype), _format(format)))
         return self
 
     def add_output_attr(self, dtype: object, format: str | None = None) -> KernelAttr:
-        """Append one output of `dtype`."""
-        self._outputs.append((as_dtype(dtype), format))
+        """Append one output of `dtype`, likewise."""
+        self._outputs.append((as_dtype(dtype), _format(format)))
         return self
 
     def add_all_same_attr(self, all_same: bool = True) -> KernelAttr:
@@ -130,6 +159,14 @@ class KernelAttr:
             _formats(self._inputs),
             _formats(self._outputs),
         )
+
+
+def _format(name: str | None) -> str | None:
+    if name in (None, "DefaultFormat"):
+        return None
+    if not known(name):
+        raise DeclarationError(f"KernelAttr: {unknown(name)}")
+    return name
 
 
 def _formats(arrays: list[tuple[DType, str | None]]) -> tuple[str | None, ...]:

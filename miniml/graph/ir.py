@@ -111,7 +111,7 @@ class Graph:
         for var in self.definitions():
             number.setdefault(var, len(number))
         body = tuple(
-            (n.primitive, key(n.consts), tuple(number.get(v, v) for v in n.inputs))
+            (n.primitive, key(n.consts), tuple(number.get(v, v) for v in n.inputs), _formats(n))
             for n in self.nodes
         )
         return (
@@ -141,6 +141,10 @@ class Graph:
 
     def __hash__(self) -> int:
         return hash(self.key)
+
+
+def _formats(node: Node) -> tuple[str | None, ...]:
+    return tuple([v.abstract.format for v in node.outputs])
 
 
 _text: Callable[[Graph], str] = repr

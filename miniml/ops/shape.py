@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from ..abstract import Shape
 from ..attributes import freeze
 from ..dtype import DType, bool_
-from ..errors import DTypeError, ShapeError
+from ..errors import AttributeRefusedError, DTypeError, ShapeError
+from ..formats import known, unknown
 from ..primitive import Primitive
 from . import rules
 from .inference.shapes import Axes, as_shape, normal_axes, normal_axis, shape_of
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from ..tensor import Tensor
 
 __all__ = [
-    "BroadcastTo", "ExpandDims", "Flip", "Reshape", "Squeeze", "SumTo", "Transpose",
+    "BroadcastTo", "Convert", "ExpandDims", "Flip", "Reshape", "Squeeze", "SumTo", "Transpose",
     "broadcast_to", "expand_dims", "flip", "moveaxis", "reshape", "squeeze", "sum_to", "swapaxes",
     "tile", "transpose",
 ]  # fmt: skip
@@ -71,6 +72,24 @@ class SumTo(Primitive):
     def infer_dtype(self, x: DType) -> DType:
         if x == bool_:
             raise DTypeError("SumTo cannot sum bool in bool; cast the tensor first")
+        return x
+
+
+class Convert(Primitive):
+    """Images x (N, C, H, W), in memory from here on in `format`: "NCHW", "NHWC", "CHWN" or
+    "NC16HW". Their value and shape stay the same.
+
+    Compiled programs insert it where kernels need it. Tensors are always in row-major order, so an
+    eager call is a copy.
+    """
+
+    format: str
+
+    def infer_shape(self, x: Shape) -> Shape:
+        if not known(self.format):
+            raise AttributeRefusedError(f"Convert: {unknown(self.format)}")
+        if len(x) != 4:
+            raise ShapeError(f"Convert needs images (N, C, H, W); got x of shape {x}")
         return x
 
 

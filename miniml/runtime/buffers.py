@@ -193,7 +193,7 @@ def _assign(
         elif reused is not None and len(node.outputs) == 1:
             allocation[var] = reused
         else:
-            allocation[var] = _in_arena(var.abstract.shape, var.abstract.dtype, step)
+            allocation[var] = _in_arena(var.abstract.stored, var.abstract.dtype, step)
         buffers.whole.add(var)
         allocation[var].end = max(allocation[var].end, reads.get(var, step))
 
@@ -216,7 +216,7 @@ def _reusable(
             if buffers.allocation[v].whole is allocation
         )
         dies = allocation.kind == "arena" and allocation.end <= step
-        same = var.abstract.shape == out.shape and var.abstract.dtype == out.dtype
+        same = var.abstract.stored == out.stored and var.abstract.dtype == out.dtype
         if dies and alone and var in buffers.whole and same:
             return allocation
     return None

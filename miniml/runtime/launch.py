@@ -32,7 +32,8 @@ from ..settings import current
 Arrays = tuple[Array, ...]
 Strides = tuple[int, ...] | None  # None: row-major
 Launcher = Callable[[Arrays], Arrays]
-_shape, _dtype = attrgetter("shape"), attrgetter("dtype")
+_shape, _stored = attrgetter("shape"), attrgetter("stored")
+_dtype, _format = attrgetter("dtype"), attrgetter("format")
 ask_threads(lambda: current().threads)
 
 
@@ -121,10 +122,11 @@ def program_target(device: str) -> Target:
     look at the results of every node."""
     settings = current()
     if settings.check_nan:
-        return target_for(device)
+        return target_for(device)._replace(formats=settings.formats)
     first = (NATIVE,) if device != "cpu" or available() else ()
     masked = masking(settings.without)
-    return Target(get_device(device, settings.sim), settings.providers or first, masked=masked)
+    providers = settings.providers or first
+    return Target(get_device(device, settings.sim), providers, masked, settings.formats)
 
 
 def prepare(
@@ -146,7 +148,7 @@ def prepare(
     dtypes, promised = tuple(map(_dtype, inputs)), tuple(map(_dtype, outputs))
     if cast is not None:  # the kernel gets the widened inputs
         dtypes, promised = entry.signature.expanded(len(inputs), len(outputs))
-    takes, gives = _specs(inputs, dtypes), _specs(outputs, promised)
+    takes, gives = _specs(entry, inputs, dtypes), _specs(entry, outputs, promised)
     attrs = taken(entry, specs.get(primitive.name), attrs)
     node = KernelNode(primitive.name, takes, gives, attrs, target, _baked(entry, attrs, strides))
     empty = bool(outputs) and all(0 in o.shape for o in outputs)
@@ -226,8 +228,16 @@ def _baked(
     return tuple([s if s and body.bakes(attrs, i) else None for i, s in enumerate(strides)])
 
 
-def _specs(abstracts: tuple[Abstract, ...], dtypes: tuple[DType, ...]) -> tuple[ArraySpec, ...]:
-    return tuple(map(ArraySpec, map(_shape, abstracts), dtypes))
+def _specs(
+    entry: KernelEntry, abstracts: tuple[Abstract, ...], dtypes: tuple[DType, ...]
+) -> tuple[ArraySpec, ...]:
+    """What a kernel is told; the shapes of the arrays, if it does not know of memory formats."""
+    formats = tuple(map(_format, abstracts))
+    if not any(formats):
+        return tuple(map(ArraySpec, map(_shape, abstracts), dtypes))
+    if entry.signature.arranged or entry.name in ("Convert", "Fused"):
+        return tuple(map(ArraySpec, map(_shape, abstracts), dtypes, formats))
+    return tuple(map(ArraySpec, map(_stored, abstracts), dtypes))
 
 
 def launcher(prepared: BoundKernel) -> Launcher:

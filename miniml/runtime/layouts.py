@@ -48,4 +48,4 @@ class Layouts:
 
     def _array(self, var: Var) -> Array:
         known = self._arrays.get(var)
-        return np.empty(var.abstract.shape, var.abstract.dtype) if known is None else known
+        return np.empty(var.abstract.stored, var.abstract.dtype) if known is None else known

@@ -10,9 +10,11 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import ceil, prod
 
-from ..kernel import KernelNode
-from ..registry import kernel
-from ..signature import ArraySpec
+from ...formats import PLAIN
+from ..images import arranged, declared
+from ..kernel import Formats, KernelNode
+from ..registry import Spec, kernel
+from ..signature import ArraySpec, parse
 from .kernel import NativeKernel
 from .planes import BATCH_INNERMOST, Planes, fills_lanes, planes
 from .source import Source
@@ -22,6 +24,8 @@ from .windows import Phase, Windows, forward, plane, transposed
 SPLIT = 4_000_000  # multiplications, about 50 us, from which on a kernel is split over threads
 CACHED = 1 << 16  # elements read again and again: a quarter of a megabyte, or half of one
 MOST_TILES = 32  # of partial sums, on the stack: 2 KB each
+LINE = 64  # bytes of a cache line
+MOST = 4096  # images, since kernels of pooling keep one number of each on the stack
 PARTS = 16  # enough to keep a few threads equally busy
 
 # What a kernel does with `count` results of row i where no elementwise work is fused into it.
@@ -243,6 +247,15 @@ def source(written: Written, v: Vectors, shared: tuple[str, ...] = ()) -> tuple[
 class Convolution(NativeKernel):
     """A convolution or one of its gradients; the workspace is one array."""
 
+    @classmethod
+    def select_format(cls, node: KernelNode) -> tuple[Formats, Formats]:
+        """The batch innermost where the target ranks it first, or ranks nothing and a pixel of all
+        images fills whole cache lines."""
+        (images, *_), item = node.inputs[0].shape, node.outputs[0].dtype.itemsize
+        fills = images <= MOST and images * item % LINE == 0
+        ranked = node.target.formats[:1] or (BATCH_INNERMOST if fills else PLAIN,)
+        return arranged(node.name, BATCH_INNERMOST if BATCH_INNERMOST in ranked else PLAIN)
+
     def prepare(self, node: KernelNode) -> None:
         super().prepare(node)
         result, self.scratch = node.outputs[0], 0
@@ -257,5 +270,6 @@ class Convolution(NativeKernel):
 
 
 for _name in TEXTS:
-    _codes = [f"{c}{c}->{c}" for c in SCALARS]
-    kernel(_name, "cpu", *_codes, provider="cc", total=True)(Convolution)
+    _plain = [parse(f"{c}{c}->{c}") for c in SCALARS]
+    _every: list[Spec] = [*_plain, *(declared(_name, s, BATCH_INNERMOST) for s in _plain)]
+    kernel(_name, "cpu", *_every, provider="cc", total=True)(Convolution)

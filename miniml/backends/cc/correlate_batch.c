@@ -11,9 +11,12 @@ static inline long KERNEL_pixel(const KERNEL_phase *f, long p) {
 /* To a batch that is innermost in the output, too. */
 static inline void KERNEL_along(char *const *at, const KERNEL_phase *f, long p, long count,
                                 long lane, long output, long rows, const REAL *acc) {
+  const long images = KERNEL_IMAGES == KERNEL_LANES       ? KERNEL_BLOCK
+                      : KERNEL_IMAGES - lane < KERNEL_BLOCK ? KERNEL_IMAGES - lane
+                                                            : KERNEL_BLOCK;
   for (long k = 0; k < count; ++k)
     for (long o = 0; o < rows; ++o)
-      KERNEL_epilogue(at, 0, output + o, KERNEL_pixel(f, p + k) * KERNEL_LANES + lane, KERNEL_BLOCK,
+      KERNEL_epilogue(at, 0, output + o, KERNEL_pixel(f, p + k) * KERNEL_IMAGES + lane, images,
                       acc + (k * KERNEL_ROWS + o) * KERNEL_BLOCK);
 }
 

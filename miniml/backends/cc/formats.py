@@ -1,91 +1,71 @@
-"""Kernels on images whose batch is the last axis, and the copies to that order and back."""
+"""Conversions of images between row-major order and other memory formats, as transpositions."""
 
 from __future__ import annotations
 
 from math import prod
 
+from ...formats import OTHERS
 from ..kernel import KernelNode
 from ..registry import kernel
-from ..signature import ArraySpec
-from .convolve import TEXTS, Convolution, enumerators, run_by
+from ..signature import KernelAttr
+from .convolve import enumerators, run_by
 from .kernel import NativeKernel
-from .planes import BatchInnermost
-from .pool import Pooling
 from .source import Source
 from .vectors import SCALARS, Vectors, register_bytes
 
 SPLIT = 100_000  # elements, about 50 us, from which on a copy is split over threads
 
-# A part is a channel: its pixels by images, or its images by pixels, transposed.
-MOVE = """\
-static void KERNEL_part(void *data, long channel) {
+# A part is a matrix of LANES rows where images are row-major, and of LANES columns where they are
+# not: the channels of an image, the images of a channel, or a block of the channels of an image, of
+# which the last may have fewer.
+TEXT = """\
+static void KERNEL_part(void *data, long part) {
   char *const *at = data;
-  const REAL *x = (const REAL *)at[0] + channel * KERNEL_FROM;
-  REAL_squares(x, KERNEL_X_STRIDE, (REAL *)at[1] + channel * KERNEL_TO, KERNEL_OUT_STRIDE,
-               KERNEL_ROWS, KERNEL_COLUMNS);
+  const REAL *x = (const REAL *)at[0];
+  REAL *out = (REAL *)at[1];
+  const long group = part / KERNEL_BLOCKS, block = part % KERNEL_BLOCKS;
+  const long left = KERNEL_COUNT - block * KERNEL_LANES;
+  const long lanes = left < KERNEL_LANES ? left : KERNEL_LANES;
+  const long plain = group * KERNEL_GROUP + block * KERNEL_LANES * KERNEL_STEP;
+  const long other = part * KERNEL_LANES * KERNEL_PIXELS;
+  if (KERNEL_BACK) {
+    REAL_squares(x + other, KERNEL_LANES, out + plain, KERNEL_STEP, KERNEL_PIXELS, lanes);
+  } else {
+    if (lanes < KERNEL_LANES) memset(out + other, 0, KERNEL_LANES * KERNEL_PIXELS * sizeof(REAL));
+    REAL_squares(x + plain, KERNEL_STEP, out + other, KERNEL_LANES, lanes, KERNEL_PIXELS);
+  }
 }
-void KERNEL(char *const *at) { KERNEL_RUN(KERNEL_part, (void *)at, KERNEL_CHANNELS); }
+void KERNEL(char *const *at) { KERNEL_RUN(KERNEL_part, (void *)at, KERNEL_PARTS); }
 """
 
 
-class BatchLast(NativeKernel):
-    """The kernel of the wrapped primitive, told that its images have the batch innermost."""
+class Convert(NativeKernel):
+    """From row-major order or back to it."""
 
     def prepare(self, node: KernelNode) -> None:
         super().prepare(node)
-        inner = unwrapped(node)
-        self.inner = Convolution() if inner.name in TEXTS else Pooling()
-        self.inner.prepare(inner)
-        self.source = self.inner.source
-
-    def workspace(self) -> tuple[ArraySpec, ...]:
-        return self.inner.workspace()
-
-
-def unwrapped(node: KernelNode) -> KernelNode:
-    """The wrapped primitive on images in this memory format."""
-    name = node.attrs["operation"]
-    inputs = tuple(map(images, node.inputs, _moved(name, node.inputs)))
-    outputs = tuple(map(images, node.outputs, _given(name, node.outputs)))
-    return KernelNode(name, inputs, outputs, dict(node.attrs["given"]), node.target)
-
-
-def images(spec: ArraySpec, moved: bool) -> ArraySpec:
-    """Images (C, H, W, N) as (N, C, H, W) in this memory format."""
-    if not moved:
-        return spec
-    return BatchInnermost((spec.shape[-1], *spec.shape[:-1]), spec.dtype)
-
-
-def _moved(name: str, specs: tuple[ArraySpec, ...]) -> list[bool]:
-    """Filters are no images: the second input of a convolution and of its gradient."""
-    return [not (i == 1 and name in ("Conv2D", "Conv2DInputGrad")) for i in range(len(specs))]
-
-
-def _given(name: str, specs: tuple[ArraySpec, ...]) -> list[bool]:
-    return [name != "Conv2DWeightGrad"] * len(specs)
-
-
-class MoveBatch(NativeKernel):
-    def prepare(self, node: KernelNode) -> None:
-        super().prepare(node)
-        x, to_last = node.inputs[0], node.attrs["to_last"]
-        n, channels, *plane = x.shape if to_last else node.outputs[0].shape
-        pixels = prod(plane)
-        rows, columns = (n, pixels) if to_last else (pixels, n)
-        strides = (channels * pixels, n) if to_last else (n, channels * pixels)
+        x, out = node.inputs[0], node.outputs[0]
+        back = out.format is None
+        other, (images, channels, *plane) = (x if back else out), x.shape
+        lanes, pixels = other.stored[-1], prod(plane)
+        batch = other.format == "CHWN"
+        groups, count = (channels, images) if batch else (images, channels)
+        blocks = -(-count // lanes)
         numbers = {
-            "FROM": pixels if to_last else pixels * n, "TO": pixels * n if to_last else pixels,
-            "X_STRIDE": strides[0], "OUT_STRIDE": strides[1], "ROWS": rows, "COLUMNS": columns,
-            "CHANNELS": channels,
+            "LANES": lanes, "COUNT": count, "BLOCKS": blocks, "PARTS": groups * blocks,
+            "PIXELS": pixels, "GROUP": pixels * (1 if batch else channels),
+            "STEP": pixels * (channels if batch else 1), "BACK": int(back),
         }  # fmt: skip
         v = Vectors("float" if x.dtype.itemsize == 4 else "double", register_bytes(node.masked))
-        text = enumerators(numbers) + run_by(prod(x.shape) > SPLIT) + v.written(MOVE)
+        text = enumerators(numbers) + run_by(prod(other.stored) > SPLIT) + v.written(TEXT)
         self.source = Source(text, (v.prelude, v.text("planes.c")))
 
 
-for _c in SCALARS:
-    _codes = f"{_c}{_c}->{_c}", f"{_c}->{_c}", f"{_c}->{_c}l", f"{_c}l->{_c}"
-    kernel("BatchLast", "cpu", *_codes, provider="cc", total=True)(BatchLast)
+def _between(code: str) -> list[KernelAttr]:
+    dtype = {"f": "float32", "d": "float64", "l": "int64"}[code]
+    pairs = [p for f in OTHERS for p in ((None, f), (f, None))]
+    return [KernelAttr().add_input_attr(dtype, x).add_output_attr(dtype, out) for x, out in pairs]
+
+
 for _c in (*SCALARS, "l"):
-    kernel("MoveBatch", "cpu", f"{_c}->{_c}", provider="cc", total=True)(MoveBatch)
+    kernel("Convert", "cpu", *_between(_c), provider="cc", total=True)(Convert)

@@ -11,16 +11,6 @@ from .windows import Windows
 BATCH_INNERMOST = "CHWN"
 
 
-class BatchInnermost(ArraySpec):
-    """Images (N, C, H, W) whose batch is the innermost axis in memory."""
-
-    __slots__ = ()
-
-    @property
-    def format(self) -> str | None:
-        return BATCH_INNERMOST
-
-
 class Planes(NamedTuple):
     """An input's images, surrounded by zeros, in the workspace or, where it has this order already,
     where they are.

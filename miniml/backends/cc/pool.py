@@ -5,11 +5,13 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-from ..kernel import KernelNode
-from ..registry import kernel
+from ...formats import OTHERS, PLAIN, stored
+from ..images import arranged, declared, given
+from ..kernel import Formats, KernelNode
+from ..registry import Spec, kernel
+from ..signature import parse
 from .convolve import PARTS, enumerators, run_by
 from .kernel import NativeKernel
-from .planes import BATCH_INNERMOST
 from .source import Source
 from .vectors import SCALARS, vectors
 
@@ -127,7 +129,14 @@ KERNELS = {
 
 
 class Pooling(NativeKernel):
-    """A kernel of pooling; all arrays have the batch innermost, or none has."""
+    """A kernel of pooling, of images that all have one memory format."""
+
+    @classmethod
+    def select_format(cls, node: KernelNode) -> tuple[Formats, Formats]:
+        """That of its input, unless a pixel of it is too long for the stack."""
+        format = given(node)
+        lanes = 1 if format == PLAIN else stored(node.inputs[0].shape, format)[-1]
+        return arranged(node.name, format if lanes <= MOST else PLAIN)
 
     def prepare(self, node: KernelNode) -> None:
         super().prepare(node)
@@ -143,13 +152,12 @@ class Pooling(NativeKernel):
 
 def geometry(attrs: Any, image: Any, windows: Any) -> dict[str, int]:
     """The numbers of a pooling from an image's and its windows' specs."""
-    (images, channels, h, w), (oh, ow) = image.shape, windows.shape[2:]
+    (h, w), (oh, ow) = image.shape[2:], windows.shape[2:]
     kh, kw = attrs.get("kernel_size", (1, 1))
     sh, sw = attrs.get("stride", (1, 1))
     (top, _), (left, _) = attrs.get("padding", ((0, 0), (0, 0)))
-    batch = image.format == BATCH_INNERMOST
-    planes = channels if batch else images * channels
-    lanes = images if batch else 1
+    lanes = 1 if image.format is None else image.stored[-1]
+    planes = prod(image.stored) // (h * w * lanes)
     return {
         "H": h, "W": w, "OH": oh, "OW": ow, "KH": kh, "KW": kw, "SH": sh, "SW": sw, "TOP": top,
         "LEFT": left, "PADDED": int(attrs.get("count_include_pad", True)),
@@ -159,4 +167,9 @@ def geometry(attrs: Any, image: Any, windows: Any) -> dict[str, int]:
 
 
 for _name, (*_, _signature) in KERNELS.items():
-    kernel(_name, "cpu", *map(_signature.format, SCALARS), provider="cc", total=True)(Pooling)
+    _plain = [parse(_signature.format(c)) for c in SCALARS]
+    _every: list[Spec] = [
+        *_plain,
+        *(declared(_name, s, f) for s in _plain for f in OTHERS),
+    ]
+    kernel(_name, "cpu", *_every, provider="cc", total=True)(Pooling)

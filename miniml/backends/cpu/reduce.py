@@ -31,7 +31,7 @@ class SumKernel(Kernel):
     """Sum, planned for its shapes."""
 
     def prepare(self, node: KernelNode) -> None:
-        (shape, dtype), out = node.inputs[0], node.outputs[0]
+        (shape, dtype, _), out = node.inputs[0], node.outputs[0]
         self.call = planned(shape, numbered(node.attrs["axis"], len(shape)), out.shape, dtype)
 
 
@@ -43,7 +43,7 @@ class SumToKernel(Kernel):
     """SumTo, planned for its shapes."""
 
     def prepare(self, node: KernelNode) -> None:
-        (shape, dtype), target = node.inputs[0], node.outputs[0].shape
+        (shape, dtype, _), target = node.inputs[0], node.outputs[0].shape
         self.call = planned(shape, summed_axes(shape, target), target, dtype)
 
 
@@ -55,7 +55,7 @@ class MeanKernel(Kernel):
     """Mean, planned for its shapes."""
 
     def prepare(self, node: KernelNode) -> None:
-        (shape, dtype), out = node.inputs[0], node.outputs[0]
+        (shape, dtype, _), out = node.inputs[0], node.outputs[0]
         self.call = averaged(shape, numbered(node.attrs["axis"], len(shape)), out.shape, dtype)
 
 

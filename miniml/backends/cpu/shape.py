@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from ..kernel import Array
+from ..kernel import Array, Kernel, KernelNode
 from ..registry import view_kernel
-from ..typecodes import ANY, same
-from .registering import register
 
 _SPREAD: Any = ("multi_index", "refs_ok", "zerosize_ok")
 
@@ -20,6 +19,13 @@ def reshape(x: Array, *, shape: tuple[int, ...]) -> Array:
 
 def transpose(x: Array, *, axes: tuple[int, ...]) -> Array:
     return x.transpose(axes)
+
+
+class BroadcastTo(Kernel):
+    """x repeated to the shape of the output's array, in whatever memory format."""
+
+    def prepare(self, node: KernelNode) -> None:
+        self.call = partial(broadcast_to, shape=node.outputs[0].shape)
 
 
 def broadcast_to(x: Array, *, shape: tuple[int, ...]) -> Array:
@@ -42,14 +48,7 @@ def flip(x: Array, *, axis: Any) -> Array:
 
 view_kernel("Reshape", "cpu")(reshape)
 view_kernel("Transpose", "cpu")(transpose)
-view_kernel("BroadcastTo", "cpu")(broadcast_to)
+view_kernel("BroadcastTo", "cpu")(BroadcastTo)
 view_kernel("ExpandDims", "cpu")(expand_dims)
 view_kernel("Squeeze", "cpu")(squeeze)
 view_kernel("Flip", "cpu")(flip)
-
-
-def move_batch(x: Array, *, to_last: bool, out: Array) -> None:
-    out[...] = np.moveaxis(x, 0, -1) if to_last else np.moveaxis(x, -1, 0)
-
-
-register("MoveBatch", move_batch, *same(1, ANY))

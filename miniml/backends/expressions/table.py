@@ -62,6 +62,14 @@ class Expression:
 
 
 table: dict[tuple[str, str], Expression] = {}
+ANY_ORDER = frozenset(("BroadcastTo", "Convert", "Fused", "StopGradient"))
+
+
+def follows(name: str) -> bool:
+    """True for a primitive whose kernels work in any memory format that all its images share: they
+    go element by element, whatever the element's number, or look at the shape of their output."""
+    found = [e for (n, _), e in table.items() if n == name]
+    return name in ANY_ORDER or (bool(found) and not any("index" in e.words for e in found))
 
 
 def express(

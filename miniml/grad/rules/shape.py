@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ... import ops
 from ...bprop import Bprop, bprop_getters
+from ...formats import PLAIN
 from .formulas import formulas
 from .reduce import inverse
 
@@ -12,6 +13,7 @@ formulas(
         ops.Reshape: lambda x, out, dout: (ops.reshape(dout, x.shape),),
         ops.ExpandDims: lambda x, out, dout: (ops.reshape(dout, x.shape),),
         ops.Squeeze: lambda x, out, dout: (ops.reshape(dout, x.shape),),
+        ops.Convert: lambda x, out, dout: (ops.Convert(PLAIN)(dout),),
         ops.BroadcastTo: lambda x, out, dout: (ops.sum_to(dout, x.shape),),
         ops.SumTo: lambda x, out, dout: (ops.broadcast_to(dout, x.shape),),
     }

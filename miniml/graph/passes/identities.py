@@ -14,13 +14,14 @@ from typing import NamedTuple, Protocol
 
 from ...abstract import Shape
 from ...dtype import FLOATS, INTEGERS, holds, is_float
+from ...formats import PLAIN
 from ...ops.arithmetic import Add, Cast, Div, Maximum, Minimum, Mul, Neg, Square, Sub
 from ...ops.compare import Select
 from ...ops.exponential import Pow
 from ...ops.inference.equation import parse
 from ...ops.linalg import Einsum, MatMul
 from ...ops.reduce import Max, Min, Prod
-from ...ops.shape import BroadcastTo, ExpandDims, Reshape, Squeeze, Transpose
+from ...ops.shape import BroadcastTo, Convert, ExpandDims, Reshape, Squeeze, Transpose
 from ...primitive import Primitive
 from ..ir import Node, Var
 
@@ -112,6 +113,13 @@ def _cast_of_cast(site: Site, cast: Cast, x: Var) -> Proposal:
 def _reshape_of_reshape(site: Site, reshape: Primitive, x: Var) -> Proposal:
     inner = site.made_by(x, *RESHAPES)
     return None if inner is None else (Reshape(site.shape), inner.inputs[0])
+
+
+def _convert_of_convert(site: Site, convert: Convert, x: Var) -> Proposal:
+    inner = site.made_by(x, Convert)
+    if inner is not None:
+        return (convert, inner.inputs[0])
+    return x if convert.format == (x.abstract.format or PLAIN) else None
 
 
 def _broadcast_of_broadcast(site: Site, broadcast: BroadcastTo, x: Var) -> Proposal:
@@ -210,6 +218,7 @@ RULES = (
     Rule("a cast of a lossless cast", (Cast,), _cast_of_cast),
     Rule("a reshape or broadcast to the same shape", (*RESHAPES, BroadcastTo), _itself),
     Rule("a reshape of a reshape", RESHAPES, _reshape_of_reshape),
+    Rule("a conversion of a conversion, or to its own format", (Convert,), _convert_of_convert),
     Rule("a broadcast of a broadcast", (BroadcastTo,), _broadcast_of_broadcast),
     Rule("a transpose that keeps the order of axes", (Transpose,), _in_order),
     Rule("a transpose of a transpose", (Transpose,), _transpose_of_transpose),

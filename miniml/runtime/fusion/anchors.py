@@ -10,7 +10,6 @@ from types import MappingProxyType
 
 from ...backends.cc.convolve import convolution, source
 from ...backends.cc.epilogue import epilogue
-from ...backends.cc.formats import unwrapped
 from ...backends.cc.loops import Printed
 from ...backends.cc.product import packing, prefers_blas, product_text
 from ...backends.cc.vectors import vectors
@@ -24,32 +23,30 @@ from .build import Layout, outputs_program
 from .members import typed
 
 _ROW_MAJOR: Layout = MappingProxyType({})
-# The last axes of an anchor's output, which are one row of its epilogue.
-ROW = {"MatMul": 1, "Conv2D": 2, "BatchLast": 3}
+# The last axes of an anchor's output in memory, by its format: they are one row of its epilogue.
+ROWS: dict[str, dict[str | None, int]] = {"MatMul": {None: 1}, "Conv2D": {None: 2, "CHWN": 3}}
 
 
 def anchor_of(nodes: Sequence[Node]) -> Node | None:
     """The anchor among these nodes, if there is one."""
-    return next((n for n in nodes if _kind(n) == n.primitive.name), None)
+    return next((n for n in nodes if _row(n)), None)
 
 
-def _kind(node: Node) -> str:
-    """The primitive's name, but of a convolution that is wrapped in it."""
-    name = node.primitive.name
-    wrapped = node.primitive.attributes["operation"] if name == "BatchLast" else "Conv2D"
-    return name if name in ROW and wrapped == "Conv2D" else ""
+def _row(node: Node) -> int:
+    """How many axes are one row of the epilogue; 0 for a node that is no anchor."""
+    return ROWS.get(node.primitive.name, {}).get(node.outputs[0].abstract.format, 0)
 
 
 def anchors(node: Node) -> bool:
     """True for a convolution, or a product that is neither of vectors nor for the BLAS: an epilogue
     may take its sums."""
-    if not _kind(node) or node.outputs[0].abstract.dtype not in (float32, float64):
+    if not _row(node) or node.outputs[0].abstract.dtype not in (float32, float64):
         return False
     shape = node.outputs[0].abstract.shape
     operands = (*(v.abstract.shape for v in node.inputs), shape)
     if any(0 in s or len(s) < 2 for s in operands):
         return False
-    return _kind(node) != "MatMul" or not (shape[-1] == 1 or prefers_blas(product(node)))
+    return node.primitive.name != "MatMul" or not (shape[-1] == 1 or prefers_blas(product(node)))
 
 
 def product(node: Node, layout: Layout = _ROW_MAJOR) -> Product:
@@ -67,7 +64,7 @@ def tail(graph: Graph, anchor: Node, layout: Layout = _ROW_MAJOR) -> tuple[RowPr
     (sums,) = anchor.outputs
     inputs = (*graph.inputs, sums)
     body = replace(graph, inputs=inputs, nodes=rest)
-    program = outputs_program(body, sums, ROW[anchor.primitive.name], layout)
+    program = outputs_program(body, sums, _row(anchor), layout)
     return program, len(inputs) - 1
 
 
@@ -75,7 +72,7 @@ def bakes(body: Graph, var: Var) -> bool:
     """True for an input of a body that its kernel reads where it lies, in whatever order:
     convolutions read theirs in row-major order."""
     anchor = anchor_of(body.nodes)
-    return anchor is None or _kind(anchor) == "MatMul" or var not in anchor.inputs
+    return anchor is None or anchor.primitive.name == "MatMul" or var not in anchor.inputs
 
 
 def anchored(
@@ -85,7 +82,7 @@ def anchored(
     program, sums = tail(body, anchor, layout)
     x, y = (body.inputs.index(v) for v in anchor.inputs)
     dtype, node = anchor.outputs[0].abstract.dtype, typed(anchor)
-    if _kind(anchor) == "MatMul":
+    if anchor.primitive.name == "MatMul":
         made = product(anchor, layout)
         text, shared = epilogue(program, sums, made.m)
         parts = made, dtype, text, (x, y), shared
@@ -93,7 +90,6 @@ def anchored(
         packed = partial(packing, *parts) if once else None
         return program, Printed(product_text(*parts), (), packed)
     text, shared = epilogue(program, sums, node.inputs[1].shape[0])
-    node = node if _kind(anchor) == "Conv2D" else unwrapped(node)
     v, workspace = vectors(dtype, masked), len(body.inputs) + len(body.outputs)
     made_of, size = source(convolution(node, v, text, (x, y, workspace)), v, shared)
     return program, Printed(made_of, (ArraySpec((size,), dtype),))

@@ -62,7 +62,7 @@ def outputs_program(graph: Graph, var: Var, axes: int, layout: Layout) -> RowPro
         raise Apart("what follows reduces it")
     if nest.flat.get(var) != nest.outer + nest.row:
         raise Apart("what follows does not run over its elements in their order")
-    last = sum(map(len, nest.dims[var][-axes:]))
+    last = sum(map(len, nest.stored(var)[-axes:]))
     program = _Builder(graph, nest, layout).program(len(nest.flat[var]) - last)
     if len(program.row) != 1:
         raise Apart("what follows does not run over its rows as they are")
@@ -235,7 +235,7 @@ class _Builder:
     def _strides(self, var: Var) -> tuple[int, ...]:
         if var in self.layout:
             return self._along(var, self.layout[var])
-        along = strides_of(self.nest.dims.get(var, ()))
+        along = strides_of(self.nest.stored(var))
         return tuple(along.get(a, 0) for a in self.order)
 
     def _window(self, node: Node) -> tuple[tuple[int, ...], int]:
@@ -244,9 +244,9 @@ class _Builder:
         return self._along(node.outputs[0], steps), first
 
     def _along(self, var: Var, steps: Sequence[int]) -> tuple[int, ...]:
-        """The strides along the loops of a value with these steps along its axes."""
+        """The strides along the loops of a value with these steps along the axes of its array."""
         along = {}
-        for axes, step in zip(self.nest.dims.get(var, ()), steps, strict=False):
+        for axes, step in zip(self.nest.stored(var), steps, strict=False):
             inside = strides_of((axes,))
             along.update({axis: inside[axis] * step for axis in axes})
         return tuple(along.get(a, 0) for a in self.order)

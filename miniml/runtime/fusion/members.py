@@ -16,6 +16,7 @@ from ...backends.product import dense_strides
 from ...backends.signature import ArraySpec, parse
 from ...dtype import DType, type_code
 from ...errors import PerformanceWarning, warn_user
+from ...formats import FORMATS, moves
 from ...graph.ir import Node, Var
 from ...ops.inference.shapes import normal_axes
 
@@ -33,7 +34,9 @@ CREATED = frozenset("Full Arange Eye Linspace".split())
 def kind_of(node: Node) -> Kind:
     """What loops make of a node; "" where they cannot compute it."""
     name = node.primitive.name
-    if name in VIEWS:
+    if not all(map(_whole_blocks, (*node.inputs, *node.outputs))):
+        return ""
+    if name in VIEWS or (name == "Convert" and not _moves(node)):
         return "view"
     if len(node.outputs) != 1 or any(0 in v.abstract.shape for v in (*node.inputs, *node.outputs)):
         return ""
@@ -45,6 +48,17 @@ def kind_of(node: Node) -> Kind:
     if not _has_expression(name, codes, epoch.now.kernels) or _doubted(name, codes):
         return ""
     return "created" if name in CREATED else "elements"
+
+
+def _whole_blocks(var: Var) -> bool:
+    """False for images whose last block of channels is not full."""
+    format, shape = var.abstract.format, var.abstract.shape
+    return format is None or shape[1] % (FORMATS[format].block or 1) == 0
+
+
+def _moves(node: Node) -> bool:
+    (x,), (out,) = node.inputs, node.outputs
+    return moves(x.abstract.shape, x.abstract.format, out.abstract.format)
 
 
 def _whole(node: Node) -> bool:
@@ -140,7 +154,8 @@ def typed(node: Node, layout: Mapping[Var, tuple[int, ...]] = MappingProxyType({
     """A node as kernels see it. layout: the strides of inputs that are not in row-major order."""
 
     def specs(variables: tuple[Var, ...]) -> tuple[ArraySpec, ...]:
-        return tuple(ArraySpec(v.abstract.shape, v.abstract.dtype) for v in variables)
+        found = (v.abstract for v in variables)
+        return tuple(ArraySpec(a.shape, a.dtype, a.format) for a in found)
 
     strides = tuple(map(layout.get, node.inputs))
     name, attrs = node.primitive.name, node.attrs

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from ...formats import FORMATS
 from ...graph.ir import Node, Var
 from .axes import Apart, Axes, Axis, Compound, Dims, extent
 from .members import Kind, kind_of, literal, reduced_axes
@@ -13,9 +14,9 @@ from .members import Kind, kind_of, literal, reduced_axes
 class Nest:
     """The loops in which all `nodes` (in program order) are computed; Apart if there are none.
 
-    dims: the axes of every value as loops. outer, row: the loops, the outermost first. reduced: the
-    loops over which a reduction runs. on: the loops that a value's elements depend on. kinds: of
-    the nodes, where they are known already.
+    dims: the axes of every value as loops; flat: in the order of its memory. outer, row: the loops,
+    the outermost first. reduced: the loops over which a reduction runs. on: the loops that a
+    value's elements depend on. kinds: of the nodes, where they are known already.
     """
 
     def __init__(self, nodes: Sequence[Node], kinds: Mapping[Node, Kind] | None = None):
@@ -25,10 +26,10 @@ class Nest:
         for node in nodes:
             for var in node.inputs if self.kinds[node] != "window" else ():
                 if var not in self.dims:
-                    self.dims[var] = self._axes.fresh(var.abstract.shape)
-            self.dims[node.outputs[0]] = self._related(node)
+                    self._set(var, self._axes.fresh(var.abstract.shape))
+            self._set(node.outputs[0], self._related(node))
         self.dims = {v: tuple(map(self._axes.resolve, dims)) for v, dims in self.dims.items()}
-        self.flat = {v: tuple([a for c in dims for a in c]) for v, dims in self.dims.items()}
+        self.flat = {v: _flat(self.stored(v)) for v in self.dims}
         if any(len(set(flat)) != len(flat) for flat in self.flat.values()):
             raise Apart("one value is read along two different axes")
         self.made = {n.outputs[0]: n for n in nodes}
@@ -41,6 +42,27 @@ class Nest:
         self.outer = tuple(a for a in order if a not in self.row)
         self._check()
         self.on = self._dependences()
+
+    def _set(self, var: Var, dims: Dims) -> None:
+        """Note a value's axes; channels in blocks are two loops."""
+        self.dims[var] = dims
+        block = _block(var)
+        if block and var.abstract.shape[1] > block:
+            blocks = Axis(var.abstract.shape[1] // block), Axis(block)
+            self._axes.equate(dims[1], blocks)
+
+    def stored(self, var: Var) -> Dims:
+        """The axes of the array that holds a value, in its memory format."""
+        dims, format = self.dims.get(var, ()), var.abstract.format
+        if format is None or not dims:
+            return dims
+        block = _block(var)
+        if not block:
+            return tuple([dims[a] for a in FORMATS[format].order])
+        lanes = next((i for i in range(len(dims[1]) + 1) if extent(dims[1][i:]) == block), None)
+        if lanes is None:
+            raise Apart("blocks of channels do not line up")
+        return (dims[0], dims[1][:lanes], *dims[2:], dims[1][lanes:])
 
     def _related(self, node: Node) -> Dims:
         """The axes of a node's output, tied to those of its inputs."""
@@ -145,6 +167,11 @@ class Nest:
                 on[out] = frozenset().union(*[on[v] for v in node.inputs])
                 on[out] = on[out].difference(self.reduced.get(node, ()))
         return on
+
+
+def _block(var: Var) -> int:
+    """How many channels of a value lie together; 0 where that is no matter of the format."""
+    return 0 if var.abstract.format is None else FORMATS[var.abstract.format].block
 
 
 def _flat(dims: Sequence[Compound]) -> Compound:

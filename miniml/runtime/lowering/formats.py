@@ -1,256 +1,256 @@
-"""Formats: chains of convolutions whose images have the batch as their innermost axis."""
+"""Memory formats: which images lie in which order, and the conversions in between."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from math import prod
 from typing import Any
 
 from ...abstract import Abstract, Shape
-from ...backends.expressions.table import table as expressions
+from ...backends.expressions.table import follows
+from ...backends.kernel import Formats, Kernel, KernelEntry, KernelNode
 from ...backends.selection import Target
-from ...dtype import DType
+from ...backends.signature import ArraySpec
+from ...errors import DeclarationError
+from ...formats import FORMATS, PLAIN, known, moves, unknown
 from ...graph.ir import Graph, Node, Var
-from ...ops.shape import BroadcastTo, Reshape, SumTo
-from ...primitive import Primitive, primitives
-from ..fusion.members import REDUCTIONS, reduced_axes
-from .legalize import select
+from ...location import Location
+from ...ops.shape import Convert, Reshape
+from .cut import Value, taking_part
 
-LINE = 64  # bytes of a cache line: a pixel of all images fills whole ones, and so whole registers
-MOST = 4096  # images, since kernels of pooling keep one number of each on the stack
-
-# Which inputs and outputs of a primitive are images (N, C, H, W).
-IMAGES: dict[str, tuple[tuple[bool, ...], tuple[bool, ...]]] = {
-    "Conv2D": ((True, False), (True,)),
-    "Conv2DInputGrad": ((True, False), (True,)),
-    "Conv2DWeightGrad": ((True, True), (False,)),
-    "MaxPool2D": ((True,), (True, True)),
-    "MaxPool2DGrad": ((True, True), (True,)),
-    "MaxPool2DGather": ((True, True), (True,)),
-    "AvgPool2D": ((True,), (True,)),
-    "AvgPool2DGrad": ((True,), (True,)),
-}
-
-
-def last(shape: Shape) -> Shape:
-    """(N, C, H, W) as (C, H, W, N)."""
-    return (*shape[1:], shape[0])
-
-
-def first(shape: Shape) -> Shape:
-    """(C, H, W, N) as (N, C, H, W)."""
-    return (shape[-1], *shape[:-1])
-
-
-class BatchLast(Primitive):
-    """The primitive `operation` with `given` attributes, on images (C, H, W, N)."""
-
-    operation: str
-    given: tuple[tuple[str, Any], ...]
-    outputs = "*parts"
-
-    @property
-    def wrapped(self) -> Primitive:
-        """The primitive on images (N, C, H, W)."""
-        return primitives[self.operation](**dict(self.given))
-
-    def infer_shape(self, *xs: Shape) -> tuple[Shape, ...]:
-        takes, gives = IMAGES[self.operation]
-        shapes = [first(x) if image else x for x, image in zip(xs, takes, strict=True)]
-        found: Any = self.wrapped.infer_shape(*shapes)
-        outs = (found,) if len(gives) == 1 else found
-        return tuple(last(s) if image else s for s, image in zip(outs, gives, strict=True))
-
-    def infer_dtype(self, *xs: DType) -> tuple[DType, ...]:
-        found: Any = self.wrapped.infer_dtype(*xs)
-        return found if isinstance(found, tuple) else (found,)
-
-
-class MoveBatch(Primitive):
-    """x (N, C, H, W) with its first axis behind the others, or its last before them."""
-
-    to_last: bool
-
-    def infer_shape(self, x: Shape) -> Shape:
-        return last(x) if self.to_last else first(x)
-
-    def infer_dtype(self, x: DType) -> DType:
-        return x
+Ports = tuple[Formats, Formats]  # the formats of a node's inputs and outputs
 
 
 def formats(graph: Graph, target: Target) -> Graph:
-    """The graph with the batch innermost from each native convolution on, through pooling,
-    elementwise nodes, broadcasts and reductions, until something else reads the images."""
-    writer = _Writer(graph, target)
-    for node in graph.nodes:
-        if not writer.follow(node):
-            writer.keep(node)
-    for var in graph.outputs:
-        writer.row_major(var)
-    return replace(graph, nodes=tuple(writer.nodes)) if writer.moved else graph
+    """The graph with the images that kernels read and write in the formats they ask for, and with a
+    Convert wherever a value is read in another format than it is made in, once for each; the same
+    graph where none asks.
+
+    Nodes whose kernels work in several formats get the one that makes the fewest bytes to convert:
+    of all choices between row-major order and one format. Where kernels ask for several formats,
+    these are decided one after the other.
+    """
+    plan = _Plan(graph, target)
+    return _Writer(graph, plan.ports).graph() if plan.ports else graph
 
 
-class _Writer:
-    """The nodes of the new graph. moved: of Vars of the old one, those with the batch last."""
+class _Plan:
+    """ports: of the nodes that do not read and write row-major order alone."""
 
     def __init__(self, graph: Graph, target: Target):
         self.target = target
+        self.nodes = [n for n in graph.nodes if _sees_images(n)]
+        self.ports: dict[Node, Ports] = {}
+        self.made: dict[Var, str] = {}
+        for node in self.nodes:
+            self._ask(node)
+        asked = {f: None for ports in self.ports.values() for part in ports for f in part}
+        for format in asked:
+            if format != PLAIN:
+                self._decide(format, graph)
+
+    def _ask(self, node: Node) -> None:
+        """Note what a node asks for where its inputs are row-major; then, where they are not."""
+        ports = self._asked(node, (PLAIN,) * len(node.inputs))
+        if ports is not None:
+            actual = tuple([self.made.get(v, PLAIN) for v in node.inputs])
+            self.ports[node] = ports = self._asked(node, actual) or ports
+        else:
+            format = next((self.made[v] for v in node.inputs if v in self.made), PLAIN)
+            ports = self._following(node, format) if format != PLAIN else None
+        for var, format in zip(node.outputs, ports[1] if ports else (), strict=False):
+            if format != PLAIN:
+                self.made[var] = format
+
+    def _asked(self, node: Node, actual: Formats) -> Ports | None:
+        """The formats that a kernel asks for; None for row-major order alone."""
+        if isinstance(node.primitive, Convert):
+            format = node.primitive.attributes["format"]
+            return None if format == PLAIN else ((format,), (format,))
+        found = _arranging(node, self.target)
+        if not found or not all(v.abstract.size for v in (*node.inputs, *node.outputs)):
+            return None
+        for entry in found:
+            ports = _selected(entry, node, actual, self.target)
+            if ports is not None:
+                return ports
+        for format in self.target.formats:
+            if format == PLAIN:
+                return None
+            for ports in (_declared(e, node) for e in found):
+                if format in (*ports[0], *ports[1]):
+                    return ports
+        rows = self.target.ranked(node.primitive.name, *_abstracts(node))
+        return _declared(found[0], node) if all(e.signature.arranged for e in rows) else None
+
+    def _following(self, node: Node, format: str) -> Ports | None:
+        """The formats of a node's inputs and outputs, that one among them, where it is free to have
+        it; None where it is not."""
+        if not all(v.abstract.size for v in (*node.inputs, *node.outputs)):
+            return None
+        if follows(node.primitive.name):
+            return _spread(node, format)
+        images = tuple([format if v.abstract.ndim == 4 else PLAIN for v in node.inputs])
+        for entry in _arranging(node, self.target):
+            ports = _declared(entry, node)
+            if {*ports[0], *ports[1]} <= {PLAIN, format}:
+                return _selected(entry, node, images, self.target) if _selects(entry) else ports
+        return None
+
+    def _decide(self, format: str, graph: Graph) -> None:
+        """Let the nodes that are free take part in the format where that converts least."""
+        free = {}
+        for node in self.nodes:
+            ports = None if node in self.ports else self._following(node, format)
+            if ports is not None:
+                free[node] = ports
+        chosen = taking_part(self._values(format, free, graph))
+        self.ports |= {n: p for n, p in free.items() if n in chosen}
+
+    def _values(self, format: str, free: Mapping[Node, Ports], graph: Graph) -> Iterator[Value]:
+        """Every value as one that may be made and read in the format."""
+
+        def part(node: Node, at: str) -> Hashable:
+            return at == format and (node if node in free else True)
+
+        source: dict[Var, Hashable] = {}
+        readers: dict[Var, list[Hashable]] = {v: [False] for v in graph.outputs}
+        for node in self.nodes:
+            takes, gives = self.ports.get(node) or free.get(node) or ((), ())
+            source |= {v: part(node, f) for v, f in zip(node.outputs, gives, strict=False)}
+            for var, at in zip(node.inputs, takes or (PLAIN,) * len(node.inputs), strict=True):
+                readers.setdefault(var, []).append(part(node, at))
+        others = set(graph.nodes).difference(self.nodes)
+        for var in {v for n in others for v in n.inputs}:
+            readers.setdefault(var, []).append(False)
+        for var, found in readers.items():
+            if moves(_images(var.abstract.shape), PLAIN, format) and var.abstract.ndim <= 4:
+                yield Value(var.abstract.nbytes, source.get(var, False), tuple(found))
+
+
+class _Writer:
+    """The nodes of the new graph. made: the Var in the format in which a Var of the old graph is
+    made; read: those in others, by Var and format."""
+
+    def __init__(self, graph: Graph, ports: Mapping[Node, Ports]):
+        self.old, self.ports = graph, ports
         self.nodes: list[Node] = []
-        self.moved: dict[Var, Var] = {}
-        self.there = {*graph.inputs, *graph.constants, *(v for _, v in graph.state)}
-        self.maker = {v: n for n in graph.nodes for v in n.outputs}
+        self.made: dict[Var, Var] = {}
+        self.read: dict[tuple[Var, str], Var] = {}
 
-    def keep(self, node: Node) -> None:
-        for var in node.inputs:
-            self.row_major(var, node)
-        self.nodes.append(node)
-        self.there.update(node.outputs)
+    def graph(self) -> Graph:
+        for node in self.old.nodes:
+            self._write(node)
+        for var in self.old.outputs:
+            self._at(var, PLAIN, None)
+        return replace(self.old, nodes=tuple(self.nodes))
 
-    def row_major(self, var: Var, reader: Node | None = None) -> None:
-        """Make the Var itself, if only its twin exists."""
-        if var not in self.there:
-            self.there.add(var)
-            self._call(_move(False, var.abstract.shape), (self.moved[var],), (var,), reader)
+    def _write(self, node: Node) -> None:
+        takes, gives = self.ports.get(node) or (_plain(node.inputs), _plain(node.outputs))
+        pairs = zip(node.inputs, takes, strict=True)
+        inputs = tuple([self._at(v, f, node.where) for v, f in pairs])
+        if isinstance(node.primitive, Convert) and gives != (PLAIN,):
+            self.made[node.outputs[0]] = inputs[0]
+            return
+        outputs = tuple(map(_in, node.outputs, gives))
+        self.made.update(zip(node.outputs, outputs, strict=True))
+        self.nodes.append(replace(node, inputs=inputs, outputs=outputs))
 
-    def batch_last(self, var: Var, reader: Node) -> Var:
-        """The Var's twin."""
-        if var not in self.moved:
-            spread = self._source(var)
-            given = var if spread is None else self.batch_last(spread, reader)
-            shape = last(var.abstract.shape)
-            move = _move(True, var.abstract.shape) if spread is None else BroadcastTo(shape)
-            self._call(move, (given,), (self._twin(var, shape),), reader)
-        return self.moved[var]
+    def _at(self, var: Var, format: str, where: Location | None) -> Var:
+        """The Var in a format, converted once."""
+        made = self.made.get(var, var)
+        if (made.abstract.format or PLAIN) == format:
+            return made
+        if (var, format) not in self.read:
+            images = self._images(made, where)
+            target = var if format == PLAIN else _in(images, format)
+            self.read[var, format] = target
+            self.nodes.append(Node(Convert(format), (images,), (target,), (), where))
+        return self.read[var, format]
 
-    def _source(self, var: Var) -> Var | None:
-        """The fewer numbers, of as many axes, that are broadcast to an image."""
-        node = self.maker.get(var)
-        broadcast = node is not None and isinstance(node.primitive, BroadcastTo)
-        source = node.inputs[0] if node is not None and broadcast else var
-        return source if source is not var and len(source.abstract.shape) == 4 else None
-
-    def follow(self, node: Node) -> bool:
-        """Write the node on images with the batch last; False where it cannot or need not be."""
-        if node.primitive.name in IMAGES:
-            return self._images(node)
-        if not any(v in self.moved for v in node.inputs) or len(node.outputs) != 1:
-            return False
-        if isinstance(node.primitive, SumTo):
-            return self._summed(node)
-        if node.primitive.name in REDUCTIONS:
-            return self._reduced(node)
-        return _elementwise(node) and self._spread(node)
-
-    def _images(self, node: Node) -> bool:
-        takes, gives = IMAGES[node.primitive.name]
-        known = any(v in self.moved for v in node.inputs)
-        worth = known or node.primitive.name.startswith("Conv2D")
-        if not (worth and all(v.abstract.size for v in node.inputs) and _fills(node.inputs[0])):
-            return False
-        if select(node, self.target).entry.provider != "cc":
-            return False
-        inputs = [
-            self.batch_last(v, node) if image else self._plain(v, node)
-            for v, image in zip(node.inputs, takes, strict=True)
-        ]
-        outputs = [
-            self._twin(v, last(v.abstract.shape)) if image else v
-            for v, image in zip(node.outputs, gives, strict=True)
-        ]
-        self.there.update(v for v in outputs if v in node.outputs)
-        given = tuple(node.primitive.attributes.items())
-        self._call(BatchLast(node.primitive.name, given), inputs, outputs, node)
-        return True
-
-    def _spread(self, node: Node) -> bool:
-        """An elementwise node: what lacks the batch gets an axis of extent 1 for it."""
-        shape = node.outputs[0].abstract.shape
-        sides = [_beside(v.abstract.shape, shape) for v in node.inputs]
-        if None in sides:
-            return False
-        inputs = [
-            self.batch_last(v, node) if v.abstract.shape == shape else self._reshaped(v, side, node)
-            for v, side in zip(node.inputs, sides, strict=True)
-        ]
-        twin = self._twin(node.outputs[0], last(shape))
-        self._call(node.primitive, inputs, (twin,), node)
-        return True
-
-    def _summed(self, node: Node) -> bool:
-        """A sum down to a shape without the batch."""
-        shape = node.outputs[0].abstract.shape
-        side = _beside(shape, node.inputs[0].abstract.shape)
-        if side is None or shape == node.inputs[0].abstract.shape:
-            return False
-        total = Var(Abstract(side, node.outputs[0].abstract.dtype))
-        self._call(SumTo(side), (self.moved[node.inputs[0]],), (total,), node)
-        self._call(Reshape(shape), (total,), node.outputs, node)
-        self.there.update(node.outputs)
-        return True
-
-    def _reduced(self, node: Node) -> bool:
-        """A reduction. What it takes together keeps an extent of 1 in the images."""
-        axes, (image,), (out,) = reduced_axes(node), node.inputs, node.outputs
-        kept = tuple(1 if a in axes else n for a, n in enumerate(image.abstract.shape))
-        turned = tuple(sorted((a - 1) % 4 for a in axes))
-        given = {**node.primitive.attributes, "axis": turned, "keepdims": True}
-        whole = out if out.abstract.shape == kept else Var(Abstract(kept, out.abstract.dtype))
-        twin = self._twin(whole, last(kept))
-        self._call(type(node.primitive)(**given), (self.moved[image],), (twin,), node)
-        if whole is not out:
-            self.row_major(whole, node)
-            self._call(Reshape(out.abstract.shape), (whole,), (out,), node)
-            self.there.add(out)
-        return True
-
-    def _plain(self, var: Var, reader: Node) -> Var:
-        self.row_major(var, reader)
-        return var
-
-    def _reshaped(self, var: Var, shape: Shape | None, reader: Node) -> Var:
-        self.row_major(var, reader)
-        if shape is None or shape == var.abstract.shape:
+    def _images(self, var: Var, where: Location | None) -> Var:
+        """A Var of four axes."""
+        shape = _images(var.abstract.shape)
+        if shape == var.abstract.shape:
             return var
-        seen = Var(Abstract(shape, var.abstract.dtype))
-        self._call(Reshape(shape), (var,), (seen,), reader)
-        return seen
-
-    def _twin(self, var: Var, shape: Shape) -> Var:
-        self.moved[var] = Var(Abstract(shape, var.abstract.dtype))
-        return self.moved[var]
-
-    def _call(
-        self, op: Primitive, inputs: Sequence[Var], outputs: Sequence[Var], reader: Node | None
-    ) -> None:
-        consts = reader.consts if reader is not None and op is reader.primitive else ()
-        where = None if reader is None else reader.where
-        self.nodes.append(Node(op, tuple(inputs), tuple(outputs), consts, where))
+        made = Var(Abstract(shape, var.abstract.dtype))
+        self.nodes.append(Node(Reshape(shape), (var,), (made,), (), where))
+        return made
 
 
-def _move(to_last: bool, images: Shape) -> Primitive:
-    """What brings the batch of images (N, C, H, W) behind the other axes, or back."""
-    if 1 in (images[0], prod(images[1:])):
-        return Reshape(last(images) if to_last else images)
-    return MoveBatch(to_last)
+def _sees_images(node: Node) -> bool:
+    return any(v.abstract.ndim == 4 for v in (*node.inputs, *node.outputs))
 
 
-def _fills(var: Var) -> bool:
-    """True if a pixel of all images fills whole lines."""
-    shape = var.abstract.shape
-    return shape[0] <= MOST and shape[0] * var.abstract.dtype.itemsize % LINE == 0
+def _images(shape: Shape) -> Shape:
+    """The shape with axes of extent 1 before its own, so that there are four."""
+    return (1,) * (4 - len(shape)) + shape
 
 
-def _elementwise(node: Node) -> bool:
-    """True where elements depend on elements alone, not on their number."""
-    rows = [e for (name, _), e in expressions.items() if name == node.primitive.name]
-    return bool(rows) and not any("index" in e.words for e in rows)
+def _plain(variables: Sequence[Var]) -> Formats:
+    return (PLAIN,) * len(variables)
 
 
-def _beside(shape: Shape, images: Shape) -> Shape | None:
-    """A shape that broadcasts to images (N, C, H, W), as one that broadcasts to (C, H, W, N); None
-    where it has the batch and is not the images' own."""
-    if shape == images:
-        return last(shape)
-    whole = (1,) * (4 - len(shape)) + shape
-    return () if not shape else None if len(images) != 4 or whole[0] != 1 else last(whole)
+def _in(var: Var, format: str) -> Var:
+    """A Var of that format in its place; itself where that is row-major order."""
+    if format == PLAIN:
+        return var
+    return Var(Abstract(var.abstract.shape, var.abstract.dtype, None, format))
+
+
+def _abstracts(node: Node) -> tuple[list[Abstract], list[Abstract]]:
+    return [v.abstract for v in node.inputs], [v.abstract for v in node.outputs]
+
+
+def _arranging(node: Node, target: Target) -> list[KernelEntry]:
+    """The kernels that declare formats."""
+    return target.arranging(node.primitive.name, *_abstracts(node))
+
+
+def _declared(entry: KernelEntry, node: Node) -> Ports:
+    """The formats in a kernel's signature."""
+    takes, gives = entry.signature.arrangement(len(node.inputs), len(node.outputs))
+    return tuple(f or PLAIN for f in takes), tuple(f or PLAIN for f in gives)
+
+
+def _selects(entry: KernelEntry) -> bool:
+    """True for a class that selects formats itself."""
+    own: Any = getattr(entry.body, "select_format", None)
+    return own is not None and own.__func__ is not Kernel.select_format.__func__  # type: ignore[attr-defined]
+
+
+def _selected(entry: KernelEntry, node: Node, actual: Formats, target: Target) -> Ports | None:
+    """What a class that selects formats asks for; None for row-major order alone."""
+    if not _selects(entry):
+        return None
+    inputs, outputs = _abstracts(node)
+    named = (None if f == PLAIN else f for f in actual)
+    takes = tuple(ArraySpec(a.shape, a.dtype, f) for a, f in zip(inputs, named, strict=True))
+    gives = tuple(ArraySpec(a.shape, a.dtype) for a in outputs)
+    body: type[Kernel] = entry.body  # type: ignore[assignment]
+    call = KernelNode(node.primitive.name, takes, gives, node.attrs, target)
+    found = body.select_format(call)
+    if tuple(map(len, found)) != (len(inputs), len(outputs)):
+        raise DeclarationError(
+            f"{node.primitive.name} kernel {body.__name__}: select_format gave {found!r} for "
+            f"{len(inputs)} inputs and {len(outputs)} outputs; it gives a format for each"
+        )
+    for format in (*found[0], *found[1]):
+        if not known(format):
+            raise DeclarationError(
+                f"{node.primitive.name} kernel {body.__name__}, select_format: {unknown(format)}"
+            )
+    return None if {*found[0], *found[1]} == {PLAIN} else found
+
+
+def _spread(node: Node, format: str) -> Ports | None:
+    """A node that goes element by element: all its images have the format; numbers have none."""
+    (out, *more), block = node.outputs, FORMATS[format].block
+    shape = out.abstract.shape
+    if more or len(shape) != 4 or node.consts or not moves(shape, PLAIN, format):
+        return None
+    channels = [_images(v.abstract.shape)[1] for v in node.inputs if v.abstract.size > 1]
+    if block and any(c != shape[1] for c in channels):
+        return None  # the channels beside the last one are zeros, not it again
+    takes = tuple([format if v.abstract.size > 1 else PLAIN for v in node.inputs])
+    return takes, (format,)

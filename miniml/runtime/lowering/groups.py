@@ -255,4 +255,4 @@ def _structure(nodes: Sequence[Node]) -> object:
     for n in nodes:
         values = (*n.inputs, *n.outputs)
         calls.append((n.primitive, *[numbers.setdefault(v, len(numbers)) for v in values]))
-    return tuple(calls), tuple([v.abstract.shape for v in numbers])
+    return tuple(calls), tuple([(v.abstract.shape, v.abstract.format) for v in numbers])

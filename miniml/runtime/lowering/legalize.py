@@ -18,9 +18,18 @@ def legalize(graph: Graph, target: Target) -> Graph:
     the same graph if there is none."""
     nodes: list[Node] = []
     for node in graph.nodes:
+        if _exact(node, target):
+            nodes.append(node)
+            continue
         selection = select(node, target)
         nodes += [node] if selection.cast is None else _widened(node, selection, selection.cast)
     return graph if len(nodes) == len(graph.nodes) else replace(graph, nodes=tuple(nodes))
+
+
+def _exact(node: Node, target: Target) -> bool:
+    """True where a kernel takes the dtypes as they are, in some memory format."""
+    inputs, outputs = [v.abstract for v in node.inputs], [v.abstract for v in node.outputs]
+    return bool(target.arranging(node.primitive.name, inputs, outputs))
 
 
 def select(node: Node, target: Target) -> Selection:

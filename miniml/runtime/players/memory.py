@@ -47,7 +47,7 @@ class Memory:
     def dense(self, var: Var) -> Any:
         """Memory for a row-major copy of a value that is kept with other strides."""
         if var not in self._dense:
-            self._dense[var] = self.device.empty(var.abstract.shape, var.abstract.dtype)
+            self._dense[var] = self.device.empty(var.abstract.stored, var.abstract.dtype)
         return self._dense[var]
 
     def _bind_given(self, own_inputs: bool) -> None:
@@ -73,7 +73,7 @@ class Memory:
         if self.is_given(var):
             return
         allocation = self.buffers.allocation[var]
-        array = self._carve(allocation, var.abstract.shape, var.abstract.dtype)
+        array = self._carve(allocation, var.abstract.stored, var.abstract.dtype)
         self.targets[var], self.arrays[var] = array, read_only(array)
 
     def _carve(self, allocation: Allocation, shape: tuple[int, ...], dtype: Any) -> Any:

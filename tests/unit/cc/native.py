@@ -7,7 +7,6 @@ import numpy as np
 
 from miniml.backends.cc import units
 from miniml.backends.cc.planes import BATCH_INNERMOST as BATCH_INNERMOST
-from miniml.backends.cc.planes import BatchInnermost
 from miniml.backends.kernel import KernelNode
 from miniml.backends.signature import ArraySpec
 
@@ -27,7 +26,7 @@ class Call(NamedTuple):
 
 def spec(array: Any, order: str | None) -> ArraySpec:
     """How a kernel sees an array of this order."""
-    return (BatchInnermost if order else ArraySpec)(array.shape, array.dtype)
+    return ArraySpec(array.shape, array.dtype, order)
 
 
 def prepared(call: Call) -> Any:

@@ -121,7 +121,7 @@ def computed():
     with warnings.catch_warnings(record=True) as caught, ml.context(providers=("cc",)):
         warnings.simplefilter("always")
         compiled = ml.jit(fn)(X).tolist()
-        kernels = len(ml.explain(fn, X).choices)
+        kernels = len(ml.explain(fn, X).rows)
     eager = np.log(fn(X).asnumpy()).tolist()
     told = [str(w.message) for w in caught if w.category is PerformanceWarning]
     return np.round(eager).tolist(), np.round(np.log(compiled)).tolist(), kernels, told

@@ -121,7 +121,7 @@ class BatchNormKernel(Kernel):
 
     def prepare(self, node: KernelNode) -> None:
         super().prepare(node)
-        (images, channels, *image), dtype = node.inputs[0]
+        (images, channels, *image), dtype, _ = node.inputs[0]
         plane, n = max(prod(image), 1), images * prod(image)
         self.lanes = 32 if n <= 1024 else BLOCK
         split = parts(channels, n, self.lanes)

@@ -108,7 +108,7 @@ class Reduce(Kernel):
 
     def prepare(self, node: KernelNode) -> None:
         super().prepare(node)
-        shape, dtype = node.inputs[0]
+        shape, dtype, _ = node.inputs[0]
         axes = reduced_axes(node)
         kept = tuple(i for i in range(len(shape)) if i not in axes)
         outer, n = prod(shape[i] for i in kept), prod(shape[i] for i in axes)

@@ -125,7 +125,7 @@ class CumSumKernel(Kernel):
 
     def prepare(self, node: KernelNode) -> None:
         super().prepare(node)
-        shape, dtype = node.inputs[0]
+        shape, dtype, _ = node.inputs[0]
         outer, n, inner = along(shape, node.attrs["axis"])
         rows = outer * inner
         self.lanes = 1 if inner >= 32 or n <= 8 else 32 if n <= 1024 else BLOCK

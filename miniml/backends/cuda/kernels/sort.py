@@ -213,7 +213,7 @@ class Sorting(Kernel):
 
     def prepare(self, node: KernelNode) -> None:
         super().prepare(node)
-        shape, dtype = node.inputs[0]
+        shape, dtype, _ = node.inputs[0]
         keep, descending = self.ordering(node)
         outer, n, inner = along(shape, node.attrs["axis"])
         self.dtype, self.number = dtype, uint32 if n <= 1 << 32 else uint64

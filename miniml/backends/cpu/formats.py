@@ -1,0 +1,137 @@
+"""NumPy kernels of images in other memory formats: those of row-major images, on views.
+
+A format without blocks is an order of axes, so such a kernel reads and writes the images where they
+lie. Blocks of channels are planes like others for pooling; elsewhere the images are copied out of
+them and back, which costs what converting them would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ...formats import FORMATS, OTHERS, PLAIN, Look, images, padding, pairs
+from ..images import CONVOLUTIONS, IMAGES, POOLINGS, arranged, declared, given
+from ..kernel import Array, Formats, Kernel, KernelNode
+from ..registry import kernel, table
+from ..signature import ArraySpec
+from ..typecodes import ANY, FLOAT, same
+from . import reduce
+
+
+class Arranged(Kernel):
+    """The kernel `plain` of row-major images, on images in other formats."""
+
+    plain: ClassVar[Callable[..., Any]]
+
+    @classmethod
+    def select_format(cls, node: KernelNode) -> tuple[Formats, Formats]:
+        """Convolutions ask for the format that is ranked first; the rest take what they get."""
+        ranked = node.target.formats[:1] if node.name in CONVOLUTIONS else ()
+        return arranged(node.name, *(ranked or (given(node),)))
+
+    def prepare(self, node: KernelNode) -> None:
+        run = _by_planes if node.name in POOLINGS else _by_images
+        self.call = run(node, partial(type(self).plain, **node.attrs))
+
+
+def _by_planes(node: KernelNode, plain: Callable[..., Any]) -> Callable[..., Any]:
+    looks = [_planes(s.format) for s in (*node.inputs, *node.outputs)]
+    return partial(_seen, plain, looks[: len(node.inputs)], looks[len(node.inputs) :])
+
+
+def _planes(format: str | None) -> Look:
+    """Images (N, C, H, W), or blocks of channels as such images."""
+    if not FORMATS[format or PLAIN].block:
+        return images(format)
+    return lambda a: a.reshape(-1, *a.shape[2:]).transpose(0, 3, 1, 2)
+
+
+def _by_images(node: KernelNode, plain: Callable[..., Any]) -> Callable[..., Any]:
+    if any(FORMATS[s.format or PLAIN].block for s in (*node.inputs, *node.outputs)):
+        return partial(_copied, plain, node.inputs, node.outputs)
+    ins, outs = ([_whole(s) for s in specs] for specs in (node.inputs, node.outputs))
+    return partial(_seen, plain, ins, outs)
+
+
+def _whole(spec: ArraySpec) -> Look:
+    return images(spec.format) if spec.format else lambda a: a
+
+
+def _seen(
+    plain: Callable[..., Any], ins: Sequence[Look], outs: Sequence[Look], *arrays: Array, out: Any
+) -> None:
+    """`plain` on views of the arrays."""
+    given = [look(a) for look, a in zip(ins, arrays, strict=True)]
+    made = out if isinstance(out, tuple) else (out,)
+    seen = tuple(look(a) for look, a in zip(outs, made, strict=True))
+    plain(*given, out=seen if isinstance(out, tuple) else seen[0])
+
+
+def _copied(
+    plain: Callable[..., Any],
+    ins: Sequence[ArraySpec],
+    outs: Sequence[ArraySpec],
+    *arrays: Array,
+    out: Any,
+) -> None:
+    """`plain` on row-major copies of the images."""
+    given = [_row_major(s, a) for s, a in zip(ins, arrays, strict=True)]
+    made = out if isinstance(out, tuple) else (out,)
+    results = tuple(np.empty(s.shape, s.dtype) for s in outs)
+    plain(*given, out=results if isinstance(out, tuple) else results[0])
+    for spec, result, target in zip(outs, results, made, strict=True):
+        convert(result, target, PLAIN, spec.format, *spec.shape[1:2])
+
+
+def _row_major(spec: ArraySpec, array: Array) -> Array:
+    if not spec.format:
+        return array
+    made = np.empty(spec.shape, spec.dtype)
+    convert(array, made, spec.format, PLAIN, spec.shape[1])
+    return made
+
+
+def convert(
+    x: Array, out: Array, source: str | None, target: str | None, channels: int = 0
+) -> None:
+    """Copy images of so many channels from one format to the other."""
+    if source == target or not {source, target} - {None, PLAIN}:
+        out[...] = x
+        return
+    for look, place in pairs(source, target, channels):
+        place(out)[...] = look(x)
+    zeros = padding(target, channels)
+    if zeros is not None:
+        zeros(out)[...] = 0
+
+
+class Convert(Kernel):
+    """Between any two formats."""
+
+    def prepare(self, node: KernelNode) -> None:
+        (x,), (out,) = node.inputs, node.outputs
+        self.call = partial(_converted, x.format, out.format, x.shape[1])
+
+
+def _converted(
+    source: str | None, target: str | None, channels: int, x: Array, *, out: Array
+) -> None:
+    convert(x, out, source, target, channels)
+
+
+# Kernels that are classes read row-major memory; these functions any.
+FUNCTIONS: dict[str, Any] = {"Sum": reduce.sum, "SumTo": reduce.sum_to, "Mean": reduce.mean}
+
+for _name in IMAGES:
+    for _entry in tuple(table[_name, "cpu"]):
+        _body, _signature = _entry.body, _entry.signature
+        if _entry.provider == "miniml" and str(_signature)[0] in FLOAT:
+            _plain: Any = FUNCTIONS[_name] if isinstance(_body, type) else _body
+            _class = type(f"{_name}Arranged", (Arranged,), {"plain": staticmethod(_plain)})
+            kernel(_name, "cpu", *(declared(_name, _signature, f) for f in OTHERS))(_class)
+
+kernel("Convert", "cpu", *same(1, ANY))(Convert)
