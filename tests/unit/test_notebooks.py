@@ -1,4 +1,5 @@
-"""The notebooks run, and the stored ones are what their .py files make."""
+"""The notebooks run, in kernels under the default settings as for users, with C where there is a
+compiler; and the stored ones are what their .py files make."""
 
 import re
 import subprocess
