@@ -1,5 +1,5 @@
-"""The notebooks run, in kernels under the default settings as for users, with C where there is a
-compiler; and the stored ones are what their .py files make."""
+"""The notebooks run in processes of their own, under the default settings as for users, and the
+stored ones are what their .py files make."""
 
 import re
 import subprocess
