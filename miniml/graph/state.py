@@ -1,8 +1,8 @@
-"""State: which Vars are versions of which parameters."""
+"""State: which Vars are versions of which parameters, and which nodes only serve new ones."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,6 +43,20 @@ def versions(graph: Graph) -> Versions:
     first = {var for _, var in graph.state}
     final = tuple((p, var) for p, var in newest.values() if var not in first)
     return Versions(parameter, writes, frozenset(again), final)
+
+
+def only_for_state(graph: Graph, total: Callable[[Node], bool]) -> set[Node]:
+    """The nodes that may run last: they cannot fail, and only serve new values of parameters."""
+    useful = {var for _, var in versions(graph).final}
+    early, late = set(graph.outputs), set()
+    for node in reversed(graph.nodes):
+        serves = any(v in useful for v in node.outputs) and not early.intersection(node.outputs)
+        if serves and total(node):
+            late.add(node)
+            useful.update(node.inputs)
+        else:
+            early.update(node.inputs)
+    return late
 
 
 def written(primitive: Primitive, args: Sequence[Any]) -> Parameter | None:

@@ -91,7 +91,7 @@ class Program:
     @property
     def source(self) -> str:
         """The straight-line function that a call runs."""
-        return self._executable().player.source
+        return self._player().source
 
     def _lower(self, graph: Graph, target: Target) -> None:
         """Choose and prepare the kernels; those in C are compiled together. Where that fails, a
@@ -162,7 +162,7 @@ class Program:
             return WHY
         if self.device.name == "cpu":
             kernels = sum(p.native is not None for p in self.prepared.values())
-            player = self._executable().player if kernels else None
+            player = self._player()
             runs = player.native_runs if isinstance(player, Function) else 0
             calls = "one call" if runs == 1 else f"{runs} calls"
             return f"kernels in C: {kernels}, in {calls}" if runs else ""
@@ -210,6 +210,12 @@ class Program:
             return self._idle.pop()
         except IndexError:
             return self._executable()
+
+    def _player(self) -> Function | CudaGraph:
+        """One of the players, to look at."""
+        executable = self._taken()
+        self._idle.append(executable)
+        return executable.player
 
     def _stateful(self, arrays: tuple[Array, ...]) -> list[Array]:
         keep_readings(self._written)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..graph.ir import Graph, Node, Var
-from ..graph.state import versions
+from ..graph.state import only_for_state, versions
 from ..parameter import Parameter
 from .launch import BoundKernel
 
@@ -34,24 +34,7 @@ def schedule(
     final = versions(graph).final
     if check_nan or not final:
         return Schedule(graph.nodes, (), graph.nodes, final)
-    late = _late(graph, prepared, {var for _, var in final})
+    late = only_for_state(graph, lambda node: prepared[node].cannot_fail)
     main = tuple([n for n in graph.nodes if n not in late])
     updates = tuple([n for n in graph.nodes if n in late])
     return Schedule(main, updates, main + updates, final)
-
-
-def _late(graph: Graph, prepared: Mapping[Node, BoundKernel], useful: set[Var]) -> set[Node]:
-    """Nodes that cannot fail and whose results only serve new values of parameters.
-
-    useful: the Vars of those values; Vars that they are computed from are added.
-    """
-    early: set[Var] = set(graph.outputs)
-    late: set[Node] = set()
-    for node in reversed(graph.nodes):
-        feeds_state = any(v in useful for v in node.outputs)
-        if feeds_state and prepared[node].cannot_fail and not early.intersection(node.outputs):
-            late.add(node)
-            useful.update(node.inputs)
-        else:
-            early.update(node.inputs)
-    return late

@@ -1,4 +1,5 @@
-"""The notebooks run, and the stored ones are what their .py files make."""
+"""The notebooks run in processes of their own, under the default settings as for users, and the
+stored ones are what their .py files make."""
 
 import re
 import subprocess

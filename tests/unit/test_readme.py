@@ -87,7 +87,8 @@ def words(text: str) -> list[str]:
 
 @pytest.mark.parametrize(("document", "section"), SECTIONS)
 def test_section_runs(document, section, tmp_path):
-    """A process of its own: a section may define primitives, whose names are global."""
+    """A process of its own, as users' are: under the default settings, and a section may define
+    primitives, whose names are global."""
     blocks = [b for b in BLOCKS[document] if b.section == section and b.not_run is None]
     if any("cuda-sim" in b.code for b in blocks) and not COMPILER:
         pytest.skip("no C++ compiler here")

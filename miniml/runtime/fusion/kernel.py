@@ -23,7 +23,7 @@ from .build import Layout, row_program
 
 
 @kernel("Fused", "cpu", ".*->.*", provider="cc", total=True)
-class FusedKernel(NativeKernel):
+class FusedC(NativeKernel):
     """The row program of the body in C."""
 
     @classmethod

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from ...backends.selection import Target
 from ...graph.ir import Graph, Node, Var
+from ...graph.state import only_for_state
 from ..fusion.anchors import anchor_of, anchors, tail
 from ..fusion.axes import Apart
 from ..fusion.bodies import body_of
@@ -14,7 +15,6 @@ from ..fusion.members import kind_of, literal
 from ..fusion.nest import Nest
 from .legalize import select
 from .native import in_parts
-from .order import only_for_state
 
 LARGEST = 48  # nodes of a group: longer texts compile slowly and spill registers
 ARRAYS = 24  # that one loop reads and writes: more than that many streams are slow

@@ -1,28 +1,13 @@
-"""Orders: which nodes may run last, and in which order nodes run."""
+"""The order in which nodes run, once some of them are one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from heapq import heappop, heappush
 from itertools import pairwise
 
 from ...errors import GraphError
-from ...graph.ir import Graph, Node
-from ...graph.state import versions
-
-
-def only_for_state(graph: Graph, total: Callable[[Node], bool]) -> set[Node]:
-    """The nodes that may run last: they cannot fail, and only serve new values of parameters."""
-    useful = {var for _, var in versions(graph).final}
-    early, late = set(graph.outputs), set()
-    for node in reversed(graph.nodes):
-        serves = any(v in useful for v in node.outputs) and not early.intersection(node.outputs)
-        if serves and total(node):
-            late.add(node)
-            useful.update(node.inputs)
-        else:
-            early.update(node.inputs)
-    return late
+from ...graph.ir import Node
 
 
 def in_order(units: Sequence[tuple[int, Node]]) -> Iterator[Node]:

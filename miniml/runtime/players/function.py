@@ -20,7 +20,7 @@ from ..launch import BoundKernel
 from ..steps import Copy, FiniteCheck, KernelLaunch, Publish, Stage, Step, Steps, View
 from .memory import Memory
 from .native import Natives, Part, RunOfCalls, has_native, joined
-from .source import Names, SourceCall, Varying
+from .source import NamedValues, SourceCall, Varying
 
 # NumPy warns of a third positional argument of these, as of a mistake.
 _KEYWORD_OUT = (np.maximum, np.minimum)
@@ -94,7 +94,7 @@ class _Writer:
         self.memory, self.device = memory, memory.device
         self.made, self.threads, self.native_runs = made, threads, 0
         known = {"call": call, "consume": consume, "partial": partial, "ndarray": np.ndarray}
-        self.names = Names({**known, "uninterrupted": uninterrupted, "device": memory.device})
+        self.names = NamedValues({**known, "uninterrupted": uninterrupted, "device": memory.device})
         self.lines: list[str] = []
         self.nodes: dict[int, Node] = {}
         self._moving = {v: Varying(f"y{i}") for i, v in reversed([*enumerate(filled)])}

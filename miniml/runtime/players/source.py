@@ -28,7 +28,7 @@ class SourceCall(NamedTuple):
         return partial(self.function, *self.arguments, **self.keywords)
 
 
-class Names:
+class NamedValues:
     """What the names in the source stand for: `values`, given to begin with, and what was named."""
 
     def __init__(self, values: dict[str, Any]):

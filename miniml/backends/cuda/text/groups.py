@@ -49,13 +49,6 @@ template <typename S> struct Total {
     return __shfl_xor_sync(0xffffffffu, a, o);
   }
 };
-template <typename S> struct Largest {
-  typedef S A;
-  static __device__ __forceinline__ A combine(A a, A b) { return nan_max(a, b); }
-  static __device__ __forceinline__ A crossed(A a, int o) {
-    return __shfl_xor_sync(0xffffffffu, a, o);
-  }
-};
 """
 
 
