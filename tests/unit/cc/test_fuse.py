@@ -20,7 +20,7 @@ from miniml.runtime.lowering import lower
 from miniml.runtime.lowering.decompose import decompose
 from miniml.runtime.lowering.fuse import fuse
 from miniml.runtime.lowering.order import in_order
-from tests.frame.native import needs_compiler
+from tests.frame.native import NatTwice, needs_compiler
 
 pytestmark = needs_compiler
 
@@ -207,6 +207,40 @@ def test_an_operand_of_a_product_is_not_overwritten_by_its_kernel():
         np.testing.assert_allclose(ml.jit(fn)(x).asnumpy(), 2 * x + 4 * x @ x, rtol=1e-11)
     kernels = [program.prepared[n].instance for n in program.graph.nodes]
     assert [k.inplace for k in kernels] == [(0,), ()]
+
+
+def test_an_operand_in_another_order_is_not_overwritten():
+    x = RNG.integers(-8, 8, (60, 60)).astype(np.float32)
+    with ml.context(providers=("cc",)):
+        got = ml.jit(lambda x: ops.transpose(NatTwice()(x)) + 1.0)(x)
+    np.testing.assert_array_equal(got.asnumpy(), 2 * x.T + 1)
+
+
+def summed(x, _):
+    """The second pass reads again what the first one could have overwritten."""
+    return x * 2.0, x - ops.sum(x * 2.0, 1, True)
+
+
+def scaled(b, x):
+    """Each part of the loop reads the number, and writes the next one."""
+    return b * 3.0, x + b * 3.0
+
+
+@pytest.mark.parametrize(("fn", "shape"), [(summed, (4, 600)), (scaled, ())])
+def test_a_parameter_that_is_read_again_is_not_overwritten(fn, shape):
+    given = [RNG.integers(-8, 8, s).astype(np.float32) for s in (shape, shape or (600, 600))]
+    first, second = map(ml.Parameter, given)
+
+    def update():
+        new = fn(first, second)
+        ops.assign(first, new[0])
+        ops.assign(second, new[1])
+
+    expected = fn(*map(ml.Tensor, given))
+    with ml.context(providers=("cc",)):
+        ml.jit(update)()
+    for out, right in zip((first, second), expected, strict=True):
+        np.testing.assert_array_equal(out.asnumpy(), right.asnumpy())
 
 
 def test_numpy_alone_fuses_nothing():

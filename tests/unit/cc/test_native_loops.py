@@ -179,9 +179,16 @@ def by_a_part(w, h, xs):
     return ops.scan(lambda h, x: (ops.tanh(part(h) + x), h), h, xs)[0]
 
 
+def by_two(w, h, xs):
+    """Two matrices that are packed alike."""
+    other = w * -0.5
+    return ops.scan(lambda h, x: (ops.tanh(h @ w + ops.sin(h) @ other + x), h), h, xs)[0]
+
+
 @pytest.mark.parametrize(
     ("fn", "rows", "length", "packed"),
     [
+        (by_two, 6, 5, 2),
         (grad(recurrence, (0, 1)), 6, 5, 2),
         (grad(recurrence, (0, 1)), 6, 3, 0),  # steps, which are too few
         (grad(recurrence, (0, 1)), 3, 5, 0),  # rows
@@ -207,6 +214,14 @@ def test_matrices_that_steps_only_read_are_packed_once(
         same(program(*given), in_python(fn, *given))
     assert len(before) == packed
     assert calls(program.compiled(*given).program.source) == (1, [])
+
+
+def test_a_part_of_a_matrix_is_not_packed_as_its_beginning(in_python):
+    given = numbers(32, 32) * 0.2, numbers(6, 32, seed=1), numbers(5, 6, 32, seed=2)
+    with ml.context(disabled_passes=("loops",)):  # else the part is cut out before the loop
+        program = ml.jit(by_a_part)
+        same(program(*given), in_python(by_a_part, *given))
+        assert calls(program.compiled(*given).program.source) == (1, [])
 
 
 def checking(table, init, labels, indices, row):

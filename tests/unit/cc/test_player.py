@@ -142,6 +142,14 @@ def test_a_reshape_that_copies_its_input_is_made_by_python():
     np.testing.assert_array_equal(fn(x).asnumpy(), 4 * x.T.reshape(-1))
 
 
+def test_python_gives_a_kernel_views_of_inputs_of_any_layout():
+    """Beside what Python copies, so that the kernel is called by Python too."""
+    fn = ml.jit(lambda x, y: ops.concat([x.T, ops.reshape(y.T, (4, 3))]))
+    x, y = numbers(3, 4), numbers(6, 2, seed=1)
+    for given in (x, strided(x), np.asfortranarray(x)):
+        np.testing.assert_array_equal(fn(given, y).asnumpy(), [*x.T, *y.T.reshape(4, 3)])
+
+
 def test_what_has_no_kernel_in_c_runs_between():
     fn = ml.jit(lambda x, y: twice(ops.sort(plus(twice(x), y))))
     x, y = numbers(3, 4), numbers(3, 4, seed=1)
