@@ -59,7 +59,7 @@ def _fenced(values: Sequence[Any], dout: Any) -> list[Any]:
     """The values, as a graph has them only when it has the cotangent: so what is computed of them
     is not what was computed before, and not computed earlier than it is needed."""
     after = next(d for d in holes(dout, _is_float).taken())
-    return [ops.Barrier()(x, after) if is_float(x.dtype) else x for x in values]
+    return [ops.barrier(x, after) if is_float(x.dtype) else x for x in values]
 
 
 def _is_float(leaf: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Recomputed calls: a record keeps what a function got, and runs it again for its gradient."""
+"""Recomputed calls: a record keeps what a function was given, and runs it a second time."""
 
 from __future__ import annotations
 

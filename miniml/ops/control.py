@@ -12,7 +12,7 @@ from ..errors import DTypeError, GraphError, ImmutableError, ShapeError
 from ..primitive import Primitive
 from ..trace import current_trace
 from .compare import logical_and
-from .inference.bases import Unary
+from .inference.bases import Unary, needs_float
 from .inference.bodies import (
     Tree,
     agree,
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Assign", "Barrier", "Cond", "Fused", "StopGradient", "WhileLoop",
-    "assign", "cond", "stop_gradient", "while_loop",
+    "assign", "barrier", "cond", "stop_gradient", "while_loop",
 ]  # fmt: skip
 
 
@@ -68,16 +68,22 @@ class StopGradient(Unary):
 
 
 class Barrier(Primitive):
-    """x itself, as a value of its own, which exists only when `after` does.
+    """x itself, as a value of its own, which exists only when `after` does; both are floats.
 
-    So a graph computes what it is given through a barrier again, and not before it has `after`.
+    So what a graph computes of it is not shared with what it computes of x, and comes later.
     """
 
     def infer_shape(self, x: Shape, after: Shape) -> Shape:
         return x
 
     def infer_dtype(self, x: DType, after: DType) -> DType:
-        return x
+        needs_float("Barrier", after)
+        return needs_float("Barrier", x)
+
+
+def barrier(x: Any, after: Any) -> Tensor:
+    """x, in a graph as another value, which exists only when `after` does; both are floats."""
+    return Barrier()(x, after)
 
 
 def assign(parameter: Any, value: Any) -> Tensor:

@@ -113,7 +113,13 @@ ROWS = (
             Refusal((np.ones(3), np.ones(3, np.int64)), "int64.*float64", error=DTypeError),
         ),
     ),
-    OpInfo(ops.Barrier, assign_samples, reference=lambda x, after: x, nan="handled"),
+    OpInfo(
+        ops.Barrier,
+        assign_samples,
+        reference=lambda x, after: x,
+        nan="handled",
+        refused=(Refusal((ONE, X), "int64", error=DTypeError),),
+    ),
     OpInfo(ops.StopGradient, stop_gradient_samples, reference=lambda x: x),
     OpInfo(
         ops.Cond,
