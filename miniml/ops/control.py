@@ -12,7 +12,7 @@ from ..errors import DTypeError, GraphError, ImmutableError, ShapeError
 from ..primitive import Primitive
 from ..trace import current_trace
 from .compare import logical_and
-from .inference.bases import Unary, needs_float
+from .inference.bases import Unary
 from .inference.bodies import (
     Tree,
     agree,
@@ -26,6 +26,7 @@ from .inference.bodies import (
     truth,
     types,
 )
+from .inference.shapes import needs_float
 from .scan import scan
 
 if TYPE_CHECKING:
