@@ -32,6 +32,7 @@ from .reasons import why
 F = TypeVar("F", bound=Callable[..., Any])
 Guard = tuple[ref[Guarded], object]
 Types = tuple[tuple[Shape, DType], ...]  # of the tensors and arrays of a call
+_tensor = Tensor.of_kind
 _LIMIT = 64  # versions of one function; each has an arena
 _RUN_LATER = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
 _MANY = 5  # compilations of one function, at which the user is warned
@@ -53,7 +54,7 @@ class Compiled:
 
     def run(self, arrays: Sequence[Any]) -> Any:
         """What the function returns for these arrays, as Tensors of their own."""
-        return self.rebuild(list(map(Tensor.of_kind, self.program(*arrays), self.kinds)))
+        return self.rebuild([*map(_tensor, self.program(*arrays), self.kinds)])
 
     def valid(self) -> bool:
         """True while every cell that was met while tracing is as it was then."""
@@ -93,15 +94,16 @@ class _Latest:
         ):
             return None
         arrays = []
-        for a, kind in zip(args, self.kinds, strict=True):
+        for a, kind in zip(args, self.kinds):
             if type(a) is Tensor:
-                same, a = a._kind is kind, a._data
+                if a._kind is not kind:
+                    return None
+                arrays.append(a._data)
             else:
                 of = kind.abstract
-                same = type(a) is np.ndarray and a.dtype is of.dtype and a.shape == of.shape
-            if not same:
-                return None
-            arrays.append(a)
+                if type(a) is not np.ndarray or a.dtype is not of.dtype or a.shape != of.shape:
+                    return None
+                arrays.append(a)
         return arrays
 
 

@@ -180,7 +180,7 @@ class Program:
     def __call__(self, *arrays: Array) -> list[Array]:
         if self._access is None:
             return self._run(arrays)
-        return self._access.run(self._stateful, arrays)
+        return self._access.run(self._stateful if self._written else self._run, arrays)
 
     def fill(self, arrays: Sequence[Array], outputs: Sequence[Array]) -> None:
         """One call, whose results are written to `outputs`."""
