@@ -86,7 +86,7 @@ class Call(Term):
 
     def __str__(self) -> str:
         named = isinstance(self.primitive, Captured)
-        shown = self.primitive.name if named else repr(self.primitive).removesuffix("()")
+        shown = f"{self.kind.name}(...)" if named else repr(self.primitive).removesuffix("()")
         operands = (str(a) if isinstance(a, Term) else show(a) for a in self.args)
         return f"{shown}({', '.join(operands)})"
 

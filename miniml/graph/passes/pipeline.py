@@ -102,7 +102,8 @@ def run_stage(
 
 
 def _check_disabled(disabled: Collection[str]) -> None:
-    names = [p.name for stage in _stages for p in pipeline(stage)]
+    running = [p.name for stage in _stages for p in pipeline(stage)]
+    names = dict.fromkeys([*running, *_registered])
     unknown = set(disabled) - set(names)
     if unknown:
         raise GraphError(
@@ -185,7 +186,8 @@ def _register(
     other = _registered.get(name)
     built_in = any(p.name == name for stage in _stages for p in stage)
     if built_in or (other is not None and other.author != author):
-        raise DuplicateError(f"there is a pass {name!r} already; use another name")
+        instead = "" if built_in else f", or take that one back with ml.unregister_pass({name!r})"
+        raise DuplicateError(f"there is a pass {name!r} already; use another name{instead}")
     if position is not None:
         _place(name, position, pairs)
     entry = Pass(name, fn if pairs else _without_target(fn))
@@ -224,8 +226,9 @@ def _pairs(name: str, fn: Callable[..., Graph]) -> bool:
         raise DeclarationError(
             f"pass {name!r} is {fn!r}; a pass is a function from a graph to a graph"
         ) from None
-    needed = [p for p in takes.parameters.values() if p.default is p.empty and p.kind < 2]
-    if len(needed) not in (1, 2):
+    by_position = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    needed = [p.kind in by_position for p in takes.parameters.values() if p.default is p.empty]
+    if len(needed) not in (1, 2) or not all(needed):
         raise DeclarationError(
             f"pass {name!r} takes {takes}; a pass takes a graph, or a graph and a target"
         )
