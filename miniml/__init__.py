@@ -44,6 +44,10 @@ from .trace import install_eager as _install_eager
 from . import ops as ops  # isort: skip
 from . import grad as grad
 from .graph.function import trace as trace
+from .graph.passes import register_pass as register_pass
+from .graph.passes import register_rule as register_rule
+from .graph.passes import schedule_pass as schedule_pass
+from .graph.passes import unregister_pass as unregister_pass
 from .runtime.eager import EagerTrace as _EagerTrace
 from .runtime.explain import explain as explain
 from .runtime.jit import jit as jit

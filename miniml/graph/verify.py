@@ -26,7 +26,7 @@ def verify(graph: Graph) -> Graph:
     again = versions(graph).again
     for node in graph.nodes:
         try:
-            _check_inputs(node, names, defined)
+            _check_inputs(graph, node, names, defined)
             _check_types(node, names)
             if node in again:
                 raise GraphError(f"it writes {names[node.inputs[0]]}, which was overwritten before")
@@ -77,10 +77,29 @@ def _define(variables: Iterable[Var], names: Names, defined: set[Var]) -> None:
         defined.add(var)
 
 
-def _check_inputs(node: Node, names: Names, defined: set[Var]) -> None:
+def _check_inputs(graph: Graph, node: Node, names: Names, defined: set[Var]) -> None:
     for index, var in enumerate(node.inputs):
         if var not in defined:
-            raise GraphError(f"input {index}, {names[var]}, is used before it is defined")
+            raise GraphError(
+                f"input {index}, {names[var]}, is used before it is defined: "
+                + _why_undefined(graph, node, var, names)
+            )
+
+
+def _why_undefined(graph: Graph, node: Node, var: Var, names: Names) -> str:
+    """Why a value that a node reads is not there yet: a dangling value, a cycle, a wrong order."""
+    maker = {v: n for n in graph.nodes for v in n.outputs}
+    if var not in maker:
+        return "no node, input, constant or parameter of the graph gives it"
+    seen, pending = set[Var](), [var]
+    while pending:
+        for needed in maker[pending.pop()].inputs:
+            if needed in node.outputs:
+                return f"{names.node(maker[var])} needs {names[needed]} in turn, which is a cycle"
+            if needed in maker and needed not in seen:
+                seen.add(needed)
+                pending.append(needed)
+    return f"{names.node(maker[var])} comes later; nodes stand in the order in which they run"
 
 
 def _check_types(node: Node, names: Names) -> None:

@@ -48,6 +48,8 @@ def cast(x: Any, dtype: object) -> Tensor:
 class Add(Binary):
     """x + y; `or` for bools."""
 
+    commutative = True
+
 
 class Sub(NumberBinary):
     """x - y; bools are refused."""
@@ -55,6 +57,8 @@ class Sub(NumberBinary):
 
 class Mul(Binary):
     """x * y; `and` for bools."""
+
+    commutative = True
 
 
 class Div(FloatBinary):
@@ -80,9 +84,13 @@ class Mod(NumberBinary):
 class Maximum(Binary):
     """The larger of x and y; NaN where either is. At ties each gets half of the gradient."""
 
+    commutative = True
+
 
 class Minimum(Binary):
     """The smaller of x and y; NaN where either is. At ties each gets half of the gradient."""
+
+    commutative = True
 
 
 class Neg(NumberUnary):

@@ -25,9 +25,13 @@ __all__ = [
 class Equal(Comparison):
     """x == y; NaN equals nothing."""
 
+    commutative = True
+
 
 class NotEqual(Comparison):
     """x != y; NaN differs from everything."""
+
+    commutative = True
 
 
 class Less(Comparison):
@@ -49,6 +53,7 @@ class GreaterEqual(Comparison):
 class Logical(Binary, abstract=True):
     """Two bool tensors, broadcast; other dtypes are refused."""
 
+    commutative = True
     promote = False
     differentiable = False
     infer_dtype = rules.bools

@@ -12,7 +12,8 @@ from typing import NamedTuple
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENTS = tuple(ROOT / name for name in ("README.md", "docs/checking.md", "docs/training.md"))
+GUIDES = ("checking", "training", "passes")
+DOCUMENTS = (ROOT / "README.md", *(ROOT / f"docs/{name}.md" for name in GUIDES))
 NOT_RUN = re.compile(r"<!--\s*not run:(.*?)-->")
 COMPILER = any(map(shutil.which, ("c++", "g++", "clang++")))
 NUMBER = re.compile(r"-?(\d+(\.\d*)?|\.\d+)(e[-+]?\d+)?")

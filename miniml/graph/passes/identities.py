@@ -23,9 +23,9 @@ from ...ops.linalg import Einsum, MatMul
 from ...ops.reduce import Max, Min, Prod
 from ...ops.shape import BroadcastTo, Convert, ExpandDims, Reshape, Squeeze, Transpose
 from ...primitive import Primitive
-from ..ir import Node, Var
+from ..ir import Graph, Node, Var
 
-Call = tuple[Primitive, *tuple[Var, ...]]
+Call = tuple[Primitive | Graph, *tuple[Var, ...]]
 Proposal = Var | Call | None
 Number = bool | int | float
 
@@ -34,6 +34,7 @@ class Site(Protocol):
     """The questions that a rule may ask about the operands of a call."""
 
     shape: Shape  # the call's output
+    node: Node  # the call, or the one that the proposals so far were made for
 
     def is_all(self, var: Var, number: Number) -> bool:
         """True when every element of `var` is known to be `number`; 0.0 and -0.0 differ."""
@@ -50,8 +51,9 @@ class Site(Protocol):
 
 
 class Rule(NamedTuple):
-    """For calls of `kinds`, `propose(site, primitive, *inputs)` gives a Var, (primitive, *inputs)
-    or None. A proposal whose shape or dtype differs from the call's output is ignored."""
+    """For calls of `kinds`, `propose(site, primitive, *inputs)` gives a Var, (primitive, *inputs),
+    (graph, *inputs) with a graph made for this call, or None. A proposal whose shape or dtype
+    differs from the call's output is ignored."""
 
     says: str
     kinds: tuple[type[Primitive], ...]

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import NamedTuple
+import inspect
+from collections.abc import Callable, Collection, Iterator
+from typing import Any, NamedTuple
 
 from ... import epoch
-from ...errors import DuplicateError, GraphError
-from ..ir import Graph, Var
-from ..state import versions
-from ..verify import verify
+from ...errors import DeclarationError, DuplicateError, GraphError
+from ..ir import Graph
+from .changes import check
 from .fold import fold
 from .lookups import lookups
 from .loops import loops
+from .patterns import rule
 from .prune import prune
 from .rewrite import everywhere
 from .scale import scale
 from .share import share
-from .simplify import simplify
+from .simplify import by_kind, rewritten, simplify
 from .stack import stack
 
 
@@ -31,10 +32,12 @@ class Pass(NamedTuple):
 
 
 class UserPass(NamedTuple):
-    """A pass registered by a user, and where it runs."""
+    """A pass registered by a user, and who wrote it: what tells a cell of a notebook that is run
+    again from another pass of the same name. pairs: it takes the target as well."""
 
     entry: Pass
-    position: str
+    author: object
+    pairs: bool
 
 
 PIPELINE = (
@@ -51,6 +54,7 @@ PIPELINE = (
 Stage = tuple[Pass, ...]
 _stages: list[Stage] = [PIPELINE]
 _registered: dict[str, UserPass] = {}
+_scheduled: dict[str, list[str]] = {}  # names of passes by position, in the order in which they run
 
 
 def add_stage(stage: Stage) -> Stage:
@@ -63,8 +67,9 @@ def add_stage(stage: Stage) -> Stage:
 def run_passes(graph: Graph, disabled: Collection[str] = (), verified: bool = False) -> Graph:
     """The graph after every pass of `pipeline()` but those whose names are in `disabled`.
 
-    verified: after each pass, check the graph, and that inputs, outputs and effects are the same
-    as before. GraphError names the pass that broke a rule, or a disabled name that is not a pass.
+    After each pass of a user, and where `verified` after each built-in one, the graph is checked,
+    and that inputs, outputs and effects are the same as before. GraphError names the pass that
+    broke a rule, or a disabled name that is not a pass.
     """
     return run_stage(PIPELINE, everywhere, graph, disabled, verified)
 
@@ -83,17 +88,22 @@ def run_stage(
     for name, fn in pipeline(stage):
         if name in disabled:
             continue
-        changed = apply(fn, graph)
+        try:
+            changed = apply(fn, graph)
+        except Exception as error:
+            error.add_note(f"in pass {name!r}")
+            raise
         if not isinstance(changed, Graph):
             raise GraphError(f"pass {name!r} returned {changed!r}; a pass returns a Graph")
-        if verified:
-            _check(name, graph, changed)
+        if changed is not graph and (verified or name in _registered):
+            check(name, graph, changed)
         graph = changed
     return graph
 
 
 def _check_disabled(disabled: Collection[str]) -> None:
-    names = [p.name for stage in _stages for p in pipeline(stage)]
+    running = [p.name for stage in _stages for p in pipeline(stage)]
+    names = dict.fromkeys([*running, *_registered])
     unknown = set(disabled) - set(names)
     if unknown:
         raise GraphError(
@@ -101,29 +111,128 @@ def _check_disabled(disabled: Collection[str]) -> None:
         )
 
 
-def register_pass(name: str, fn: Callable[..., Graph], position: str = "end") -> None:
-    """Run `fn` on every graph that is compiled from now on.
+def register_pass(name: str, fn: Callable[..., Graph], position: str | None = "end") -> None:
+    """Give a pass a name, and run it at a position on every graph that is compiled from now on.
 
-    position: "begin", "end", or "before:" or "after:" one of the built-in passes; passes with one
-    position run in the order of registration. Beside a pass of LOWERING it is fn(graph, target).
+    fn: from a graph to a graph; one of two parameters gets the target as well, and runs beside
+    passes of LOWERING only. position: "begin", "end", or "before:" or "after:" one of the built-in
+    passes; passes with one position run in the order in which they were scheduled there. None: it
+    runs nowhere until `schedule_pass`. The graph is verified after it, and the error names it.
     The same function registered again (a notebook cell run twice) replaces the first;
     DuplicateError for another of the same name.
     """
-    positions = ["begin", *(p for stage in _stages for p in _positions(stage)), "end"]
-    if position not in positions:
-        raise GraphError(f"pass position {position!r} is unknown; use {', '.join(positions)}")
-    other = _registered.get(name)
-    built_in = any(p.name == name for stage in _stages for p in stage)
-    if built_in or (other is not None and _author(other.entry.fn) != _author(fn)):
-        raise DuplicateError(f"there is a pass {name!r} already; use another name")
-    _registered[name] = UserPass(Pass(name, fn), position)
+    _register(name, fn, position, _author(fn), _pairs(name, fn))
+
+
+def schedule_pass(name: str, position: str) -> None:
+    """Run a registered pass at one more position, after the passes that are scheduled there.
+
+    GraphError for a name that is not registered, or a position that does not exist.
+    """
+    if name not in _registered:
+        raise GraphError(
+            f"pass {name!r} is not registered, so it cannot be scheduled; registered are "
+            f"{', '.join(_registered) or 'none'}"
+        )
+    _place(name, position, _registered[name].pairs)
     epoch.bump("passes")
 
 
 def unregister_pass(name: str) -> None:
-    """Take a registered pass back; nothing happens if there is none of that name."""
+    """Take a registered pass or rule back from all positions; nothing happens if there is none of
+    that name."""
     _registered.pop(name, None)
+    for names in _scheduled.values():
+        if name in names:
+            names.remove(name)
     epoch.bump("passes")
+
+
+def register_rule(
+    pattern: Callable[..., Any],
+    replacement: Callable[..., Any],
+    *,
+    where: Callable[..., Any] | None = None,
+    name: str | None = None,
+    position: str = "after:simplify",
+) -> str:
+    """Put `replacement` in the place of calls that match `pattern`, in every graph that is compiled
+    from now on; gives the name of the rule, by default the text of the pattern.
+
+    pattern: a function whose parameters stand for any values, and which returns calls of
+    primitives on them, as in `lambda x, y, z: x + y + z`. A parameter whose default is a class of
+    primitives stands for one of that class with any attributes: `lambda x, t=ops.Transpose: t(x)`.
+    replacement: a function of the same names, or some of them, traced on values of the types found.
+    where: a function of the same names and of `out`, true where the rule may be applied: it gets
+    shape and dtype of tensors, and the primitives themselves.
+
+    A rule is a pass of this name: it is scheduled, switched off and taken back as passes are.
+    GraphError, at the user's line, where a replacement has another type than what it replaces.
+    """
+    made = rule(pattern, replacement, where, name)
+    table = by_kind([made])
+
+    def apply(graph: Graph) -> Graph:
+        changed = rewritten(graph, table)
+        return graph if changed is graph else prune(changed)
+
+    _register(made.says, apply, position, (_author(pattern), _author(replacement)), False)
+    return made.says
+
+
+def _register(
+    name: str, fn: Callable[..., Graph], position: str | None, author: object, pairs: bool
+) -> None:
+    other = _registered.get(name)
+    built_in = any(p.name == name for stage in _stages for p in stage)
+    if built_in or (other is not None and other.author != author):
+        instead = "" if built_in else f", or take that one back with ml.unregister_pass({name!r})"
+        raise DuplicateError(f"there is a pass {name!r} already; use another name{instead}")
+    if position is not None:
+        _place(name, position, pairs)
+    entry = Pass(name, fn if pairs else _without_target(fn))
+    _registered[name] = UserPass(entry, author, pairs)
+    for at, names in _scheduled.items():
+        if name in names and at != position:
+            names.remove(name)
+    epoch.bump("passes")
+
+
+def _without_target(fn: Callable[..., Graph]) -> Callable[..., Graph]:
+    return lambda graph, *target: fn(graph)
+
+
+def _place(name: str, position: str, pairs: bool) -> None:
+    """Schedule a pass last at a position, or leave it where it is there already."""
+    target = [p for stage in _stages if stage is not PIPELINE for p in _positions(stage)]
+    positions = ["begin", *_positions(PIPELINE), *target, "end"]
+    if position not in positions:
+        raise GraphError(f"pass position {position!r} is unknown; use {', '.join(positions)}")
+    if pairs and position not in target:
+        raise GraphError(
+            f"pass {name!r} takes a target, which there is not at position {position!r}; use "
+            f"{', '.join(target)}"
+        )
+    names = _scheduled.setdefault(position, [])
+    if name not in names:
+        names.append(name)
+
+
+def _pairs(name: str, fn: Callable[..., Graph]) -> bool:
+    """True for fn(graph, target), False for fn(graph); DeclarationError for others."""
+    try:
+        takes = inspect.signature(fn)
+    except (TypeError, ValueError):  # not callable, or without a signature
+        raise DeclarationError(
+            f"pass {name!r} is {fn!r}; a pass is a function from a graph to a graph"
+        ) from None
+    by_position = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    needed = [p.kind in by_position for p in takes.parameters.values() if p.default is p.empty]
+    if len(needed) not in (1, 2) or not all(needed):
+        raise DeclarationError(
+            f"pass {name!r} takes {takes}; a pass takes a graph, or a graph and a target"
+        )
+    return len(needed) == 2
 
 
 def pipeline(stage: Stage = PIPELINE) -> Stage:
@@ -149,38 +258,14 @@ def _positions(stage: Stage) -> Iterator[str]:
 
 
 def _at(position: str) -> Iterator[Pass]:
-    return (user.entry for user in list(_registered.values()) if user.position == position)
+    for name in list(_scheduled.get(position, ())):
+        if name in _registered:  # another thread may just have taken it back
+            yield _registered[name].entry
 
 
-def _author(fn: object) -> tuple[object, object]:
-    return getattr(fn, "__module__", None), getattr(fn, "__qualname__", fn)
-
-
-def _check(name: str, before: Graph, after: Graph) -> None:
-    try:
-        verify(after)
-        for what, find in _KEPT.items():
-            if find(before) != find(after):
-                raise GraphError(f"graph {after.name!r} has other {what} than before")
-    except GraphError as error:
-        broken = GraphError(f"pass {name!r} broke a rule of graphs: {error}")
-        broken.__notes__ = list(error.__notes__)  # of the node, not the runner
-        raise broken from error
-
-
-def _types(variables: Sequence[Var]) -> tuple[str, ...]:
-    return tuple(str(v.abstract) for v in variables)
-
-
-def _effects(graph: Graph) -> list[tuple[object, ...]]:
-    """The nodes with an effect, in order: which primitive writes which parameter."""
-    writes = versions(graph).writes
-    kept = (n for n in graph.nodes if n.primitive.effect != "pure")
-    return [(n.primitive, n.consts, id(writes.get(n))) for n in kept]
-
-
-_KEPT: dict[str, Callable[[Graph], object]] = {
-    "inputs": lambda graph: _types(graph.inputs),
-    "outputs": lambda graph: _types(graph.outputs),
-    "effects": _effects,
-}
+def _author(fn: Any) -> tuple[object, ...]:
+    """What a function and its redefinition by the same cell or module have in common; lambdas, all
+    of one name, are told apart by their code."""
+    name = getattr(fn, "__qualname__", fn)
+    code = fn.__code__ if str(name).endswith("<lambda>") else None
+    return getattr(fn, "__module__", None), name, code

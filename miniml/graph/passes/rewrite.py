@@ -64,6 +64,11 @@ class Rewriter:
             self._append(Node(primitive, inputs, (self._new[primitive, inputs],), (), where))
         return self._new[primitive, inputs]
 
+    def inline(self, graph: Graph, inputs: Sequence[Var]) -> None:
+        """From here on, use these Vars for the inputs of a graph whose nodes come next."""
+        self.replace(graph.inputs, inputs)
+        self._constants += graph.constants
+
     def constant(self, value: np.ndarray[Any, Any]) -> Var:
         """A new constant of the graph; equal ones up to 64 KB are one."""
         made = Abstract(value.shape, canonical(value.dtype), value)

@@ -3,60 +3,106 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from math import copysign
+from typing import NamedTuple
 
 import numpy as np
 
 from ...abstract import Abstract, Shape
+from ...errors import GraphError
 from ...infer import infer
 from ...ops.create import Full
 from ...ops.shape import BroadcastTo, Transpose
 from ...primitive import Primitive
 from ..ir import Graph, Node, Var
-from .identities import RESHAPES, RULES, Number, Proposal
+from .identities import RESHAPES, RULES, Number, Proposal, Rule
 from .rewrite import SMALL, Rewriter
 
-_BY_KIND = {
-    kind: tuple(rule for rule in RULES if kind in rule.kinds)
-    for kind in {kind for rule in RULES for kind in rule.kinds}
-}
+Table = Mapping[type[Primitive], Sequence[Rule]]
+_MORE = 10  # times as many calls as a graph has may be replaced by graphs; then it has no end
 _SAME_ELEMENTS = (*RESHAPES, BroadcastTo, Transpose)
 
 
 def simplify(graph: Graph) -> Graph:
     """The graph with the identities of RULES applied repeatedly, so that chains of casts, reshapes
     and transposes become one call or none."""
+    return rewritten(graph, _BY_KIND)
+
+
+def by_kind(rules: Sequence[Rule]) -> Table:
+    """The rules for each class of primitives."""
+    kinds = {kind for rule in rules for kind in rule.kinds}
+    return {kind: tuple(rule for rule in rules if kind in rule.kinds) for kind in kinds}
+
+
+_BY_KIND = by_kind(RULES)
+
+
+def rewritten(graph: Graph, rules: Table) -> Graph:
+    """The graph with the first matching rule applied to each call, and to what that puts in place,
+    until none matches. GraphError for rules that go on for ever."""
     rewriter = Rewriter(graph)
-    sight = Sight(rewriter)
-    for node in graph.nodes:
-        if type(node.primitive) not in _BY_KIND:
-            rewriter.keep(node)
+    sight = Sight(rewriter, rules)
+    pending: list[Node | _Link] = list(reversed(graph.nodes))
+    left = _MORE * (len(graph.nodes) + 100)
+    while pending:
+        item = pending.pop()
+        if isinstance(item, _Link):
+            rewriter.replace(item.old, item.new)
+            continue
+        if type(item.primitive) not in rules:
+            rewriter.keep(item)
         else:
-            _simplify(rewriter, sight, node)
-        sight.note(node.outputs)
+            new = _simplify(rewriter, sight, item)
+            pending += new
+            left -= bool(new)
+            if left < 0:
+                raise GraphError(
+                    f"rewriting does not end: what {sight.rule!r} puts in place of a call matches "
+                    "it again; leave such calls out, for a rule of yours with where="
+                )
+        sight.note(item.outputs)
     return rewriter.finish()
 
 
-def _simplify(rewriter: Rewriter, sight: Sight, node: Node) -> None:
+class _Link(NamedTuple):
+    """From here on, the values `new` are used for `old`."""
+
+    old: tuple[Var, ...]
+    new: tuple[Var, ...]
+
+
+def _simplify(rewriter: Rewriter, sight: Sight, node: Node) -> list[Node | _Link]:
+    """Keep or replace a node; where a graph replaces it, what is left to do for it, last first."""
     primitive, inputs = node.primitive, rewriter.inputs(node)
-    found = step = sight.first(primitive, inputs, node.outputs[0].abstract)
+    found = step = sight.first(node, primitive, inputs)
     while isinstance(step, tuple):
+        if isinstance(step[0], Graph):
+            rewriter.inline(step[0], step[1:])
+            nodes = [replace(n, where=node.where) for n in step[0].nodes]
+            return [_Link(node.outputs, step[0].outputs), *reversed(nodes)]
         primitive, inputs = step[0], step[1:]
-        found, step = step, sight.first(primitive, inputs, node.outputs[0].abstract)
+        found, step = step, sight.first(node, primitive, inputs)
     if isinstance(step, Var):
         rewriter.replace(node.outputs, (step,))
     elif found is None:
         rewriter.keep(node)
     else:
         rewriter.call(node, primitive, inputs)
+    return []
 
 
 class Sight:
     """The answers to what rules ask about the operands of a call: see `identities.Site`."""
 
-    def __init__(self, rewriter: Rewriter):
-        self._rewriter = rewriter
+    node: Node
+
+    def __init__(self, rewriter: Rewriter, rules: Table):
+        self._rewriter, self._rules = rewriter, rules
+        self.rule = ""  # the last that matched
         self._numbers: dict[Var, Number] = {}
         self.shape: Shape = ()
         graph = rewriter.graph
@@ -84,16 +130,18 @@ class Sight:
         maker = self._rewriter.maker.get(var)
         return maker if maker is not None and isinstance(maker.primitive, kinds) else None
 
-    def first(self, primitive: Primitive, inputs: tuple[Var, ...], out: Abstract) -> Proposal:
-        """The replacement that the first matching rule gives for a call with the output `out`, or
+    def first(self, node: Node, primitive: Primitive, inputs: tuple[Var, ...]) -> Proposal:
+        """The replacement that the first matching rule gives for a call in the place of `node`, or
         None."""
-        self.shape = out.shape
-        for rule in _BY_KIND.get(type(primitive), ()):
+        out = node.outputs[0].abstract
+        self.node, self.shape = node, out.shape
+        for rule in self._rules.get(type(primitive), ()):
             found = rule.propose(self, primitive, *inputs)
             if found is None:
                 continue
             made = found.abstract if isinstance(found, Var) else _inferred(*found)
             if (made.shape, made.dtype) == (out.shape, out.dtype):
+                self.rule = rule.says
                 return found
         return None
 
@@ -108,5 +156,7 @@ class Sight:
                 self._numbers[var] = self._numbers[same.inputs[0]]
 
 
-def _inferred(primitive: Primitive, *inputs: Var) -> Abstract:
+def _inferred(primitive: Primitive | Graph, *inputs: Var) -> Abstract:
+    if isinstance(primitive, Graph):
+        return primitive.outputs[0].abstract
     return infer(primitive, tuple(v.abstract for v in inputs))[0]
