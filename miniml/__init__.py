@@ -44,6 +44,8 @@ from .trace import install_eager as _install_eager
 from . import ops as ops  # isort: skip
 from . import grad as grad
 from .graph.function import trace as trace
+from .graph.saved import load_graph as load_graph
+from .graph.saved import save_graph as save_graph
 from .runtime.eager import EagerTrace as _EagerTrace
 from .runtime.explain import explain as explain
 from .runtime.jit import jit as jit
