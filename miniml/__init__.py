@@ -48,6 +48,8 @@ from .graph.passes import register_pass as register_pass
 from .graph.passes import register_rule as register_rule
 from .graph.passes import schedule_pass as schedule_pass
 from .graph.passes import unregister_pass as unregister_pass
+from .graph.saved import load_graph as load_graph
+from .graph.saved import save_graph as save_graph
 from .runtime.eager import EagerTrace as _EagerTrace
 from .runtime.explain import explain as explain
 from .runtime.jit import jit as jit

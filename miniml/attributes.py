@@ -114,12 +114,12 @@ class Field:
         """The frozen value, of the annotated type; an int for a float becomes one."""
         frozen = freeze(value, owner, self.name)
         if self.checked and type(frozen) is not self.annotation and value is not self.default:
-            self._check(frozen, value, owner)
+            self.check(frozen, value, owner)
         if self.is_float and isinstance(frozen, int) and not isinstance(frozen, bool):
             return float(frozen)
         return frozen
 
-    def _check(self, frozen: Any, given: Any, owner: str) -> None:
+    def check(self, frozen: Any, given: Any, owner: str) -> None:
         """AttributeRefusedError for a value of another type than the annotation says."""
         if isinstance(self.annotation, str):
             self.annotation = _resolved(self.annotation, self.names)

@@ -37,6 +37,11 @@ def infer_rule(name: str) -> Callable[[R], R]:
     return register
 
 
+def has_rule(name: str) -> bool:
+    """True where an inference is registered under that name."""
+    return name in _rules
+
+
 def infer(primitive: Primitive, inputs: tuple[Any, ...]) -> tuple[Abstract, ...]:
     """The outputs of a call, as Abstracts.
 

@@ -106,10 +106,11 @@ def _check_function(entry: KernelEntry, body: Any, spec: OpSpec) -> None:
 def taken(entry: KernelEntry, spec: OpSpec | None, attrs: dict[str, Any]) -> dict[str, Any]:
     """The attributes that a kernel gets: all of them, except that a function gets those it names
     where the class of the primitive declares none. DeclarationError for one that it lacks."""
-    body = entry.body
-    if spec is None or spec.attributes is not None or not inspect.isfunction(body):
+    if spec is None or spec.attributes is not None or isinstance(entry.body, type):
         return attrs
-    keywords = _keywords(body)
+    if isinstance(entry.body, np.ufunc):
+        return {}
+    keywords = _keywords(entry.body)
     if keywords is None:
         return attrs
     absent = sorted(keywords[1] - attrs.keys() - {"out"})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from operator import itemgetter
 from typing import Any
 
@@ -10,6 +11,7 @@ from ..abstract import Abstract
 from ..holes import Holes, holes
 from ..tensor import Tensor, common_device
 from .ir import Graph
+from .names import input_names, output_names
 from .tracer import GraphTrace, trace_graph
 from .trees import Rebuild, flatten_arguments, is_result, refuse_dataclass
 
@@ -20,7 +22,8 @@ def trace(fn: Callable[..., Any], *example_args: Any, **named: Any) -> Graph:
     Arguments, by position or by keyword, and results are trees (tuples, lists, dicts ...). Tensors
     and arrays in them become inputs and outputs of the graph; Python scalars, strings, None and
     dtypes are part of the program, so pass a Tensor for a number that varies. Parameters are
-    state, wherever `fn` meets them.
+    state, wherever `fn` meets them. The graph's inputs have the names of fn's parameters, those in
+    a tree their path, such as "batch.x"; its outputs "out", or their paths.
 
     >>> import numpy as np
     >>> from miniml import ops
@@ -31,8 +34,9 @@ def trace(fn: Callable[..., Any], *example_args: Any, **named: Any) -> Graph:
     """
     leaves, _, rebuild = flatten_arguments((example_args, named))
     abstracts = [leaf._abstract for leaf in leaves]
-    graph, _, _ = trace_call(fn, rebuild, abstracts, common_device("trace", leaves))
-    return graph
+    graph, result, _ = trace_call(fn, rebuild, abstracts, common_device("trace", leaves))
+    inputs = input_names(fn, rebuild, len(graph.inputs))
+    return replace(graph, input_names=inputs, output_names=output_names(result, len(graph.outputs)))
 
 
 def trace_call(

@@ -2,37 +2,23 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
-import stat
-import struct
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..access import Access
+from ..archive import PathLike, Spec, encoded, opened, readable, short, writable, write
 from ..backends.devices import get_device
 from ..errors import CheckpointError
-from ..files import write_file
 from ..parameter import Parameter
 from ..tensor import Array
 from ..undo import write_all
 from ..uninterrupted import uninterrupted
-from .entries import CALLS, Spec, array_of, entries_of, keys_of, like, short, spec_of
+from .entries import CALLS, array_of, entries_of, keys_of, like, spec_of
 
-PathLike = str | os.PathLike[str]
-
-_HASH = "miniml.blake2b"  # in the metadata: of the data of all entries, in the order of their names
 _SHOWN = 8
-_CODES = {
-    "bool": "BOOL", "int8": "I8", "int16": "I16", "int32": "I32", "int64": "I64", "uint8": "U8",
-    "uint16": "U16", "uint32": "U32", "uint64": "U64", "bfloat16": "BF16", "float16": "F16",
-    "float32": "F32", "float64": "F64",
-}  # fmt: skip
-_NAMES = {code: name for name, code in _CODES.items()}
 
 
 def save_checkpoint(obj: Any, path: PathLike) -> None:
@@ -47,12 +33,8 @@ def save_checkpoint(obj: Any, path: PathLike) -> None:
     not: make it with the same ones. CheckpointError for what a file cannot hold, and for a place
     where none can be written.
     """
-    target = _writable(path)
-    arrays = _gather(entries_of(obj))
-    try:
-        write_file(target, _encoded(arrays))
-    except OSError as error:
-        raise _refused(path, "saved", error) from None
+    target = writable(path, CALLS)
+    write(target, encoded(_gather(entries_of(obj))), path)
 
 
 def load_checkpoint(path: PathLike, obj: Any) -> None:
@@ -63,7 +45,7 @@ def load_checkpoint(path: PathLike, obj: Any) -> None:
     file that is damaged; `obj` is then as it was. In a dict, Tensors, arrays and numbers are
     replaced by values of the same type; Parameters are updated in place.
     """
-    source = _readable(path)
+    source = readable(path, CALLS, "save_checkpoint(obj, path)")
     entries = entries_of(obj)
     arrays = _read(source, entries, obj)
     _apply(obj, entries, arrays)
@@ -83,26 +65,6 @@ def _own(parameter: Parameter) -> Array:
     return np.array(get_device(parameter.device).to_host(parameter._data), order="C")
 
 
-def _encoded(arrays: Mapping[str, Array]) -> Iterator[bytes | memoryview]:
-    """A safetensors file piece by piece; equal arrays give equal files, byte by byte."""
-    # Wide numbers first, so that each stands at a multiple of its size.
-    ordered = sorted(arrays.items(), key=lambda item: (-item[1].itemsize, item[0]))
-    header: dict[str, Any] = {"__metadata__": {"format": "np", _HASH: _digest(arrays)}}
-    end = 0
-    for name, array in ordered:
-        start, end = end, end + array.nbytes
-        code = _CODES[array.dtype.name]
-        header[name] = {"dtype": code, "shape": array.shape, "data_offsets": (start, end)}
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    yield struct.pack("<Q", len(text)) + text
-    yield from (_bytes(array) for _, array in ordered)
-
-
-def _bytes(array: Array) -> memoryview:
-    return array.reshape(-1).view(np.uint8).data
-
-
 def _apply(obj: Any, entries: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
     """Publish what was loaded, all at once: signals wait until the dict has its entries, too."""
     keys = keys_of(obj)
@@ -120,33 +82,9 @@ def _apply(obj: Any, entries: Mapping[str, Any], arrays: Mapping[str, Array]) ->
 
 def _read(path: Path, entries: Mapping[str, Any], obj: Any) -> dict[str, Array]:
     """The arrays of all entries; CheckpointError if the file holds others, or is damaged."""
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        opened = safe_open(path, framework="np")
-    except OSError as error:
-        raise _refused(path, "loaded", error) from None
-    except (SafetensorError, ValueError, KeyError) as error:
-        raise CheckpointError(
-            f"{short(path)} is damaged or truncated, or no safetensors file "
-            f"({short(error)}); nothing was loaded"
-        ) from None
-    with opened as file:
-        names = file.keys()
-        _check_specs(path, entries, {n: _stored(file.get_slice(n)) for n in names}, obj)
-        arrays = {name: file.get_tensor(name) for name in entries}
-        saved = (file.metadata() or {}).get(_HASH)
-    if saved is not None and saved != _digest(arrays):
-        raise CheckpointError(
-            f"{short(path)} is damaged: its data are not those that were saved, as their hash "
-            "shows; nothing was loaded"
-        )
-    return arrays
-
-
-def _stored(entry: Any) -> Spec:
-    code = entry.get_dtype()
-    return tuple(entry.get_shape()), _NAMES.get(code, code)
+    with opened(path) as archive:
+        _check_specs(path, entries, archive.specs, obj)
+        return archive.read()
 
 
 def _check_specs(
@@ -175,62 +113,3 @@ def _misfits(name: str, value: Any, stored: Mapping[str, Spec]) -> list[str]:
 def _type(spec: Spec | None) -> str:
     shape, dtype = spec or ((), "")
     return short(f"{dtype}[{', '.join(map(str, shape))}]")
-
-
-def _digest(arrays: Mapping[str, Array]) -> str:
-    """A hash of the data: 0.1 s for 100 MB, with or without a processor's help."""
-    digest = hashlib.blake2b(digest_size=16)
-    for name in sorted(arrays):
-        digest.update(_bytes(arrays[name]))
-    return digest.hexdigest()
-
-
-def _writable(path: PathLike) -> Path:
-    """The path, if a file can stand there; that it can be written is seen when it is."""
-    target = _path(path)
-    kind = _kind(path, target, "saved")
-    if kind not in ("", "file"):
-        raise CheckpointError(f"{short(path)!r} cannot be saved: it is {kind}; name a file")
-    folder = Path(os.path.realpath(target)).parent
-    if not kind and not folder.is_dir():
-        raise CheckpointError(
-            f"{short(path)} cannot be saved: there is no folder {short(folder)}; make it first"
-        )
-    return target
-
-
-def _readable(path: PathLike) -> Path:
-    source = _path(path)
-    kind = _kind(path, source, "loaded")
-    if not kind:
-        raise CheckpointError(
-            f"{short(path)} does not exist; save_checkpoint(obj, path) writes one"
-        )
-    if kind != "file":
-        raise CheckpointError(f"{short(path)!r} cannot be loaded: it is {kind}; name a file")
-    return source
-
-
-def _path(path: object) -> Path:
-    plain = os.fspath(path) if isinstance(path, (str, os.PathLike)) else path
-    if not isinstance(plain, str):
-        raise CheckpointError(f"a checkpoint's path is a str; got {type(path).__name__}; {CALLS}")
-    return Path(plain)
-
-
-def _kind(path: PathLike, target: Path, what: str) -> str:
-    """What stands there: "file", "" for nothing, else in words."""
-    try:
-        mode = target.stat().st_mode
-    except FileNotFoundError:
-        return ""
-    except (OSError, ValueError) as error:  # ValueError: a null character
-        raise _refused(path, what, error) from None
-    if stat.S_ISDIR(mode):
-        return "a folder"
-    return "file" if stat.S_ISREG(mode) else "a pipe, socket or device"
-
-
-def _refused(path: PathLike, what: str, error: OSError | ValueError) -> CheckpointError:
-    reason = getattr(error, "strerror", None) or error
-    return CheckpointError(f"{short(path)} cannot be {what}: {reason}; nothing has changed")

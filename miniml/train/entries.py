@@ -7,17 +7,15 @@ from typing import Any
 
 import numpy as np
 
+from ..archive import Spec, short
 from ..dtype import DType, bool_, canonical, float64, int64
 from ..errors import CheckpointError, DTypeError
 from ..nn import Cell
 from ..optim import Optimizer
 from ..tensor import Array, Tensor, host_array
 
-Spec = tuple[tuple[int, ...], str]  # shape, name of the dtype
-
 CALLS = "the calls are save_checkpoint(obj, path) and load_checkpoint(path, obj)"
 _NUMBERS: dict[type, DType] = {bool: bool_, int: int64, float: float64}
-_WIDTH = 100  # characters
 
 
 def entries_of(obj: Any) -> dict[str, Any]:
@@ -117,9 +115,3 @@ def like(value: Any, array: Array) -> Any:
     if isinstance(value, np.ndarray):
         return array
     return array[()] if isinstance(value, np.generic) else array.item()
-
-
-def short(text: object) -> str:
-    """Text that may be long, cut to what a message can show."""
-    plain = str(text)
-    return plain if len(plain) <= _WIDTH else f"{plain[: _WIDTH - 3]}... ({len(plain)} characters)"
