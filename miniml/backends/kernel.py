@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
 from ..formats import PLAIN
+from .constants import once
 from .expressions.table import Expression as Expression
 from .signature import ArraySpec, Signature
 
 Array = np.ndarray[Any, Any]
 Arrays = tuple[Array, ...]
 Formats = tuple[str, ...]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +40,8 @@ class KernelNode:
 
     target: the Target it was selected for, from which a kernel may select another kernel. strides:
     of the inputs, for a kernel in C that takes them: how many elements apart neighbours along each
-    axis lie. None stands for row-major order; so does having none.
+    axis lie. None stands for row-major order; so does having none. values: those of inputs that are
+    constants of the program.
     """
 
     name: str
@@ -47,6 +50,18 @@ class KernelNode:
     attrs: Mapping[str, Any]
     target: Any = None
     strides: tuple[tuple[int, ...] | None, ...] = ()
+    values: tuple[Array | None, ...] = field(default=(), compare=False, repr=False)
+
+    def constant(self, index: int, make: Callable[[Array], T]) -> T | None:
+        """`make(value)` of an input that is a constant of the program; None if it may be another at
+        each call, as it always may be eagerly.
+
+        It is made once: whatever kernel asks the same function of the same array gets the same
+        object, in other programs too. `make` gets the array as NumPy's, on every device, and must
+        not write to it.
+        """
+        value = self.values[index] if self.values else None
+        return None if value is None else once(value, make)
 
     @property
     def device(self) -> Any:
@@ -62,10 +77,14 @@ class KernelNode:
 class Kernel:
     """Base of kernels that prepare once per shape and may own workspace.
 
-    Life cycle: `prepare(node)`, then any number of `launch`, `resize(node)` if its owner gives it
-    another shape, `release()` at the end. Attributes are in `node.attrs`. The runtime makes an
-    instance for each shape, and releases it when the program or the eager cache that holds it is
-    dropped.
+    Life cycle: `prepare(node)`, then any number of `launch`, `release()` at the end. Attributes are
+    in `node.attrs`. The runtime makes an instance for each shape, and releases it when the program
+    or the eager cache that holds it is dropped, at the exit of the interpreter (the last prepared
+    first), and when `prepare`, its own or that of a later kernel of the program, raises.
+
+    A class that overrides `resize` keeps one instance for all sizes of a function that is compiled
+    with `ml.jit(fn, dynamic=...)`: it is resized whenever another size has its turn, never while it
+    launches.
 
     A class whose `prepare` only picks a function for the node sets `self.call` to it, and needs no
     `launch`: the runtime calls `self.call(*inputs, out=out)`, without attributes.
@@ -96,6 +115,15 @@ class Kernel:
         """Work done once per shape: compile, choose an algorithm, pack constants."""
         self.node = node
 
+    def can_run(self, node: KernelNode) -> bool:
+        """Whether it is to be prepared and launched for such a node; by default, unless every
+        output is empty, so that there is nothing to fill.
+
+        Override it for a kernel that does something even then, or that must not see an empty input.
+        Outputs with elements need a kernel that runs: DeclarationError otherwise.
+        """
+        return has_elements(node)
+
     def workspace(self) -> tuple[ArraySpec, ...]:
         """The scratch arrays that every launch needs; the framework owns them."""
         return ()
@@ -107,11 +135,24 @@ class Kernel:
         self.call(*inputs, out=outputs[0] if len(outputs) == 1 else outputs)
 
     def resize(self, node: KernelNode) -> None:
-        """Follow a change of shapes; prepares again unless overridden."""
+        """Follow a change of shapes; prepares again unless overridden.
+
+        If it raises, the call does, and it is resized again before the next one.
+        """
         self.prepare(node)
 
+    @property
+    def follows(self) -> bool:
+        """True for a class that overrides `resize`."""
+        return type(self).resize is not Kernel.resize
+
     def release(self) -> None:
-        """Give back what `prepare` acquired."""
+        """Give back what `prepare` acquired; called once, also when `prepare` has raised midway."""
+
+
+def has_elements(node: KernelNode) -> bool:
+    """False where every output is empty."""
+    return not node.outputs or any(0 not in out.shape for out in node.outputs)
 
 
 class Launch(NamedTuple):

@@ -199,10 +199,10 @@ def _caller() -> tuple[str, str]:
 
 
 def _register(entry: KernelEntry) -> None:
-    declare.check_arrays(entry)
     spec = specs.get(entry.name)
     if spec is not None:
         declare.check(entry, spec)
+    declare.check_arrays(entry)
     entries = table.setdefault((entry.name, entry.device), [])
     for i, other in enumerate(entries):
         if other.key == entry.key:

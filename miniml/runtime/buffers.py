@@ -181,9 +181,9 @@ def _assign(
     if kernel.entry.view is not None:
         allocation[node.outputs[0]] = allocation[node.inputs[kernel.entry.view]]
         return
-    if kernel.instance is not None:
-        specs = kernel.instance.workspace()
-        buffers.workspaces[node] = [(_in_arena(w.shape, w.dtype, step), w) for w in specs]
+    scratch = [(_in_arena(w.shape, w.dtype, step), w) for w in kernel.workspace]
+    if scratch:
+        buffers.workspaces[node] = scratch
     for var in node.outputs:
         reused = _reusable(buffers, node, step, reads) if reuse else None
         if var in targets:

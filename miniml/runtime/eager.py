@@ -184,7 +184,7 @@ def _kernel_plan(primitive: Primitive, tensors: list[Tensor], consts: dict[str, 
     view = prepared.entry.view is not None
     if view and any(isinstance(t, (Parameter, Reading)) for t in tensors):
         return _launching(_copying(launcher(prepared)), device)
-    if view and len(tensors) == 1:
+    if view and len(tensors) == 1 and prepared.life is None:
         return _viewing(prepared.function, kinds[0])
     if prepared.calls_function and prepared.single and len(tensors) in (1, 2):
         return _calling(prepared, kinds[0])

@@ -101,7 +101,8 @@ def explain(
     Nothing is computed. A node whose inputs had to be widened shows as Cast nodes around it. Nodes
     that were fused are listed with what they compute; text: with the C of native kernels, too.
     """
-    return explain_program(Jit(fn).compiled(*example_args, **named).program, text)
+    compiling = fn if isinstance(fn, Jit) else Jit(fn)
+    return explain_program(compiling.compiled(*example_args, **named).program, text)
 
 
 def explain_program(program: Program, text: bool = False) -> Explanation:

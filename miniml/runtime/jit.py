@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
+from itertools import count
 from types import FunctionType, MethodType
 from typing import Any, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary, ref
@@ -14,6 +15,8 @@ import numpy as np
 
 from .. import epoch
 from ..abstract import Abstract, Kind, Shape
+from ..backends.registry import NATIVE
+from ..backends.selection import Target
 from ..dtype import DType, canonical
 from ..epoch import Epoch
 from ..errors import GraphError, PerformanceWarning, warn_user
@@ -25,6 +28,7 @@ from ..settings import Settings, current
 from ..tensor import Tensor, common_device
 from ..trace import Guarded, is_tracing
 from ..tracebacks import hide_frames
+from .dynamic import SIZES, Dynamic
 from .launch import program_target
 from .program import Program
 from .reasons import why
@@ -51,6 +55,8 @@ class Compiled:
     kinds: Sequence[Kind]  # of the outputs
     checked: Epoch  # when the guards last held
     silent: bool = False  # a cell that was met may change without being counted
+    sizes: object = None  # the key of all versions for other sizes, of a dynamic function
+    used: int = 0  # when it was last, among these
 
     def run(self, arrays: Sequence[Any]) -> Any:
         """What the function returns for these arrays, as Tensors of their own."""
@@ -115,7 +121,7 @@ class Jit:
     the mode and structure of the cells it met. `recompilations` says why each version was made.
     """
 
-    def __init__(self, fn: Callable[..., Any]):
+    def __init__(self, fn: Callable[..., Any], dynamic: object = None):
         self.fn = fn
         self.recompilations: list[str] = []
         self._kept: list[tuple[object, Compiled]] = []  # in the order in which they were made
@@ -125,6 +131,8 @@ class Jit:
         self.__doc__ = fn.__doc__
         self.__name__ = getattr(fn, "__name__", type(fn).__name__)
         self.__wrapped__ = fn
+        self.dynamic = None if dynamic is None else Dynamic(self.__name__, fn, dynamic)
+        self._uses = count()
 
     def __call__(self, *args: Any, **named: Any) -> Any:
         try:
@@ -171,12 +179,18 @@ class Jit:
         if versions is not None:
             for compiled in versions:
                 if compiled.valid():
+                    compiled.used = next(self._uses)
                     return compiled
-        return self._compile(flat.rebuild, key, settings)
+        sizes = None
+        if self.dynamic is not None:
+            sizes = self.dynamic.general(flat.rebuild, types), *key[1:]
+        return self._compile(flat.rebuild, key, settings, sizes)
 
-    def _compile(self, rebuild: Rebuild, key: tuple[Any, ...], settings: Settings) -> Compiled:
+    def _compile(
+        self, rebuild: Rebuild, key: tuple[Any, ...], settings: Settings, sizes: object
+    ) -> Compiled:
         self.recompilations.append(self._why(key))
-        if len(self.recompilations) == _MANY:
+        if len(self.recompilations) == _MANY and self.dynamic is None:
             warn_user(
                 PerformanceWarning(
                     f"{self.__name__} is compiled for the fifth time; the last reason: "
@@ -189,18 +203,38 @@ class Jit:
         abstracts = [Abstract(shape, canonical(dtype)) for shape, dtype in types]
         graph, result, trace = trace_call(self.fn, rebuild, abstracts, device)
         passed = run_passes(graph, settings.disabled_passes, settings.verify_passes)
-        program = Program(passed, program_target(device))
+        program = self._program(passed, program_target(device), sizes)
         guards = tuple([_guard(*met, first) for met in trace.guards.values()])
         silent = any(owner.silent for owner, _ in trace.guards.values())
         outs = [(v.abstract.shape, v.abstract.dtype) for v in program.graph.outputs]
         kinds = [Kind.of(Tensor, *of, device) for of in outs]
-        compiled = Compiled(program, graph, result, guards, device, kinds, began, silent)
+        compiled = Compiled(program, graph, result, guards, device, kinds, began, silent, sizes)
+        compiled.used = next(self._uses)
         self._keep(key, compiled)
         return compiled
 
+    def _program(self, graph: Graph, target: Target, sizes: object) -> Program:
+        """The program of a version; of a dynamic function, with what those for other sizes share
+        and without kernels in C, whose text holds the sizes."""
+        if sizes is None:
+            return Program(graph, target)
+        others = [c.program.sized for c in self._of_sizes(sizes)[::-1]]
+        program = Program(graph, target.without(NATIVE), others=others)
+        self.recompilations[-1] += f"; {program.shared}"
+        return program
+
+    def _of_sizes(self, sizes: object) -> list[Compiled]:
+        """The versions for these kinds of arguments in any size, the one used last at the end."""
+        found = [c for _, c in self._kept if c.sizes == sizes]
+        return sorted(found, key=lambda c: c.used)
+
     def _keep(self, key: object, compiled: Compiled) -> None:
-        """Add a version; those that never fit again go, and the oldest where there are too many."""
+        """Add a version; those that never fit again go, and the oldest where there are too many:
+        of those for other sizes, the one not used for longest."""
         kept = [(k, c) for k, c in self._kept if not c.outgrown()]
+        if compiled.sizes is not None:
+            surplus = self._of_sizes(compiled.sizes)[: 1 - SIZES]
+            kept = [(k, c) for k, c in kept if c not in surplus]
         self._kept = [*kept[1 - _LIMIT :], (key, compiled)]
         versions: dict[object, list[Compiled]] = {}
         for k, c in self._kept:
@@ -245,7 +279,7 @@ def _by_position(leaves: Sequence[Any]) -> tuple[Sequence[Any], dict[str, Any]]:
     return leaves, {}
 
 
-def jit(fn: F) -> F:
+def jit(fn: F, dynamic: Mapping[str, Sequence[int]] | None = None) -> F:
     """`fn`, compiled: traced on its first call and for every new kind of arguments, then run as a
     Program of preallocated buffers.
 
@@ -253,6 +287,12 @@ def jit(fn: F) -> F:
     inputs; Python scalars, strings and None are part of the program. Closures, globals and the
     attributes of cells are read when tracing. Under another trace, and in `ml.context(jit=False)`,
     it is `fn` itself. GraphError for what cannot be called, and for generators and coroutines.
+
+    dynamic: axes of arguments whose sizes vary, by the names of the arguments, as in {"x": (0,)};
+    of a Cell, those of its construct. A new size is traced again, so shapes are Python integers,
+    but nothing is compiled in C, and it shares the kernels of other sizes that it can (see
+    `Kernel`); programs for the eight sizes used last are kept. `recompilations` says what is
+    shared, or which operation is another one at that size.
     """
     if not callable(fn):
         raise GraphError(f"jit got {fn!r} of type {type(fn).__name__}; give a function of tensors")
@@ -261,7 +301,7 @@ def jit(fn: F) -> F:
             f"jit got {function_name(fn)}, a generator or coroutine, whose body runs after the "
             "call; return a list of tensors"
         )
-    return Jit(fn)  # type: ignore[return-value]
+    return Jit(fn, dynamic)  # type: ignore[return-value]
 
 
 def _runs_later(fn: Any) -> bool:

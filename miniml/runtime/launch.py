@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
 from typing import Any, NamedTuple
-from weakref import finalize
 
 import numpy as np
 
@@ -18,7 +17,7 @@ from ..backends.cpu.products import ask_threads
 from ..backends.declare import check_fills, refuse_returned, taken
 from ..backends.device import Array, Device
 from ..backends.devices import get_device
-from ..backends.kernel import Kernel, KernelEntry, KernelNode
+from ..backends.kernel import Kernel, KernelEntry, KernelNode, has_elements
 from ..backends.rebinding import refuse_rebinding
 from ..backends.registry import NATIVE, specs
 from ..backends.selection import Selection, Target
@@ -28,6 +27,7 @@ from ..errors import DeclarationError, MinimlError
 from ..features import masking
 from ..primitive import Primitive
 from ..settings import current
+from .lives import Life, begun
 
 Arrays = tuple[Array, ...]
 Strides = tuple[int, ...] | None  # None: row-major
@@ -47,14 +47,15 @@ class Sizes(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class BoundKernel:
-    """A kernel bound to one call's shapes, dtypes and attributes; a class kernel's `release` is
-    called when nothing uses this any more.
+    """A kernel bound to one call's shapes, dtypes and attributes.
 
     single: the primitive has one output, so a function kernel gets `out` bare, not as a tuple.
     function: the function kernel with its attributes bound, or the function that a class kernel
     picked for the node.
-    instance: the object of a class kernel that launches itself.
-    empty: no output has an element, so that there is nothing to launch.
+    instance: the object of a class kernel that launches itself. life: of the object of any class.
+    empty: there is nothing to launch.
+    why: the reason for which this kernel was selected, and what it has chosen for these shapes.
+    workspace: its scratch arrays. inplace: the inputs whose memory the output may share.
     """
 
     selection: Selection
@@ -66,18 +67,15 @@ class BoundKernel:
     function: Callable[..., Any]
     device: Device
     empty: bool
-
-    @property
-    def why(self) -> str:
-        """Why this kernel was selected, and what it has chosen for these shapes."""
-        chosen = "" if self.instance is None else self.instance.reason
-        return f"{self.selection.why}; {chosen}" if chosen else self.selection.why
+    life: Life | None
+    why: str
+    workspace: tuple[ArraySpec, ...]
+    inplace: tuple[int, ...]
 
     @property
     def sizes(self) -> Sizes:
         """The bytes of its arrays."""
-        scratch = () if self.instance is None else self.instance.workspace()
-        lists = (self.node.inputs, self.node.outputs, scratch)
+        lists = (self.node.inputs, self.node.outputs, self.workspace)
         return Sizes(*(tuple(spec.nbytes for spec in specs) for specs in lists))
 
     @property
@@ -85,12 +83,6 @@ class BoundKernel:
         """The instance, if a player calls it without Python."""
         made = self.instance
         return made if isinstance(made, NativeKernel) and made.native else None
-
-    @property
-    def inplace(self) -> tuple[int, ...]:
-        """The inputs whose memory the output may share."""
-        own = None if self.instance is None else self.instance.inplace
-        return self.entry.inplace if own is None else own
 
     @property
     def cannot_fail(self) -> bool:
@@ -136,12 +128,15 @@ def prepare(
     attrs: dict[str, Any],
     target: Target,
     strides: Sequence[Strides] = (),
+    like: BoundKernel | None = None,
 ) -> BoundKernel:
     """The kernel that the target selects for a call, prepared.
 
-    strides: of the inputs, which a kernel that can bake them gets with these strides.
+    strides: of the inputs, which a kernel that can bake them gets with these strides. like: a
+    kernel for the same call in other sizes, whose object is resized if it follows.
     KernelNotFoundError when there is none; DeclarationError when the dtypes that the primitive's
-    rule gave are not those of the kernel's signature.
+    rule gave are not those of the kernel's signature, or when the kernel does not want to run and
+    leaves outputs unfilled.
     """
     selection, device = target.select(primitive.name, inputs, outputs), target.device
     entry, cast = selection.entry, selection.cast
@@ -150,27 +145,49 @@ def prepare(
         dtypes, promised = entry.signature.expanded(len(inputs), len(outputs))
     takes, gives = _specs(entry, inputs, dtypes), _specs(entry, outputs, promised)
     attrs = taken(entry, specs.get(primitive.name), attrs)
-    node = KernelNode(primitive.name, takes, gives, attrs, target, _baked(entry, attrs, strides))
-    empty = bool(outputs) and all(0 in o.shape for o in outputs)
+    values = tuple([a.value for a in inputs])
+    baked = _baked(entry, attrs, strides)
+    node = KernelNode(primitive.name, takes, gives, attrs, target, baked, values)
     view = entry.view is not None
-    made = _view_class(entry) if view else None if empty else device.kernel(entry)
-    if made is not None:
-        made.prepare(node)
-        if target.masked and isinstance(made, NativeKernel):
-            made.avoid(target.masked)
-    elif not (view or empty):
+    made = _view_class(entry) if view else device.kernel(entry)
+    empty = not view and not _runs(entry, made, node)
+    life = None if made is None or empty else _resized(like, entry, node) or begun(made, node)
+    made = None if life is None else life.kernel
+    if target.masked and isinstance(made, NativeKernel):
+        made.avoid(target.masked)
+    if made is None and not (view or empty):
         check_fills(entry)
     picked = _picked(made) if view or device.name == "cpu" else None
-    function = _bound(entry, node, picked)
     launched = made if picked is None and not view else None
-    if picked is not None and made is not None and made.reason:
-        selection = selection._replace(why=f"{selection.why}; {made.reason}")
-    prepared = BoundKernel(
-        selection, entry, node, outputs, launched, primitive._single, function, device, empty
-    )
-    if made is not None:
-        finalize(prepared, made.release)
-    return prepared
+    why = f"{selection.why}; {made.reason}" if made and made.reason else selection.why
+    return BoundKernel(
+        selection, entry, node, outputs, launched, primitive._single,
+        _bound(entry, node, picked), device, empty, life, why,
+        () if launched is None else launched.workspace(),
+        entry.inplace if launched is None or launched.inplace is None else launched.inplace,
+    )  # fmt: skip
+
+
+def _runs(entry: KernelEntry, made: Kernel | None, node: KernelNode) -> bool:
+    """Whether a kernel is launched for a node; DeclarationError if outputs would stay unfilled."""
+    if made.can_run(node) if made is not None else has_elements(node):
+        return True
+    if has_elements(node):
+        raise DeclarationError(
+            f"{entry.name} kernel {entry.describe()} does not run for {listed(node.inputs)}, its "
+            f"can_run says, and nothing else would fill {listed(node.outputs)}; return True there"
+        )
+    return False
+
+
+def _resized(like: BoundKernel | None, entry: KernelEntry, node: KernelNode) -> Life | None:
+    """The kernel object of `like`, resized, if it may follow to another size."""
+    if like is None or like.entry is not entry or like.instance is None or like.life is None:
+        return None
+    if not like.instance.follows:
+        return None
+    like.instance.resize(node)
+    return like.life
 
 
 def _picked(made: Kernel | None) -> Callable[..., Any] | None:
@@ -245,8 +262,7 @@ def launcher(prepared: BoundKernel) -> Launcher:
     if prepared.selection.cast is not None:
         return _widened(prepared, prepared.selection.cast)
     if prepared.entry.view is not None:
-        look = prepared.function
-        return lambda arrays: (look(*arrays),)
+        return lambda arrays: (prepared.function(*arrays),)
     return _filling(prepared, tuple(o.dtype for o in prepared.outputs))
 
 
@@ -288,7 +304,7 @@ def _filling(prepared: BoundKernel, dtypes: tuple[DType, ...]) -> Launcher:
         if not strided:
             arrays = tuple(map(device.contiguous, arrays))
         outs = tuple(map(new, shapes, dtypes))
-        scratch = tuple(new(w.shape, w.dtype) for w in instance.workspace())
+        scratch = tuple(new(w.shape, w.dtype) for w in prepared.workspace)
         try:
             instance.launch(arrays, scratch, outs, device.stream)
         except Exception as error:

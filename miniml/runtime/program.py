@@ -39,6 +39,7 @@ from .players.memory import Memory, read_only
 from .quiet import ignore_errors
 from .schedule import Schedule, schedule
 from .steps import Steps, steps
+from .turns import Sharing, Sized
 
 _LOG = 1000  # characters of a compiler's log in a warning
 
@@ -57,9 +58,20 @@ class Program:
 
     It may run in several threads at once, with an arena each, except that a call that writes
     parameters does so alone. A step happens wholly or not at all: they change at the very end.
+
+    others: programs of the same function for other sizes, of which the first with the same
+    operations shares kernels with this one: those of equal calls, and those that follow to other
+    sizes. `shared` says what, in one sentence; None: there may be no other sizes.
     """
 
-    def __init__(self, graph: Graph, target: Target | None = None, fills: bool = False):
+    def __init__(
+        self,
+        graph: Graph,
+        target: Target | None = None,
+        fills: bool = False,
+        others: Sequence[Sized] | None = None,
+    ):
+        self._others = others
         self._settings = settings = current()
         target = target or program_target("cpu")
         # A step of a loop runs many times, and in C the whole loop is one call.
@@ -82,6 +94,12 @@ class Program:
         self._written = tuple(p for p, _ in self.schedule.writes)
         self._access = self._used()
         self._idle: list[Executable] = [self._executable()]
+        self._others = None  # they may be dropped before this one
+
+    @property
+    def sized(self) -> Sized:
+        """What programs of the same function for other sizes may share."""
+        return Sized(self.graph, self.prepared, self._turns)
 
     @property
     def plan(self) -> Plan:
@@ -98,13 +116,11 @@ class Program:
         warning says so, and the kernels are NumPy's."""
         settings, self.target = self._settings, target
         self.graph = lower(graph, target, settings.disabled_passes, settings.verify_passes)
-        self.prepared: dict[Node, BoundKernel] = {}
-        layouts = Layouts(self.graph) if in_c(target) else None
-        for node in self.graph.nodes:
-            strides = () if layouts is None else tuple(map(layouts.strides, node.inputs))
-            self.prepared[node] = self._prepare(node, strides)
-            if layouts is not None:
-                layouts.follow(node, self.prepared[node])
+        sharing = Sharing(self.graph, self._others)
+        with sharing.preparing() as self.prepared:
+            self._prepare_all(sharing)
+        self.shared = sharing.words(self.prepared)
+        self._turns = sharing.turns(self.prepared)
         natives = [p.native for p in self.prepared.values() if p.native is not None]
         sources = [native.source for native in natives if native.source is not None]
         if sources:
@@ -114,9 +130,20 @@ class Program:
                 warn_without(error)
                 self._lower(graph, target.without(NATIVE))
 
-    def _prepare(self, node: Node, strides: Sequence[Strides]) -> BoundKernel:
+    def _prepare_all(self, sharing: Sharing) -> None:
+        layouts = Layouts(self.graph) if in_c(self.target) else None
+        for node in self.graph.nodes:
+            kept, like = sharing.kernel(node)
+            strides = () if layouts is None else tuple(map(layouts.strides, node.inputs))
+            self.prepared[node] = kept or self._prepare(node, strides, like)
+            if layouts is not None:
+                layouts.follow(node, self.prepared[node])
+
+    def _prepare(
+        self, node: Node, strides: Sequence[Strides], like: BoundKernel | None
+    ) -> BoundKernel:
         try:
-            prepared = self._bound(node, strides)
+            prepared = self._bound(node, strides, like)
             if prepared.selection.cast is not None:
                 raise KernelNotFoundError(
                     f"{node.primitive.name}: {prepared.selection.why} by the pass 'legalize', "
@@ -127,14 +154,16 @@ class Program:
             raise
         return prepared
 
-    def _bound(self, node: Node, strides: Sequence[Strides]) -> BoundKernel:
+    def _bound(
+        self, node: Node, strides: Sequence[Strides], like: BoundKernel | None
+    ) -> BoundKernel:
         """The kernel of a node; of a group whose text a device's compiler refuses, that which runs
         its members one by one, with a warning. CompileError if the text of a member is refused."""
         inputs = tuple([v.abstract for v in node.inputs])
         outputs = tuple([v.abstract for v in node.outputs])
         call = node.primitive, inputs, outputs, node.attrs
         try:
-            return prepare(*call, self.target, strides)
+            return prepare(*call, self.target, strides, like)
         except CompileError as error:
             if not isinstance(node.primitive, Fused):
                 raise
@@ -160,6 +189,8 @@ class Program:
         """How kernels reach the device, or why none is in C; "" for NumPy's that were asked for."""
         if self._small:
             return WHY
+        if self.shared:
+            return f"sizes vary: no kernels in C, whose text holds them; {self.shared}"
         if self.device.name == "cpu":
             kernels = sum(p.native is not None for p in self.prepared.values())
             player = self._player()
@@ -226,7 +257,9 @@ class Program:
             arrays = tuple(map(read_only, arrays))
         executable = self._taken()
         try:
-            return executable.run(*arrays)
+            if self._turns is None:
+                return executable.run(*arrays)
+            return self._turns.run(self.graph, self.prepared, executable.run, *arrays)
         except Exception as error:  # point at the user's lines of the nodes that were running
             for node in executable.player.nodes_of(error):
                 note_kernel(error, self.prepared[node])

@@ -133,14 +133,14 @@ class TestUsersKernels:
 
     def test_texts_of_one_key_are_told_apart_by_what_they_require(self):
         text = 'extern "C" __global__ void put(const T* x, T* out) { *out = WHICH; }'
-        for which, feature in ((3, "no_such"), (2, "wmma"), (1, "")):
+        for which, feature in ((3, "cublas"), (2, "wmma"), (1, "")):
             raw_kernel(
                 "Told", "f->f", entry="put", source=text, defines={"WHICH": which},
                 launch=lambda node: Launch((1,), (1,)),
                 requires=(feature,) if feature else (), priority=which,
             )  # fmt: skip
         type("Told", (Swish2,), {"__doc__": "x", "__module__": __name__})
-        with ml.context(device_target="cuda-sim"):
+        with ml.context(device_target="cuda-sim", without="cublas"):
             assert ml.primitive.primitives["Told"](1.0)(ml.Tensor([0.0])).item() == 2.0
 
     def test_an_empty_launch_is_skipped(self, on_device):

@@ -311,7 +311,7 @@ def _replacement(says: str, site: Site, bound: Bound, make: Callable[[Bound], An
             f"rule {says!r} cannot replace {site.node.primitive!r}: {told}; correct its "
             "replacement, or leave such calls out with where="
         )
-        point_at(refusal, site.node.where, f"{site.node.primitive.name} was called")
+        point_at(refusal, site.node.where)
         raise refusal from error
     return graph
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ...backends.constants import once
 from ...backends.device import Device
 from ...graph.ir import Node, Var
 from ..buffers import Allocation, BufferAssignment
@@ -56,7 +57,8 @@ class Memory:
             self.arrays[var] = device.empty(var.abstract.shape, var.abstract.dtype)
         for var in graph.constants:
             host = np.asarray(var.abstract.value)
-            self.arrays[var] = read_only(host if device.name == "cpu" else device.from_host(host))
+            on_cpu = device.name == "cpu"
+            self.arrays[var] = read_only(host if on_cpu else once(host, device.from_host))
         for parameter, var in graph.state:
             allocation, self.arrays[var] = self.buffers.allocation[var], parameter._data
             if allocation.kind == "upload":

@@ -50,6 +50,13 @@ class Watched(Kernel):
         super().prepare(node)
         self.kernel.resize(node)
 
+    def can_run(self, node: KernelNode) -> bool:
+        return self.kernel.can_run(node)
+
+    @property
+    def follows(self) -> bool:
+        return self.kernel.follows
+
     def release(self) -> None:
         self.kernel.release()
 

@@ -1,0 +1,29 @@
+"""What is made of constant arrays: once for each, shared by all programs that hold the same one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+from weakref import finalize
+
+import numpy as np
+
+T = TypeVar("T")
+_made: dict[tuple[int, Callable[..., Any]], Any] = {}
+
+
+def once(array: np.ndarray[Any, Any], make: Callable[[Any], T]) -> T:
+    """`make(array)`, or what an equal function has made of the same array before.
+
+    It is kept as long as the array. The array must not change afterwards; `make` gets a view that
+    it cannot write to.
+    """
+    key = id(array), make
+    if key not in _made:
+        view = array.view()
+        view.flags.writeable = False
+        made = make(view)
+        if _made.setdefault(key, made) is made:
+            finalize(array, _made.pop, key, None).atexit = False
+    found: T = _made[key]
+    return found
