@@ -106,7 +106,7 @@ class BpropGetters:
             )
             raise BpropNotFoundError(
                 f"{primitive.name} has no bprop, so no gradient passes through {primitive!r}; "
-                f"{near}register one with @bprop_getters.register({type(primitive).__name__}), or "
+                f"{near}register one with @bprop_getters.register({primitive.name!r}), or "
                 "put stop_gradient around its inputs"
             )
         return getter(primitive)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
+from .abstract import Abstract
 from .attributes import EMPTY, Field
 from .backends.registry import register_spec
 from .primitive import Primitive, spec_of
@@ -25,6 +26,8 @@ class PrimitiveWithCheck(Primitive, abstract=True):
     """
 
     _checks = True
+    _needs_rule: ClassVar[bool] = False  # True: a rule, or types of its own, must say what it gives
+    _types: ClassVar[tuple[Abstract, ...] | None] = None
 
 
 def prim_attr_register(init: F) -> F:

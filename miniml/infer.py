@@ -9,11 +9,13 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from .abstract import Abstract, Shape
+from . import epoch
+from .abstract import Abstract, Shape, listed
 from .classic import PrimitiveWithCheck
 from .dtype import DType, as_dtype
 from .errors import DeclarationError, MinimlError, ShapeError
 from .primitive import Primitive
+from .signatures import named_by
 
 Rule = Callable[..., Any]
 R = TypeVar("R", bound=Rule)
@@ -23,10 +25,12 @@ _AXES = 64  # of an array of NumPy
 
 def infer_rule(name: str) -> Callable[[R], R]:
     """Decorator: register `rule(*abstracts) -> Abstract` (or a tuple) as the inference of the
-    PrimitiveWithCheck called `name`; const inputs arrive as their values."""
+    PrimitiveWithCheck, or the Custom, called `name`; const inputs arrive as their values, and
+    attributes that the rule names by keyword."""
 
     def register(rule: R) -> R:
         _rules[name] = rule
+        epoch.bump("kernels")
         return rule
 
     return register
@@ -76,8 +80,16 @@ def _checked(
     for name, values in (("check_shape", shapes), ("check_dtype", dtypes)):
         if hasattr(primitive, name):
             _ruled(primitive, name, values)
+    if primitive._types is not None:
+        return primitive._types
     rule = _rules.get(primitive.name)
-    result = rule(*inputs) if rule else Abstract(inputs[0].shape, inputs[0].dtype)
+    if rule is None and primitive._needs_rule:
+        raise DeclarationError(
+            f"{primitive.name} has no inference, so what it gives for {listed(inputs)} is unknown; "
+            f"register a rule with @infer_rule({primitive.name!r}): def rule(*xs): return xs[0]"
+        )
+    taken = named_by(rule, primitive.attributes) if rule else {}
+    result = rule(*inputs, **taken) if rule else Abstract(inputs[0].shape, inputs[0].dtype)
     outs = result if isinstance(result, tuple) else (result,)
     expected = len(primitive.outputs) if isinstance(primitive.outputs, tuple) else len(outs)
     if len(outs) != expected or not all(isinstance(o, Abstract) for o in outs):

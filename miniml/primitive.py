@@ -205,6 +205,11 @@ class Primitive:
         shown = ", ".join(f"{k}={attributes.show(v)}" for k, v in self.attributes.items())
         return f"{self.name}({shown})"
 
+    def with_attributes(self, values: dict[str, Any]) -> Primitive:
+        """The primitive with exactly these attributes in place of its own, all of which are
+        given."""
+        return rebuild(type(self), values)
+
     def __reduce__(self) -> tuple[Any, ...]:
         return rebuild, (type(self), self.attributes)
 

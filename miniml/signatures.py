@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from types import FunctionType
 from typing import Any
 
@@ -41,6 +42,20 @@ def with_parameters(call: Any, parameters: list[inspect.Parameter]) -> Any:
     named.__qualname__, named.__module__ = call.__qualname__, call.__module__
     named.__signature__ = inspect.Signature([SELF, *parameters])
     return named
+
+
+@lru_cache(512)
+def _keywords(rule: Any) -> tuple[bool, frozenset[str]]:
+    """Whether a function takes any keyword, and those that it names."""
+    taken = inspect.signature(rule).parameters.values()
+    named = frozenset(p.name for p in taken if p.kind is p.KEYWORD_ONLY)
+    return any(p.kind is p.VAR_KEYWORD for p in taken), named
+
+
+def named_by(rule: Callable[..., Any], attributes: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Those of the attributes that a rule takes by keyword."""
+    takes_all, named = _keywords(rule)
+    return attributes if takes_all else {k: v for k, v in attributes.items() if k in named}
 
 
 def in_order(

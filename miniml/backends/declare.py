@@ -72,6 +72,24 @@ def _check_function(entry: KernelEntry, body: Any, spec: OpSpec) -> None:
         )
 
 
+def taken(entry: KernelEntry, spec: OpSpec | None, attrs: dict[str, Any]) -> dict[str, Any]:
+    """The attributes that a kernel gets: all of them, except that a function gets those it names
+    where the class of the primitive declares none. DeclarationError for one that it lacks."""
+    body = entry.body
+    if spec is None or spec.attributes is not None or not inspect.isfunction(body):
+        return attrs
+    keywords = _keywords(body)
+    if keywords is None:
+        return attrs
+    absent = sorted(keywords[1] - attrs.keys() - {"out"})
+    if absent:
+        raise DeclarationError(
+            f"{entry.name} kernel {getattr(entry.body, '__name__', entry.body)!r} asks for "
+            f"{', '.join(absent)}; the call has the attributes {', '.join(attrs) or 'none'}"
+        )
+    return {k: v for k, v in attrs.items() if k in keywords[0]}
+
+
 def check_fills(entry: KernelEntry) -> None:
     """DeclarationError if a function kernel has no `out` to fill."""
     body: Any = entry.body

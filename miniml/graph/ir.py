@@ -11,7 +11,7 @@ from ..abstract import Abstract
 from ..attributes import key
 from ..location import Location
 from ..parameter import Parameter
-from ..primitive import Primitive, rebuild
+from ..primitive import Primitive
 
 
 class Var:
@@ -61,7 +61,7 @@ class Node:
         if not any(True for _ in self.subgraphs()):
             return self
         values = {k: _changed(v, change) for k, v in self.primitive.attributes.items()}
-        return replace(self, primitive=rebuild(type(self.primitive), values))
+        return replace(self, primitive=self.primitive.with_attributes(values))
 
 
 @dataclass(frozen=True, eq=False)

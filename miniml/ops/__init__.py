@@ -8,6 +8,7 @@ from .arithmetic import *  # noqa: F403
 from .compare import *  # noqa: F403
 from .control import *  # noqa: F403
 from .create import *  # noqa: F403
+from .custom import *  # noqa: F403
 from .exponential import *  # noqa: F403
 from .getitem import *  # noqa: F403
 from .index import *  # noqa: F403

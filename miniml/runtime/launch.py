@@ -15,12 +15,12 @@ from ..abstract import Abstract, listed
 from ..backends.cc.compiler import available
 from ..backends.cc.kernel import NativeKernel
 from ..backends.cpu.products import ask_threads
-from ..backends.declare import check_fills, refuse_returned
+from ..backends.declare import check_fills, refuse_returned, taken
 from ..backends.device import Array, Device
 from ..backends.devices import get_device
 from ..backends.kernel import Kernel, KernelEntry, KernelNode
 from ..backends.rebinding import refuse_rebinding
-from ..backends.registry import NATIVE
+from ..backends.registry import NATIVE, specs
 from ..backends.selection import Selection, Target
 from ..backends.signature import ArraySpec
 from ..dtype import DType
@@ -128,6 +128,7 @@ def prepare(
     if cast is not None:  # the kernel gets the widened inputs
         dtypes, promised = entry.signature.expanded(len(inputs), len(outputs))
     takes, gives = _specs(inputs, dtypes), _specs(outputs, promised)
+    attrs = taken(entry, specs.get(primitive.name), attrs)
     node = KernelNode(primitive.name, takes, gives, attrs, target, _baked(entry, attrs, strides))
     empty = bool(outputs) and all(0 in o.shape for o in outputs)
     view = entry.view is not None

@@ -13,6 +13,7 @@ import numpy as np
 from ..abstract import Abstract, typed
 from ..arguments import arguments
 from ..backends import registry
+from ..backends.declare import taken
 from ..backends.devices import get_device
 from ..backends.kernel import Kernel, KernelEntry, KernelNode
 from ..backends.registry import BUILTIN, NATIVE
@@ -73,6 +74,10 @@ class Call:
     def attrs(self) -> dict[str, Any]:
         """The keyword arguments of kernels."""
         return {**self.primitive.attributes, **self.consts}
+
+    def attrs_of(self, entry: KernelEntry) -> dict[str, Any]:
+        """Those that this kernel gets."""
+        return taken(entry, registry.specs.get(self.primitive.name), self.attrs)
 
     @property
     def dtypes(self) -> tuple[DType, ...]:
@@ -193,17 +198,18 @@ def run_entry(entry: KernelEntry, call: Call, arrays: Arrays, outs: Arrays) -> A
         ins, filled = (
             tuple(ArraySpec(a.shape, a.dtype) for a in group) for group in (arrays, outs)
         )
-        node = KernelNode(call.primitive.name, ins, filled, call.attrs, ON_CPU)
+        attrs = call.attrs_of(entry)
+        node = KernelNode(call.primitive.name, ins, filled, attrs, ON_CPU)
         made = body() if isinstance(body, type) and issubclass(body, Kernel) else None
         if entry.view is not None and made is not None:
             made.prepare(node)
             return as_tuple(made.call(*arrays))
         if entry.view is not None or call.primitive.dynamic_outputs:
-            return as_tuple(body(*arrays, **call.attrs))
+            return as_tuple(body(*arrays, **attrs))
         if made is not None:
             _launch(made, node, arrays, outs)
         else:
-            body(*arrays, **call.attrs, out=outs[0] if call.primitive._single else outs)
+            body(*arrays, **attrs, out=outs[0] if call.primitive._single else outs)
     return outs
 
 

@@ -323,7 +323,7 @@ class _Writer:
         if isinstance(function, np.ufunc) and function not in _KEYWORD_OUT:
             return _Call(function, (*inputs, out), stem=stem)
         picked = isinstance(function, np.ufunc) or isinstance(entry.body, type)  # by a Kernel class
-        if picked or any(map(keyword.iskeyword, attrs)):
+        if picked or not all(k.isidentifier() and not keyword.iskeyword(k) for k in attrs):
             return _Call(function, inputs, {"out": out}, stem)
         # Calling the kernel itself with its attributes is faster than a partial with keywords.
         return _Call(entry.body, inputs, {**attrs, "out": out}, stem)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ...attributes import show
+from ...ops import Custom
 from ...primitive import Primitive
 from ..calls import Array, Call, as_tuple, reference
 from ..layouts import CONTIGUOUS
@@ -75,6 +76,8 @@ def _exact(array: Array) -> Any:
 
 
 def _made(primitive: Primitive) -> str:
+    if isinstance(primitive, Custom):
+        return repr(primitive)
     shown = ", ".join(f"{k}={_value(v)}" for k, v in primitive.attributes.items())
     return f"{type(primitive).__qualname__}({shown})"
 
@@ -106,6 +109,8 @@ def _definition(cls: type[Primitive]) -> list[str]:
     """Lines that bring the primitive into the program: an import, or its source."""
     module = sys.modules.get(cls.__module__)
     name = cls.__qualname__
+    if issubclass(cls, Custom):
+        return ["from miniml.ops import Custom", f"# put the kernels and rules of {cls.name} here"]
     if cls.__module__.startswith("miniml."):
         return [f"from {cls.__module__} import {name}"]
     if "." in name or module is None or not hasattr(module, name):

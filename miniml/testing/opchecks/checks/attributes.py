@@ -11,7 +11,7 @@ from typing import Any
 
 from ....attributes import key
 from ....errors import MinimlError
-from ....primitive import Primitive, rebuild
+from ....primitive import Primitive
 from ...calls import Call
 from ..session import Issue, first_line
 
@@ -50,7 +50,7 @@ def _copied(primitive: Primitive, call: Call) -> Iterator[Issue]:
     cls = type(primitive)
     copied: dict[str, Callable[[Primitive], Primitive]] = {
         "copy.deepcopy": copy.deepcopy,
-        "its attributes alone": lambda p: rebuild(cls, p.attributes),
+        "its attributes alone": lambda p: p.with_attributes(p.attributes),
     }
     if getattr(sys.modules.get(cls.__module__), cls.__qualname__, None) is cls:
         copied["pickle"] = lambda p: pickle.loads(pickle.dumps(p))
@@ -94,7 +94,7 @@ def others(primitive: Primitive) -> Iterator[Primitive]:
 def rebuild_like(primitive: Primitive, values: dict[str, Any]) -> Primitive:
     """A primitive of the same class with these attributes, constructed as by a user."""
     if primitive._classic or type(primitive).__init__ is not Primitive.__init__:
-        return rebuild(type(primitive), values)
+        return primitive.with_attributes(values)
     return type(primitive)(**values)
 
 

@@ -63,7 +63,7 @@ def bprop(call: Call) -> Iterator[Issue]:
         yield Issue(
             "missing",
             f"{primitive.name} has no bprop, so no gradient passes through it",
-            f"register one with @bprop_getters.register({type(primitive).__name__}), or set "
+            f"register one with @bprop_getters.register({primitive.name!r}), or set "
             "differentiable = False in the class",
         )
         return

@@ -87,7 +87,8 @@ def _launched(device: Any, entry: KernelEntry, call: Call, given: tuple[Any, ...
     ins, filled = (
         tuple(ArraySpec(a.shape, a.dtype) for a in group) for group in (call.arrays, call.inferred)
     )
-    node = KernelNode(call.primitive.name, ins, filled, call.attrs, Target(device))
+    attrs = call.attrs_of(entry)
+    node = KernelNode(call.primitive.name, ins, filled, attrs, Target(device))
     if entry.view is not None:
         return tuple(map(device.contiguous, as_tuple(_look(entry, node)(*given))))
     kernel = device.bare_kernel(entry)
