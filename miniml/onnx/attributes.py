@@ -13,6 +13,7 @@ import numpy as np
 
 from ..dtype import DType
 from ..errors import DeclarationError, OnnxError
+from ..ops import pack_attribute
 from .protobuf import wheel
 from .tensors import array_of, code_of
 
@@ -123,6 +124,21 @@ def pack(values: Any) -> list[Any]:
         kind.pack(proto, value)
         made.append(proto)
     return made
+
+
+def as_bytes(proto: Any) -> bytes:
+    """An attribute that nobody has declared: floats in 4 bytes each and ints in 8, little-endian,
+    text as it is, tensors and graphs as protobuf."""
+    name = proto.AttributeType.Name(proto.type)
+    if name in ("TENSOR", "GRAPH"):
+        return bytes((proto.t if name == "TENSOR" else proto.g).SerializeToString())
+    if name in ("FLOAT", "FLOATS"):
+        return pack_attribute(tuple(proto.floats) if name == "FLOATS" else proto.f, "<f4")
+    if name in ("INT", "INTS"):
+        return pack_attribute(tuple(proto.ints) if name == "INTS" else proto.i, "<i8")
+    if name == "STRING":
+        return bytes(proto.s)
+    raise OnnxError(f"attribute {proto.name!r} is of type {name}, which ops.Custom cannot hold")
 
 
 def _value(proto: Any, kind: Any) -> Any:

@@ -43,7 +43,7 @@ def load(
     _check_values(graph, fixed)
     types = input_types(graph, {*initial, *fixed}, shapes, dims)
     unique("outputs", [v.name for v in graph.output])
-    scope = Scope(Reading(found, needed_constants(found)), found.opsets)
+    scope = Scope(Reading(found, needed_constants(found), dims), found.opsets)
 
     def body(*tensors: Any) -> Sequence[Any]:
         scope.initialize(graph)

@@ -111,6 +111,17 @@ def _abstract(value: Any, shape: Sequence[int] | None, dims: Mapping[str, int]) 
     return Abstract(checked_shape(extents, dtype.itemsize, what), dtype)
 
 
+def known_types(values: Iterable[Any], dims: Mapping[str, int]) -> dict[str, Abstract]:
+    """The types of those values whose dtype and shape the file says."""
+    found = {}
+    for value in values:
+        try:
+            found[value.name] = _abstract(value, None, dims)
+        except OnnxError:
+            continue
+    return found
+
+
 def _extents(what: str, tensor: Any, dims: Mapping[str, int]) -> Shape:
     if not tensor.HasField("shape"):
         raise OnnxError(f"{what} has no shape; give shapes={{{what[6:]}: (...)}}")

@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from .. import ops
+from ..abstract import Abstract
 from ..errors import OnnxError
 from ..graph.replay import replay
 from ..graph.tracer import trace_graph
@@ -19,7 +21,7 @@ from ..settings import PYNATIVE_MODE, context
 from ..tensor import Tensor
 from ..trace import eager_trace, use_trace
 from . import attributes
-from .model import Model, Opsets, operator_of, opsets, unique
+from .model import Model, Opsets, known_types, operator_of, opsets, unique
 from .operators import Constant, Operator, Setting
 from .tensors import array_of, checked_shape
 
@@ -72,6 +74,7 @@ class Reading:
 
     model: Model
     constants: set[str]
+    dims: Mapping[str, int]
     count: int = 0
 
 
@@ -81,6 +84,7 @@ class Scope:
     def __init__(self, reading: Reading, versions: Opsets, outer: Scope | None = None):
         self.reading, self.opsets, self.outer = reading, versions, outer
         self.values: dict[str, Value] = {"": None}
+        self.types: Mapping[str, Abstract] = {}
         self.functions: tuple[tuple[str, str], ...] = outer.functions if outer else ()
 
     def define(self, name: str, value: Value) -> None:
@@ -112,6 +116,7 @@ class Scope:
 
     def initialize(self, graph: Any) -> None:
         """Define the initializers: floats as weights unless they must be known."""
+        self.types = known_types((*graph.value_info, *graph.output), self.reading.dims)
         unique("initializers", [t.name for t in graph.initializer])
         if graph.sparse_initializer:
             raise OnnxError("the graph has sparse initializers, which miniml does not read")
@@ -154,7 +159,7 @@ class Scope:
             return self._call(function, proto, inputs)
         row = operator_of(proto, self.opsets)
         if row is None:
-            raise OnnxError(missing(node))
+            return self._custom(node, proto, inputs)
         results = self._mapped(
             replace(node, parameters=attributes.read(row.parameters, proto.attribute)), row, inputs
         )
@@ -182,6 +187,21 @@ class Scope:
         known = not runs_graphs and all(a is None or type(a) is np.ndarray for a in args)
         return (folded(call) if known else None) or call()
 
+    def _custom(self, node: Node, proto: Any, inputs: Sequence[Value]) -> Sequence[Any]:
+        """A node that no row reads, as an ops.Custom of its name, with the types that the file
+        says its outputs have."""
+        given = [_tensor(v) for v in inputs]
+        types = [self.types.get(name) for name in node.outputs]
+        if None in types or any(v is None for v in given):
+            raise OnnxError(
+                "has no row, and cannot stay as ops.Custom, since the file leaves out an input or "
+                f"the type of an output; ml.onnx.register_operator({node.domain!r}, {node.type!r}, "
+                f"({node.version}, None)) adds a row"
+            )
+        packed = {a.name: attributes.as_bytes(a) for a in proto.attribute}
+        out: Any = ops.Custom(f"{node.domain or 'ai.onnx'}.{node.type}", packed, types)(*given)
+        return out if isinstance(out, tuple) else (out,)
+
     def _call(self, function: Any, proto: Any, inputs: Sequence[Value]) -> Sequence[Any]:
         """The outputs of a function that the model defines."""
         key = (function.domain, function.name)
@@ -197,15 +217,6 @@ class Scope:
         given = {a.name: a for a in (*function.attribute_proto, *proto.attribute)}
         nodes = [_with_attributes(n, given) for n in function.node]
         return inner.run(nodes, function.output)
-
-
-def missing(node: Node) -> str:
-    """What to say of an operator that nothing reads."""
-    domain = node.domain or "ai.onnx"
-    return (
-        f"operator {node.type} of domain {domain}, version {node.version}, has no row; add one "
-        f"with ml.onnx.register_operator({node.domain!r}, {node.type!r}, ({node.version}, None))"
-    )
 
 
 def folded(call: Any) -> Sequence[Any] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -36,7 +37,8 @@ class Axis:
 
     def places(self) -> Array:
         """(count, size): which element of the padded axis each element of each window is."""
-        return counted(self.count)[:, None] * self.stride + counted(self.size) * self.dilation
+        first = counted(self.count)[:, None] * self.stride
+        return np.asarray(first + counted(self.size) * self.dilation)
 
     def sizes(self, with_padding: bool) -> Array:
         """(count,): how many elements of each window lie in the axis, or in declared padding."""
@@ -69,8 +71,8 @@ def axes_of(
         raise OnnxError(
             f"kernel {kernel}, strides {strides} and dilations {dilations} are >= 1, pads >= 0"
         )
-    rows = zip(extents, *sizes, around[:n], around[n:], strict=True)
-    return tuple(_axis(Axis(*row, 0), auto_pad, ceil_mode) for row in rows)
+    rows: Iterator[Ints] = zip(extents, *sizes, around[:n], around[n:], [0] * n, strict=True)
+    return tuple(_axis(Axis(*row), auto_pad, ceil_mode) for row in rows)
 
 
 def _axis(a: Axis, auto_pad: str, ceil_mode: int) -> Axis:

@@ -58,7 +58,8 @@ def average_pool(
     declared = all(a.needed_after <= a.after for a in axes)
     if planes is not None and (declared or not count_include_pad):
         images, windows = planes
-        pool = ops.AvgPool2D(*windows, count_include_pad=bool(count_include_pad))
+        size, stride, padding = windows
+        pool = ops.AvgPool2D(size, stride, padding, bool(count_include_pad))
         return _shaped(pool(images), x, axes)
     out = folded(x, axes, 0, ops.sum)
     for i, axis in enumerate(axes):
