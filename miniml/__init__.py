@@ -68,10 +68,11 @@ _install_eager(_EagerTrace())
 
 if typing.TYPE_CHECKING:  # checkers read the imports
     from . import data as data
+    from . import onnx as onnx
     from . import testing as testing
     from . import viz as viz
 else:
-    _LATER = ("data", "testing", "viz")  # imported where they are first used
+    _LATER = ("data", "onnx", "testing", "viz")  # imported where they are first used
     __all__, __dir__, _missing = public.names(
         globals(), "errors", "grad", "nn", "ops", "optim", "train", *_LATER
     )

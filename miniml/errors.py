@@ -103,6 +103,10 @@ class CheckpointError(MinimlError, ValueError):
     """A checkpoint is damaged, does not fit the object it is loaded into, or cannot be written."""
 
 
+class OnnxError(MinimlError, ValueError):
+    """An ONNX model is damaged, leaves its folder, or needs what miniml lacks."""
+
+
 class InUseError(MinimlError, RuntimeError):
     """Parameters are used by a step that this call interrupted, or that waits for this call."""
 

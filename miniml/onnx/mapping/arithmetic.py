@@ -1,0 +1,218 @@
+"""Arithmetic, rounding, bounds, casts and quantization, element by element."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from ... import ops
+from ...dtype import UNSIGNED, as_dtype, float32, is_float
+from ...errors import OnnxError
+from ..known import counted, extent, number
+from ..operators import Setting, register_all, register_operator
+from ..tensors import dtype_of
+
+
+def divide(x: Any, y: Any) -> Any:
+    """x / y, of integers the quotient without its fraction."""
+    if is_float(x.dtype):
+        return ops.div(x, y)
+    quotient = ops.floor_div(x, y)
+    if x.dtype in UNSIGNED:
+        return quotient
+    left = ops.not_equal(ops.mul(quotient, y), x)
+    upward = ops.logical_and(left, ops.less(quotient, 0))
+    return ops.add(quotient, ops.cast(upward, x.dtype))
+
+
+def remainder(x: Any, y: Any) -> Any:
+    """x - trunc(x / y) * y, which has the sign of x."""
+    rest = ops.mod(ops.abs(x), ops.abs(y))
+    return rest if x.dtype in UNSIGNED else ops.where(ops.less(x, 0), ops.neg(rest), rest)
+
+
+def aligned(x: Any, y: Any, axis: int | None) -> Any:
+    """y with axes of extent 1 behind its own, so that its first one meets `axis` of x."""
+    behind = 0 if axis is None else len(x.shape) - axis % len(x.shape) - len(y.shape)
+    return ops.reshape(y, (*y.shape, *(1,) * behind)) if behind > 0 else y
+
+
+def register_broadcasting(type: str, first: int, function: Callable[[Any, Any], Any]) -> None:
+    """An operator of two inputs, which broadcast; before version 7 as its attributes say."""
+
+    @register_operator("", type, (first, 6))
+    def before(x: Any, y: Any, *, axis: int | None = None, broadcast: int = 0) -> Any:
+        return function(x, aligned(x, y, axis) if broadcast else y)
+
+    @register_operator("", type, (7, None))
+    def now(x: Any, y: Any) -> Any:
+        return function(x, y)
+
+
+register_broadcasting("Add", 6, ops.add)
+register_broadcasting("Sub", 6, ops.sub)
+register_broadcasting("Mul", 6, ops.mul)
+register_broadcasting("Div", 6, divide)
+register_all((6, None), {"Abs": ops.abs, "Neg": ops.neg, "Floor": ops.floor, "Ceil": ops.ceil,
+                         "Reciprocal": ops.reciprocal})  # fmt: skip
+register_all((9, None), {"Sign": ops.sign})
+register_all((11, None), {"Round": ops.round})
+
+
+@register_operator("", "Max", (6, None))
+def maximum(*xs: Any) -> Any:
+    return reduce(ops.maximum, xs)
+
+
+@register_operator("", "Min", (6, None))
+def minimum(*xs: Any) -> Any:
+    return reduce(ops.minimum, xs)
+
+
+@register_operator("", "Sum", (6, None))
+def total(*xs: Any) -> Any:
+    return reduce(ops.add, xs)
+
+
+@register_operator("", "Mean", (6, None))
+def mean(*xs: Any) -> Any:
+    return ops.div(reduce(ops.add, xs), float(len(xs)))
+
+
+@register_operator("", "Mod", (10, None))
+def mod(x: Any, y: Any, *, fmod: int = 0) -> Any:
+    return remainder(x, y) if fmod else ops.mod(x, y)
+
+
+LARGEST = float(np.finfo(np.float32).max)
+
+
+@register_operator("", "Clip", (6, 10))
+def clip_by_numbers(x: Any, *, min: float = -LARGEST, max: float = LARGEST) -> Any:
+    return ops.clip(x, min, max)
+
+
+@register_operator("", "Clip", (11, None))
+def clip(x: Any, min: Setting | None = None, max: Setting | None = None) -> Any:
+    return ops.clip(x, *(_bound(b) for b in (min, max)))
+
+
+def _bound(value: Any) -> Any:
+    return number(value) if isinstance(value, np.ndarray) else value
+
+
+@register_operator("", "Cast", (6, None))
+def cast(x: Any, *, to: int, saturate: int = 1, round_mode: str = "up") -> Any:
+    return ops.cast(x, dtype_of(to, "the output"))
+
+
+@register_operator("", "CastLike", (15, None))
+def cast_like(x: Any, like: Any, *, saturate: int = 1, round_mode: str = "up") -> Any:
+    return ops.cast(x, like.dtype)
+
+
+@register_operator("", "BitShift", (11, None))
+def bit_shift(x: Any, y: Any, *, direction: str) -> Any:
+    """x * 2^y or floor(x / 2^y), within the width of the dtype; a shift that is negative, or as
+    wide as the dtype, leaves no bit of x but its sign."""
+    kind, width = as_dtype(x.dtype), np.iinfo(x.dtype).bits
+    inside = ops.logical_and(ops.greater_equal(y, 0), ops.less(y, width))
+    factor = ops.pow(ops.full((), 2, kind), ops.where(inside, y, ops.zeros_like(y)))
+    left = direction == "LEFT"
+    if left or kind in UNSIGNED:
+        shifted = ops.mul(x, factor) if left else ops.floor_div(x, factor)
+        return ops.where(inside, shifted, ops.zeros_like(x))
+    sign = ops.neg(ops.cast(ops.less(x, 0), kind))
+    # 2^(width - 1) is negative in a signed dtype.
+    inside = ops.logical_and(inside, ops.greater(factor, 0))
+    return ops.where(inside, ops.floor_div(x, factor), sign)
+
+
+@register_operator("", "BitwiseNot", (18, None))
+def bitwise_not(x: Any) -> Any:
+    return ops.sub(ops.full((), np.array(-1).astype(x.dtype).item(), as_dtype(x.dtype)), x)
+
+
+def spread(x: Any, scale: Any, axis: int, block_size: int) -> Any:
+    """A scale or zero point in the shape in which it broadcasts with x: of all, of each index of an
+    axis, or of blocks of it."""
+    if len(scale.shape) == 0 or (len(scale.shape) == 1 and scale.shape[0] == 1):
+        return ops.reshape(scale, ())
+    if block_size:
+        block = counted(extent(x, axis)).reshape(_along(x, axis)) // block_size
+        return ops.take_along_axis(scale, block, axis)
+    return ops.reshape(scale, _along(x, axis))
+
+
+def _along(x: Any, axis: int) -> tuple[int, ...]:
+    shape = [1] * len(x.shape)
+    extent(x, axis)
+    shape[axis] = -1
+    return tuple(shape)
+
+
+def quantized(x: Any, scale: Any, zero: Any, dtype: Any) -> Any:
+    """round(x / scale) + zero, kept within the range of an integer dtype."""
+    kind = as_dtype(dtype)
+    if is_float(kind) or kind == np.bool_:
+        raise OnnxError(f"quantization to {kind.name} is not there; integers of 8 to 32 bits are")
+    info = np.iinfo(kind)
+    levels = ops.add(ops.round(ops.div(x, scale)), ops.cast(zero, x.dtype))
+    return ops.cast(ops.clip(levels, float(info.min), float(info.max)), kind)
+
+
+def dequantized(x: Any, scale: Any, zero: Any = None) -> Any:
+    """(x - zero) * scale, in the dtype of scale."""
+    levels = ops.cast(x, float32)
+    if zero is not None:
+        levels = ops.sub(levels, ops.cast(zero, float32))
+    return ops.cast(ops.mul(levels, ops.cast(scale, float32)), scale.dtype)
+
+
+@register_operator("", "QuantizeLinear", (10, None))
+def quantize_linear(
+    x: Any,
+    y_scale: Setting,
+    y_zero_point: Setting | None = None,
+    *,
+    axis: int = 1,
+    block_size: int = 0,
+    output_dtype: int = 0,
+    precision: int = 0,
+    saturate: int = 1,
+) -> Any:
+    if precision:
+        x = ops.cast(x, dtype_of(precision, "the division"))
+    scale = spread(x, y_scale, axis, block_size)
+    if y_zero_point is None:
+        kind = dtype_of(output_dtype or 2, "the output")
+        return quantized(x, ops.cast(scale, x.dtype), np.array(0, kind), kind)
+    zero = spread(x, y_zero_point, axis, block_size)
+    return quantized(x, ops.cast(scale, x.dtype), zero, y_zero_point.dtype)
+
+
+@register_operator("", "DequantizeLinear", (10, None))
+def dequantize_linear(
+    x: Any,
+    x_scale: Setting,
+    x_zero_point: Setting | None = None,
+    *,
+    axis: int = 1,
+    block_size: int = 0,
+    output_dtype: int = 0,
+) -> Any:
+    zero = None if x_zero_point is None else spread(x, x_zero_point, axis, block_size)
+    out = dequantized(x, spread(x, x_scale, axis, block_size), zero)
+    return ops.cast(out, dtype_of(output_dtype, "the output")) if output_dtype else out
+
+
+@register_operator("", "DynamicQuantizeLinear", (11, None))
+def dynamic_quantize_linear(x: Any) -> Any:
+    low, high = ops.minimum(ops.min(x), 0.0), ops.maximum(ops.max(x), 0.0)
+    scale = ops.div(ops.sub(high, low), 255.0)
+    scale = ops.where(ops.equal(scale, 0.0), 1.0, scale)
+    zero = ops.cast(ops.clip(ops.round(ops.div(ops.neg(low), scale)), 0.0, 255.0), np.uint8)
+    return quantized(x, scale, zero, np.uint8), scale, zero

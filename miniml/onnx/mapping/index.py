@@ -1,0 +1,173 @@
+"""Elements taken from, and put into, places that indices name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ... import ops
+from ...dtype import bool_, int64
+from ...errors import OnnxError
+from ..known import counted, extent, number
+from ..operators import Constant, Setting, register_operator
+from .shape import flatten
+
+
+def positions(indices: Any, n: int) -> Any:
+    """Indices from the start, of which those below 0 count from the end of an axis of extent n."""
+    wide = ops.cast(indices, int64)
+    return ops.where(ops.less(wide, 0), ops.add(wide, n), wide)
+
+
+@register_operator("", "Gather", (1, None))
+def gather(x: Any, indices: Any, *, axis: int = 0) -> Any:
+    return ops.gather(x, indices, axis)
+
+
+@register_operator("", "GatherElements", (11, None))
+def gather_elements(x: Any, indices: Any, *, axis: int = 0) -> Any:
+    return ops.getitem(x, _elements(x, indices, axis))
+
+
+def _elements(x: Any, indices: Any, axis: int) -> tuple[Any, ...]:
+    """The place of each of `indices`, which name a position along `axis`: one index an axis."""
+    extent(x, axis)
+    if len(indices.shape) != len(x.shape):
+        raise OnnxError(f"got indices of shape {tuple(indices.shape)} into {tuple(x.shape)}")
+    places: list[Any] = [
+        counted(n).reshape((-1, *(1,) * (len(x.shape) - 1 - i)))
+        for i, n in enumerate(indices.shape)
+    ]
+    places[axis] = ops.cast(indices, int64)
+    return tuple(places)
+
+
+@register_operator("", "GatherND", (11, None))
+def gather_nd(x: Any, indices: Any, *, batch_dims: int = 0) -> Any:
+    return ops.getitem(x, _tuples(indices, batch_dims))
+
+
+def _tuples(indices: Any, batch_dims: int = 0) -> tuple[Any, ...]:
+    """The last axis of `indices` as one index tensor each, behind those of the batch's axes."""
+    count, rest = indices.shape[-1], len(indices.shape) - 1
+    batch = [
+        counted(n).reshape((-1, *(1,) * (rest - 1 - i)))
+        for i, n in enumerate(indices.shape[:batch_dims])
+    ]
+    parts = ops.split(ops.cast(indices, int64), count, -1) if count else ()
+    return (*batch, *(ops.squeeze(p, -1) for p in parts))
+
+
+@register_operator("", "ScatterElements", (11, None))
+def scatter_elements(
+    x: Any, indices: Any, updates: Any, *, axis: int = 0, reduction: str = "none"
+) -> Any:
+    return _scattered(x, _elements(x, indices, axis), updates, reduction)
+
+
+@register_operator("", "Scatter", (9, 10))
+def scatter(x: Any, indices: Any, updates: Any, *, axis: int = 0) -> Any:
+    return _scattered(x, _elements(x, indices, axis), updates, "none")
+
+
+@register_operator("", "ScatterND", (11, None))
+def scatter_nd(x: Any, indices: Any, updates: Any, *, reduction: str = "none") -> Any:
+    return _scattered(x, _tuples(indices), updates, reduction)
+
+
+def _scattered(x: Any, places: tuple[Any, ...], updates: Any, reduction: str) -> Any:
+    """x with updates put into its places, or combined with what is there, one after another."""
+    if reduction == "none":
+        return ops.scatter(x, places, updates)
+    flat, count = ops.reshape(x, -1), len(places)
+    shape = tuple(x.shape)
+    rows = _flat_places(places, shape[:count])
+    if reduction == "add":
+        slices = [ops.reshape(v, (-1, *shape[count:])) for v in (x, updates)]
+        return ops.reshape(ops.scatter_add(slices[0], ops.reshape(rows, -1), slices[1]), shape)
+    combine = {"mul": ops.mul, "max": ops.maximum, "min": ops.minimum}.get(reduction)
+    if combine is None:
+        raise OnnxError(f"reduction {reduction!r} is not none, add, mul, max or min")
+    inner = int(np.prod(shape[count:], dtype=np.int64))
+    places_flat = ops.reshape(
+        ops.add(ops.mul(ops.expand_dims(rows, -1), inner), counted(inner)), -1
+    )
+
+    def put(carry: Any, item: Any) -> Any:
+        place, value = (ops.reshape(v, (1,)) for v in item)
+        return ops.scatter(carry, (place,), combine(ops.gather(carry, place), value)), None
+
+    _, flat = ops.scan(put, flat, (places_flat, ops.reshape(updates, -1)))
+    return ops.reshape(flat, shape)
+
+
+def _flat_places(places: tuple[Any, ...], extents: tuple[int, ...]) -> Any:
+    """One number for a place of several axes, in row-major order."""
+    flat: Any = np.zeros((), np.int64)
+    for place, n in zip(places, extents, strict=True):
+        flat = ops.add(ops.mul(flat, n), positions(place, n))
+    return flat
+
+
+@register_operator("", "OneHot", (9, None))
+def one_hot(indices: Any, depth: Constant, values: Setting, *, axis: int = -1) -> Any:
+    n = int(number(depth))
+    places = positions(indices, n)
+    hot = ops.moveaxis(ops.one_hot(places, n, bool_), -1, axis)
+    off, on = ops.split(values, 2)
+    return ops.where(hot, ops.reshape(on, ()), ops.reshape(off, ()))
+
+
+@register_operator("", "NonZero", (9, None))
+def nonzero(x: Constant) -> Any:
+    return np.array(np.nonzero(x), np.int64)
+
+
+@register_operator("", "Compress", (9, None))
+def compress(x: Any, condition: Constant, *, axis: int | None = None) -> Any:
+    flat = ops.reshape(x, -1) if axis is None else x
+    return ops.gather(flat, np.flatnonzero(condition).astype(np.int64), axis or 0)
+
+
+@register_operator("", "Trilu", (14, None))
+def trilu(x: Any, k: Constant | None = None, *, upper: int = 1) -> Any:
+    rows, columns = counted(extent(x, -2)), counted(extent(x, -1))
+    shift = 0 if k is None else int(number(k))
+    above = columns - rows[:, None]
+    kept = above >= shift if upper else above <= shift
+    return ops.where(kept, x, ops.zeros_like(x))
+
+
+@register_operator("", "ReverseSequence", (10, None))
+def reverse_sequence(x: Any, sequence_lens: Any, *, batch_axis: int = 1, time_axis: int = 0) -> Any:
+    times = counted(extent(x, time_axis)).reshape(_along(x, time_axis))
+    lengths = ops.reshape(ops.cast(sequence_lens, int64), _along(x, batch_axis))
+    turned = ops.where(ops.less(times, lengths), ops.sub(ops.sub(lengths, 1), times), times)
+    shape = [1] * len(x.shape)
+    shape[batch_axis], shape[time_axis] = extent(x, batch_axis), extent(x, time_axis)
+    return ops.take_along_axis(x, ops.broadcast_to(turned, tuple(shape)), time_axis)
+
+
+def _along(x: Any, axis: int) -> tuple[int, ...]:
+    shape = [1] * len(x.shape)
+    shape[axis] = -1
+    return tuple(shape)
+
+
+@register_operator("ai.onnx.ml", "ArrayFeatureExtractor", (1, None))
+def array_feature_extractor(x: Any, indices: Any) -> Any:
+    return ops.gather(flatten(x, axis=-1), ops.reshape(indices, -1), 1)
+
+
+@register_operator("", "TensorScatter", (24, None))
+def tensor_scatter(
+    past: Any, update: Any, write_indices: Any = None, *, axis: int = -2, mode: str = "linear"
+) -> Any:
+    n, steps = extent(past, axis), counted(extent(update, axis))
+    starts = np.zeros(past.shape[0], np.int64) if write_indices is None else write_indices
+    places = ops.add(ops.reshape(starts, (-1, 1)), steps)
+    places = ops.mod(places, n) if mode == "circular" else places
+    front = ops.moveaxis(past, axis, 1)
+    batch = counted(past.shape[0])[:, None]
+    return ops.moveaxis(ops.scatter(front, (batch, places), ops.moveaxis(update, axis, 1)), 1, axis)

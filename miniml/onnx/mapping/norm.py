@@ -1,0 +1,190 @@
+"""Normalization, softmax, and the losses made of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ... import ops
+from ...dtype import as_dtype, bfloat16, float16, float32
+from ...errors import OnnxError
+from ..known import extent
+from ..operators import Ints, Setting, register_operator
+from ..reader import Node
+from .shape import flatten
+
+
+def wide(x: Any) -> Any:
+    """x as computed with: the short floats in float32."""
+    return ops.cast(x, float32) if as_dtype(x.dtype) in (float16, bfloat16) else x
+
+
+def hardmax_along(x: Any, axis: int) -> Any:
+    hot = ops.one_hot(ops.argmax(x, axis), extent(x, axis), x.dtype)
+    return ops.moveaxis(hot, -1, axis)
+
+
+for _type, _function in {
+    "Softmax": ops.softmax, "LogSoftmax": ops.log_softmax, "Hardmax": hardmax_along
+}.items():  # fmt: skip
+
+    def _register(type: str, function: Any) -> None:
+        @register_operator("", type, (1, 12))
+        def of_rows(x: Any, *, axis: int = 1) -> Any:
+            """All axes from `axis` on are one row."""
+            return ops.reshape(function(flatten(x, axis=axis), -1), tuple(x.shape))
+
+        @register_operator("", type, (13, None))
+        def along(x: Any, *, axis: int = -1) -> Any:
+            return function(x, axis)
+
+    _register(_type, _function)
+
+
+def _channels(x: Any, v: Any) -> Any:
+    """One number a channel, axis 1, in the shape in which they broadcast with x."""
+    return ops.reshape(v, (-1, *(1,) * (len(x.shape) - 2)))
+
+
+@register_operator("", "BatchNormalization", (6, 13))
+def batch_normalization_inference(
+    x: Any,
+    scale: Any,
+    bias: Any,
+    mean: Setting,
+    var: Setting,
+    *,
+    epsilon: float = 1e-5,
+    momentum: float = 0.9,
+    spatial: int = 1,
+    is_test: int = 1,
+    node: Node,
+) -> Any:
+    if not spatial or len([n for n in node.outputs if n]) > 1:
+        raise OnnxError("trains, or normalizes each place by itself, which is not read before 14")
+    return ops.batch_norm(x, scale, bias, mean, var, eps=epsilon)[0]
+
+
+@register_operator("", "BatchNormalization", (14, None))
+def batch_normalization(
+    x: Any,
+    scale: Any,
+    bias: Any,
+    input_mean: Setting,
+    input_var: Setting,
+    *,
+    epsilon: float = 1e-5,
+    momentum: float = 0.9,
+    training_mode: int = 0,
+) -> Any:
+    out, mean, var = ops.batch_norm(
+        x, scale, bias, input_mean, input_var, bool(training_mode), epsilon
+    )
+    if not training_mode:
+        return ops.cast(out, x.dtype)
+
+    def running(old: Any, new: Any) -> Any:
+        return ops.add(ops.mul(old, momentum), ops.mul(new, 1.0 - momentum))
+
+    return ops.cast(out, x.dtype), running(input_mean, mean), running(input_var, var)
+
+
+def _standard(x: Any, axes: tuple[int, ...], eps: float) -> tuple[Any, Any, Any]:
+    """(x - mean) / sqrt(var + eps) over axes; the mean; 1 / sqrt(var + eps)."""
+    mean = ops.mean(x, axes, True)
+    centred = ops.sub(x, mean)
+    inverse = ops.rsqrt(ops.add(ops.mean(ops.square(centred), axes, True), eps))
+    return ops.mul(centred, inverse), mean, inverse
+
+
+@register_operator("", "InstanceNormalization", (6, None))
+def instance_normalization(x: Any, scale: Any, bias: Any, *, epsilon: float = 1e-5) -> Any:
+    out, _, _ = _standard(x, tuple(range(2, len(x.shape))), epsilon)
+    return ops.add(ops.mul(out, _channels(x, scale)), _channels(x, bias))
+
+
+@register_operator("", "LayerNormalization", (17, None))
+def layer_normalization(
+    x: Any, scale: Any, bias: Any = None, *, axis: int = -1, epsilon: float = 1e-5,
+    stash_type: int = 1,
+) -> Any:  # fmt: skip
+    first = axis % len(x.shape)
+    out, mean, inverse = _standard(wide(x), tuple(range(first, len(x.shape))), epsilon)
+    out = ops.mul(ops.cast(out, x.dtype), scale)
+    return out if bias is None else ops.add(out, bias), mean, inverse
+
+
+@register_operator("", "RMSNormalization", (23, None))
+def rms_normalization(
+    x: Any, scale: Any, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
+) -> Any:
+    values, axes = wide(x), tuple(range(axis % len(x.shape), len(x.shape)))
+    inverse = ops.rsqrt(ops.add(ops.mean(ops.square(values), axes, True), epsilon))
+    return ops.mul(ops.cast(ops.mul(values, inverse), x.dtype), scale)
+
+
+@register_operator("", "GroupNormalization", (21, None))
+def group_normalization(
+    x: Any, scale: Any, bias: Any, *, num_groups: int, epsilon: float = 1e-5, stash_type: int = 1
+) -> Any:
+    grouped = ops.reshape(wide(x), (x.shape[0], num_groups, -1))
+    out, _, _ = _standard(grouped, (2,), epsilon)
+    out = ops.cast(ops.reshape(out, tuple(x.shape)), x.dtype)
+    return ops.add(ops.mul(out, _channels(x, scale)), _channels(x, bias))
+
+
+@register_operator("", "MeanVarianceNormalization", (9, None))
+def mean_variance_normalization(x: Any, *, axes: Ints = (0, 2, 3)) -> Any:
+    return _standard(x, axes, 1e-9)[0]
+
+
+@register_operator("", "LpNormalization", (1, None))
+def lp_normalization(x: Any, *, axis: int = -1, p: int = 2) -> Any:
+    sums = ops.sum(ops.abs(x) if p == 1 else ops.square(x), axis, True)
+    size = sums if p == 1 else ops.sqrt(sums)
+    # A vector of zeros stays one, though its length is 0.
+    return ops.div(x, ops.where(ops.equal(size, 0.0), ops.ones_like(size), size))
+
+
+@register_operator("", "LRN", (1, None))
+def lrn(x: Any, *, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0) -> Any:
+    """x / (bias + alpha / size * s)^beta, s the sum of squares of `size` channels around each."""
+    before, channels = (size - 1) // 2, extent(x, 1)
+    pads = ((0, 0), (before, size - 1 - before), *((0, 0),) * (len(x.shape) - 2))
+    padded = ops.pad(ops.square(x), pads)
+    around = [_rows(padded, i, i + channels) for i in range(size)]
+    total = around[0]
+    for part in around[1:]:
+        total = ops.add(total, part)
+    return ops.div(x, ops.pow(ops.add(ops.mul(total, alpha / size), bias), beta))
+
+
+def _rows(x: Any, begin: int, end: int) -> Any:
+    return ops.slice(x, (None, begin), (None, end))
+
+
+@register_operator("", "NegativeLogLikelihoodLoss", (12, None))
+def nll_loss(
+    x: Any, target: Any, weight: Any = None, *, ignore_index: int | None = None,
+    reduction: str = "mean",
+) -> Any:  # fmt: skip
+    """-weight[target] * x[n, target, ...], and its sum, or its mean by the weights."""
+    kept = None if ignore_index is None else ops.not_equal(target, ignore_index)
+    labels = target if kept is None else ops.where(kept, target, ops.zeros_like(target))
+    picked = ops.squeeze(ops.take_along_axis(x, ops.expand_dims(labels, 1), 1), 1)
+    weights = ops.ones_like(picked) if weight is None else ops.gather(weight, labels)
+    if kept is not None:
+        weights = ops.mul(weights, ops.cast(kept, weights.dtype))
+    loss = ops.neg(ops.mul(picked, weights))
+    if reduction == "none":
+        return loss
+    return ops.sum(loss) if reduction == "sum" else ops.div(ops.sum(loss), ops.sum(weights))
+
+
+@register_operator("", "SoftmaxCrossEntropyLoss", (12, None))
+def softmax_cross_entropy_loss(
+    scores: Any, labels: Any, weights: Any = None, *, ignore_index: int | None = None,
+    reduction: str = "mean",
+) -> Any:  # fmt: skip
+    log_prob = ops.log_softmax(scores, 1)
+    loss = nll_loss(log_prob, labels, weights, ignore_index=ignore_index, reduction=reduction)
+    return loss, log_prob

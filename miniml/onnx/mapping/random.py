@@ -1,0 +1,70 @@
+"""Random draws, from miniml's generator: their bits are not those of another runtime."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ... import ops
+from ...dtype import as_dtype, bool_
+from ...errors import OnnxError
+from ..known import number
+from ..operators import Constant, Ints, register_operator
+from ..tensors import checked_shape, dtype_of
+
+
+def _kind(dtype: int | None, x: Any) -> Any:
+    return as_dtype(x.dtype) if dtype is None else dtype_of(dtype, "the output")
+
+
+@register_operator("", "RandomNormal", (1, None))
+def random_normal(
+    *, shape: Ints, dtype: int = 1, mean: float = 0.0, scale: float = 1.0, seed: float | None = None
+) -> Any:
+    return ops.normal(checked_shape(shape, 8, "its output"), mean, scale, _kind(dtype, None))
+
+
+@register_operator("", "RandomNormalLike", (1, None))
+def random_normal_like(
+    x: Any, *, dtype: int | None = None, mean: float = 0.0, scale: float = 1.0,
+    seed: float | None = None,
+) -> Any:  # fmt: skip
+    return ops.normal(tuple(x.shape), mean, scale, _kind(dtype, x))
+
+
+@register_operator("", "RandomUniform", (1, None))
+def random_uniform(
+    *, shape: Ints, dtype: int = 1, low: float = 0.0, high: float = 1.0, seed: float | None = None
+) -> Any:
+    return ops.uniform(checked_shape(shape, 8, "its output"), low, high, _kind(dtype, None))
+
+
+@register_operator("", "RandomUniformLike", (1, None))
+def random_uniform_like(
+    x: Any, *, dtype: int | None = None, low: float = 0.0, high: float = 1.0,
+    seed: float | None = None,
+) -> Any:  # fmt: skip
+    return ops.uniform(tuple(x.shape), low, high, _kind(dtype, x))
+
+
+@register_operator("", "Bernoulli", (15, None))
+def bernoulli(x: Any, *, dtype: int | None = None, seed: float | None = None) -> Any:
+    return ops.cast(ops.less(ops.uniform(tuple(x.shape)), x), _kind(dtype, x))
+
+
+@register_operator("", "Dropout", (6, 11))
+def dropout_inference(x: Any, *, ratio: float = 0.5, is_test: int = 1) -> Any:
+    return x, ops.full(tuple(x.shape), True, bool_)
+
+
+@register_operator("", "Dropout", (12, None))
+def dropout(
+    x: Any, ratio: Constant | None = None, training_mode: Constant | None = None, *,
+    seed: int | None = None,
+) -> Any:  # fmt: skip
+    p = 0.5 if ratio is None else float(number(ratio))
+    if training_mode is None or not number(training_mode) or p == 0.0:
+        return x, ops.full(tuple(x.shape), True, bool_)
+    if not 0.0 <= p < 1.0:
+        raise OnnxError(f"ratio {p} is not in [0, 1)")
+    kept = ops.bernoulli(tuple(x.shape), 1.0 - p)
+    return ops.mul(x, ops.mul(ops.cast(kept, x.dtype), 1.0 / (1.0 - p))), kept

@@ -1,0 +1,102 @@
+"""Reductions along axes, and running sums."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ... import ops
+from ...dtype import as_dtype, bool_
+from ..known import extent, ints, number
+from ..operators import Constant, Ints, register_operator
+
+Reduction = Callable[[Any, Ints | None, bool], Any]
+
+
+def _like(x: Any, out: Any) -> Any:
+    return out if out.dtype == x.dtype else ops.cast(out, x.dtype)
+
+
+def _norm2(x: Any, axes: Ints | None, keep: bool) -> Any:
+    return ops.sqrt(ops.sum(ops.square(x), axes, keep))
+
+
+def _empty_extremum(x: Any, axes: Ints | None, keep: bool, value: Any) -> Any:
+    """The reduction of nothing: the end of the dtype's range."""
+    shape = np.empty(x.shape, np.int8).sum(axes, keepdims=keep).shape
+    return ops.full(shape, value, x.dtype)
+
+
+def _extremum(function: Any, sign: int) -> Reduction:
+    def reduction(x: Any, axes: Ints | None, keep: bool) -> Any:
+        kind = as_dtype(x.dtype)
+        if kind == bool_:
+            return (ops.any if sign > 0 else ops.all)(x, axes, keep)
+        if 0 in x.shape:
+            ends = np.iinfo(kind) if kind.kind in "iu" else None
+            low = ends.min if ends else float("-inf")
+            high = ends.max if ends else float("inf")
+            return _empty_extremum(x, axes, keep, low if sign > 0 else high)
+        return function(x, axes, keep)
+
+    return reduction
+
+
+_REDUCTIONS: dict[str, Reduction] = {
+    "ReduceSum": ops.sum,
+    "ReduceMean": ops.mean,
+    "ReduceProd": ops.prod,
+    "ReduceMax": _extremum(ops.max, 1),
+    "ReduceMin": _extremum(ops.min, -1),
+    "ReduceL1": lambda x, a, k: ops.sum(ops.abs(x), a, k),
+    "ReduceL2": _norm2,
+    "ReduceLogSum": lambda x, a, k: ops.log(ops.sum(x, a, k)),
+    "ReduceLogSumExp": ops.logsumexp,
+    "ReduceSumSquare": lambda x, a, k: ops.sum(ops.square(x), a, k),
+}
+
+
+def _register(type: str, function: Reduction) -> None:
+    moved = 13 if type == "ReduceSum" else 18  # the version whose axes are an input
+
+    @register_operator("", type, (1, moved - 1))
+    def before(x: Any, *, axes: Ints | None = None, keepdims: int = 1) -> Any:
+        return _like(x, function(x, axes, bool(keepdims)))
+
+    @register_operator("", type, (moved, None))
+    def now(
+        x: Any, axes: Constant | None = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0
+    ) -> Any:
+        named = () if axes is None else ints(axes)
+        if not named and noop_with_empty_axes:
+            # No axis is reduced, but what a reduction does to each element is done.
+            return _like(x, function(ops.expand_dims(x, 0), (0,), False))
+        return _like(x, function(x, named or None, bool(keepdims)))
+
+
+for _type, _function in _REDUCTIONS.items():
+    _register(_type, _function)
+
+
+def _place(x: Any, axis: int, keepdims: int, last: int, function: Any) -> Any:
+    if not last:
+        return function(x, axis, bool(keepdims))
+    from_end = function(ops.flip(x, axis), axis, bool(keepdims))
+    return ops.sub(extent(x, axis) - 1, from_end)
+
+
+@register_operator("", "ArgMax", (1, None))
+def argmax(x: Any, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Any:
+    return _place(x, axis, keepdims, select_last_index, ops.argmax)
+
+
+@register_operator("", "ArgMin", (1, None))
+def argmin(x: Any, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Any:
+    return _place(x, axis, keepdims, select_last_index, ops.argmin)
+
+
+@register_operator("", "CumSum", (11, None))
+def cumsum(x: Any, axis: Constant, *, exclusive: int = 0, reverse: int = 0) -> Any:
+    return _like(x, ops.cumsum(x, number(axis), bool(reverse), bool(exclusive)))

@@ -1,0 +1,149 @@
+"""TensorProto to array and back: lengths are checked before memory is asked for, and files that
+hold data must lie in the model's folder."""
+
+from __future__ import annotations
+
+import os
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..abstract import Shape
+from ..dtype import (
+    DType,
+    bfloat16,
+    bool_,
+    float16,
+    float32,
+    float64,
+    int8,
+    int16,
+    int32,
+    int64,
+    uint8,
+    uint16,
+    uint32,
+    uint64,
+)  # fmt: skip
+from ..errors import OnnxError
+from .protobuf import wheel
+
+LARGEST = 2**31  # bytes of one tensor: a file of protobuf cannot be larger either
+
+# ONNX's numbers of dtypes, and the field that holds such elements where there are no raw bytes.
+_DTYPES: dict[int, tuple[DType, str]] = {
+    1: (float32, "float_data"),
+    2: (uint8, "int32_data"),
+    3: (int8, "int32_data"),
+    4: (uint16, "int32_data"),
+    5: (int16, "int32_data"),
+    6: (int32, "int32_data"),
+    7: (int64, "int64_data"),
+    9: (bool_, "int32_data"),
+    10: (float16, "int32_data"),
+    11: (float64, "double_data"),
+    12: (uint32, "uint64_data"),
+    13: (uint64, "uint64_data"),
+    16: (bfloat16, "int32_data"),
+}
+_CODES = {dtype: code for code, (dtype, _) in _DTYPES.items()}
+
+
+def dtype_of(code: int, what: str) -> DType:
+    """The dtype with ONNX's number `code`; OnnxError for one that miniml lacks."""
+    if code not in _DTYPES:
+        known = wheel().TensorProto.DataType
+        name = known.Name(code) if code in known.values() else str(code)
+        raise OnnxError(
+            f"{what} has dtype {name}, which miniml lacks; it has "
+            f"{', '.join(d.name for d in _CODES)}"
+        )
+    return _DTYPES[code][0]
+
+
+def code_of(dtype: DType) -> int:
+    """ONNX's number of a dtype."""
+    return _CODES[dtype]
+
+
+def checked_shape(shape: tuple[int, ...], itemsize: int, what: str) -> Shape:
+    """The shape; OnnxError for extents below 0, or a tensor too large for anybody."""
+    if any(n < 0 for n in shape):
+        raise OnnxError(f"{what} has shape {shape}; an extent is 0 or more")
+    if prod(shape) * itemsize > LARGEST:
+        raise OnnxError(
+            f"{what} has shape {shape}, which takes {prod(shape) * itemsize:,} bytes; "
+            f"a tensor of a model has at most {LARGEST:,}"
+        )
+    return shape
+
+
+def array_of(proto: Any, folder: Path | None = None) -> np.ndarray[Any, Any]:
+    """The array in a TensorProto, a copy. folder: of the model, in which its data may lie.
+
+    OnnxError for unknown dtypes, negative extents, a number of elements or bytes that is not the
+    shape's, and data outside of the folder.
+    """
+    what = f"tensor {proto.name!r}"
+    dtype = dtype_of(proto.data_type, what)
+    shape = checked_shape(tuple(proto.dims), dtype.itemsize, what)
+    if proto.HasField("segment"):
+        raise OnnxError(f"{what} is one segment of a tensor, which no version of ONNX uses")
+    if proto.data_location == wheel().TensorProto.EXTERNAL:
+        return (
+            _outside(proto, folder, prod(shape) * dtype.itemsize, what).view(dtype).reshape(shape)
+        )
+    field = _DTYPES[proto.data_type][1]
+    if proto.HasField("raw_data"):
+        _expect(what, "bytes", len(proto.raw_data), prod(shape) * dtype.itemsize)
+        return np.frombuffer(proto.raw_data, dtype).reshape(shape).copy()
+    values = getattr(proto, field)
+    _expect(what, "elements", len(values), prod(shape))
+    if dtype in (float16, bfloat16):
+        return np.array(values, np.int32).astype(np.uint16).view(dtype).reshape(shape)
+    return np.array(values).astype(dtype).reshape(shape)
+
+
+def _expect(what: str, unit: str, got: int, expected: int) -> None:
+    if got != expected:
+        raise OnnxError(f"{what} holds {got} {unit}; its shape and dtype make {expected}")
+
+
+def _outside(proto: Any, folder: Path | None, size: int, what: str) -> np.ndarray[Any, Any]:
+    """The bytes of a tensor that lie in a file beside the model."""
+    entries = {e.key: e.value for e in proto.external_data}
+    offset, length = (_whole(what, key, entries.get(key, default)) for key, default in
+                      (("offset", "0"), ("length", str(size))))  # fmt: skip
+    _expect(what, "bytes", length, size)
+    path = _inside(folder, entries.get("location", ""), what)
+    if offset + size > path.stat().st_size:
+        raise OnnxError(
+            f"{what} lies at {offset} to {offset + size} of {path.name}, which has "
+            f"{path.stat().st_size} bytes"
+        )
+    return np.fromfile(path, np.uint8, size, offset=offset)
+
+
+def _whole(what: str, key: str, text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 20):
+        raise OnnxError(f"{what} has external data with {key} {text!r}; expected a whole number")
+    return int(text)
+
+
+def _inside(folder: Path | None, location: str, what: str) -> Path:
+    """The plain file `location` in the folder; OnnxError for one that is elsewhere."""
+    if folder is None:
+        raise OnnxError(f"{what} lies in a file, {location!r}; load the model from its own file")
+    root = folder.resolve()
+    path = root / location
+    real = Path(os.path.realpath(path)) if "\0" not in location else root
+    if not location or real != Path(os.path.normpath(path)) or not real.is_relative_to(root):
+        raise OnnxError(
+            f"{what} lies in {location!r}, which leaves the model's folder; the data of a model "
+            "are plain files beside it, without links"
+        )
+    if not real.is_file():
+        raise OnnxError(f"{what} lies in {location!r}, which is not a file in the model's folder")
+    return real
