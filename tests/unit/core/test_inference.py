@@ -103,7 +103,7 @@ class TestConstInputs:
 
         assert InfTake()(ml.Tensor([1.0, 5.0]), 1).item() == 5.0
         two = ml.KernelAttr().add_input_attr(ml.float64).add_input_attr(ml.int64)
-        with pytest.raises(DeclarationError, match=r"takes 1 array by position; .* 2 inputs"):
+        with pytest.raises(DeclarationError, match="has 2 inputs; the primitive has 1: x"):
             kernel("InfTake", "cpu", two.add_output_attr(ml.float64))(take)
 
     def test_a_name_that_is_no_input_is_refused_at_definition(self):

@@ -1,12 +1,12 @@
 """A step happens wholly or not at all, whatever signals arrive and whatever their handlers do."""
 
+import os
 import signal
 from collections import Counter
 
 import pytest
 
 import miniml as ml
-from miniml.train import checkpoint
 from tests.frame.interrupted import Sender, Training, disturbed
 from tests.frame.native import needs_compiler
 
@@ -20,7 +20,7 @@ SIGNALS = {
 
 @pytest.fixture
 def sender(monkeypatch):
-    monkeypatch.setattr(checkpoint.os, "fsync", lambda descriptor: None)
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
     made = Sender(seed=7)
     yield made
     made.close()
