@@ -234,6 +234,7 @@ def test_tiles_fit_into_the_registers_and_cover_small_results():
         assert run_ % n == 0
         assert m * n + n + 1 <= registers
     assert tile(6, 4, 32) == (6, 4)
+    assert tile(64, 203, 32) == (4, 6)  # 2 by 7 is fewer operations, of which each reads too much
 
 
 BIAS_AND_RELU = """\
