@@ -180,15 +180,17 @@ def weight_grad(node: KernelNode, v: Vectors) -> Written:
 def tile(rows: int, columns: int, registers: int, exact: bool = False) -> tuple[int, int]:
     """Rows and columns of the tile of registers that covers a result in the fewest cycles.
 
-    A step of a tile reads a column of it and, one by one, a row; it takes two operations or two
-    reads in a cycle, and no less than the 4 cycles of latency of an operation. exact: the columns
-    are a multiple of the tile's.
+    A step of a tile reads a column of it, one by one, and a row of vectors; it takes two operations
+    or two reads in a cycle, and no less than the 4 cycles of latency of an operation. exact: the
+    columns are a multiple of the tile's, and aligned; else each vector lies in two lines of the
+    cache, which are two reads.
     """
+    each = 1 if exact else 2
 
     def cost(shape: tuple[int, int]) -> tuple[int, int]:
         m, n = shape
         steps = ceil(rows / m) * ceil(columns / n)
-        return steps * max(m * n, m + n, 8), steps * (m + n)
+        return steps * max(m * n, m + each * n, 8), steps * (m + n)
 
     return min(
         (

@@ -1,6 +1,6 @@
 """Running kernels of provider "cc" by themselves: many of them compiled together."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -52,15 +52,19 @@ def results(calls: Sequence[Call]) -> list[tuple[np.ndarray[Any, Any], ...]]:
     return [run(k, call) for k, call in zip(kernels, calls, strict=True)]
 
 
-def run(made: Any, call: Call) -> tuple[np.ndarray[Any, Any], ...]:
-    """Launch a prepared kernel; its workspace is full of NaN."""
+def run(
+    made: Any, call: Call, placed: Callable[[Any], Any] = np.asarray
+) -> tuple[np.ndarray[Any, Any], ...]:
+    """Launch a prepared kernel on copies made by `placed`; its workspace is full of NaN."""
     count = len(call.arrays)
-    given = tuple(in_order(a, f) for a, f in zip(call.arrays, call.formats[:count], strict=True))
+    given = tuple(
+        placed(in_order(a, f)) for a, f in zip(call.arrays, call.formats[:count], strict=True)
+    )
     outs = tuple(
-        in_order(np.full(s.shape, UNWRITTEN, s.dtype), f)
+        placed(in_order(np.full(s.shape, UNWRITTEN, s.dtype), f))
         for s, f in zip(call.outputs, call.formats[count:], strict=True)
     )
-    scratch = tuple(np.full(w.shape, np.nan, w.dtype) for w in made.workspace())
+    scratch = tuple(placed(np.full(w.shape, np.nan, w.dtype)) for w in made.workspace())
     made.launch(given, scratch, outs, None)
     pairs = zip(outs, call.formats[count:], strict=True)
     return tuple(np.moveaxis(o, -1, 0) if f else o for o, f in pairs)

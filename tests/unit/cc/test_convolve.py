@@ -1,5 +1,6 @@
 """Convolution in C against loops in float64, for windows of every kind and both orders of axes."""
 
+from functools import partial
 from itertools import product
 
 import numpy as np
@@ -7,10 +8,18 @@ import pytest
 
 from miniml.backends.cc import convolve
 from miniml.backends.cc.convolve import tile
+from miniml.backends.cc.units import load
 from miniml.backends.cpu import window
 from miniml.backends.signature import ArraySpec
 from tests.frame.native import needs_compiler
 from tests.opinfo import window as rows
+from tests.unit.cc.fences import (
+    before_fence,
+    behind_fence,
+    first_to_fail,
+    ignores_forks,
+    needs_fences,
+)
 from tests.unit.cc.native import BATCH_INNERMOST, Call, prepared, results, run
 
 pytestmark = needs_compiler
@@ -228,12 +237,31 @@ def test_a_fault_in_the_text_is_found(fault):
     assert not np.allclose(got, rows.conv2d(x, w, **call.attrs), atol=1e-3)
 
 
+@needs_fences
+@ignores_forks
+def test_nothing_around_the_arrays_is_read():
+    every = [(label, call) for label, *_, call in calls("f", (None, BATCH_INNERMOST))]
+    kernels = [prepared(call) for _, call in every]
+    load([kernel.source for kernel in kernels])
+
+    def launched(placed, kernel, call):
+        return all(np.isfinite(out).all() for out in run(kernel, call, placed))
+
+    steps = [
+        (f"{label} {placed.__name__}", partial(launched, placed, kernel, call))
+        for placed in (before_fence, behind_fence)
+        for kernel, (label, call) in zip(kernels, every, strict=True)
+    ]
+    assert not first_to_fail(steps)
+
+
 def test_tiles_fit_into_the_registers_and_cover_small_results():
     for outputs, run_, registers in ((6, 4, 32), (16, 4, 32), (64, 2, 32), (3, 1, 16), (1, 9, 16)):
         m, n = tile(outputs, run_, registers, exact=True)
         assert run_ % n == 0
         assert m * n + n + 1 <= registers
     assert tile(6, 4, 32) == (6, 4)
+    assert tile(64, 203, 32) == (4, 6)  # 2 by 7 is fewer operations, of which each reads too much
 
 
 BIAS_AND_RELU = """\

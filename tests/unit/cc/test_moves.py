@@ -238,6 +238,14 @@ def test_an_index_outside_is_refused_before_anything_happens(bad):
     np.testing.assert_array_equal(counter.asnumpy(), 1)
 
 
+@pytest.mark.parametrize("bad", [(0, 1), (1, 0)])
+def test_every_part_of_the_indices_that_is_read_is_checked(bad):
+    indices = np.zeros((2, 2), np.int64)
+    indices[bad] = 7
+    with pytest.raises(OutOfRangeError, match="index 7"):
+        natively(lambda w, i: ops.gather(w, i[0]) + ops.gather(w, i[1]), numbers(7, 4), indices)
+
+
 def test_constant_indices_are_checked_when_the_program_is_compiled():
     table = np.nan_to_num(numbers(7, 4))
     found, program = natively(lambda w: ops.gather(w, np.array([3, -1])), table)

@@ -268,6 +268,20 @@ def test_what_is_refused_in_a_step_is_refused_before_the_loop(wrong):
     assert lines[0] == lines[1]
 
 
+def test_labels_that_are_computed_are_checked_when_they_are_there():
+    """Beside a check of what is given, which runs first."""
+    given = checked()
+    later = [*given[:2], given[2] + 3, *given[3:]]
+
+    def fn(w, h, labels, *rest):
+        return checking(w, h, labels - ops.cast(ops.reshape(rest[-1], ()) * 3, labels.dtype), *rest)
+
+    same(ml.jit(fn)(*later), ml.jit(checking)(*given))
+    later[2][4] = 8
+    with pytest.raises(IndexError, match="label"):
+        ml.jit(fn)(*later)
+
+
 def test_a_loop_of_no_steps_refuses_nothing():
     w, h, labels, indices, row = checked(row=(7,))
     losses, _, _ = ml.jit(checking)(w, h, labels[:0], indices[:0], row)

@@ -1,5 +1,7 @@
 """Matrix products of provider "cc" against float64 and long double."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -14,6 +16,13 @@ from miniml.backends.kernel import KernelNode
 from miniml.backends.product import Product
 from miniml.backends.signature import ArraySpec
 from tests.frame.native import needs_compiler
+from tests.unit.cc.fences import (
+    before_fence,
+    behind_fence,
+    first_to_fail,
+    ignores_forks,
+    needs_fences,
+)
 
 pytestmark = needs_compiler
 
@@ -27,6 +36,8 @@ SHAPES = [
     (49, 130, 300), (200, 70, 20),
 ]  # fmt: skip
 TURNS = [(x, y) for x in (False, True) for y in (False, True)]
+CASES = [(*s, *turn) for i, s in enumerate(SHAPES) for turn in (TURNS[i % 4], TURNS[-1 - i % 3])]
+CASES.append((600, 260, 140, True, False))  # blocks of x are copied
 
 
 def dense(m, n, k, transpose_x=False, transpose_y=False):
@@ -57,12 +68,9 @@ def computed(source, x, y, shape):
 
 @pytest.mark.parametrize("dtype", [F, D])
 def test_every_shape_and_transpose(dtype):
-    cases = [
-        (*s, *turn) for i, s in enumerate(SHAPES) for turn in (TURNS[i % 4], TURNS[-1 - i % 3])
-    ]
-    sources = [product_text(dense(*case), dtype) for case in cases]
+    sources = [product_text(dense(*case), dtype) for case in CASES]
     load(sources)
-    for (m, n, k, tx, ty), source in zip(cases, sources, strict=True):
+    for (m, n, k, tx, ty), source in zip(CASES, sources, strict=True):
         x, y = operands(m, n, k, tx, ty, dtype)
         got = computed(source, x, y, (m, n))
         assert right(got, x.T if tx else x, y.T if ty else y), (m, n, k, tx, ty)
@@ -164,6 +172,30 @@ def test_nothing_around_the_result_is_written():
         assert right(around[64:-64].reshape(m, n), x, y)
         assert (around[:64] == 7).all()
         assert (around[-64:] == 7).all()
+
+
+@needs_fences
+@ignores_forks
+def test_nothing_around_the_operands_is_read():
+    cases = [*(case for case in CASES if all(case[:3])), (2, 143, 2000, False, False)]
+    sources = [product_text(dense(*case), F) for case in cases]
+    packs = [pack_text(dense(*case), F) for case in cases]
+    load([*sources, *packs])
+
+    def multiplied(placed, case, source, pack):
+        m, n, k, tx, ty = case
+        x, y = map(placed, operands(m, n, k, tx, ty))
+        out = placed(np.full((m, n), np.nan, F))
+        run(source, (x, y, out))
+        run(pack, (y, np.empty(packed_size(dense(*case), F), F)))
+        return right(out, x.T if tx else x, y.T if ty else y)
+
+    steps = [
+        (f"{case} {placed.__name__}", partial(multiplied, placed, case, source, pack))
+        for placed in (before_fence, behind_fence)
+        for case, source, pack in zip(cases, sources, packs, strict=True)
+    ]
+    assert not first_to_fail(steps)
 
 
 def test_sums_are_added_where_the_epilogue_says_so():
