@@ -42,7 +42,6 @@ from .tensor import Tensor as Tensor
 from .trace import install_eager as _install_eager
 
 from . import ops as ops  # isort: skip
-from . import grad as grad
 from .graph.function import trace as trace
 from .graph.saved import load_graph as load_graph
 from .graph.saved import save_graph as save_graph
@@ -50,28 +49,29 @@ from .runtime.eager import EagerTrace as _EagerTrace
 from .runtime.explain import explain as explain
 from .runtime.jit import jit as jit
 
-from . import nn as nn  # isort: skip
-from . import optim as optim
-from . import train as train
-from .train import load_checkpoint as load_checkpoint
-from .train import save_checkpoint as save_checkpoint
-from .train import train_step as train_step
-
 __version__ = "0.1.0"
 
 _install_eager(_EagerTrace())
 
 if typing.TYPE_CHECKING:  # checkers read the imports
     from . import data as data
+    from . import grad as grad
+    from . import nn as nn
+    from . import optim as optim
     from . import testing as testing
+    from . import train as train
     from . import viz as viz
-else:
-    _LATER = ("data", "testing", "viz")  # imported where they are first used
-    __all__, __dir__, _missing = public.names(
-        globals(), "errors", "grad", "nn", "ops", "optim", "train", *_LATER
-    )
+    from .train import load_checkpoint as load_checkpoint
+    from .train import save_checkpoint as save_checkpoint
+    from .train import train_step as train_step
+else:  # imported where they are first used: whoever runs a graph needs none of them
+    _LATER = ("data", "grad", "nn", "optim", "testing", "train", "viz")
+    _OF_TRAIN = ("load_checkpoint", "save_checkpoint", "train_step")
+    __all__, __dir__, _missing = public.names(globals(), "errors", "ops", *_LATER, *_OF_TRAIN)
 
     def __getattr__(name: str) -> object:
         if name in _LATER:
             return importlib.import_module(f"{__name__}.{name}")
+        if name in _OF_TRAIN:
+            return getattr(importlib.import_module(f"{__name__}.train"), name)
         return _missing(name)
