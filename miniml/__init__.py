@@ -42,7 +42,6 @@ from .tensor import Tensor as Tensor
 from .trace import install_eager as _install_eager
 
 from . import ops as ops  # isort: skip
-from . import grad as grad
 from .graph.function import trace as trace
 from .graph.passes import register_pass as register_pass
 from .graph.passes import register_rule as register_rule
@@ -54,30 +53,33 @@ from .runtime.eager import EagerTrace as _EagerTrace
 from .runtime.explain import explain as explain
 from .runtime.jit import jit as jit
 
-from . import nn as nn  # isort: skip
-from . import optim as optim
-from . import train as train
-from .nn.recompute import recompute as recompute
-from .train import load_checkpoint as load_checkpoint
-from .train import save_checkpoint as save_checkpoint
-from .train import train_step as train_step
-
 __version__ = "0.1.0"
 
 _install_eager(_EagerTrace())
 
 if typing.TYPE_CHECKING:  # checkers read the imports
     from . import data as data
+    from . import grad as grad
+    from . import nn as nn
     from . import onnx as onnx
+    from . import optim as optim
     from . import testing as testing
+    from . import train as train
     from . import viz as viz
-else:
-    _LATER = ("data", "onnx", "testing", "viz")  # imported where they are first used
-    __all__, __dir__, _missing = public.names(
-        globals(), "errors", "grad", "nn", "ops", "optim", "train", *_LATER
-    )
+    from .nn.recompute import recompute as recompute
+    from .train import load_checkpoint as load_checkpoint
+    from .train import save_checkpoint as save_checkpoint
+    from .train import train_step as train_step
+else:  # imported where they are first used: whoever runs a graph needs none of them
+    _LATER = ("data", "grad", "nn", "onnx", "optim", "testing", "train", "viz")
+    _OF = {"recompute": "nn.recompute"}
+    _OF |= dict.fromkeys(("load_checkpoint", "save_checkpoint", "train_step"), "train")
+    __all__, __dir__, _missing = public.names(globals(), "errors", "ops", *_LATER, *_OF)
 
     def __getattr__(name: str) -> object:
         if name in _LATER:
             return importlib.import_module(f"{__name__}.{name}")
+        if name in _OF:
+            found = getattr(importlib.import_module(f"{__name__}.{_OF[name]}"), name)
+            return globals().setdefault(name, found)
         return _missing(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from argparse import ArgumentParser
 from collections import defaultdict
 from pathlib import Path
 
@@ -11,6 +12,12 @@ from ..backends.cuda.sim import toolchain
 
 CACHES = (compiler.CACHE, toolchain.CACHE)
 _HOUR, _DAY = 3600, 86400  # seconds
+
+
+def add(command: ArgumentParser) -> None:
+    """The options of the command."""
+    command.add_argument("--clear", action="store_true", help="remove them; they are compiled anew")
+    command.set_defaults(run=lambda o: run(o.clear))
 
 
 def run(clear: bool) -> int:

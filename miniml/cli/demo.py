@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 import sys
 import time
+from argparse import ArgumentParser
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from ..graph.function import trace
 from ..graph.passes import run_passes
 from ..tensor import Array, Tensor
 from ..train import Snapshot, load_checkpoint, locate_nonfinite, save_checkpoint, train_step
+from .named import whole
 from .picture import save_picture
 
 BATCH = 32
@@ -76,6 +79,43 @@ def network() -> nn.Sequential:
         nn.Dropout(0.25),
         nn.Dense(32 * 4 * 4, 10),
     )
+
+
+def add(command: ArgumentParser) -> None:
+    """The options of the command."""
+    defaults = Demo()
+    command.add_argument(
+        "--device",
+        default=defaults.device,
+        metavar="cpu|cuda-sim|cuda",
+        help="where to compute (default: %(default)s)",
+    )
+    command.add_argument(
+        "--epochs",
+        type=partial(whole, "number of epochs", 1),
+        help=f"how many times to go through the digits (default: {EPOCHS}; on cuda-sim, which "
+        f"takes its time, {EPOCHS_SIMULATED})",
+    )
+    command.add_argument(
+        "--seed",
+        type=partial(whole, "seed", 0),
+        default=defaults.seed,
+        help="chooses the initial weights, the held-out digits and their order; equal seeds give "
+        "equal weights (default: %(default)s)",
+    )
+    command.add_argument(
+        "--mode",
+        choices=("graph", "eager"),
+        default=defaults.mode,
+        help="compile each step into one program, or run it op by op (default: %(default)s)",
+    )
+    command.add_argument(
+        "--lr",
+        type=float,
+        default=defaults.lr,
+        help="learning rate; try 1e30 to see a run go wrong (default: %(default)s)",
+    )
+    command.set_defaults(run=lambda o: run(Demo(o.device, o.epochs, o.seed, o.mode, o.lr)))
 
 
 def run(demo: Demo) -> int:

@@ -8,6 +8,7 @@ import os
 import platform
 import sys
 import warnings
+from argparse import ArgumentParser
 from collections.abc import Iterator
 from importlib import metadata
 from typing import Literal, NamedTuple
@@ -31,6 +32,11 @@ class Finding(NamedTuple):
     state: Literal["on", "off", "wrong"]
     found: str
     advice: str = ""
+
+
+def add(command: ArgumentParser) -> None:
+    """The options of the command: none."""
+    command.set_defaults(run=lambda o: run())
 
 
 def run() -> int:

@@ -1,10 +1,11 @@
-"""What a user names on the command line: `module:name`, or `path/to/file.py:name`."""
+"""What a user names on the command line: `module:name`, `path/to/file.py:name`, and numbers."""
 
 from __future__ import annotations
 
 import difflib
 import importlib
 import sys
+from argparse import ArgumentTypeError
 from collections.abc import Iterable
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.util import find_spec, module_from_spec
@@ -22,11 +23,27 @@ def load(address: str) -> object:
     source, _, name = address.rpartition(":")
     if not source or not name:
         raise MinimlError(f"{address!r} names nothing; give module:name or path/to/file.py:name")
-    module = _file(Path(source)) if source.endswith(".py") else _module(source)
+    module = imported(source)
     if not hasattr(module, name):
         raise MinimlError(f"{source} has no {name!r}; {near(name, _public(module))}")
     found: object = getattr(module, name)
     return found
+
+
+def imported(source: str) -> ModuleType:
+    """The module of that name, or in that file; MinimlError where its import fails."""
+    return _file(Path(source)) if source.endswith(".py") else _module(source)
+
+
+def whole(what: str, least: int, text: str) -> int:
+    """The number that an option gives: `what`, at least `least`."""
+    try:
+        value = int(text)
+    except ValueError:
+        value = least - 1
+    if value < least:
+        raise ArgumentTypeError(f"{text!r} is not a {what}; give a whole number from {least}")
+    return value
 
 
 def near(name: str, known: Iterable[str]) -> str:

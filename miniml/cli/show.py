@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
+from argparse import ArgumentParser
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -21,6 +22,16 @@ from ..primitive import Primitive, primitives
 from .named import fold, load, near
 
 ROOT = Path(__file__).resolve().parents[2]
+
+
+def add(command: ArgumentParser) -> None:
+    """The options of the command."""
+    command.add_argument(
+        "name",
+        help="such as Add, leaky_relu or conv2d; one of your own as module:Snake or "
+        "path/to/file.py:Snake",
+    )
+    command.set_defaults(run=lambda o: run(o.name))
 
 
 def run(name: str) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from argparse import ArgumentParser
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -22,6 +23,25 @@ from . import demo
 from .named import load
 
 Row = tuple[str, str, str, str]
+
+
+def add(command: ArgumentParser) -> None:
+    """The options of the command."""
+    command.add_argument(
+        "net",
+        nargs="?",
+        help="a network, or what makes one without arguments, as module:net or "
+        "path/to/file.py:net (default: the demo's)",
+    )
+    command.add_argument(
+        "--input",
+        action="append",
+        default=[],
+        metavar="TYPE",
+        help="the type of an input, such as 32,784 or int64[32, 10]: shows what each layer gives; "
+        "once for each input",
+    )
+    command.set_defaults(run=lambda o: run(o.net, o.input))
 
 
 def run(address: str | None, inputs: Sequence[str]) -> int:

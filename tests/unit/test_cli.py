@@ -13,7 +13,7 @@ import pytest
 import safetensors.numpy
 
 from miniml import cli
-from miniml.cli import demo, picture, show
+from miniml.cli import bench, cache, demo, doctor, picture, show
 from miniml.errors import MinimlError
 from tests.frame.compilers import put
 
@@ -164,10 +164,10 @@ def test_doctor_says_what_is_missing_and_how_to_get_it(capsys, monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
     for name in ("CC", "CXX"):
         monkeypatch.delenv(name, raising=False)
-    compiler = replace(cli.doctor.compiler.TOOLS, other=tuple)  # the wheel is not there
-    monkeypatch.setattr(cli.doctor.compiler, "TOOLS", compiler)
-    monkeypatch.setattr(cli.doctor.metadata, "version", missing)
-    monkeypatch.setattr(cli.doctor.importlib.util, "find_spec", lambda name: None)
+    compiler = replace(doctor.compiler.TOOLS, other=tuple)  # the wheel is not there
+    monkeypatch.setattr(doctor.compiler, "TOOLS", compiler)
+    monkeypatch.setattr(doctor.metadata, "version", missing)
+    monkeypatch.setattr(doctor.importlib.util, "find_spec", lambda name: None)
     assert cli.main(["doctor"]) == 1
     message = capsys.readouterr().out
     assert re.search(r"!! +numpy +not installed\n +-> pip install numpy", message)
@@ -197,9 +197,9 @@ def test_doctor_reports_the_compile_cache(tmp_path, capsys, monkeypatch):
 
 
 def test_doctor_tries_the_c_compiler(capsys, monkeypatch, tmp_path):
-    put(monkeypatch, cli.doctor.compiler.TOOLS, tmp_path, "test $1 = --version && echo gcc of 1987")
+    put(monkeypatch, doctor.compiler.TOOLS, tmp_path, "test $1 = --version && echo gcc of 1987")
     monkeypatch.setenv("MINIML_CACHE", str(tmp_path))
-    monkeypatch.setattr(cli.doctor.units, "_loaded", {})
+    monkeypatch.setattr(doctor.units, "_loaded", {})
     assert cli.main(["doctor"]) == 0
     message = capsys.readouterr().out
     assert re.search(rf"ok +C compiler +{tmp_path}/compiler \(gcc of 1987\)\n", message)
@@ -210,7 +210,7 @@ def test_cache_lists_what_is_kept_and_removes_it(capsys, monkeypatch, tmp_path):
     monkeypatch.setenv("MINIML_CACHE", str(tmp_path))
     assert "nothing is kept in" in printed(capsys, "cache")
     for name in ("unit-1.so", "unit-2.so"):
-        cli.cache.CACHES[0].make(name, lambda scratch: bytes(1 << 20))
+        cache.CACHES[0].make(name, lambda scratch: bytes(1 << 20))
     os.utime(tmp_path / "cc" / "unit-2.so", (time.time() - 7300, time.time()))
     shown = f"{tmp_path}/cc  unit  2 files, 2.0 MB, last used 0 min to 2 h ago\n"
     assert shown in printed(capsys, "cache")
@@ -219,7 +219,7 @@ def test_cache_lists_what_is_kept_and_removes_it(capsys, monkeypatch, tmp_path):
 
 
 def missing(name):
-    raise cli.doctor.metadata.PackageNotFoundError(name)
+    raise doctor.metadata.PackageNotFoundError(name)
 
 
 @pytest.mark.parametrize("name", ["LeakyReLU", "leaky_relu", "leakyrelu", "LEAKY_RELU"])
@@ -361,6 +361,6 @@ def test_what_only_tells_ends_well(capsys, command, shown):
 
 
 def test_bench_outside_a_checkout_is_one_sentence(folder, monkeypatch, capsys):
-    monkeypatch.setattr(cli.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(bench.importlib.util, "find_spec", lambda name: None)
     assert cli.main(["bench"]) == 2
     assert "run this, or `make bench`, in the top folder" in capsys.readouterr().err

@@ -17,7 +17,13 @@ import miniml
 
 ROOT = Path(miniml.__file__).parent
 # import_module of a name that is made when the program runs: lazy subpackages, a user's module.
-BY_ANY_NAME = {"miniml", "miniml.cli.named", "miniml.families", "miniml.testing.pytest_plugin"}
+BY_ANY_NAME = {
+    "miniml",
+    "miniml.cli",
+    "miniml.cli.named",
+    "miniml.families",
+    "miniml.testing.pytest_plugin",
+}
 
 
 class Import(NamedTuple):
