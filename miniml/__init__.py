@@ -46,7 +46,9 @@ from . import grad as grad
 from .graph.function import trace as trace
 from .runtime.eager import EagerTrace as _EagerTrace
 from .runtime.explain import explain as explain
+from .runtime.hooks import hooks as hooks
 from .runtime.jit import jit as jit
+from .runtime.profile import profile as profile
 
 from . import nn as nn  # isort: skip
 from . import optim as optim

@@ -15,9 +15,9 @@ from ...backends.cc.player import made_usable, unusable
 from ...backends.device import Array
 from ...graph.ir import Node, Var
 from ...uninterrupted import consume, is_native, uninterrupted
-from ..finite import check_finite
 from ..launch import BoundKernel
-from ..steps import Copy, FiniteCheck, KernelLaunch, Publish, Stage, Step, Steps, View
+from ..steps import Copy, KernelLaunch, Look, Publish, Stage, Step, Steps, View
+from .marks import Marks
 from .memory import Memory
 from .native import Natives, RunOfCalls, has_native
 
@@ -52,18 +52,21 @@ def write(
     inputs: Sequence[Var] | None = None,
     filled: Sequence[Var] = (),
     threads: int = 0,
+    marks: Marks | None = None,
 ) -> Function:
     """The function that takes the steps.
 
     inputs: those whose values are its arguments; None where they, and parameters of the host, are
     in the memory already. filled: the outputs, if they are arrays that it gets as further arguments
     and fills, and not what it returns. threads: the most that a native kernel may use; 0 for all.
+    marks: what notes when each step was done, if anything does.
     """
     native = has_native((*steps.compute, *steps.publish))
     natives = Natives(memory, inputs or (), filled) if native else None
-    writer = _Writer(memory, filled, natives, threads)
+    writer = _Writer(memory, filled, natives, threads, marks)
     if inputs is not None:
         writer.receive(inputs)
+    writer.begin()
     begin = len(writer.lines)
     for step in steps.compute:
         writer.compute(step)
@@ -76,6 +79,8 @@ def write(
     arguments = ", ".join(given)
     source = "\n    ".join([f"def program({arguments}):", *writer.lines]) + "\n"
     exec(compile(source, f"<miniml program {name}>", "exec"), writer.names)
+    if marks is not None:
+        marks.finish()
     run = writer.names.pop("program")  # no ring: a program that is dropped frees its memory at once
     return Function(run, source, writer.nodes, writer.native_runs, whole)
 
@@ -107,8 +112,14 @@ class _Writer:
     """
 
     def __init__(
-        self, memory: Memory, filled: Sequence[Var], natives: Natives | None, threads: int
+        self,
+        memory: Memory,
+        filled: Sequence[Var],
+        natives: Natives | None,
+        threads: int,
+        marks: Marks | None = None,
     ):
+        self.marks = marks
         self.memory, self.device = memory, memory.device
         self.natives, self.threads, self.run = natives, threads, RunOfCalls()
         self.native_runs = 0
@@ -140,6 +151,17 @@ class _Writer:
         self._checked = len(self.lines)
         if self.natives is not None:
             self.line("pass")
+
+    def begin(self) -> None:
+        """Write what notes when the first step begins."""
+        if self.marks is not None:
+            self.names |= {"times": self.marks.times, "clock": self.marks.clock}
+            self.line("times[0] = clock()")
+
+    def _mark(self, step: Step | None, since: int, indent: str = "") -> None:
+        """Write what notes when a step is done, if lines have been written for it."""
+        if self.marks is not None and len(self.lines) > since:
+            self.line(f"{indent}times[{self.marks.add(step)}] = clock()")
 
     def check_inputs(self) -> None:
         """Write the line that makes inputs usable by native kernels, in the place kept for it."""
@@ -173,6 +195,11 @@ class _Writer:
         return self.outputs[-1]
 
     def _compute(self, step: Step, out: str) -> None:
+        since = len(self.lines)
+        self._write_out(step, out)
+        self._mark(step, since)
+
+    def _write_out(self, step: Step, out: str) -> None:
         if isinstance(step, Copy) and out not in self.outputs:
             value, target = self._value(step.source), _Text(out)
             if not (isinstance(value, _Text) and value == target):
@@ -194,6 +221,9 @@ class _Writer:
             self._flush()
             return
         self._flush()
+        if self.marks is not None:
+            self._publish_marked(steps)
+            return
         made = [*self._published(steps)]
         if not made:
             return
@@ -203,6 +233,16 @@ class _Writer:
         self.line("with uninterrupted():")
         for c, step in made:
             self._write(c, step, "    ")
+
+    def _publish_marked(self, steps: Sequence[Step]) -> None:
+        """The same, with a mark after each call."""
+        if steps:
+            self.line("with uninterrupted():")
+        for c, step in self._published(steps):
+            since = len(self.lines)
+            self._write(c, step, "    ")
+            if step is not None:
+                self._mark(step, since, "    ")
 
     def _joins(self, step: Step, run: RunOfCalls, out: str = "") -> bool:
         """Add a step to a native run; False if it is for Python."""
@@ -229,7 +269,10 @@ class _Writer:
 
     def _of_run(self, run: RunOfCalls) -> _Call:
         self.native_runs += 1
-        return _Call(run.function(self.threads), tuple(map(_Text, run.names)), stem="run")
+        function = run.function(self.threads)
+        if self.marks is not None:
+            self.marks.add_run(function, run.made_by)
+        return _Call(function, tuple(map(_Text, run.names)), stem="run")
 
     def _published(self, steps: Sequence[Step]) -> Iterator[tuple[_Call, Step | None]]:
         """The calls of these steps, native runs as one each."""
@@ -265,10 +308,9 @@ class _Writer:
             case KernelLaunch(node, kernel):
                 inputs = yield from self._operands(node, kernel)
                 yield self._launch(node, kernel, inputs)
-            case FiniteCheck(node):
+            case Look(node, look):
                 inputs = tuple(map(self._value, node.inputs))
-                name, to_host = node.primitive.name, self.device.to_host
-                yield _Call(check_finite, (name, inputs, self._targets(node), to_host))
+                yield _Call(look, (node, inputs, self._targets(node)), stem="look")
             case Stage(source, target):
                 yield self._copied(self.memory.targets[target], self._value(source))
             case Publish(parameter, source):
