@@ -51,7 +51,9 @@ from .graph.saved import load_graph as load_graph
 from .graph.saved import save_graph as save_graph
 from .runtime.eager import EagerTrace as _EagerTrace
 from .runtime.explain import explain as explain
+from .runtime.hooks import hooks as hooks
 from .runtime.jit import jit as jit
+from .runtime.profile import profile as profile
 
 __version__ = "0.1.0"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from operator import attrgetter, eq
-from typing import Any, Literal
+from typing import Any, Generic, Literal, TypeVar
 
 from numpy.typing import DTypeLike
 
@@ -23,7 +23,8 @@ _DEVICES = {"cpu": "cpu", "gpu": "cuda", "cuda": "cuda", "cuda-sim": "cuda-sim"}
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Settings:
-    """The settings in force; every field is one keyword of `set_context` and `context`."""
+    """The settings in force; every field is one keyword of `set_context` and `context`, but
+    `watchers`, which see what is computed (`watching`)."""
 
     mode: int = PYNATIVE_MODE
     device_target: str = "cpu"
@@ -39,6 +40,12 @@ class Settings:
     threads: int = 0
     without: tuple[str, ...] = ()
     autocast: DType | None = None
+    watchers: tuple[Any, ...] = ()
+
+    @property
+    def bare(self) -> Settings:
+        """The same without watchers: what is compiled does not depend on them."""
+        return _interned_with(self, {"watchers": ()}) if self.watchers else self
 
 
 _values = attrgetter(*(f.name for f in fields(Settings)))
@@ -127,6 +134,43 @@ def context(
     return _local.use(lambda: _changed(current(), dict(given)))
 
 
+W = TypeVar("W")
+
+
+class Watching(Block[Settings], Generic[W]):
+    """The block in which a watcher sees what is computed; `with` gives the watcher.
+
+    A watcher has `sees_values`, and the methods that `runtime/watched.py` calls.
+    """
+
+    __slots__ = ("watcher",)
+
+    def __init__(self, watcher: W):
+        self.watcher = watcher
+        super().__init__(_local, self._watched)
+
+    def _watched(self) -> Settings:
+        now = current()
+        return replace(now, watchers=(*now.watchers, self.watcher))
+
+    def __enter__(self) -> W:  # type: ignore[override]
+        super().__enter__()
+        return self.watcher
+
+    def _recreate_cm(self) -> Watching[W]:
+        return type(self)(self.watcher)
+
+
+def unwatched() -> Block[Settings]:
+    """The block in which no watcher sees anything."""
+    return _local.use(lambda: current().bare)
+
+
+def watchers() -> tuple[Any, ...]:
+    """The watchers in force; quick where no settings are but the defaults."""
+    return current().watchers if _block() is not None else ()
+
+
 def enter(settings: Settings) -> None:
     """Make these the settings of this context (of `contextvars`) for as long as it lasts."""
     _local.use(lambda: settings).__enter__()
@@ -167,8 +211,14 @@ def _changed(settings: Settings, given: dict[str, Any]) -> Settings:
     given |= {"without": checked(given["without"])} if "without" in given else {}
     if all(map(eq, map(partial(getattr, settings), given), given.values())):
         return settings
+    return _interned_with(settings, given)
+
+
+def _interned_with(settings: Settings, given: dict[str, Any]) -> Settings:
+    """The settings with these changes; one object for equal ones, unless watchers are in them,
+    which nobody should keep."""
     changed = replace(settings, **given)
-    return _interned.setdefault(_values(changed), changed)
+    return changed if changed.watchers else _interned.setdefault(_values(changed), changed)
 
 
 def _narrow(dtype: Any) -> DType | None:

@@ -9,6 +9,7 @@ from .. import epoch
 from ..grad.recompute import recomputed
 from ..graph.calls import by_position
 from ..location import Layer, layers
+from ..settings import watchers
 from ..trace import computes_at_once, current_trace
 from .hooks import run_hooked
 from .paths import layer_of
@@ -27,14 +28,15 @@ class Entry:
 
     def __call__(self, *args: Any, **named: Any) -> Any:
         at_once = computes_at_once()
-        if at_once and self.called:
+        watched = bool(watchers())
+        if at_once and self.called and not watched:
             return self._construct(args, named)
         alone = at_once or layers.get() is None
         for prefix, inner in self.cell._walk("", set()):  # any that construct may read
             inner._entry.called = True
             current_trace().guard(inner, inner.signature)
             inner._name_parameters(prefix)
-        if at_once:
+        if at_once and not watched:
             out = self._construct(args, named)
         else:
             with layers.use(self._layer):

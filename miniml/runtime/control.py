@@ -151,7 +151,7 @@ class FusedKernel(Kernel):
 
 def program(graph: Graph, target: Target, fills: bool = False) -> Program:
     """The graph of a branch or body, compiled for a target and the settings in force."""
-    settings = current()
+    settings = current().bare
     passed = run_passes(graph, settings.disabled_passes, settings.verify_passes)
     return Program(passed, target, fills)
 

@@ -36,6 +36,7 @@ from .finite import check_finite
 from .jit import compiled
 from .launch import BoundKernel, Launcher, launcher, note_kernel, prepare, target_for
 from .quiet import ignore_errors, quietly
+from .watched import watching_call
 
 Plan = Callable[[Sequence[Any]], tuple[Tensor, ...]]
 _LIMIT = 4096
@@ -93,6 +94,9 @@ class EagerTrace(Trace):
         if plans is None or plans.version != epoch.now.kernels or len(plans) > _LIMIT:
             plans = _Plans()
             plans.version = epoch.now.kernels
+            watched = [s for s in self._known if s.watchers]  # of a block that has ended, mostly
+            for other in watched:
+                del self._known[other]
             self._known[settings] = plans  # whole: other threads look it up
         return plans
 
@@ -258,7 +262,10 @@ def _making(makers: Sequence[Callable[[Any], Tensor]], run: Plan) -> Plan:
 
 
 def _watched(primitive: Primitive, tensors: Sequence[Tensor], run: Plan) -> Plan:
-    """The plan with what else a call does: look for NaN, write to a parameter."""
+    """The plan with what else a call does: let watchers see, look for NaN, write to a parameter."""
+    by = current().watchers
+    if by:
+        run = watching_call(primitive, common_device(primitive.name, list(tensors)), by, run)
     check, write = current().check_nan, written(primitive, tensors) is not None
     if not (check or write):
         return run

@@ -26,6 +26,11 @@ def check_finite(
             raise NonFiniteError(f"{name} made {kind}; its inputs were {ranges}")
 
 
+def finding_nan(on_host: Callable[[Any], Array]) -> Callable[[Any, Any, Any], None]:
+    """The check, of the inputs and outputs of a node."""
+    return lambda node, inputs, outputs: check_finite(node.primitive.name, inputs, outputs, on_host)
+
+
 def _range(array: Array) -> str:
     shown = typed(array)
     if not array.size:

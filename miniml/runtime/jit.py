@@ -174,7 +174,7 @@ class Jit:
     def _find(self, flat: _Flat, types: Types, settings: Settings) -> Compiled:
         device = common_device(self.__name__, [a for a in flat.leaves if isinstance(a, Tensor)])
         now = epoch.now
-        key = (types, device, flat.structure, settings, now.kernels, now.bprops, now.passes)
+        key = (types, device, flat.structure, settings.bare, now.kernels, now.bprops, now.passes)
         versions = self._versions.get(key)
         if versions is not None:
             for compiled in versions:

@@ -319,7 +319,7 @@ def _filling(prepared: BoundKernel, dtypes: tuple[DType, ...]) -> Launcher:
 
 def note_kernel(error: Exception, prepared: BoundKernel) -> None:
     """Add to an unexpected error in a kernel what the kernel got and was to fill."""
-    if isinstance(error, MinimlError):
+    if isinstance(error, MinimlError) or hasattr(error, "_miniml_hook"):
         return
     entry, node = prepared.entry, prepared.node
     called = getattr(entry.body, "__name__", entry.device)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextvars import Context
-from functools import cache, partial
-from typing import NamedTuple
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
 
 from ..access import Access
 from ..backends.cc.compiler import warn_without
@@ -21,12 +20,13 @@ from ..errors import (
     PerformanceWarning,
     warn_user,
 )
-from ..graph.ir import Graph, Node
+from ..graph.ir import Graph, Node, Var
 from ..location import point_at
 from ..ops.control import Fused
-from ..settings import Settings, current, enter
+from ..settings import current, watchers
 from ..undo import keep_readings
 from .buffers import BufferAssignment, assign_buffers
+from .finite import finding_nan
 from .launch import BoundKernel, Strides, note_kernel, prepare, program_target
 from .layouts import Layouts
 from .lowering import lower
@@ -36,20 +36,12 @@ from .planner import Plan
 from .players.cuda_graph import Capture, CudaGraph, obstacle
 from .players.function import Function, write
 from .players.memory import Memory, read_only
-from .quiet import ignore_errors
 from .schedule import Schedule, schedule
-from .steps import Steps, steps
+from .steps import LookAt, Steps, steps
 from .turns import Sharing, Sized
+from .watched import Executable, WatchedProgram, bound
 
 _LOG = 1000  # characters of a compiler's log in a warning
-
-
-class Executable(NamedTuple):
-    """A player with arrays of its own, and its `run` under the settings of compilation; it serves
-    one call at a time."""
-
-    run: Callable[..., list[Array]]
-    player: Function | CudaGraph
 
 
 class Program:
@@ -72,34 +64,48 @@ class Program:
         others: Sequence[Sized] | None = None,
     ):
         self._others = others
-        self._settings = settings = current()
+        self.settings = settings = current().bare
         target = target or program_target("cpu")
         # A step of a loop runs many times, and in C the whole loop is one call.
         self._small = not (fills or settings.providers) and too_small(graph, target)
         self._lower(graph, target.without(NATIVE) if self._small else target)
         self.device = self.target.device
-        checked = settings.check_nan
-        self.schedule: Schedule = schedule(self.graph, self.prepared, checked)
         # Built-in kernels write to no input; users' functions must not be able to.
         on_cpu = self.device.name == "cpu"
         kept = [p.entry.built_in or p.native is not None for p in self.prepared.values()]
         self._guarded = on_cpu and not all(kept)
         self._direct = fills and on_cpu and not self._guarded
-        self.buffers: BufferAssignment = assign_buffers(
-            self.graph, self.prepared, self.schedule, self.device.name, not checked, self._direct
-        )
-        self.steps: Steps = steps(self.buffers, checked)
+        self.schedule, self.buffers = self.arranged(settings.check_nan)
+        self.steps: Steps = steps(self.buffers, after=self.checks)
         why_not = obstacle(self.steps, self.graph, self.device.name, settings.cuda_graphs)
         self.capture = Capture(why_not)
         self._written = tuple(p for p, _ in self.schedule.writes)
         self._access = self._used()
         self._idle: list[Executable] = [self._executable()]
         self._others = None  # they may be dropped before this one
+        self._watched: dict[bool, WatchedProgram] = {}
 
     @property
     def sized(self) -> Sized:
         """What programs of the same function for other sizes may share."""
         return Sized(self.graph, self.prepared, self._turns)
+
+    def arranged(self, watched: bool) -> tuple[Schedule, BufferAssignment]:
+        """The order of the nodes and the memory of all values. watched: somebody looks at the
+        inputs and outputs of each kernel, and may raise."""
+        order = schedule(self.graph, self.prepared, watched)
+        name, direct = self.device.name, self._direct
+        return order, assign_buffers(self.graph, self.prepared, order, name, not watched, direct)
+
+    @property
+    def filled(self) -> Sequence[Var]:
+        """The outputs, if they are computed in arrays of the caller."""
+        return self.graph.outputs if self._direct else ()
+
+    @property
+    def checks(self) -> list[LookAt]:
+        """What looks at the outputs of each kernel because the settings say so."""
+        return [finding_nan(self.device.to_host)] if self.settings.check_nan else []
 
     @property
     def plan(self) -> Plan:
@@ -114,7 +120,7 @@ class Program:
     def _lower(self, graph: Graph, target: Target) -> None:
         """Choose and prepare the kernels; those in C are compiled together. Where that fails, a
         warning says so, and the kernels are NumPy's."""
-        settings, self.target = self._settings, target
+        settings, self.target = self.settings, target
         self.graph = lower(graph, target, settings.disabled_passes, settings.verify_passes)
         sharing = Sharing(self.graph, self._others)
         with sharing.preparing() as self.prepared:
@@ -175,14 +181,13 @@ class Program:
     def _executable(self) -> Executable:
         player: Function | CudaGraph
         if self.capture.why_not:
-            memory = Memory(self.buffers, self.device)
-            filled = self.graph.outputs if self._direct else ()
-            threads = self._settings.threads
-            player = write(self.steps, memory, self.graph.name, self.graph.inputs, filled, threads)
+            memory, graph = Memory(self.buffers, self.device), self.graph
+            threads = self.settings.threads
+            player = write(self.steps, memory, graph.name, graph.inputs, self.filled, threads)
         else:
             memory = Memory(self.buffers, self.device, own_inputs=True)
             player = CudaGraph(self.steps, memory, self.graph, self.capture)
-        return Executable(partial(_context(self._settings).run, player.run), player)
+        return bound(player, self.settings, None, [])
 
     @property
     def launched(self) -> str:
@@ -255,18 +260,44 @@ class Program:
     def _run(self, arrays: tuple[Array, ...]) -> list[Array]:
         if self._guarded:
             arrays = tuple(map(read_only, arrays))
+        if watchers():
+            return self._run_watched(arrays, watchers())
         executable = self._taken()
         try:
-            if self._turns is None:
-                return executable.run(*arrays)
-            return self._turns.run(self.graph, self.prepared, executable.run, *arrays)
-        except Exception as error:  # point at the user's lines of the nodes that were running
-            for node in executable.player.nodes_of(error):
-                note_kernel(error, self.prepared[node])
-                point_at(error, node.where)
+            return self._turned(executable, arrays)
+        except Exception as error:
+            self._point_at_nodes(error, executable)
             raise
         finally:
             self._idle.append(executable)
+
+    def _run_watched(self, arrays: tuple[Array, ...], by: tuple[Any, ...]) -> list[Array]:
+        values = any(w.sees_values for w in by)
+        if values not in self._watched:
+            self._watched[values] = WatchedProgram(self, values)
+        executable = self._watched[values].taken(by)
+        try:
+            result = self._turned(executable, arrays)
+            for watcher in by:
+                watcher.program_ran(executable.marks)
+            return result
+        except Exception as error:
+            self._point_at_nodes(error, executable)
+            raise
+        finally:
+            self._watched[values].give_back(executable)
+
+    def _turned(self, executable: Executable, arrays: tuple[Array, ...]) -> list[Array]:
+        """A call, for which the kernels have this program's sizes."""
+        if self._turns is None:
+            return executable.run(*arrays)
+        return self._turns.run(self.graph, self.prepared, executable.run, *arrays)
+
+    def _point_at_nodes(self, error: Exception, executable: Executable) -> None:
+        """Point at the user's lines of the nodes that were running."""
+        for node in executable.player.nodes_of(error):
+            note_kernel(error, self.prepared[node])
+            point_at(error, node.where)
 
 
 @cache
@@ -278,12 +309,3 @@ def warn_refused(group: str, log: str) -> None:
             f"does not compile: {log[:_LOG]}"
         )
     )
-
-
-def _context(settings: Settings) -> Context:
-    """A context with these settings in which NumPy gives no floating-point warnings: cheaper to
-    enter than errstate."""
-    context = Context()
-    context.run(ignore_errors)
-    context.run(enter, settings)
-    return context

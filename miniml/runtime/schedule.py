@@ -24,15 +24,13 @@ class Schedule:
     writes: tuple[tuple[Parameter, Var], ...]
 
 
-def schedule(
-    graph: Graph, prepared: Mapping[Node, BoundKernel], check_nan: bool = False
-) -> Schedule:
+def schedule(graph: Graph, prepared: Mapping[Node, BoundKernel], watched: bool = False) -> Schedule:
     """Split a graph's nodes into those that run first and the updates that come last.
 
-    check_nan: the outputs of every node are checked, so any may fail.
+    watched: the outputs of every node are looked at, which may raise.
     """
     final = versions(graph).final
-    if check_nan or not final:
+    if watched or not final:
         return Schedule(graph.nodes, (), graph.nodes, final)
     late = only_for_state(graph, lambda node: prepared[node].cannot_fail)
     main = tuple([n for n in graph.nodes if n not in late])

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from ..dtype import is_float
 from ..graph.ir import Node, Var
 from ..parameter import Parameter
 from .buffers import BufferAssignment
 from .launch import BoundKernel
+
+LookAt = Callable[[Node, tuple[Any, ...], tuple[Any, ...]], None]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,10 +31,11 @@ class KernelLaunch:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class FiniteCheck:
-    """NonFiniteError where an output of the node holds a NaN or an infinity."""
+class Look:
+    """`look(node, inputs, outputs)`, before the node's kernel runs or after it; it may raise."""
 
     node: Node
+    look: LookAt
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,7 +62,7 @@ class Publish:
     source: Var
 
 
-Step = View | KernelLaunch | FiniteCheck | Copy | Stage | Publish
+Step = View | KernelLaunch | Look | Copy | Stage | Publish
 
 
 class Steps(NamedTuple):
@@ -71,21 +73,31 @@ class Steps(NamedTuple):
     publish: tuple[Step, ...] = ()
 
 
-def steps(buffers: BufferAssignment, check_nan: bool = False) -> Steps:
-    """The steps of a scheduled graph whose values have been given memory."""
+def steps(
+    buffers: BufferAssignment, before: Sequence[LookAt] = (), after: Sequence[LookAt] = ()
+) -> Steps:
+    """The steps of a scheduled graph whose values have been given memory.
+
+    before, after: what looks at each node that has a kernel to run.
+    """
     order, staged = buffers.order, buffers.staged
-    main = [step for node in order.main for step in _of_node(buffers, node, check_nan)]
+    main = [step for node in order.main for step in _of_node(buffers, node, before, after)]
     updates = [step for node in order.updates for step in _of_node(buffers, node)]
     stages = [Stage(source, target) for source, target in staged.items()]
     writes = [Publish(p, staged.get(v, v)) for p, v in order.writes if not buffers.is_there(p, v)]
     return Steps((*main, *map(Copy, buffers.graph.outputs)), (*updates, *stages, *writes))
 
 
-def _of_node(buffers: BufferAssignment, node: Node, check_nan: bool = False) -> Iterator[Step]:
+def _of_node(
+    buffers: BufferAssignment,
+    node: Node,
+    before: Sequence[LookAt] = (),
+    after: Sequence[LookAt] = (),
+) -> Iterator[Step]:
     kernel = buffers.prepared[node]
     if kernel.entry.view is not None:
         yield View(node, kernel)
     elif not kernel.empty:
+        yield from (Look(node, look) for look in before)
         yield KernelLaunch(node, kernel)
-        if check_nan and any(is_float(v.abstract.dtype) for v in node.outputs):
-            yield FiniteCheck(node)
+        yield from (Look(node, look) for look in after)

@@ -144,7 +144,13 @@ def native_run(calls: Sequence[Call], threads: int) -> Run:
     at a time.
     """
     words, kept = _table(calls)
-    return _bound(player().run, [threads, *words], kept)
+    return _bound(player().run, [threads, 0, *words], kept)
+
+
+def note_times(run: Any, stamps: Array) -> None:
+    """Make a native run note in this array of int64, which the caller keeps alive, when each of its
+    calls was done: nanoseconds of CLOCK_MONOTONIC."""
+    run.__self__[1] = stamps.__array_interface__["data"][0]
 
 
 def _table(calls: Sequence[Call]) -> tuple[list[int], list[Array]]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ...settings import context
+from ...settings import context, unwatched
 from ...tensor import Tensor
 from ...trace import eager_trace
 from ..ir import Graph, Node, interleave
@@ -44,7 +44,7 @@ def _values(rewriter: Rewriter, node: Node) -> list[np.ndarray[Any, Any]] | None
         return None
     tensors = [Tensor.wrap(a, "cpu") for a in arrays]
     try:
-        with context(device_target="cpu", check_nan=False):
+        with unwatched(), context(device_target="cpu", check_nan=False):
             outs = eager_trace().bind(
                 node.primitive, interleave(node.primitive, tensors, dict(node.consts))
             )

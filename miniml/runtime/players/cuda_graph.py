@@ -10,7 +10,7 @@ from typing import Any
 from ...backends.kernel import Expression, KernelEntry, RawSource
 from ...graph.ir import Graph, Node, Var
 from ...uninterrupted import uninterrupted
-from ..steps import Copy, FiniteCheck, KernelLaunch, Publish, Stage, Step, Steps
+from ..steps import Copy, KernelLaunch, Look, Publish, Stage, Step, Steps
 from .function import Function, write
 from .memory import Memory
 
@@ -36,7 +36,7 @@ def obstacle(steps: Steps, graph: Graph, device: str, cuda_graphs: str) -> str:
         return "cuda_graphs='off'"
     if cuda_graphs == "auto" and device != "cuda":
         return "the simulator makes a CUDA graph only with cuda_graphs='on'"
-    if any(isinstance(step, FiniteCheck) for step in steps.compute):
+    if any(isinstance(step, Look) for step in steps.compute):
         return "check_nan looks at the outputs of each kernel"
     launched = [s for s in (*steps.compute, *steps.publish) if isinstance(s, KernelLaunch)]
     for step in launched:

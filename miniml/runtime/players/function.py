@@ -15,11 +15,11 @@ from ...backends.cc.player import made_usable, unusable
 from ...backends.device import Array
 from ...graph.ir import Node, Var
 from ...uninterrupted import consume, is_native, uninterrupted
-from ..finite import check_finite
 from ..launch import BoundKernel
-from ..steps import Copy, FiniteCheck, KernelLaunch, Publish, Stage, Step, Steps, View
+from ..steps import Copy, KernelLaunch, Look, Publish, Stage, Step, Steps, View
+from .marks import Marks
 from .memory import Memory
-from .native import Natives, Part, RunOfCalls, has_native, joined
+from .native import Natives, Part, RunOfCalls, Single, has_native, joined
 from .source import NamedValues, SourceCall, Varying
 
 # NumPy warns of a third positional argument of these, as of a mistake.
@@ -53,12 +53,14 @@ def write(
     inputs: Sequence[Var] | None = None,
     filled: Sequence[Var] = (),
     threads: int = 0,
+    marks: Marks | None = None,
 ) -> Function:
     """The function that takes the steps.
 
     inputs: those whose values are its arguments; None where they, and parameters of the host, are
     in the memory already. filled: the outputs, if they are arrays that it gets as further arguments
     and fills, and not what it returns. threads: the most that a native kernel may use; 0 for all.
+    marks: what notes when each step was done, if anything does.
     """
     copies = sum(isinstance(step, Copy) for step in steps.compute)
     given = [f"x{i}" for i in range(len(inputs or ()))]
@@ -67,9 +69,10 @@ def write(
     native = has_native((*steps.compute, *steps.publish))
     natives = Natives(memory, inputs or (), filled) if native else None
     parts, publish = joined(steps, [*targets, *made], natives)
-    writer = _Writer(memory, filled, made, threads)
+    writer = _Writer(memory, filled, made, threads, marks)
     if inputs is not None:
         writer.receive(inputs, {} if natives is None else natives.used)
+    writer.begin()
     for part in parts:
         writer.compute(part)
     writer.publish(publish)
@@ -77,6 +80,8 @@ def write(
     source = "\n    ".join([f"def program({', '.join((*given, *targets))}):", *writer.lines]) + "\n"
     values = writer.names.values
     exec(compile(source, f"<miniml program {name}>", "exec"), values)
+    if marks is not None:
+        marks.finish()
     run = values.pop("program")  # no ring: a program that is dropped frees its memory at once
     alone = parts[0] if len(parts) == 1 and not steps.publish else None
     whole = alone if isinstance(alone, RunOfCalls) else None
@@ -90,7 +95,15 @@ class _Writer:
     call, which no line has needed so far.
     """
 
-    def __init__(self, memory: Memory, filled: Sequence[Var], made: Sequence[str], threads: int):
+    def __init__(
+        self,
+        memory: Memory,
+        filled: Sequence[Var],
+        made: Sequence[str],
+        threads: int,
+        marks: Marks | None = None,
+    ):
+        self.marks = marks
         self.memory, self.device = memory, memory.device
         self.made, self.threads, self.native_runs = made, threads, 0
         known = {"call": call, "consume": consume, "partial": partial, "ndarray": np.ndarray}
@@ -122,6 +135,17 @@ class _Writer:
             }  # fmt: skip
             self.line(f"if unusable({names}): [{names}] = made_usable({names})")
 
+    def begin(self) -> None:
+        """Write what notes when the first step begins."""
+        if self.marks is not None:
+            self.names.values |= {"times": self.marks.times, "clock": self.marks.clock}
+            self.line("times[0] = clock()")
+
+    def _mark(self, step: Step | None, since: int, indent: str = "") -> None:
+        """Write what notes when a step is done, if lines have been written for it."""
+        if self.marks is not None and len(self.lines) > since:
+            self.line(f"{indent}times[{self.marks.add(step)}] = clock()")
+
     def _argument(self, var: Var, name: Varying) -> None:
         buffer = self.memory.arrays.get(var)
         if buffer is not None:
@@ -133,6 +157,12 @@ class _Writer:
 
     def compute(self, part: Part) -> None:
         """Write one step that may fail, or a native run."""
+        since = len(self.lines)
+        self._compute(part)
+        if isinstance(part, Single):
+            self._mark(part.step, since)
+
+    def _compute(self, part: Part) -> None:
         if isinstance(part, RunOfCalls):
             for step, out in part.steps:
                 if isinstance(step, Copy) and out in self.made:
@@ -158,6 +188,9 @@ class _Writer:
     def publish(self, parts: Sequence[Part]) -> None:
         """Write the steps that happen wholly or not at all: as one C call if all are C functions,
         so that no signal handler runs in between, else with all handlers held back."""
+        if self.marks is not None:
+            self._publish_marked(parts)
+            return
         made = [*self._published(parts)]
         if not made:
             return
@@ -167,6 +200,16 @@ class _Writer:
         self.line("with uninterrupted():")
         for c, step in made:
             self._write(c, step, "    ")
+
+    def _publish_marked(self, parts: Sequence[Part]) -> None:
+        """The same, with a mark after each call."""
+        if parts:
+            self.line("with uninterrupted():")
+        for c, step in self._published(parts):
+            since = len(self.lines)
+            self._write(c, step, "    ")
+            if step is not None:
+                self._mark(step, since, "    ")
 
     def _published(self, parts: Sequence[Part]) -> Iterator[tuple[SourceCall, Step | None]]:
         """The calls of these parts, native runs as one each."""
@@ -181,7 +224,10 @@ class _Writer:
         for step, _ in run.steps:
             if isinstance(step, View):
                 self._view(step)
-        return SourceCall(run.function(self.threads), tuple(map(Varying, run.names)), stem="run")
+        function = run.function(self.threads)
+        if self.marks is not None:
+            self.marks.add_run(function, run.made_by)
+        return SourceCall(function, tuple(map(Varying, run.names)), stem="run")
 
     def _write(self, made: SourceCall, step: Step | None = None, indent: str = "") -> None:
         self.line(indent + self.names.call(made), getattr(step, "node", None))
@@ -196,10 +242,9 @@ class _Writer:
             case KernelLaunch(node, kernel):
                 inputs = yield from self._operands(node, kernel)
                 yield self._launch(node, kernel, inputs)
-            case FiniteCheck(node):
+            case Look(node, look):
                 inputs = tuple(map(self._value, node.inputs))
-                name, to_host = node.primitive.name, self.device.to_host
-                yield SourceCall(check_finite, (name, inputs, self._targets(node), to_host))
+                yield SourceCall(look, (node, inputs, self._targets(node)), stem="look")
             case Stage(source, target):
                 yield self._copied(self.memory.targets[target], self._value(source))
             case Publish(parameter, source):

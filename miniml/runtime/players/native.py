@@ -13,7 +13,7 @@ from ...backends.cc.player import Call, Moving, Run, copy, native_run
 from ...backends.device import Array
 from ...graph.ir import Node, Var
 from ..launch import BoundKernel
-from ..steps import Copy, FiniteCheck, KernelLaunch, Publish, Stage, Step, Steps, View
+from ..steps import Copy, KernelLaunch, Publish, Stage, Step, Steps, View
 from .memory import Memory
 
 
@@ -48,6 +48,7 @@ class RunOfCalls:
         self.steps: list[Single] = [] if before is None else [*before.steps]
         self.calls: list[Call] = [] if before is None else [*before.calls]
         self.names: list[str] = [] if before is None else [*before.names]
+        self.made_by: list[Step] = [] if before is None else [*before.made_by]  # each call
 
     @property
     def launches(self) -> bool:
@@ -133,6 +134,7 @@ class Natives:
             return False
         run.steps.append(Single(step, out))
         run.calls += calls
+        run.made_by += [step] * len(calls)
         return True
 
     def _calls(self, step: Step, run: RunOfCalls, out: str) -> list[Call] | None:
@@ -200,10 +202,8 @@ def _start(array: Array) -> int:
 
 
 def has_native(steps: Sequence[Step]) -> bool:
-    """True if a step is a native kernel and none is a check, which looks at each result."""
-    launches = [s for s in steps if isinstance(s, KernelLaunch)]
-    checked = any(isinstance(s, FiniteCheck) for s in steps)
-    return not checked and any(s.kernel.native is not None for s in launches)
+    """True if a step is a native kernel."""
+    return any(isinstance(s, KernelLaunch) and s.kernel.native is not None for s in steps)
 
 
 def joined(

@@ -55,24 +55,28 @@ static object *unusable(object *self, object *const *given, intptr_t count) {
 /* Calls the kernels of a table. given: the memory of the arguments. Table: the numbers of kernels
    and of moving addresses, and the number of words before the addresses; for each kernel its
    address and where its addresses begin; for each moving address the argument it is in, the
-   distance in bytes from its start, and which address it is; the addresses. */
-static void play(int64_t *table, char *const *given) {
+   distance in bytes from its start, and which address it is; the addresses. stamps: where to note
+   when each kernel was done, or NULL. */
+static void play(int64_t *table, char *const *given, int64_t *stamps) {
   const int64_t *row = table + 3, *moving = row + 2 * table[0];
   char **at = (char **)(table + table[2]);
   for (int64_t i = 0; i < table[1]; ++i, moving += 3)
     at[moving[2]] = given[moving[0]] + moving[1];
-  for (int64_t i = 0; i < table[0]; ++i, row += 2)
+  for (int64_t i = 0; i < table[0]; ++i, row += 2) {
     ((void (*)(char *const *))(intptr_t)row[0])(at + row[1]);
+    if (stamps) stamps[i] = now();
+  }
 }
 
-/* run(*arrays) calls the kernels. Table: how many threads a kernel may use; the table of `play`. */
+/* run(*arrays) calls the kernels. Table: how many threads a kernel may use; the
+   address of stamps, or 0; the table of `play`. */
 static object *run(object *self, object *const *arrays, intptr_t count) {
   int64_t *table = (int64_t *)array_of(self)->data;
   char *given[count + 1];
   for (intptr_t i = 0; i < count; ++i) given[i] = array_of(arrays[i])->data;
   void *state = python.save_thread();
   fewer_threads = table[0];
-  play(table + 1, given);
+  play(table + 2, given, (int64_t *)(intptr_t)table[1]);
   fewer_threads = 0;
   python.restore_thread(state);
   return python.from_long(0);
@@ -94,7 +98,7 @@ static void loop(char *const *at) {
   for (int64_t step = 0; step < steps; ++step) {
     for (int64_t i = carried; i < arguments; ++i)
       given[i] = at[1 + argument[i][0]] + argument[i][1] + argument[i][2] * (step & argument[i][3]);
-    play(calls, given);
+    play(calls, given, NULL);
     for (int64_t i = 0; i < carried; ++i) given[i] = given[carry[i][0]];
   }
   for (int64_t i = 0; i < carried; ++i) memcpy(at[1 + carry[i][1]], given[i], carry[i][2]);

@@ -1,0 +1,152 @@
+"""Watched runs: what a Program and an eager call do for hooks and profiles, which see each kernel.
+
+A watcher of `settings.watchers` has `sees_values`, and these methods:
+
+    before(call), after(call)    of each kernel, if it sees values: a `Call`
+    program_ran(marks)           when a Program has run
+    call_ran(call, begin, end)   when an eager call has run, in nanoseconds
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextvars import Context
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..backends.device import Array
+from ..backends.devices import get_device
+from ..graph.ir import Node
+from ..location import Location, user_location
+from ..primitive import Primitive
+from ..settings import Settings, enter, unwatched
+from ..tensor import Tensor
+from .players.cuda_graph import CudaGraph
+from .players.function import Function, write
+from .players.marks import Marks, clock_of
+from .players.memory import Memory
+from .quiet import ignore_errors
+from .steps import LookAt, steps
+
+if TYPE_CHECKING:
+    from .program import Program
+
+
+class Call(NamedTuple):
+    """One run of a primitive's kernel: of a call, or of a node of a compiled program.
+
+    primitive: its name and attributes. inputs, outputs: Tensors; no outputs before it runs. where:
+    the call on the user's own line, or None; `where.layer` is what made it, such as "layer 0
+    (Dense)", and `where.gradient` says that it belongs to the gradient of that call.
+    """
+
+    primitive: Primitive
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    where: Location | None
+
+    def __str__(self) -> str:
+        at = self.where
+        if at is None:
+            return self.primitive.name
+        layer = f" in {at.layer}" if at.layer else ""
+        return f"{self.primitive.name}{layer} at {at}"
+
+
+class Executable(NamedTuple):
+    """A player with arrays of its own, and its `run` under the settings of compilation; it serves
+    one call at a time. by: the watchers of that call."""
+
+    run: Callable[..., list[Array]]
+    player: Function | CudaGraph
+    marks: Marks | None
+    by: list[Any]
+
+
+def bound(
+    player: Function | CudaGraph, settings: Settings, marks: Marks | None, by: list[Any]
+) -> Executable:
+    """The executable of a player. Its context has these settings, and in it NumPy gives no
+    floating-point warnings: cheaper to enter than errstate."""
+    context = Context()
+    context.run(ignore_errors)
+    context.run(enter, settings)
+    return Executable(partial(context.run, player.run), player, marks, by)
+
+
+class WatchedProgram:
+    """The kernels of a Program, run one by one for watchers; values: these see what is computed,
+    so that nothing is overwritten where it was read, and no kernel comes after the last check."""
+
+    def __init__(self, program: Program, values: bool):
+        self.graph, self.device, self.settings = program.graph, program.device, program.settings
+        self.values, self.checks, self.filled = values, program.checks, program.filled
+        self.buffers = program.arranged(True)[1] if values else program.buffers
+        self._idle: list[Executable] = []
+
+    def taken(self, by: Sequence[Any]) -> Executable:
+        """An executable that serves no call, for these watchers."""
+        try:
+            executable = self._idle.pop()
+        except IndexError:
+            executable = self._made()
+        executable.by[:] = by
+        return executable
+
+    def give_back(self, executable: Executable) -> None:
+        """The call is over."""
+        executable.by.clear()
+        self._idle.append(executable)
+
+    def _made(self) -> Executable:
+        by: list[Any] = []
+        before = [self._looking("before", by)] if self.values else []
+        after = [*self.checks, *([self._looking("after", by)] if self.values else [])]
+        marks, memory = Marks(self.device), Memory(self.buffers, self.device)
+        taken = steps(self.buffers, before, after)
+        graph, threads = self.graph, self.settings.threads
+        player = write(taken, memory, graph.name, graph.inputs, self.filled, threads, marks)
+        return bound(player, self.settings, marks, by)
+
+    def _looking(self, when: str, by: list[Any]) -> LookAt:
+        def look(node: Node, inputs: tuple[Any, ...], outputs: tuple[Any, ...]) -> None:
+            given = outputs if when == "after" else ()
+            call = Call(node.primitive, self._copies(inputs), self._copies(given), node.where)
+            for watcher in by:
+                if watcher.sees_values:
+                    getattr(watcher, when)(call)
+
+        return look
+
+    def _copies(self, arrays: tuple[Any, ...]) -> tuple[Tensor, ...]:
+        to_host, name = self.device.to_host, self.device.name
+        return tuple([Tensor(to_host(a), device=name) for a in arrays])
+
+
+def watching_call(
+    primitive: Primitive,
+    device: str,
+    by: Sequence[Any],
+    run: Callable[[Sequence[Tensor]], tuple[Tensor, ...]],
+) -> Callable[[Sequence[Tensor]], tuple[Tensor, ...]]:
+    """An eager call that these watchers see."""
+    clock = clock_of(get_device(device))
+    seeing = [w for w in by if w.sees_values]
+
+    def watched(tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        call = Call(primitive, tuple(tensors), (), user_location())
+        with unwatched():
+            for watcher in seeing:
+                watcher.before(call)
+        begin = clock()
+        outputs = run(tensors)
+        end = clock()
+        call = call._replace(outputs=outputs)
+        with unwatched():
+            for watcher in seeing:
+                watcher.after(call)
+        for watcher in by:
+            watcher.call_ran(call, begin, end)
+        return outputs
+
+    return watched
