@@ -87,7 +87,7 @@ def correlated(
     taps = prod(node.inputs[1].shape[2:])
     work = sum(prod(p.size) * len(p.taps) for p in windows.phases) * outputs * channels * groups
     split = work * images > SPLIT
-    slices = max(1, min(tiles.count, PARTS)) if split else 1
+    slices = max(1, min(tiles.tiles, PARTS)) if split else 1
     numbers = {
         "FILTER": slots[1], "SCRATCH": slots[2],
         "IMAGES": images, "GROUPS": groups, "OUTPUTS": outputs,

@@ -63,11 +63,12 @@ class Planes(NamedTuple):
                 f"#define KERNEL_{name} ((const REAL *)at[{slot}])\n"
                 f"static void KERNEL_enter_{name}(void *data, long part) {{}}\n"
             )
-        given, shape = self.spec.format is not None, self.spec.shape
+        given = self.spec.format is not None
+        side, *shape = self.spec.shape
         enter = ("surround" if given else "turn") if self.lanes else "spread"
         numbers = (
-            self.spec.stored[-1] if given else shape[0], *shape[1:], *self.windows.before, self.pitch, self.lanes,
-            self.image, self.channel, self.plane, *self.windows.step,
+            self.spec.stored[-1] if given else side, *shape, *self.windows.before, self.pitch,
+            self.lanes, self.image, self.channel, self.plane, *self.windows.step,
         )  # fmt: skip
         return (
             f"#define KERNEL_{name} ((REAL *)at[KERNEL_SCRATCH] + {start})\n"

@@ -18,7 +18,7 @@ BLOCK = 16  # channels
 class Tiling(NamedTuple):
     """x: the images in the order in which tiles read them. rows, vectors: of outputs and of
     neighbours or, in blocks, of pixels and of outputs. outputs: of a tile. padded: outputs with
-    those that fill the last block. count: of tiles, about. slack: elements that tiles read behind
+    those that fill the last block. tiles: how many, about. slack: elements that tiles read behind
     the images. texts: the files that say what tiles do.
     """
 
@@ -26,7 +26,7 @@ class Tiling(NamedTuple):
     vectors: int
     outputs: int
     padded: int
-    count: int
+    tiles: int
     slack: int
     texts: tuple[str, ...]
     numbers: dict[str, int]
