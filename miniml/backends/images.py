@@ -40,9 +40,9 @@ def given(node: KernelNode) -> str:
     return next((s.format for s, image in pairs if image and s.format), PLAIN)
 
 
-def declared(name: str, signature: Signature, format: str) -> KernelAttr:
-    """The signature on images in that format."""
-    attr, (takes, gives) = KernelAttr(), arranged(name, format)
+def declared(name: str, signature: Signature, format: str, out: str | None = None) -> KernelAttr:
+    """The signature on images in that format; out: that of the outputs, if it is another."""
+    attr, takes, gives = KernelAttr(), arranged(name, format)[0], arranged(name, out or format)[1]
     for dtype, at in zip(signature.inputs, takes, strict=True):
         attr.add_input_attr(dtype, at)
     for dtype, at in zip(signature.outputs, gives, strict=True):

@@ -13,6 +13,7 @@ import numpy as np
 from ..abstract import Abstract, typed
 from ..arguments import arguments
 from ..backends import registry
+from ..backends.cpu.formats import convert
 from ..backends.declare import taken
 from ..backends.devices import get_device
 from ..backends.kernel import Kernel, KernelEntry, KernelNode
@@ -20,6 +21,7 @@ from ..backends.registry import BUILTIN, NATIVE
 from ..backends.selection import Target
 from ..backends.signature import ArraySpec
 from ..dtype import ALL, DType, from_type_code, is_float
+from ..formats import PLAIN
 from ..graph.ir import interleave
 from ..infer import infer
 from ..primitive import Primitive
@@ -114,10 +116,18 @@ class Call:
         table = registry.table.get((self.primitive.name, "cpu"), [])
         table = [e for e in table if e.provider != NATIVE]
         found = [e for e in table if ON_CPU.supports(e) and e.signature.accepts(self.dtypes)]
+        found = [e for e in found if not e.signature.arranged or self._images(e)]
         if self.primitive.dynamic_outputs:
             return found
         outs = tuple(a.dtype for a in self.inferred)
         return [e for e in found if e.signature.gives(outs)]
+
+    def _images(self, entry: KernelEntry) -> bool:
+        """True where what a kernel wants in a memory format are images with pixels."""
+        takes, gives = entry.signature.arrangement(len(self.arrays), len(self.inferred))
+        shapes = [a.shape for a in self.arrays] + [a.shape for a in self.inferred]
+        pairs = zip((*takes, *gives), shapes, strict=True)
+        return all(f is None or (len(s) == 4 and 0 not in s) for f, s in pairs)
 
     def args(self, arrays: tuple[Any, ...] | None = None) -> tuple[Any, ...]:
         """Arguments of the primitive, const inputs in their places."""
@@ -192,6 +202,8 @@ def run_entry(entry: KernelEntry, call: Call, arrays: Arrays, outs: Arrays) -> A
     """Launch one kernel into `outs`, with inputs as the runtime gives them: in row-major order if
     it takes no strides. View kernels and dynamic ones give their own arrays."""
     body: Any = entry.body
+    if entry.signature.arranged:
+        return _run_arranged(entry, call, arrays, outs)
     if not ON_CPU.device.takes_strides(entry):
         arrays = tuple(map(ON_CPU.device.contiguous, arrays))
     with np.errstate(all="ignore"):
@@ -210,6 +222,28 @@ def run_entry(entry: KernelEntry, call: Call, arrays: Arrays, outs: Arrays) -> A
             _launch(made, node, arrays, outs)
         else:
             body(*arrays, **attrs, out=outs[0] if call.primitive._single else outs)
+    return outs
+
+
+def _run_arranged(entry: KernelEntry, call: Call, arrays: Arrays, outs: Arrays) -> Arrays:
+    """The same for a kernel of memory formats: on images that are converted, and back."""
+    takes, gives = entry.signature.arrangement(len(arrays), len(outs))
+    ins = [ArraySpec(a.shape, a.dtype, f) for a, f in zip(arrays, takes, strict=True)]
+    filled = [ArraySpec(a.shape, a.dtype, f) for a, f in zip(outs, gives, strict=True)]
+    given, made = ([np.empty(s.stored, s.dtype) for s in specs] for specs in (ins, filled))
+    for array, stored, spec in zip(arrays, given, ins, strict=True):
+        convert(array, stored, PLAIN, spec.format, *spec.shape[1:2])
+    for out, stored in zip(outs, made, strict=True):
+        stored.reshape(-1).view(np.uint8)[...] = out.reshape(-1).view(np.uint8)[0]
+    body: Any = entry.body
+    with np.errstate(all="ignore"):
+        if isinstance(body, type):
+            node = KernelNode(call.primitive.name, tuple(ins), tuple(filled), call.attrs, ON_CPU)
+            _launch(body(), node, tuple(given), tuple(made))
+        else:
+            body(*given, **call.attrs, out=made[0] if call.primitive._single else tuple(made))
+    for out, stored, spec in zip(outs, made, filled, strict=True):
+        convert(stored, out, spec.format, PLAIN, *spec.shape[1:2])
     return outs
 
 

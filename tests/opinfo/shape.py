@@ -3,7 +3,7 @@
 import numpy as np
 
 from miniml import ops
-from miniml.errors import DTypeError, ShapeError
+from miniml.errors import AttributeRefusedError, DTypeError, ShapeError
 from miniml.testing import OpInfo, Refusal, Sample
 
 from .draws import SHAPES, numbers
@@ -53,6 +53,23 @@ ROWS = (
             refused("one of them may be -1", shape=(-1, -1)),
             refused("extents are >= 0", shape=(-2, 3)),
             Refusal((np.ones((0, 3)),), "no extent fits -1", {"shape": (0, -1)}),
+        ),
+    ),
+    OpInfo(
+        ops.Convert,
+        shaped(
+            *(((2, 3, 4, 5), {"format": f}) for f in ("NCHW", "NHWC", "CHWN", "NC16HW")),
+            ((1, 17, 1, 2), {"format": "NC16HW"}),
+        ),
+        lambda x, format: x,
+        refused=(
+            Refusal(
+                (np.ones((2, 3, 4, 5)),),
+                "'N16CX' is unknown; the formats are NCHW, NHWC, CHWN, NC16HW",
+                {"format": "N16CX"},
+                AttributeRefusedError,
+            ),
+            refused(r"needs images \(N, C, H, W\); got x of shape \(2, 3\)", format="NHWC"),
         ),
     ),
     OpInfo(

@@ -11,13 +11,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import ceil, prod
 
 from ...formats import PLAIN
-from ..images import arranged, declared
+from ..images import arranged, declared, given
 from ..kernel import Formats, KernelNode
 from ..registry import Spec, kernel
 from ..signature import ArraySpec, parse
 from .kernel import NativeKernel
-from .planes import BATCH_INNERMOST, Planes, fills_lanes, planes
+from .planes import BATCH_INNERMOST, BLOCKS, Planes, fills_lanes, planes
 from .source import Source
+from .tilings import BLOCK, tile, tiling
 from .vectors import SCALARS, Vectors, vectors
 from .windows import Phase, Windows, forward, plane, transposed
 
@@ -26,6 +27,7 @@ CACHED = 1 << 16  # elements read again and again: a quarter of a megabyte, or h
 MOST_TILES = 32  # of partial sums, on the stack: 2 KB each
 LINE = 64  # bytes of a cache line
 MOST = 4096  # images, since kernels of pooling keep one number of each on the stack
+WORTH = 128  # products in a sum, from which on conversions take less than blocks of channels save
 PARTS = 16  # enough to keep a few threads equally busy
 
 # What a kernel does with `count` results of row i where no elementwise work is fused into it.
@@ -52,9 +54,8 @@ def convolution(
     w, output = node.inputs[1].shape, plane(node.outputs[0].shape)
     windows = forward(plane(node.inputs[0].shape), plane(w), output, node.attrs)
     strides = {"W_OUTPUT": prod(w[1:]), "W_CHANNEL": prod(w[2:])}
-    batch = fills_lanes(node.inputs[0], windows, v.width)
     outputs = w[0] // node.attrs["groups"]
-    return correlated(node, windows, outputs, w[1], strides, v, batch, epilogue, slots)
+    return correlated(node, windows, outputs, w[1], strides, v, epilogue, slots)
 
 
 def input_grad(node: KernelNode, v: Vectors) -> Written:
@@ -63,11 +64,10 @@ def input_grad(node: KernelNode, v: Vectors) -> Written:
     slopes = plane(node.inputs[0].shape)
     windows = transposed(slopes, plane(w), image, node.attrs, trimmed=False)
     strides = {"W_OUTPUT": prod(w[2:]), "W_CHANNEL": prod(w[1:])}
-    batch = fills_lanes(node.inputs[0], windows, v.width)
-    if batch:
+    if node.outputs[0].format != BLOCKS and fills_lanes(node.inputs[0], windows, v.width):
         windows = transposed(slopes, plane(w), image, node.attrs, trimmed=True)
     channels = w[0] // node.attrs["groups"]
-    return correlated(node, windows, w[1], channels, strides, v, batch, STORE, SLOTS)
+    return correlated(node, windows, w[1], channels, strides, v, STORE, SLOTS)
 
 
 def correlated(
@@ -77,49 +77,35 @@ def correlated(
     channels: int,
     filters: Mapping[str, int],
     v: Vectors,
-    batch: bool,
     epilogue: str,
     slots: Slots,
 ) -> Written:
     """correlate.c for groups of `outputs` and `channels`; filters: strides of the filters."""
     images, groups = node.inputs[0].shape[0], node.attrs["groups"]
-    x = planes(node.inputs[0], windows, v.width, batch)
-    along = batch and node.outputs[0].format == BATCH_INNERMOST
-    run = x.lanes or max((p.size[0] - 1) * x.pitch + p.size[1] for p in windows.phases)
-    rows, vecs = tile(outputs, ceil(run / v.width), v.registers, batch)
-    blocks, block = ceil(outputs / rows), vecs * v.width
-    pixels = (4 if along else v.width) if batch else 1
-    tiles = prod(windows.output) * x.lanes // block // pixels if batch else images * run // block
+    tiles = tiling(node.inputs[0], node.outputs[0], windows, outputs, v)
+    x, rows, blocks = tiles.x, tiles.outputs, ceil(tiles.padded / tiles.outputs)
     taps = prod(node.inputs[1].shape[2:])
     work = sum(prod(p.size) * len(p.taps) for p in windows.phases) * outputs * channels * groups
     split = work * images > SPLIT
-    slices = max(1, min(tiles, PARTS)) if split else 1
+    slices = max(1, min(tiles.tiles, PARTS)) if split else 1
     numbers = {
         "FILTER": slots[1], "SCRATCH": slots[2],
         "IMAGES": images, "GROUPS": groups, "OUTPUTS": outputs,
         "ALL_OUTPUTS": groups * outputs, "CHANNELS": channels, "CHANNEL": x.channel,
         "IMAGE": x.image, "PITCH": x.pitch, "LANES": x.lanes, "WIDTH": windows.output[1],
-        "PLANE": prod(windows.output) * (images if along else 1), "ALONG": int(along),
-        "ROWS": rows, "VECTORS": vecs, "BLOCK": block, "BLOCKS": blocks, "PIXELS": pixels,
+        "ROWS": rows, "VECTORS": tiles.vectors, "BLOCKS": blocks,
         "ROW_STEP": x.offset(windows.step[0], 0), "COLUMN_STEP": x.offset(0, windows.step[1]),
         "ROW_SPREAD": windows.spread[0], "COLUMN_SPREAD": windows.spread[1],
         "W_GROUP": prod(node.inputs[1].shape) // groups, **filters,
         "TAPS": taps, "PHASES": len(windows.phases),
         "WHOLE": int(len(windows.phases) == 1), "ENTRIES": x.entries, "SLICES": slices,
-        "CUTS": min(groups * blocks, ceil(PARTS / slices)) if split else 1,
+        "CUTS": min(groups * blocks, ceil(PARTS / slices)) if split else 1, **tiles.numbers,
     }  # fmt: skip
-    # Tiles of pixels read on behind the last plane; what they make of that is not stored.
-    start = rounded(x.size + (0 if x.lanes else block))
+    start = rounded(x.size + tiles.slack)  # what tiles make of what lies behind is not stored
+    found = tables(windows.phases, x, rows)
     parts = {
-        "TABLES": "".join(
-            [
-                tables(windows.phases, x, rows),
-                x.text("X", slots[0], 0),
-                FILTERS % start,
-                epilogue,
-            ]
-        ),
-        "UNITS": v.text("correlate_batch.c" if batch else "correlate_image.c"),
+        "TABLES": "".join([found, x.text("X", slots[0], 0), FILTERS % start, epilogue]),
+        "UNITS": "".join(map(v.text, tiles.texts)),
     }
     body = re.sub("|".join(parts), lambda found: parts[found[0]], v.text("correlate.c"))
     text = enumerators(numbers) + run_by(split) + body
@@ -177,35 +163,8 @@ def weight_grad(node: KernelNode, v: Vectors) -> Written:
     return text, start + d.size
 
 
-def tile(rows: int, columns: int, registers: int, exact: bool = False) -> tuple[int, int]:
-    """Rows and columns of the tile of registers that covers a result in the fewest cycles.
-
-    A step of a tile reads a column of it, one by one, and a row of vectors; it takes two operations
-    or two reads in a cycle, and no less than the 4 cycles of latency of an operation. exact: the
-    columns are a multiple of the tile's, and aligned; else each vector lies in two lines of the
-    cache, which are two reads.
-    """
-    each = 1 if exact else 2
-
-    def cost(shape: tuple[int, int]) -> tuple[int, int]:
-        m, n = shape
-        steps = ceil(rows / m) * ceil(columns / n)
-        return steps * max(m * n, m + each * n, 8), steps * (m + n)
-
-    return min(
-        (
-            (m, n)
-            for n in range(1, min(columns, registers) + 1)
-            if not (exact and columns % n)
-            for m in range(1, min(rows, registers) + 1)
-            if m * n + n + 1 <= registers
-        ),
-        key=cost,
-    )
-
-
 def tables(phases: Iterable[Phase], x: Planes, rows: int) -> str:
-    """The tables of phases and of their taps in packed filters of `rows` outputs."""
+    """The tables of phases and of their taps, which are `rows` numbers apart in packed filters."""
     found: list[tuple[int, ...]] = []
     taps: list[tuple[int, int]] = []
     for (height, width), (row, column), own in phases:
@@ -251,12 +210,13 @@ class Convolution(NativeKernel):
 
     @classmethod
     def select_format(cls, node: KernelNode) -> tuple[Formats, Formats]:
-        """The batch innermost where the target ranks it first, or ranks nothing and a pixel of all
-        images fills whole cache lines."""
-        (images, *_), item = node.inputs[0].shape, node.outputs[0].dtype.itemsize
-        fills = images <= MOST and images * item % LINE == 0
-        ranked = node.target.formats[:1] or (BATCH_INNERMOST if fills else PLAIN,)
-        return arranged(node.name, BATCH_INNERMOST if BATCH_INNERMOST in ranked else PLAIN)
+        """The format that the target ranks first, else the one that is quickest."""
+        format = (*node.target.formats[:1], _quickest(node))[0]
+        if format == BLOCKS and in_blocks(node):
+            few = node.inputs[0].shape[1] < BLOCK and given(node) != BLOCKS
+            takes, gives = arranged(node.name, BLOCKS)
+            return ((PLAIN, PLAIN) if few else takes), gives
+        return arranged(node.name, BATCH_INNERMOST if format == BATCH_INNERMOST else PLAIN)
 
     def prepare(self, node: KernelNode) -> None:
         super().prepare(node)
@@ -271,7 +231,30 @@ class Convolution(NativeKernel):
         return (ArraySpec((self.scratch,), self.node.outputs[0].dtype),) if self.scratch else ()
 
 
+def in_blocks(node: KernelNode) -> bool:
+    """True where there is a kernel for channels in blocks."""
+    if node.name == "Conv2D":
+        return bool(node.attrs["groups"] == 1)
+    some = min(n - s for n, s in zip(node.outputs[0].shape[2:], node.attrs["stride"])) >= 0
+    return some and node.attrs["groups"] == 1 and node.name == "Conv2DInputGrad"
+
+
+def _quickest(node: KernelNode) -> str:
+    """The batch innermost where a pixel of all images fills whole cache lines; else channels in
+    blocks, if they fill them and are enough to pay for conversions, or so few that only the results
+    are converted."""
+    (images, channels, *_), item = node.inputs[0].shape, node.outputs[0].dtype.itemsize
+    if images <= MOST and images * item % LINE == 0:
+        return BATCH_INNERMOST
+    taps, outputs = prod(node.inputs[1].shape[2:]), node.outputs[0].shape[1]
+    worth = (channels % BLOCK == 0 and channels * taps >= WORTH) or channels < BLOCK
+    return BLOCKS if worth and outputs % BLOCK == 0 and in_blocks(node) else PLAIN
+
+
 for _name in TEXTS:
     _plain = [parse(f"{c}{c}->{c}") for c in SCALARS]
     _every: list[Spec] = [*_plain, *(declared(_name, s, BATCH_INNERMOST) for s in _plain)]
+    if _name != "Conv2DWeightGrad":
+        _every += [declared(_name, s, BLOCKS) for s in _plain]
+        _every += [declared(_name, s, PLAIN, BLOCKS) for s in _plain]
     kernel(_name, "cpu", *_every, provider="cc", total=True)(Convolution)

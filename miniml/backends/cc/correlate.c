@@ -10,49 +10,21 @@ TABLES
 /* out[o, p] = sum over channels c and taps t of w[o, c, t] * x[c, p + offset of t], for every phase:
    a grid of output pixels with its own taps. Each tile is ROWS outputs by BLOCK neighbours. */
 
-#pragma STDC FP_CONTRACT ON
-#pragma GCC push_options
-#pragma GCC optimize("fp-contract=fast")
-static __attribute__((noinline)) void KERNEL_tile(const REAL *restrict x, const KERNEL_tap *taps,
-                                                  long count, const REAL *restrict filters,
-                                                  REAL *restrict acc) {
-  REAL_vector a[KERNEL_ROWS][KERNEL_VECTORS] = {{{0}}};
-  for (long c = 0; c < KERNEL_CHANNELS; ++c, x += KERNEL_CHANNEL)
-    for (long t = 0; t < count; ++t) {
-      const REAL *w = filters + taps[t].filter + c * KERNEL_TAPS * KERNEL_ROWS;
-      REAL_vector b[KERNEL_VECTORS];
-#pragma GCC unroll 32
-      for (int v = 0; v < KERNEL_VECTORS; ++v) b[v] = REAL_load(x + taps[t].offset + v * REAL_width);
-#pragma GCC unroll 32
-      for (int o = 0; o < KERNEL_ROWS; ++o)
-#pragma GCC unroll 32
-        for (int v = 0; v < KERNEL_VECTORS; ++v) a[o][v] += w[o] * b[v];
-    }
-#pragma GCC unroll 32
-  for (int o = 0; o < KERNEL_ROWS; ++o)
-#pragma GCC unroll 32
-    for (int v = 0; v < KERNEL_VECTORS; ++v)
-      REAL_store(acc + o * KERNEL_BLOCK + v * REAL_width, a[o][v]);
-}
-#pragma GCC pop_options
-#pragma STDC FP_CONTRACT OFF
-
+UNITS
 /* The filters of one block of outputs as tiles read them: [channel][tap][ROWS]. */
 static void KERNEL_pack(void *data, long block) {
   char *const *at = data;
   const long group = block / KERNEL_BLOCKS, first = block % KERNEL_BLOCKS * KERNEL_ROWS;
   const REAL *w = (const REAL *)at[KERNEL_FILTER] + group * KERNEL_W_GROUP;
   REAL *to = KERNEL_FILTERS + block * KERNEL_CHANNELS * KERNEL_TAPS * KERNEL_ROWS;
-  for (long o = 0; o < KERNEL_ROWS; ++o)
-    for (long c = 0; c < KERNEL_CHANNELS; ++c)
-      for (long t = 0; t < KERNEL_TAPS; ++t)
-        to[(c * KERNEL_TAPS + t) * KERNEL_ROWS + o] =
-            first + o < KERNEL_OUTPUTS
-                ? w[(first + o) * KERNEL_W_OUTPUT + c * KERNEL_W_CHANNEL + t]
-                : 0;
+  const long left = KERNEL_OUTPUTS - first, rows = left < KERNEL_ROWS ? left : KERNEL_ROWS;
+  if (rows < KERNEL_ROWS) memset(to, 0, KERNEL_CHANNELS * KERNEL_TAPS * KERNEL_ROWS * sizeof(REAL));
+  const long together = KERNEL_W_CHANNEL == KERNEL_TAPS ? KERNEL_CHANNELS : 1;
+  for (long c = 0; c < KERNEL_CHANNELS; c += together)
+    REAL_squares(w + first * KERNEL_W_OUTPUT + c * KERNEL_W_CHANNEL, KERNEL_W_OUTPUT,
+                 to + c * KERNEL_TAPS * KERNEL_ROWS, KERNEL_ROWS, rows, KERNEL_TAPS * together);
 }
 
-UNITS
 static void KERNEL_part(void *data, long part) {
   char *const *at = data;
   const long blocks = KERNEL_GROUPS * KERNEL_BLOCKS;

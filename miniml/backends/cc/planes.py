@@ -8,7 +8,7 @@ from typing import NamedTuple
 from ..signature import ArraySpec
 from .windows import Windows
 
-BATCH_INNERMOST = "CHWN"
+BATCH_INNERMOST, BLOCKS = "CHWN", "NC16HW"
 
 
 class Planes(NamedTuple):
@@ -31,20 +31,22 @@ class Planes(NamedTuple):
     @property
     def there(self) -> bool:
         """True if the input has this order already."""
-        whole = self.spec.shape[0] == self.lanes and self.windows.padded == self.windows.image
-        return whole and self.spec.format == BATCH_INNERMOST
+        spec = self.spec
+        given = spec.format is not None and spec.stored[-1] == self.lanes
+        return given and self.windows.padded == self.windows.image
 
     @property
     def size(self) -> int:
         """Elements of the workspace."""
-        images, channels = self.spec.shape[:2]
-        return 0 if self.there else channels * self.channel if self.lanes else images * self.image
+        return self.entries * self.channel
 
     @property
     def entries(self) -> int:
         """The parts in which the input is brought into order."""
         images, channels = self.spec.shape[:2]
-        return 0 if self.there else channels if self.lanes else images * channels
+        if self.lanes and self.spec.format != BLOCKS:
+            return 0 if self.there else channels
+        return 0 if self.there else images * prod(self.spec.stored[1:2])
 
     def offset(self, row: int, column: int) -> int:
         """Of a padded pixel from the first."""
@@ -61,11 +63,12 @@ class Planes(NamedTuple):
                 f"#define KERNEL_{name} ((const REAL *)at[{slot}])\n"
                 f"static void KERNEL_enter_{name}(void *data, long part) {{}}\n"
             )
-        given = self.spec.format == BATCH_INNERMOST
+        given = self.spec.format is not None
+        side, *shape = self.spec.shape
         enter = ("surround" if given else "turn") if self.lanes else "spread"
         numbers = (
-            *self.spec.shape, *self.windows.before, self.pitch, self.lanes,
-            self.image, self.channel, self.plane, *self.windows.step,
+            self.spec.stored[-1] if given else side, *shape, *self.windows.before, self.pitch,
+            self.lanes, self.image, self.channel, self.plane, *self.windows.step,
         )  # fmt: skip
         return (
             f"#define KERNEL_{name} ((REAL *)at[KERNEL_SCRATCH] + {start})\n"
@@ -75,6 +78,16 @@ class Planes(NamedTuple):
             f"  REAL_{enter}(&KERNEL_{name}_planes, (const REAL *)at[{slot}], KERNEL_{name}, part);"
             "\n}\n"
         )
+
+
+def blocks(spec: ArraySpec, windows: Windows) -> Planes:
+    """Channels in blocks; a few channels that are not are one plane each."""
+    plain = windows._replace(step=(1, 1))
+    if spec.format != BLOCKS:
+        return planes(spec, plain, 1, batch=False)
+    lanes, (rows, columns) = spec.stored[-1], windows.padded
+    plane = rows * columns * lanes
+    return Planes(spec, windows, lanes, columns, 0, plane, spec.stored[1] * plane)
 
 
 def planes(spec: ArraySpec, windows: Windows, width: int, batch: bool, aligned: int = 1) -> Planes:

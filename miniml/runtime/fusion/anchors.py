@@ -24,7 +24,10 @@ from .members import typed
 
 _ROW_MAJOR: Layout = MappingProxyType({})
 # The last axes of an anchor's output in memory, by its format: they are one row of its epilogue.
-ROWS: dict[str, dict[str | None, int]] = {"MatMul": {None: 1}, "Conv2D": {None: 2, "CHWN": 3}}
+ROWS: dict[str, dict[str | None, int]] = {
+    "MatMul": {None: 1},
+    "Conv2D": {None: 2, "CHWN": 3, "NC16HW": 1},
+}
 
 
 def anchor_of(nodes: Sequence[Node]) -> Node | None:

@@ -70,29 +70,37 @@ class _Plan:
         found = _arranging(node, self.target)
         if not found or not all(v.abstract.size for v in (*node.inputs, *node.outputs)):
             return None
+        refused = set()
         for entry in found:
-            ports = _selected(entry, node, actual, self.target)
-            if ports is not None:
+            ports, own = _selected(entry, node, actual, self.target), _declared(entry, node)
+            if ports == own and own not in refused:
                 return ports
+            refused.add(own)
         for format in self.target.formats:
             if format == PLAIN:
                 return None
-            for ports in (_declared(e, node) for e in found):
+            for ports in (_declared(e, node) for e in found if not _selects(e)):
                 if format in (*ports[0], *ports[1]):
                     return ports
-        rows = self.target.ranked(node.primitive.name, *_abstracts(node))
-        return _declared(found[0], node) if all(e.signature.arranged for e in rows) else None
+        only = all(e.signature.arranged for e in self._candidates(node))
+        return _declared(found[0], node) if only else None
+
+    def _candidates(self, node: Node) -> Sequence[KernelEntry]:
+        return self.target.ranked(node.primitive.name, *_abstracts(node))
 
     def _following(self, node: Node, format: str) -> Ports | None:
         """The formats of a node's inputs and outputs, that one among them, where it is free to have
-        it; None where it is not."""
+        it without a kernel of a lesser provider; None where it is not."""
         if not all(v.abstract.size for v in (*node.inputs, *node.outputs)):
             return None
         if follows(node.primitive.name):
             return _spread(node, format)
         images = tuple([format if v.abstract.ndim == 4 else PLAIN for v in node.inputs])
+        best = next(iter(self._candidates(node)), None)
         for entry in _arranging(node, self.target):
             ports = _declared(entry, node)
+            if best is not None and entry.provider != best.provider:
+                return None
             if {*ports[0], *ports[1]} <= {PLAIN, format}:
                 return _selected(entry, node, images, self.target) if _selects(entry) else ports
         return None

@@ -1,4 +1,4 @@
-"""Views on a device: arithmetic of shapes and strides alone."""
+"""Views on a device: arithmetic of shapes and strides alone; and images in other orders."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from ...registry import view_kernel
+from .... import formats
+from ...kernel import Kernel, KernelNode
+from ...registry import kernel, view_kernel
 from ...typecodes import ANY, FLOAT, pairs, same
 from ..array import DeviceArray
+from ..move import fill, move
 
 Indices = tuple[int, ...]
 
@@ -65,6 +68,25 @@ def barrier(x: DeviceArray, after: DeviceArray) -> DeviceArray:
     return x
 
 
+class Convert(Kernel):
+    """Images in another memory format: a copy, or two where the last block is not full."""
+
+    def prepare(self, node: KernelNode) -> None:
+        (x,), (out,) = node.inputs, node.outputs
+        images = x.format or out.format
+        self.pairs = formats.pairs(x.format, out.format, x.shape[1]) if images else []
+        self.fills = formats.padding(out.format, x.shape[1]) is not None
+
+    def launch(self, inputs: Any, workspace: Any, outputs: Any, stream: object) -> None:
+        (x,), (out,) = inputs, outputs
+        if self.fills:
+            fill(out, 0)
+        for look, place in self.pairs:
+            move(x.seen(look), out.seen(place))
+        if not self.pairs:
+            move(x, out)
+
+
 _VIEWS: dict[str, Any] = {
     "Reshape": reshape, "Transpose": transpose, "BroadcastTo": broadcast_to,
     "ExpandDims": expand_dims, "Squeeze": squeeze, "Flip": flip, "Slice": slice_,
@@ -73,5 +95,6 @@ _VIEWS: dict[str, Any] = {
 
 for _name, _look in _VIEWS.items():
     view_kernel(_name, "cuda")(_look)
+kernel("Convert", "cuda", *same(1, ANY))(Convert)
 view_kernel("Assign", "cuda", *same(2, ANY), of=1)(assign)
 view_kernel("Barrier", "cuda", *pairs(FLOAT))(barrier)

@@ -50,7 +50,8 @@ def registered(primitive: Primitive) -> list[KernelEntry]:
 
 def entries(call: Call) -> list[KernelEntry]:
     """Those that take and give the dtypes of a call as they are, and that the simulator can run."""
-    fitting = [e for e in registered(call.primitive) if e.signature.accepts(call.dtypes)]
+    plain = [e for e in registered(call.primitive) if not e.signature.arranged]
+    fitting = [e for e in plain if e.signature.accepts(call.dtypes)]
     if call.primitive.dynamic_outputs or not fitting or available():
         return []
     outs = tuple(o.dtype for o in call.inferred)
