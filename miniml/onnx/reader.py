@@ -127,12 +127,16 @@ class Scope:
 
     def run(self, nodes: Sequence[Any], outputs: Sequence[str]) -> tuple[Any, ...]:
         """Run nodes in order; the values of these names."""
+        self._count()
         for proto in nodes:
-            self.reading.count += 1
-            if self.reading.count > _MOST:
-                raise OnnxError(f"the model has more than {_MOST:,} nodes, functions expanded")
+            self._count()
             self.step(proto)
         return tuple(_tensor(self.find(name)) for name in outputs)
+
+    def _count(self) -> None:
+        self.reading.count += 1
+        if self.reading.count > _MOST:
+            raise OnnxError(f"more than {_MOST:,} nodes, functions and loops written out")
 
     def step(self, proto: Any) -> None:
         """Run one node; errors say which."""
