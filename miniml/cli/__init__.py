@@ -1,4 +1,4 @@
-"""The command line: python -m miniml demo | doctor | cache | show NAME | summary [NET] | bench."""
+"""The command line: python -m miniml demo | doctor | cache | show | summary | onnx | bench."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from functools import partial
 import miniml
 
 from ..errors import MinimlError, NonFiniteError
-from . import cache, demo, doctor, show, summary
+from . import cache, demo, doctor, onnx, show, summary
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -57,6 +57,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     one.set_defaults(run=lambda o: show.run(o.name))
     _add_summary(commands.add_parser("summary", help="a network, its layers and its parameters"))
+    _add_onnx(commands.add_parser("onnx", help="models in ONNX: what they need"))
     commands.add_parser(
         "bench",
         help="speed and memory, measured (in a checkout)",
@@ -65,6 +66,15 @@ def _parser() -> argparse.ArgumentParser:
         "checkers beside other systems that are installed. Best on an idle machine; some minutes.",
     ).set_defaults(run=lambda o: _bench())
     return parser
+
+
+def _add_onnx(command: argparse.ArgumentParser) -> None:
+    actions = command.add_subparsers(required=True, metavar="ACTION")
+    listed = actions.add_parser(
+        "coverage", help="the operators of a model, and which of them no row reads"
+    )
+    listed.add_argument("model", help="path/to/model.onnx")
+    listed.set_defaults(run=lambda o: onnx.run(o.model))
 
 
 def _add_summary(command: argparse.ArgumentParser) -> None:

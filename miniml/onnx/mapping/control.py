@@ -68,7 +68,8 @@ def _counted(count: int, carried: Any, body: Any, node: Node) -> Any:
 
 
 def _turn_by_turn(count: Any, going: Any, carried: Any, body: Any, node: Node) -> Any:
-    turn, rows = 0, [[] for _ in body.output[1 + len(carried) :]]  # type: list[list[Any]]
+    turn = 0
+    rows: list[list[Any]] = [[] for _ in body.output[1 + len(carried) :]]
     while True:
         if not isinstance(going, np.ndarray) or not isinstance(count, int | None):
             raise OnnxError("has a body that must be read turn by turn, and an unknown end")
