@@ -26,7 +26,7 @@ from .operators import Constant, Operator, Setting
 from .tensors import array_of, checked_shape
 
 _FOLDED = 2**26  # bytes: beyond, values are computed by the program though they are known
-_MOST = 100_000  # nodes, functions expanded: the largest models have a tenth of it
+_MORE, _MOST = 10, 10_000  # nodes that may be run: for each in the file, and besides
 
 
 class Weight:
@@ -70,11 +70,12 @@ class Node:
 @dataclass(eq=False)
 class Reading:
     """What all scopes of one model share: the model, which values must be known, the extents of
-    named dimensions, how many nodes were run, and how many bytes were computed meanwhile."""
+    named dimensions, how many nodes it has and were run, and how many bytes were computed."""
 
     model: Model
     constants: set[str]
     dims: Mapping[str, int]
+    nodes: int
     count: int = 0
     bytes: int = 0
 
@@ -157,8 +158,9 @@ class Scope:
 
     def _count(self) -> None:
         self.reading.count += 1
-        if self.reading.count > _MOST:
-            raise OnnxError(f"more than {_MOST:,} nodes, functions and loops written out")
+        most = _MORE * self.reading.nodes + _MOST
+        if self.reading.count > most:
+            raise OnnxError(f"more than {most:,} nodes, with functions and loops written out")
 
     def step(self, proto: Any) -> None:
         """Run one node; errors say which."""

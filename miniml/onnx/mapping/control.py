@@ -37,6 +37,8 @@ def loop(count: Any = None, cond: Any = None, *carried: Any, body: Subgraph, nod
     count = number(count) if isinstance(count, np.ndarray) else count
     if not node.scope.reading.constants.isdisjoint(v.name for v in body.input):
         return _turn_by_turn(count, np.array(True) if cond is None else cond, carried, body, node)
+    if always and count is None and _goes_on(body):
+        raise OnnxError("never ends: it has neither a count nor a condition that changes")
     if always and isinstance(count, int) and _goes_on(body):
         return _counted(count, carried, body, node)
     if len(body.output) > 1 + len(carried):
