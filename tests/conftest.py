@@ -72,6 +72,7 @@ HONEST_SKIPS = {
     "a driver is here": _has_driver(),
     "no C compiler": not HAS_CC,
     "no cupy": not WHEELS_OF_CUDA,
+    "no onnx": not _installed("onnx"),
     "no NVRTC": not WHEELS_OF_CUDA,
     "no cuBLAS": not _installed("nvidia-cublas", "nvidia-cublas-cu12"),
     "no C++ compiler": not HAS_CXX,

@@ -18,6 +18,7 @@ COMMANDS = {
     "show": "one primitive: definition, gradient, kernels, tests",
     "summary": "a network, its layers and its parameters",
     "run": "a saved graph, on arrays in files",
+    "onnx": "models in ONNX: what they need",
     "bench": "speed and memory, measured (in a checkout)",
 }
 

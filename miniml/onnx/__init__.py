@@ -2,9 +2,12 @@
 
 from .. import public
 from . import mapping as mapping
+from .coverage import Coverage as Coverage
+from .coverage import coverage as coverage
 from .loading import load as load
 from .operators import Constant as Constant
 from .operators import Operator as Operator
+from .operators import Setting as Setting
 from .operators import register_operator as register_operator
 
 __all__, __dir__, __getattr__ = public.names(globals())

@@ -78,19 +78,23 @@ _KINDS: dict[Any, _Kind] = {
 }
 
 
-def parameters(type_: str, declared: Iterable[inspect.Parameter]) -> type:
-    """The dataclass of an operator's parameters; DeclarationError for types that no attribute
-    has."""
-    rows = []
+def check_declared(type_: str, declared: Iterable[inspect.Parameter]) -> None:
+    """DeclarationError for types that no attribute has."""
     for p in declared:
         if bare(p.annotation) not in _KINDS:
             raise DeclarationError(
                 f"operator {type_} declares {p.name}: {inspect.formatannotation(p.annotation)}; "
-                f"an attribute is one of {', '.join(map(inspect.formatannotation, _KINDS))}, "
-                "or None besides"
+                f"an attribute is one of {', '.join(map(inspect.formatannotation, _KINDS))}, or "
+                "None besides"
             )
-        default = {} if p.default is p.empty else {"default": p.default}
-        rows.append((p.name, p.annotation, field(**default)))
+
+
+def parameters(type_: str, declared: Iterable[inspect.Parameter]) -> type:
+    """The dataclass of an operator's parameters."""
+    rows = [
+        (p.name, p.annotation, field() if p.default is p.empty else field(default=p.default))
+        for p in declared
+    ]
     return make_dataclass(type_, rows, frozen=True, kw_only=True)
 
 

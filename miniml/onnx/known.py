@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -25,9 +26,20 @@ def number(value: Any) -> Any:
     return array.item()
 
 
+_TABLE = 2**26  # bytes: of tables that are made while a model is read, from numbers in it
+
+
+def table(*shape: int) -> tuple[int, ...]:
+    """The shape of a table of int64; OnnxError for one that is too large to be made of numbers in
+    a file."""
+    if prod(checked_shape(shape, 8, "a table of indices")) * 8 > _TABLE:
+        raise OnnxError(f"needs a table of indices of shape {shape}, more than {_TABLE:,} bytes")
+    return shape
+
+
 def counted(n: int) -> Array:
-    """0 to n - 1; OnnxError for a number of elements that nobody has."""
-    return np.arange(*checked_shape((n,), 8, "a table of indices"))
+    """0 to n - 1; OnnxError for too many."""
+    return np.arange(*table(n))
 
 
 def extent(x: Any, axis: int) -> int:

@@ -43,7 +43,8 @@ def load(
     _check_values(graph, fixed)
     types = input_types(graph, {*initial, *fixed}, shapes, dims)
     unique("outputs", [v.name for v in graph.output])
-    scope = Scope(Reading(found, needed_constants(found), dims), found.opsets)
+    count = sum(1 for _ in found.nodes())
+    scope = Scope(Reading(found, needed_constants(found), dims, count), found.opsets)
 
     def body(*tensors: Any) -> Sequence[Any]:
         scope.initialize(graph)

@@ -146,18 +146,20 @@ def needed_constants(model: Model) -> set[str]:
     needed: set[str] = set()
     for node, versions in reversed(list(model.nodes())):
         row = operator_of(node, versions)
+        through = not needed.isdisjoint(node.output) and node.op_type not in _SIZES
+        if through:
+            needed.update(v.name for a in node.attribute for v in a.g.output)
         for i, name in enumerate(node.input):
-            through = not needed.isdisjoint(node.output) and node.op_type not in _SIZES
             if through or (row is not None and row.annotation(i) == Constant):
                 needed.add(name)
     needed.discard("")
     return needed
 
 
-def _inside(graph: Any, depth: int = 0) -> Iterator[Any]:
-    """The nodes of a graph, each followed by those of its subgraphs."""
+def _inside(graph: Any) -> Iterator[Any]:
+    """The nodes of a graph, each after those of its subgraphs."""
     for node in graph.node:
-        yield node
         for attribute in node.attribute:
             if attribute.HasField("g"):
-                yield from _inside(attribute.g, depth + 1)
+                yield from _inside(attribute.g)
+        yield node

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Annotated, Any, TypeVar
 
 import numpy as np
@@ -31,19 +32,23 @@ Strings = tuple[str, ...]
 class Operator:
     """A row: what reads the nodes of one operator.
 
-    first, last: the versions of the domain for which it holds, None for all later ones.
-    parameters: the frozen dataclass of its attributes. function: (*inputs, **parameters) to
-    outputs, made of `ops`.
+    first, last: the versions of the domain for which it holds, None for all later ones. function:
+    (*inputs, **parameters) to outputs, made of `ops`.
     """
 
     domain: str
     type: str
     first: int
     last: int | None
-    parameters: Any
+    attributes: tuple[inspect.Parameter, ...]
     function: Callable[..., Any]
     inputs: tuple[inspect.Parameter, ...]
     takes_node: bool
+
+    @cached_property
+    def parameters(self) -> Any:
+        """The frozen dataclass of its attributes."""
+        return attributes.parameters(self.type, self.attributes)
 
     def covers(self, version: int) -> bool:
         """True where it reads nodes of this version of the domain."""
@@ -144,9 +149,9 @@ def _row(key: tuple[str, str], versions: tuple[int, int | None], function: Any) 
     given = inspect.signature(function, eval_str=True).parameters.values()
     inputs = tuple(p for p in given if p.kind is not p.KEYWORD_ONLY)
     named = [p for p in given if p.kind is p.KEYWORD_ONLY]
-    struct = attributes.parameters(key[1], (p for p in named if p.name != "node"))
-    takes_node = any(p.name == "node" for p in named)
-    return Operator(*key, first, last, struct, function, inputs, takes_node)
+    declared = tuple(p for p in named if p.name != "node")
+    attributes.check_declared(key[1], declared)
+    return Operator(*key, first, last, declared, function, inputs, len(declared) < len(named))
 
 
 def find(domain: str, type_: str, version: int) -> Operator | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from math import prod
@@ -25,8 +25,8 @@ from .model import Model, Opsets, known_types, operator_of, opsets, unique
 from .operators import Constant, Operator, Setting
 from .tensors import array_of, checked_shape
 
-_FOLDED = 2**24  # bytes: larger values are computed by the program, though they are known
-_MOST = 100_000  # nodes, functions expanded: the largest models have a tenth of it
+_FOLDED = 2**26  # bytes: beyond, values are computed by the program though they are known
+_MORE, _MOST = 10, 10_000  # nodes that may be run: for each in the file, and besides
 
 
 class Weight:
@@ -69,13 +69,36 @@ class Node:
 
 @dataclass(eq=False)
 class Reading:
-    """What all scopes of one model share: the model, which initializers are constants, and how many
-    nodes were run."""
+    """What all scopes of one model share: the model, which values must be known, the extents of
+    named dimensions, how many nodes it has and were run, and how many bytes were computed."""
 
     model: Model
     constants: set[str]
     dims: Mapping[str, int]
+    nodes: int
     count: int = 0
+    bytes: int = 0
+
+    def folded(self, call: Callable[[], Sequence[Any]]) -> Sequence[Any] | None:
+        """What a call on known values gives, computed now; None where it draws random numbers, or
+        what it computes is large."""
+        results: list[Any] = []
+
+        def body() -> Sequence[Any]:
+            results[:] = call()
+            return results
+
+        graph, trace = trace_graph(body, (), "cpu", "folded")
+        if all(type(r) is np.ndarray for r in results):
+            return results
+        made = [v.abstract for n in graph.nodes for v in n.outputs]
+        size = sum(prod(a.shape) * a.dtype.itemsize for a in made)
+        if trace.blocks or self.bytes + size > _FOLDED:
+            return None
+        self.bytes += size
+        plain = context(mode=PYNATIVE_MODE, device_target="cpu", providers=("miniml",))
+        with plain, use_trace(eager_trace()):
+            return [out.asnumpy() for out in replay(graph, ())]
 
 
 class Scope:
@@ -127,12 +150,17 @@ class Scope:
 
     def run(self, nodes: Sequence[Any], outputs: Sequence[str]) -> tuple[Any, ...]:
         """Run nodes in order; the values of these names."""
+        self._count()
         for proto in nodes:
-            self.reading.count += 1
-            if self.reading.count > _MOST:
-                raise OnnxError(f"the model has more than {_MOST:,} nodes, functions expanded")
+            self._count()
             self.step(proto)
         return tuple(_tensor(self.find(name)) for name in outputs)
+
+    def _count(self) -> None:
+        self.reading.count += 1
+        most = _MORE * self.reading.nodes + _MOST
+        if self.reading.count > most:
+            raise OnnxError(f"more than {most:,} nodes, with functions and loops written out")
 
     def step(self, proto: Any) -> None:
         """Run one node; errors say which."""
@@ -185,7 +213,7 @@ class Scope:
 
         runs_graphs = any(attributes.Subgraph == attributes.bare(f.type) for f in fields(struct))
         known = not runs_graphs and all(a is None or type(a) is np.ndarray for a in args)
-        return (folded(call) if known else None) or call()
+        return (self.reading.folded(call) if known else None) or call()
 
     def _custom(self, node: Node, proto: Any, inputs: Sequence[Value]) -> Sequence[Any]:
         """A node that no row reads, as an ops.Custom of its name, with the types that the file
@@ -217,26 +245,6 @@ class Scope:
         given = {a.name: a for a in (*function.attribute_proto, *proto.attribute)}
         nodes = [_with_attributes(n, given) for n in function.node]
         return inner.run(nodes, function.output)
-
-
-def folded(call: Any) -> Sequence[Any] | None:
-    """What a call on known values gives, computed now; None where it draws random numbers, or what
-    it computes is large."""
-    results: list[Any] = []
-
-    def body() -> Sequence[Any]:
-        results[:] = call()
-        return results
-
-    graph, trace = trace_graph(body, (), "cpu", "folded")
-    if all(type(r) is np.ndarray for r in results):
-        return results
-    made = [v.abstract for n in graph.nodes for v in n.outputs]
-    if trace.blocks or sum(prod(a.shape) * a.dtype.itemsize for a in made) > _FOLDED:
-        return None
-    quiet = context(mode=PYNATIVE_MODE, device_target="cpu", providers=("miniml",))
-    with quiet, use_trace(eager_trace()):
-        return [out.asnumpy() for out in replay(graph, ())]
 
 
 def _argument(row: Operator, i: int, value: Value, name: str) -> Any:

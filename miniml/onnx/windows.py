@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import OnnxError
-from .known import Array, counted
+from .known import Array, counted, table
 from .operators import Ints
 
 
@@ -37,6 +37,7 @@ class Axis:
 
     def places(self) -> Array:
         """(count, size): which element of the padded axis each element of each window is."""
+        table(self.count, self.size)
         first = counted(self.count)[:, None] * self.stride
         return np.asarray(first + counted(self.size) * self.dilation)
 

@@ -32,9 +32,13 @@ def _tensors(values: Any) -> tuple[Any, ...]:
 @register_operator("", "Loop", (1, None))
 def loop(count: Any = None, cond: Any = None, *carried: Any, body: Subgraph, node: Node) -> Any:
     """With a count that is known, a scan, whose rows are the scan outputs; else a while loop, which
-    has none."""
+    has none. A body that needs to know what it is given is run turn by turn."""
     always = cond is None or (isinstance(cond, np.ndarray) and bool(cond.item()))
     count = number(count) if isinstance(count, np.ndarray) else count
+    if not node.scope.reading.constants.isdisjoint(v.name for v in body.input):
+        return _turn_by_turn(count, np.array(True) if cond is None else cond, carried, body, node)
+    if always and count is None and _goes_on(body):
+        raise OnnxError("never ends: it has neither a count nor a condition that changes")
     if always and isinstance(count, int) and _goes_on(body):
         return _counted(count, carried, body, node)
     if len(body.output) > 1 + len(carried):
@@ -63,6 +67,23 @@ def _counted(count: int, carried: Any, body: Any, node: Node) -> Any:
 
     rows, final = ops.scan(step, tuple(carried), np.arange(count))
     return (*final, *rows)
+
+
+def _turn_by_turn(count: Any, going: Any, carried: Any, body: Any, node: Node) -> Any:
+    turn = 0
+    rows: list[list[Any]] = [[] for _ in body.output[1 + len(carried) :]]
+    while True:
+        if not isinstance(going, np.ndarray) or not isinstance(count, int | None):
+            raise OnnxError("has a body that must be read turn by turn, and an unknown end")
+        if not going.item() or turn == count:
+            break
+        going, *out = node.run(body, (np.array(turn), going, *carried))
+        carried, turn = tuple(out[: len(carried)]), turn + 1
+        for row, value in zip(rows, out[len(carried) :], strict=True):
+            row.append(value)
+    if rows and not turn:
+        raise OnnxError("has scan outputs and takes no turn, so their shape is unknown")
+    return (*carried, *map(ops.stack, rows))
 
 
 def _while(count: Any, cond: Any, carried: Any, body: Any, node: Node) -> Any:

@@ -134,8 +134,8 @@ def compress(x: Any, condition: Constant, *, axis: int | None = None) -> Any:
 def trilu(x: Any, k: Constant | None = None, *, upper: int = 1) -> Any:
     rows, columns = counted(extent(x, -2)), counted(extent(x, -1))
     shift = 0 if k is None else int(number(k))
-    above = columns - rows[:, None]
-    kept = above >= shift if upper else above <= shift
+    above = ops.sub(columns, rows[:, None])
+    kept = (ops.greater_equal if upper else ops.less_equal)(above, shift)
     return ops.where(kept, x, ops.zeros_like(x))
 
 

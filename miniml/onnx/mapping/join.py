@@ -29,7 +29,9 @@ def split(
     x: Any, split: Constant | None = None, *, axis: int = 0, num_outputs: int | None = None,
     node: Node,
 ) -> Any:  # fmt: skip
-    sizes = _parts(x, axis, num_outputs or len(node.outputs)) if split is None else ints(split)
+    if num_outputs not in (None, len(node.outputs)):
+        raise OnnxError(f"has num_outputs {num_outputs} and {len(node.outputs)} outputs")
+    sizes = _parts(x, axis, len(node.outputs)) if split is None else ints(split)
     return ops.split(x, sizes, axis)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Any
 
 from ... import ops
@@ -148,18 +149,13 @@ def lp_normalization(x: Any, *, axis: int = -1, p: int = 2) -> Any:
 @register_operator("", "LRN", (1, None))
 def lrn(x: Any, *, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0) -> Any:
     """x / (bias + alpha / size * s)^beta, s the sum of squares of `size` channels around each."""
-    before, channels = (size - 1) // 2, extent(x, 1)
-    pads = ((0, 0), (before, size - 1 - before), *((0, 0),) * (len(x.shape) - 2))
+    channels = extent(x, 1)
+    before, after = min((size - 1) // 2, channels), min(size // 2, channels)
+    pads = ((0, 0), (before, after), *((0, 0),) * (len(x.shape) - 2))
     padded = ops.pad(ops.square(x), pads)
-    around = [_rows(padded, i, i + channels) for i in range(size)]
-    total = around[0]
-    for part in around[1:]:
-        total = ops.add(total, part)
-    return ops.div(x, ops.pow(ops.add(ops.mul(total, alpha / size), bias), beta))
-
-
-def _rows(x: Any, begin: int, end: int) -> Any:
-    return ops.slice(x, (None, begin), (None, end))
+    around = [ops.slice(padded, (None, i), (None, i + channels)) for i in range(before + after + 1)]
+    scaled = ops.mul(reduce(ops.add, around), alpha / size)
+    return ops.div(x, ops.pow(ops.add(scaled, bias), beta))
 
 
 @register_operator("", "NegativeLogLikelihoodLoss", (12, None))

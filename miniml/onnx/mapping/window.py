@@ -10,7 +10,7 @@ import numpy as np
 from ... import ops
 from ...dtype import float64, int32
 from ...errors import OnnxError
-from ..known import counted, ints
+from ..known import counted, ints, table
 from ..operators import Constant, Ints, Setting, register_operator
 from ..windows import Axis, along, axes_of, spatial
 from .arithmetic import quantized
@@ -27,7 +27,7 @@ def convolved(x: Any, w: Any, axes: tuple[Axis, ...], group: int) -> Any:
         pads = tuple((a.before, a.after) for a in axes)
         strides, dilations = tuple(a.stride for a in axes), tuple(a.dilation for a in axes)
         return ops.conv2d(x, w, None, strides, pads, dilations, group)
-    first, rest = axes[0], axes[1:]
+    first, rest = _first(axes)
     pads = ((0, 0), (0, 0), (first.before, first.after), *((0, 0),) * len(rest))
     padded, total = ops.pad(x, pads), None
     for tap, places in enumerate(first.places().T):
@@ -35,6 +35,13 @@ def convolved(x: Any, w: Any, axes: tuple[Axis, ...], group: int) -> Any:
         part = convolved(slabs, _tap(w, tap), rest, group)
         total = part if total is None else ops.add(total, part)
     return _stacked(total, count)
+
+
+def _first(axes: tuple[Axis, ...]) -> tuple[Axis, tuple[Axis, ...]]:
+    """The first axis and the others; OnnxError for more filters than are worth a node each."""
+    if axes[0].size > 1000:
+        raise OnnxError(f"has filters of {axes[0].size} along the first of {len(axes)} axes")
+    return axes[0], axes[1:]
 
 
 def _slabs(x: Any) -> tuple[Any, int]:
@@ -154,7 +161,7 @@ def transposed(x: Any, w: Any, axes: tuple[Axis, ...], group: int) -> Any:
         return ops.squeeze(out, 2)
     if len(axes) == 2:
         return _transposed_planes(x, w, axes, group)
-    first, rest = axes[0], axes[1:]
+    first, rest = _first(axes)
     full = max(first.before + first.extent, (first.count - 1) * first.stride + first.reach)
     total = None
     for tap, places in enumerate(first.places().T):
@@ -191,6 +198,7 @@ def col2im(
     """Columns (N, C * block, windows) added up at their places in an image (N, C, *image_shape)."""
     axes = axes_of(ints(image_shape), ints(block_shape), strides, dilations, pads, "NOTSET")
     padded = [a.extent + a.before + a.after for a in axes]
+    table(*(a.count * a.size for a in axes))
     place: Any = np.zeros((1,) * 2 * len(axes), np.int64)
     for i, axis in enumerate(axes):
         shape = [1] * 2 * len(axes)
