@@ -17,8 +17,8 @@ CONTRACT = {
         uint64 PYNATIVE_MODE GRAPH_MODE set_context context Tensor Parameter jit manual_seed
         save_checkpoint load_checkpoint train_step trace explain Primitive PrimitiveWithInfer
         PrimitiveWithCheck prim_attr_register infer_rule KernelAttr Kernel kernel
-        elementwise_kernel raw_kernel Launch recompute nn ops optim grad testing errors data
-        viz train""",
+        elementwise_kernel raw_kernel Launch recompute hooks profile nn ops optim grad testing
+        errors data viz train""",
     "miniml.nn": "Cell CellList Sequential Dense ReLU CrossEntropyLoss MSELoss init",
     "miniml.ops": "leaky_relu LeakyReLU zeros sum abs all any max min pow round slice sin add",
     "miniml.optim": "SGD Adam Optimizer LossScale",
