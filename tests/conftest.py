@@ -146,4 +146,6 @@ def _as_if_alone():
     before = ml.settings.current()
     yield
     if ml.settings.current() != before:
-        ml.set_context(**{f.name: getattr(before, f.name) for f in dataclasses.fields(before)})
+        given = {f.name: getattr(before, f.name) for f in dataclasses.fields(before)}
+        del given["watchers"]  # no keyword
+        ml.set_context(**given | {"autocast": before.autocast or False})

@@ -274,7 +274,10 @@ class Program:
     def _run_watched(self, arrays: tuple[Array, ...], by: tuple[Any, ...]) -> list[Array]:
         values = any(w.sees_values for w in by)
         if values not in self._watched:
-            self._watched[values] = WatchedProgram(self, values)
+            buffers = self.arranged(True)[1] if values else self.buffers
+            self._watched[values] = WatchedProgram(
+                buffers, self.device, self.settings, self.filled, self.checks, values
+            )
         executable = self._watched[values].taken(by)
         try:
             result = self._turned(executable, arrays)

@@ -12,24 +12,22 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextvars import Context
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from ..backends.device import Array
+from ..backends.device import Array, Device
 from ..backends.devices import get_device
-from ..graph.ir import Node
+from ..graph.ir import Node, Var
 from ..location import Location, user_location
 from ..primitive import Primitive
 from ..settings import Settings, enter, unwatched
 from ..tensor import Tensor
+from .buffers import BufferAssignment
 from .players.cuda_graph import CudaGraph
 from .players.function import Function, write
 from .players.marks import Marks, clock_of
 from .players.memory import Memory
 from .quiet import ignore_errors
 from .steps import LookAt, steps
-
-if TYPE_CHECKING:
-    from .program import Program
 
 
 class Call(NamedTuple):
@@ -78,10 +76,12 @@ class WatchedProgram:
     """The kernels of a Program, run one by one for watchers; values: these see what is computed,
     so that nothing is overwritten where it was read, and no kernel comes after the last check."""
 
-    def __init__(self, program: Program, values: bool):
-        self.graph, self.device, self.settings = program.graph, program.device, program.settings
-        self.values, self.checks, self.filled = values, program.checks, program.filled
-        self.buffers = program.arranged(True)[1] if values else program.buffers
+    def __init__(
+        self, buffers: BufferAssignment, device: Device, settings: Settings, filled: Sequence[Var],
+        checks: Sequence[LookAt], values: bool,
+    ):  # fmt: skip
+        self.buffers, self.device, self.settings = buffers, device, settings
+        self.filled, self.checks, self.values = filled, checks, values
         self._idle: list[Executable] = []
 
     def taken(self, by: Sequence[Any]) -> Executable:
@@ -104,7 +104,7 @@ class WatchedProgram:
         after = [*self.checks, *([self._looking("after", by)] if self.values else [])]
         marks, memory = Marks(self.device), Memory(self.buffers, self.device)
         taken = steps(self.buffers, before, after)
-        graph, threads = self.graph, self.settings.threads
+        graph, threads = self.buffers.graph, self.settings.threads
         player = write(taken, memory, graph.name, graph.inputs, self.filled, threads, marks)
         return bound(player, self.settings, marks, by)
 
