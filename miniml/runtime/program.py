@@ -32,7 +32,7 @@ from .players.memory import Memory, read_only
 from .quiet import ignore_errors
 from .schedule import Schedule, schedule
 from .steps import Steps, steps
-from .turns import Sharing, Sized
+from .turns import Sharing, Sibling
 
 
 class Executable(NamedTuple):
@@ -60,7 +60,7 @@ class Program:
         graph: Graph,
         target: Target | None = None,
         fills: bool = False,
-        others: Sequence[Sized] | None = None,
+        others: Sequence[Sibling] | None = None,
     ):
         self._others = others
         self._settings = settings = current()
@@ -88,9 +88,9 @@ class Program:
         self._others = None  # they may be dropped before this one
 
     @property
-    def sized(self) -> Sized:
+    def sibling(self) -> Sibling:
         """What programs of the same function for other sizes may share."""
-        return Sized(self.graph, self.prepared, self._turns)
+        return Sibling(self.graph, self.prepared, self._turns)
 
     @property
     def plan(self) -> Plan:

@@ -95,7 +95,7 @@ def _free(every: Iterable[Turns]) -> None:
         turns.free()
 
 
-class Sized(NamedTuple):
+class Sibling(NamedTuple):
     """A program of a function for some sizes, as those for other sizes know it."""
 
     graph: Graph
@@ -108,7 +108,7 @@ class Sharing:
     the same operations, the kernels of equal calls and the objects of those that follow to other
     sizes. others: None where there may be no other sizes."""
 
-    def __init__(self, graph: Graph, others: Sequence[Sized] | None):
+    def __init__(self, graph: Graph, others: Sequence[Sibling] | None):
         self._graph, self._others = graph, others
         # Those of empty arrays launch nothing, so they have no objects to share.
         able = sorted(others or (), key=lambda o: o.turns is None)

@@ -1,10 +1,13 @@
 """Sizes that vary, on a device: kernels that follow them, with and without CUDA graphs."""
 
+import gc
+
 import numpy as np
 import pytest
 
 import miniml as ml
 from miniml import Kernel, kernel, ops
+from miniml.backends.constants import _made
 from miniml.ops.inference.bases import Unary
 
 EVENTS = []
@@ -53,3 +56,20 @@ def test_one_object_is_resized(on_device, graphs):
             out = run(ml.Tensor(x)).asnumpy()
             np.testing.assert_allclose(out, 3 * np.exp(x) + n, rtol=1e-5)
     assert list(EVENTS) == ["prepare", *["resize"] * 5]
+
+
+def functions():
+    w = ml.Tensor(np.arange(40, dtype=np.float32))
+    return (lambda x: x * w), (lambda x: ops.exp(w) + x * w)
+
+
+def test_constants_are_uploaded_once(on_simulator):
+    before = len(_made)
+    with ml.context(device_target=on_simulator):
+        for fn in functions():
+            for dynamic in (None, {"x": (0,)}):
+                ml.jit(fn, dynamic=dynamic)(ml.Tensor(np.ones(40, np.float32)))
+                assert len(_made) == before + 2  # the copy on the host, and that of all programs
+    del fn
+    gc.collect()
+    assert len(_made) == before
