@@ -8,6 +8,7 @@ import numpy as np
 
 from . import public
 from .abstract import Abstract, Kind
+from .backends.constants import once
 from .backends.devices import get_device
 from .dtype import DType, as_dtype, bfloat16, canonical, float32, int64
 from .errors import DeviceError, DTypeError, ImmutableError, ShapeError
@@ -100,6 +101,12 @@ class Tensor(Operators):
         """The data as a NumPy array. operation: what needs them, for the error of a traced
         tensor."""
         return self._data if self.device == "cpu" else get_device(self.device).to_host(self._data)
+
+    def _constant(self) -> Array:
+        """The data as a NumPy array that lives as long as they do, the same for all that ask."""
+        if self.device == "cpu" or type(self) is not Tensor:
+            return self._host("constant")
+        return once(self._data, get_device(self.device).to_host)
 
     def asnumpy(self) -> Array:
         """A fresh NumPy array with the data."""

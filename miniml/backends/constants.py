@@ -12,18 +12,23 @@ T = TypeVar("T")
 _made: dict[tuple[int, Callable[..., Any]], Any] = {}
 
 
-def once(array: np.ndarray[Any, Any], make: Callable[[Any], T]) -> T:
-    """`make(array)`, or what an equal function has made of the same array before.
+def once(array: Any, make: Callable[[Any], T]) -> T:
+    """`make(array)`, or what an equal function has made of the same array, of NumPy or of a device,
+    before.
 
-    It is kept as long as the array. The array must not change afterwards; `make` gets a view that
-    it cannot write to.
+    It is kept as long as the array, which must not change afterwards; `make` gets one of NumPy as a
+    view that it cannot write to.
     """
     key = id(array), make
     if key not in _made:
-        view = array.view()
-        view.flags.writeable = False
-        made = make(view)
+        made = make(_read_only(array) if isinstance(array, np.ndarray) else array)
         if _made.setdefault(key, made) is made:
             finalize(array, _made.pop, key, None).atexit = False
     found: T = _made[key]
     return found
+
+
+def _read_only(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    view = array.view()
+    view.flags.writeable = False
+    return view

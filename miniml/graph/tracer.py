@@ -121,7 +121,7 @@ class GraphTrace:
 
     def constant(self, value: Tensor) -> TracedTensor:
         """A constant of the graph; equal small constants are shared."""
-        array = value._host("constant")
+        array = value._constant()
         small = array.nbytes <= 64
         name = (array.dtype, array.shape, array.tobytes()) if small else id(array)
         if name not in self.constants:

@@ -34,7 +34,8 @@ from ..trace import Trace
 from ..tracebacks import hide_frames
 from .finite import check_finite
 from .jit import compiled
-from .launch import BoundKernel, Launcher, launcher, note_kernel, prepare, target_for
+from .launch import BoundKernel, note_kernel, prepare, target_for
+from .launcher import Launcher, launcher
 from .quiet import ignore_errors, quietly
 from .watched import watching_call
 

@@ -218,7 +218,7 @@ class Jit:
         and without kernels in C, whose text holds the sizes."""
         if sizes is None:
             return Program(graph, target)
-        others = [c.program.sized for c in self._of_sizes(sizes)[::-1]]
+        others = [c.program.sibling for c in self._of_sizes(sizes)[::-1]]
         program = Program(graph, target.without(NATIVE), others=others)
         self.recompilations[-1] += f"; {program.shared}"
         return program

@@ -1,4 +1,4 @@
-"""From a typed call to a bound kernel: selected, prepared and ready to launch."""
+"""From a typed call to a bound kernel: selected and prepared."""
 
 from __future__ import annotations
 
@@ -8,13 +8,11 @@ from functools import partial
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from ..abstract import Abstract, listed
 from ..backends.cc.compiler import available
 from ..backends.cc.kernel import NativeKernel
 from ..backends.cpu.products import ask_threads
-from ..backends.declare import check_fills, refuse_returned, taken
+from ..backends.declare import check_fills, taken
 from ..backends.device import Array, Device
 from ..backends.devices import get_device
 from ..backends.kernel import Kernel, KernelEntry, KernelNode, has_elements
@@ -29,9 +27,7 @@ from ..primitive import Primitive
 from ..settings import current
 from .lives import Life, begun
 
-Arrays = tuple[Array, ...]
 Strides = tuple[int, ...] | None  # None: row-major
-Launcher = Callable[[Arrays], Arrays]
 _shape, _stored = attrgetter("shape"), attrgetter("stored")
 _dtype, _format = attrgetter("dtype"), attrgetter("format")
 ask_threads(lambda: current().threads)
@@ -257,66 +253,6 @@ def _specs(
     return tuple(map(ArraySpec, map(_stored, abstracts), dtypes))
 
 
-def launcher(prepared: BoundKernel) -> Launcher:
-    """The function that runs a prepared kernel once on its device's arrays, into fresh outputs."""
-    if prepared.selection.cast is not None:
-        return _widened(prepared, prepared.selection.cast)
-    if prepared.entry.view is not None:
-        return lambda arrays: (prepared.function(*arrays),)
-    return _filling(prepared, tuple(o.dtype for o in prepared.outputs))
-
-
-def _filling(prepared: BoundKernel, dtypes: tuple[DType, ...]) -> Launcher:
-    """Fresh outputs of these dtypes, filled by the kernel."""
-    shapes = tuple(o.shape for o in prepared.outputs)
-    fill = prepared.function
-    device, new = prepared.device, prepared.device.empty
-    strided = device.takes_strides(prepared.entry)
-
-    def empty(arrays: Arrays) -> Arrays:
-        return tuple(map(new, shapes, dtypes))
-
-    def one(arrays: Arrays) -> Arrays:
-        out = np.empty(shapes[0], dtypes[0])
-        try:
-            returned = fill(*arrays, out=out)
-        except Exception as error:
-            note_kernel(error, prepared)
-            raise
-        if returned is not None and returned is not out:
-            refuse_returned(prepared.entry, returned, (out,))  # which keeps it from being released
-        return (out,)
-
-    def several(arrays: Arrays) -> Arrays:
-        outs = tuple(map(np.empty, shapes, dtypes))
-        try:
-            returned = fill(*arrays, out=outs)
-        except Exception as error:
-            note_kernel(error, prepared)
-            raise
-        if returned is not None and returned is not outs:
-            refuse_returned(prepared.entry, returned, outs)
-        return outs
-
-    def owned(arrays: Arrays) -> Arrays:
-        instance = prepared.instance  # through `prepared`, which keeps it alive
-        assert instance is not None
-        if not strided:
-            arrays = tuple(map(device.contiguous, arrays))
-        outs = tuple(map(new, shapes, dtypes))
-        scratch = tuple(new(w.shape, w.dtype) for w in prepared.workspace)
-        try:
-            instance.launch(arrays, scratch, outs, device.stream)
-        except Exception as error:
-            note_kernel(error, prepared)
-            raise
-        return outs
-
-    if prepared.empty:
-        return empty
-    return owned if prepared.instance is not None else one if prepared.single else several
-
-
 def note_kernel(error: Exception, prepared: BoundKernel) -> None:
     """Add to an unexpected error in a kernel what the kernel got and was to fill."""
     if isinstance(error, MinimlError) or hasattr(error, "_miniml_hook"):
@@ -328,16 +264,3 @@ def note_kernel(error: Exception, prepared: BoundKernel) -> None:
         f"kernel {called} of {entry.name}, {entry.describe()}, got {listed(node.inputs)}{kept} "
         f"and fills {listed(node.outputs)}, as infer_shape says"
     )
-
-
-def _widened(prepared: BoundKernel, cast: DType) -> Launcher:
-    """Inputs widened to one dtype, outputs cast back to what the rule gave."""
-    given = tuple(o.dtype for o in prepared.node.outputs)
-    run = _filling(prepared, given)
-    promised, convert = [o.dtype for o in prepared.outputs], prepared.device.converted
-
-    def launch(arrays: Arrays) -> Arrays:
-        outs = run(tuple(convert(a, cast) for a in arrays))
-        return tuple(convert(o, d) for o, d in zip(outs, promised, strict=True))
-
-    return launch

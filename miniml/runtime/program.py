@@ -38,7 +38,7 @@ from .players.function import Function, write
 from .players.memory import Memory, read_only
 from .schedule import Schedule, schedule
 from .steps import LookAt, Steps, steps
-from .turns import Sharing, Sized
+from .turns import Sharing, Sibling
 from .watched import Executable, WatchedProgram, bound
 
 _LOG = 1000  # characters of a compiler's log in a warning
@@ -61,7 +61,7 @@ class Program:
         graph: Graph,
         target: Target | None = None,
         fills: bool = False,
-        others: Sequence[Sized] | None = None,
+        others: Sequence[Sibling] | None = None,
     ):
         self._others = others
         self.settings = settings = current().bare
@@ -86,9 +86,9 @@ class Program:
         self._watched: dict[bool, WatchedProgram] = {}
 
     @property
-    def sized(self) -> Sized:
+    def sibling(self) -> Sibling:
         """What programs of the same function for other sizes may share."""
-        return Sized(self.graph, self.prepared, self._turns)
+        return Sibling(self.graph, self.prepared, self._turns)
 
     def arranged(self, watched: bool) -> tuple[Schedule, BufferAssignment]:
         """The order of the nodes and the memory of all values. watched: somebody looks at the

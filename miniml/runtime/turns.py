@@ -95,7 +95,7 @@ def _free(every: Iterable[Turns]) -> None:
         turns.free()
 
 
-class Sized(NamedTuple):
+class Sibling(NamedTuple):
     """A program of a function for some sizes, as those for other sizes know it."""
 
     graph: Graph
@@ -108,9 +108,11 @@ class Sharing:
     the same operations, the kernels of equal calls and the objects of those that follow to other
     sizes. others: None where there may be no other sizes."""
 
-    def __init__(self, graph: Graph, others: Sequence[Sized] | None):
+    def __init__(self, graph: Graph, others: Sequence[Sibling] | None):
         self._graph, self._others = graph, others
-        like = next((o for o in others or () if not difference(graph, o.graph)), None)
+        # Those of empty arrays launch nothing, so they have no objects to share.
+        able = sorted(others or (), key=lambda o: o.turns is None)
+        like = next((o for o in able if not difference(graph, o.graph)), None)
         pairs = () if like is None else zip(graph.nodes, like.graph.nodes, strict=True)
         prepared: Prepared = {} if like is None else like.prepared
         self._like: dict[Node, BoundKernel] = {}
@@ -119,7 +121,8 @@ class Sharing:
             self._like[node] = prepared[other]
             if is_same(node, other):
                 self._kept.add(node)
-        self._turns = None if others is None else Turns() if like is None else like.turns
+        shared = None if like is None else like.turns
+        self._turns = None if others is None else shared or Turns()
 
     def kernel(self, node: Node) -> tuple[BoundKernel | None, BoundKernel | None]:
         """The kernel of an equal call, which serves this one; and that of the same call in another

@@ -51,7 +51,10 @@ class DeviceArray(Sized):
     uses cupy only for such blocks: shapes, strides and dtypes (bfloat16 among them) are kept here.
     """
 
-    __slots__ = ("device", "block", "offset", "shape", "dtype", "strides", "contiguous", "_flat")
+    __slots__ = (
+        "__weakref__", "device", "block", "offset", "shape", "dtype", "strides", "contiguous",
+        "_flat",
+    )  # fmt: skip
 
     def __init__(
         self,

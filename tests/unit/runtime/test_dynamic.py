@@ -168,6 +168,12 @@ class TestKernels:
         assert events[-1] == ("release", five)
         assert len(events) == 5
 
+    def test_empty_arrays_have_no_part_in_it(self, events):
+        run = ml.jit(twice_plus_n, dynamic={"x": (0,)})
+        for n in (0, 4, 0, 7):
+            assert run(rows(n)).shape == (n, 3)
+        assert events == [("prepare", (4, 3)), ("resize", (7, 3))]
+
     def test_one_that_does_not_override_resize_has_an_object_for_each_size(self, events):
         run = ml.jit(twice_plus_n, dynamic={"x": (0,)})
         with ml.context(providers="fresh"):
