@@ -36,7 +36,7 @@ def input_parameters(cls: type[Any]) -> list[Parameter]:
     listed = cls.inputs or (getattr(rule, "inputs", ()) if rule else cls.like)
     if not listed:
         return taken
-    inputs = [_parameter(n) for n in ((listed,) if isinstance(listed, str) else listed)]
+    inputs = _parameters(cls.name, (listed,) if isinstance(listed, str) else tuple(listed))
     if rule and not _agree(inputs, taken):
         raise DeclarationError(
             f"{cls.name} lists the inputs {', '.join(map(str, inputs))}; {name} takes "
@@ -54,9 +54,17 @@ def _taken(rule: Callable[..., Any]) -> list[Parameter]:
     ]
 
 
-def _parameter(name: str) -> Parameter:
-    kind = Parameter.VAR_POSITIONAL if name.startswith("*") else Parameter.POSITIONAL_OR_KEYWORD
-    return Parameter(name.removeprefix("*"), kind)
+def _parameters(name: str, inputs: tuple[str, ...]) -> list[Parameter]:
+    several, one = Parameter.VAR_POSITIONAL, Parameter.POSITIONAL_OR_KEYWORD
+    try:
+        found = [Parameter(n.removeprefix("*"), several if n[0] == "*" else one) for n in inputs]
+        inspect.Signature(found)
+    except (AttributeError, IndexError, TypeError, ValueError) as error:
+        raise DeclarationError(
+            f"{name} lists inputs = {inputs!r}: {error}; list different names, as in ('x', 'y'), "
+            "the last perhaps with a star"
+        ) from None
+    return found
 
 
 def _agree(inputs: list[Parameter], taken: list[Parameter]) -> bool:
