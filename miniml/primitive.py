@@ -12,7 +12,6 @@ from . import attributes
 from .attributes import Field
 from .backends.registry import OpSpec, register_spec
 from .errors import (
-    ArityError,
     AttributeRefusedError,
     DeclarationError,
     DuplicateError,
@@ -21,6 +20,7 @@ from .errors import (
 from .signatures import (
     attribute_parameters,
     const_positions,
+    fill_in,
     in_order,
     input_parameters,
     like_position,
@@ -134,7 +134,7 @@ class Primitive:
         cls._single = isinstance(cls.outputs, tuple) and len(cls.outputs) == 1
         cls._classic = getattr(cls.__init__, "_miniml_classic", False)
         _check_init(cls)
-        _complete(cls)
+        fill_in(cls)
         cls._by_dictionary = hasattr(cls, "__infer__")
         cls._infers_value = hasattr(cls, "infer_value") or cls._by_dictionary
         _claim_name(cls)
@@ -245,43 +245,6 @@ def rebuild(cls: type[Primitive], values: dict[str, Any]) -> Primitive:
     made = cls.__new__(cls)
     made._finish(dict(values))
     return made
-
-
-def _complete(cls: type[Primitive]) -> None:
-    """Give a class the rules that it leaves out: those of the input that its outputs are like."""
-    if cls._checks or hasattr(cls, "__infer__"):
-        return
-    if not hasattr(cls, "infer_shape"):
-        if isinstance(cls.outputs, str):
-            raise DeclarationError(
-                f"{cls.name} defines no infer_shape, and its number of outputs depends on the "
-                "instance; define infer_shape, which says how many there are"
-            )
-        cls.infer_shape = _shapes_like(cls.like)  # type: ignore[attr-defined]
-    if not hasattr(cls, "infer_dtype"):
-        if cls._like is None:
-            raise DeclarationError(
-                f"{cls.name} defines no infer_dtype and has no tensor input, whose dtype its "
-                "outputs would have; say what dtype comes out: def infer_dtype(self): "
-                "return ml.float32"
-            )
-        cls.infer_dtype = _like  # type: ignore[attr-defined]
-
-
-def _like(self: Primitive, /, *given: Any) -> Any:
-    """The shape or dtype of the input that the outputs are like."""
-    if not given:
-        raise ArityError(f"{self.name} got no input; give at least one")
-    return given[self._like or 0]
-
-
-def _shapes_like(name: str) -> Callable[..., Any]:
-    def infer_shape(self: Primitive, *shapes: Any) -> Any:
-        shape = _like(self, *shapes)
-        return shape if self._single else (shape,) * len(self.outputs)
-
-    infer_shape.inputs = (name,)  # type: ignore[attr-defined]  # where the class lists none
-    return infer_shape
 
 
 def _check_init(cls: type[Primitive]) -> None:

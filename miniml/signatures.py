@@ -1,5 +1,5 @@
-"""Signatures of primitives: what a class says of its inputs, what `help` shows of them, and how
-calls by name are bound."""
+"""Signatures of primitives: what a class says of its inputs and what it leaves out, what `help`
+shows of them, and how calls by name are bound."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def input_parameters(cls: type[Any]) -> list[Parameter]:
     listed = cls.inputs or (getattr(rule, "inputs", ()) if rule else cls.like)
     if not listed:
         return taken
-    inputs = [_parameter(n) for n in ((listed,) if isinstance(listed, str) else listed)]
+    inputs = _parameters(cls.name, (listed,) if isinstance(listed, str) else tuple(listed))
     if rule and not _agree(inputs, taken):
         raise DeclarationError(
             f"{cls.name} lists the inputs {', '.join(map(str, inputs))}; {name} takes "
@@ -55,9 +55,17 @@ def _taken(rule: Callable[..., Any]) -> list[Parameter]:
     ]
 
 
-def _parameter(name: str) -> Parameter:
-    kind = Parameter.VAR_POSITIONAL if name.startswith("*") else Parameter.POSITIONAL_OR_KEYWORD
-    return Parameter(name.removeprefix("*"), kind)
+def _parameters(name: str, inputs: tuple[str, ...]) -> list[Parameter]:
+    several, one = Parameter.VAR_POSITIONAL, Parameter.POSITIONAL_OR_KEYWORD
+    try:
+        found = [Parameter(n.removeprefix("*"), several if n[0] == "*" else one) for n in inputs]
+        inspect.Signature(found)
+    except (AttributeError, IndexError, TypeError, ValueError) as error:
+        raise DeclarationError(
+            f"{name} lists inputs = {inputs!r}: {error}; list different names, as in ('x', 'y'), "
+            "the last perhaps with a star"
+        ) from None
+    return found
 
 
 def _agree(inputs: list[Parameter], taken: list[Parameter]) -> bool:
@@ -110,6 +118,43 @@ def like_position(cls: type[Any], inputs: list[Parameter]) -> int | None:
     promoted = cls.promote if isinstance(cls.promote, tuple) else ()
     first = next(iter([cls.like] if cls.like else [*promoted, *tensors]), None)
     return None if first is None else [p.name for p in inputs].index(first)
+
+
+def fill_in(cls: type[Any]) -> None:
+    """Give a class the rules that it leaves out: those of the input that its outputs are like."""
+    if cls._checks or hasattr(cls, "__infer__"):
+        return
+    if not hasattr(cls, "infer_shape"):
+        if isinstance(cls.outputs, str):
+            raise DeclarationError(
+                f"{cls.name} defines no infer_shape, and its number of outputs depends on the "
+                "instance; define infer_shape, which says how many there are"
+            )
+        cls.infer_shape = _shapes_like(cls.like)
+    if not hasattr(cls, "infer_dtype"):
+        if cls._like is None:
+            raise DeclarationError(
+                f"{cls.name} defines no infer_dtype and has no tensor input, whose dtype its "
+                "outputs would have; say what dtype comes out: def infer_dtype(self): "
+                "return ml.float32"
+            )
+        cls.infer_dtype = _like
+
+
+def _like(self: Any, /, *given: Any) -> Any:
+    """The shape or dtype of the input that the outputs are like."""
+    if not given:
+        raise ArityError(f"{self.name} got no input; give at least one")
+    return given[self._like or 0]
+
+
+def _shapes_like(name: str) -> Callable[..., Any]:
+    def infer_shape(self: Any, *shapes: Any) -> Any:
+        shape = _like(self, *shapes)
+        return shape if self._single else (shape,) * len(self.outputs)
+
+    infer_shape.inputs = (name,)  # type: ignore[attr-defined]  # where the class lists none
+    return infer_shape
 
 
 def attribute_parameters(fields: Sequence[Field]) -> list[inspect.Parameter]:

@@ -1,4 +1,4 @@
-"""Rules of users: a pattern and its replacement, both plain functions of tensors, as a Rule."""
+"""Patterns: calls to look for in a graph, written as a plain function of variables."""
 
 from __future__ import annotations
 
@@ -6,18 +6,14 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
-from ...abstract import Abstract, typed
 from ...arguments import constant
 from ...attributes import key, show
 from ...errors import DeclarationError, GraphError
-from ...location import point_at
 from ...operators import Operators
 from ...primitive import Primitive, primitives
-from ...tensor import Tensor
 from ...trace import Trace, use_trace
-from ..ir import Graph, Var, interleave
-from ..tracer import trace_graph
-from .identities import Proposal, Rule, Site
+from ..ir import Var, interleave
+from .identities import Site
 
 Bound = Mapping[str, Any]  # what a pattern's variables stand for: a Var, a primitive or a constant
 _NUMBER = (bool, int, float)
@@ -107,40 +103,28 @@ class PatternTrace(Trace):
         raise GraphError("a pattern draws no random numbers; take a variable for the draw")
 
 
-def rule(
-    pattern: Callable[..., Any],
-    replacement: Callable[..., Any],
-    where: Callable[..., Any] | None = None,
-    name: str | None = None,
-) -> Rule:
-    """The Rule that puts `replacement` in the place of what matches `pattern`; see
-    `register_rule`."""
-    variables = _variables(pattern)
+# From functions to patterns.
+
+
+def pattern_of(fn: Callable[..., Any], name: str | None = None) -> tuple[Call, list[str], str]:
+    """The call that a function returns for its variables, their names, and what to call it: `name`,
+    or its text. DeclarationError, or GraphError, for what is no pattern."""
+    variables = _variables(fn)
     with use_trace(PatternTrace()):
-        root = pattern(*variables)
+        root = fn(*variables)
     says = name or str(root)
-    used = _checked(says, root)
+    if not isinstance(root, Call) or len(root.kind.outputs) != 1:
+        raise DeclarationError(
+            f"rule {says!r} has a pattern that gives {root!s}; it gives a call of a primitive "
+            "with one output, which is what the rule replaces"
+        )
     for v in variables:
-        if v.name not in used:
+        if v.name not in _names(root):
             raise DeclarationError(
                 f"rule {says!r} has a pattern in which its variable {v.name} does not occur; take "
                 "it out"
             )
-    names = [v.name for v in variables]
-    make, holds = _by_name(says, replacement, names), _by_name(says, where, [*names, "out"])
-
-    def propose(site: Site, primitive: Primitive, *inputs: Var) -> Proposal:
-        for bound in _match_call(root, primitive, inputs, dict(site.node.consts), site, {}):
-            known = {n: v.abstract if isinstance(v, Var) else v for n, v in bound.items()}
-            if where is None or holds({**known, "out": site.node.outputs[0].abstract}):
-                operands = [v for v in bound.values() if isinstance(v, Var)]
-                return _replacement(says, site, bound, make), *operands
-        return None
-
-    return Rule(says, (root.kind,), propose)
-
-
-# From functions to patterns.
+    return root, [v.name for v in variables], says
 
 
 def _variables(pattern: Callable[..., Any]) -> list[Any]:
@@ -150,6 +134,8 @@ def _variables(pattern: Callable[..., Any]) -> list[Any]:
     for p in inspect.signature(pattern).parameters.values():
         if p.kind not in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD):
             raise DeclarationError(f"a pattern takes its variables by position; got {p}")
+        if p.name == "out":
+            raise DeclarationError("a pattern has a variable out; in where, out is the call itself")
         if p.default is p.empty:
             found.append(Variable(p.name))
         elif isinstance(p.default, type) and p.default in primitives.values():
@@ -193,16 +179,6 @@ def _operand(kind: type[Primitive], const: bool, index: int, given: Any) -> Any:
     )
 
 
-def _checked(says: str, root: Any) -> set[str]:
-    """The names in a pattern; DeclarationError unless it is a call of one output."""
-    if not isinstance(root, Call) or len(root.kind.outputs) != 1:
-        raise DeclarationError(
-            f"rule {says!r} has a pattern that gives {root!s}; it gives a call of a primitive "
-            "with one output, which is what the rule replaces"
-        )
-    return _names(root)
-
-
 def _names(term: Any) -> set[str]:
     if isinstance(term, Variable):
         return {term.name}
@@ -210,24 +186,6 @@ def _names(term: Any) -> set[str]:
         return set()
     own = {term.primitive.name} if isinstance(term.primitive, Captured) else set()
     return own.union(*map(_names, term.args))
-
-
-def _by_name(says: str, fn: Callable[..., Any] | None, names: list[str]) -> Callable[[Bound], Any]:
-    """The function as one of a dictionary: it gets what it has parameters for, all of it, in the
-    order of the pattern, for `*xs`. DeclarationError for a parameter of another name."""
-    if fn is None:
-        return lambda bound: True
-    taken = inspect.signature(fn).parameters.values()
-    if any(p.kind is p.VAR_POSITIONAL for p in taken):
-        return lambda bound: fn(*[bound[name] for name in names])
-    wanted = [p.name for p in taken if p.default is p.empty]
-    unknown = [name for name in wanted if name not in names]
-    if unknown:
-        raise DeclarationError(
-            f"rule {says!r} has a function of {', '.join(unknown)}; its pattern has "
-            f"{', '.join(names)}; use these names"
-        )
-    return lambda bound: fn(**{name: bound[name] for name in wanted})
 
 
 # From patterns to calls.
@@ -250,12 +208,12 @@ def _match(term: Any, found: Any, site: Site, bound: Bound) -> Iterator[Bound]:
         node = site.made_by(found, term.kind)
         if node is not None and node.outputs[term.index] is found:
             consts = dict(node.consts)
-            yield from _match_call(term, node.primitive, node.inputs, consts, site, bound)
+            yield from matches(term, node.primitive, node.inputs, consts, site, bound)
     elif site.is_all(found, term):
         yield bound
 
 
-def _match_call(
+def matches(
     term: Call,
     primitive: Primitive,
     inputs: Sequence[Var],
@@ -286,39 +244,3 @@ def _match_all(
         return
     for first in _match(terms[0], found[0], site, bound):
         yield from _match_all(terms[1:], found[1:], site, first)
-
-
-def _replacement(says: str, site: Site, bound: Bound, make: Callable[[Bound], Any]) -> Graph:
-    """The graph of the replacement for these values, whose inputs are the tensors among them.
-
-    GraphError where its output has another type than the call, or where it is no pure function.
-    """
-    tensors = {n: Abstract(v.abstract.shape, v.abstract.dtype)
-               for n, v in bound.items() if isinstance(v, Var)}  # fmt: skip
-
-    def body(*traced: Tensor) -> list[Tensor]:
-        made = make({**bound, **dict(zip(tensors, traced, strict=True))})
-        if not isinstance(made, Tensor):
-            raise GraphError(f"it gives {made!r}, which is not a tensor")
-        return [made]
-
-    try:
-        graph, _ = trace_graph(body, list(tensors.values()), "cpu", "replacement")
-        _check(site.node.outputs[0].abstract, graph)
-    except Exception as error:
-        told = error if isinstance(error, GraphError) else GraphError(f"it raises {error!r}")
-        refusal = GraphError(
-            f"rule {says!r} cannot replace {site.node.primitive!r}: {told}; correct its "
-            "replacement, or leave such calls out with where="
-        )
-        point_at(refusal, site.node.where)
-        raise refusal from error
-    return graph
-
-
-def _check(expected: Abstract, graph: Graph) -> None:
-    (out,) = graph.outputs
-    if graph.state or any(n.primitive.effect != "pure" for n in graph.nodes):
-        raise GraphError("its replacement reads or writes parameters or random streams")
-    if (out.abstract.shape, out.abstract.dtype) != (expected.shape, expected.dtype):
-        raise GraphError(f"the call gives {typed(expected)}, its replacement {typed(out.abstract)}")

@@ -13,9 +13,9 @@ from .changes import check
 from .fold import fold
 from .lookups import lookups
 from .loops import loops
-from .patterns import rule
 from .prune import prune
 from .rewrite import everywhere
+from .rules import rule
 from .scale import scale
 from .share import share
 from .simplify import by_kind, rewritten, simplify

@@ -10,7 +10,7 @@ from miniml import Primitive, kernel, ops
 from miniml.errors import DeclarationError, DuplicateError, GraphError
 from miniml.graph.passes import PIPELINE, pipeline, run_passes
 from miniml.graph.passes.identities import Rule
-from miniml.graph.passes.patterns import rule
+from miniml.graph.passes.rules import rule
 from miniml.ops import rules
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -202,6 +202,7 @@ class TestRefusedRules:
             (lambda x, k=3: x + k, lambda x: x, "has the parameter k=3; a default is the class"),
             (RuleAddN(), lambda x: x, "takes its variables by position"),
             (lambda x: ops.transpose(x) + 1.0, lambda x: x, "values have no shape; call"),
+            (lambda out: out + 1.0, lambda out: out, "a variable out; in where, out is the"),
             (lambda x: ops.exp(x) if x > 0 else x, lambda x: x, "bool needs numbers"),
         ],
     )  # fmt: skip
@@ -216,7 +217,7 @@ class TestRefusedRules:
             (lambda x: ops.cast(x, ml.float64),
              r"the call gives float32\[2, 3\], its replacement float64\[2, 3\]"),
             (ops.sum, r"the call gives float32\[2, 3\], its replacement float32\[\]"),
-            (lambda x: 3.0, "it gives 3.0, which is not a tensor"),
+            (lambda x: 3.0, "its replacement is 3.0, which is not a tensor"),
             (lambda x: x.shape[7], r"it raises IndexError\('tuple index out of range'\)"),
             (lambda x: ops.dropout(x, 0.5), "its replacement reads or writes parameters or ra"),
         ],
@@ -230,6 +231,11 @@ class TestRefusedRules:
         assert "Exp was called at" in caught.value.__notes__[0]
         with ml.context(disabled_passes=(name,)):
             assert ml.jit(ops.exp)(X).shape == (2, 3)
+
+    def test_a_condition_that_raises(self):
+        ml.register_rule(ops.exp, ops.sin, where=lambda x: x.shape[7] > 1, name="mine")
+        with pytest.raises(GraphError, match=r"rule 'mine' cannot replace Exp\(\): it raises"):
+            ml.jit(ops.exp)(X)
 
     def test_one_that_never_ends(self):
         ml.register_rule(lambda x, y: x - y, lambda x, y: y - x, name="swap")

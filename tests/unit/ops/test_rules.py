@@ -67,6 +67,9 @@ class TestLike:
             ({"like": "x", "outputs": "*parts"}, "number of outputs depends on the instance"),
             ({"inputs": ("a", "b"), "infer_shape": lambda self, x, y: x}, "infer_shape takes x, y"),
             ({"inputs": ("x", "y"), "infer_shape": rules.reduce("axis")}, "lists the inputs x, y"),
+            ({"like": "x", "inputs": ("x", "x")}, r"lists inputs = \('x', 'x'\): duplicate param"),
+            ({"like": "x", "inputs": ("*xs", "x")}, r"lists inputs = .* the last perhaps with a"),
+            ({"like": "x", "inputs": ("x", 2)}, r"lists inputs = \('x', 2\)"),
             ({"infer_shape": lambda self: ()}, "defines no infer_dtype and has no tensor input"),
         ],
     )

@@ -20,6 +20,7 @@ from miniml import (
 )
 from miniml.data import minibatches
 from miniml.grad import bprop_getters, custom_bprop, grad, value_and_grad
+from miniml.ops import rules
 from miniml.testing import gradcheck
 
 Array = np.ndarray[Any, Any]
@@ -51,6 +52,26 @@ def snake_cpu(x: Array, *, alpha: float, out: Array) -> None:
 
 
 elementwise_kernel("TypedSnake", "x + sin(alpha * x) * sin(alpha * x) / alpha", "f->f", "d->d")
+
+
+class TypedGain(Primitive):
+    """x times a weight, in the shape and dtype of x."""
+
+    inputs = ("x", "w")
+    like = "x"
+
+
+class TypedPeak(Primitive):
+    """The largest element along an axis."""
+
+    axis: int = -1
+    keepdims: bool = False
+    infer_shape = rules.reduce("axis")
+    infer_dtype = rules.floats
+
+
+ml.register_rule(lambda x, y, z: x + y + z, lambda x, y, z: x + (y + z), name="typed sums")
+ml.unregister_pass("typed sums")
 
 
 class TypedEnds(Primitive):
