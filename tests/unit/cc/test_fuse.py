@@ -377,6 +377,19 @@ def test_each_element_of_a_smaller_input_is_summed_once():
     np.testing.assert_allclose(rows.asnumpy(), b.sum(1), rtol=1e-12)
 
 
+def test_a_part_is_reduced_where_it_lies():
+    x = RNG.normal(size=(8, 400))
+
+    def fn(x):
+        return ops.sum(x[2:, 3:300], 1), ops.max(x[:, 390:], 1), ops.sum(x[:5, ::2], 0)
+
+    with ml.context(providers=("cc",)):
+        found = [out.asnumpy() for out in ml.jit(fn)(x)]
+    expected = x[2:, 3:300].sum(1), x[:, 390:].max(1), x[:5, ::2].sum(0)
+    for out, right in zip(found, expected, strict=True):
+        np.testing.assert_allclose(out, right, rtol=1e-12, atol=1e-12)
+
+
 def test_threads_do_not_change_a_sum():
     """Parts are cut by the shapes alone."""
     with ml.context(providers=("cc",)):

@@ -397,7 +397,10 @@ def test_the_blas_computes_large_products(monkeypatch):
 def test_the_blas_is_for_large_plain_products():
     assert native.prefers_blas(dense(1024, 1024, 1024))
     assert not native.prefers_blas(dense(512, 512, 512))
-    assert not native.prefers_blas(dense(1024, 1024, 1024)._replace(out=(2048, 2)))
+    for operand in ("x", "y", "out"):
+        assert not native.prefers_blas(dense(1024, 1024, 1024)._replace(**{operand: (2048, 2)}))
+    overlapping = dense(1024, 1024, 1024)._replace(x=(512, 1))
+    assert not native.prefers_blas(overlapping)
 
 
 def test_explain_says_which_products_the_blas_computes():
