@@ -99,7 +99,7 @@ class _Writer:
         self.nodes: list[Node] = []
         self.moved: dict[Var, Var] = {}
         self.there = {*graph.inputs, *graph.constants, *(v for _, v in graph.state)}
-        self.maker = {v: n for n in graph.nodes for v in n.outputs}
+        self.maker = graph.makers()
 
     def keep(self, node: Node) -> None:
         for var in node.inputs:
