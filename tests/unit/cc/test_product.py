@@ -16,13 +16,7 @@ from miniml.backends.kernel import KernelNode
 from miniml.backends.product import Product
 from miniml.backends.signature import ArraySpec
 from tests.frame.native import needs_compiler
-from tests.unit.cc.fences import (
-    before_fence,
-    behind_fence,
-    first_to_fail,
-    ignores_forks,
-    needs_fences,
-)
+from tests.unit.cc.fences import FENCES, first_to_fail, ignores_forks, needs_fences
 
 pytestmark = needs_compiler
 
@@ -192,7 +186,7 @@ def test_nothing_around_the_operands_is_read():
 
     steps = [
         (f"{case} {placed.__name__}", partial(multiplied, placed, case, source, pack))
-        for placed in (before_fence, behind_fence)
+        for placed in FENCES
         for case, source, pack in zip(cases, sources, packs, strict=True)
     ]
     assert not first_to_fail(steps)
