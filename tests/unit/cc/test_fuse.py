@@ -285,6 +285,20 @@ def test_updates_of_parameters_stay_apart_from_what_runs_first():
         np.testing.assert_allclose(got, [float(step(x, y)) for _ in range(3)], rtol=1e-6)
 
 
+@pytest.mark.parametrize("value", [lambda p, x: p * x, lambda p, x: ops.matmul(x, x.T) @ p])
+def test_an_update_does_not_join_what_runs_first(value):
+    parameter = ml.Parameter(np.ones((3, 4), np.float32))
+
+    def update(x):
+        y = value(parameter, x)
+        ops.assign(parameter, y - 1.0)
+        return ops.sum(y)
+
+    with ml.context(providers=("cc",)):
+        program = Jit(update).compiled(X).program
+    assert names(replace(program.graph, nodes=program.schedule.updates)) == [["Sub"], "Assign"]
+
+
 def test_labels_are_still_refused():
     x, y = np.zeros((2, 3), np.float32), np.array([0, 3])
     with ml.context(providers=("cc",)), pytest.raises(OutOfRangeError, match="label 3 for 3"):
