@@ -242,9 +242,8 @@ def _fills(var: Var) -> bool:
 
 
 def _elementwise(node: Node) -> bool:
-    """True where elements depend on elements alone, not on their number."""
-    rows = [e for (name, _), e in expressions.items() if name == node.primitive.name]
-    return bool(rows) and not any("index" in e.words for e in rows)
+    """True where elements depend on elements alone: no expression of inputs reads their number."""
+    return any(name == node.primitive.name for name, _ in expressions)
 
 
 def _beside(shape: Shape, images: Shape) -> Shape | None:
