@@ -130,6 +130,18 @@ class Graph:
         for node in self.nodes:
             yield from node.outputs
 
+    def makers(self) -> dict[Var, Node]:
+        """The node that makes each Var, for all that nodes make."""
+        return {v: n for n in self.nodes for v in n.outputs}
+
+    def readers(self) -> dict[Var, list[Node]]:
+        """The nodes that read each Var, as often as they do, for all that nodes read or make."""
+        found: dict[Var, list[Node]] = {v: [] for n in self.nodes for v in n.outputs}
+        for node in self.nodes:
+            for var in node.inputs:
+                found.setdefault(var, []).append(node)
+        return found
+
     def __str__(self) -> str:
         return _text(self)
 

@@ -65,8 +65,8 @@ class Loops(ABC):
         self.rows = prod(program.extents[: program.outer])
         self.gathers = [s for s in program.statements() if isinstance(s, Gather)]
         self.reduces = any(isinstance(s, Reduce) for s in program.statements())
-        self.flat = self.rows == 1 and len(program.row) == 1 and not self.reduces
-        self.flat = self.flat and not self.gathers
+        alike = not self.reduces and not self.gathers
+        self.flat = alike and self.rows == 1 and len(program.row) == 1
         self.range = program.row[0] if self.flat else self.steps()
         self.parts, self.chunk = self._split()
         self.shared: dict[str, None] = dict.fromkeys((*header("convert"), _LOOP))

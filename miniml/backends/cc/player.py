@@ -106,14 +106,14 @@ def _packed(
     for call in calls:
         packing = None if call.packing is None else call.packing()
         operand = None if packing is None else call.operands[packing.operand]
-        stays = isinstance(operand, Moving) and not operand.offset and operand.argument in fixed
-        if packing is None or not isinstance(operand, Moving) or not stays:
+        whole = operand.argument if isinstance(operand, Moving) and not operand.offset else None
+        if packing is None or whole is None or whole not in fixed:
             after.append(call)
             continue
-        key = operand.argument, packing.pack
+        key = whole, packing.pack
         if key not in before:
             room = np.empty(packing.size, packing.dtype)
-            before[key] = Call(packing.pack, (fixed[operand.argument], room))
+            before[key] = Call(packing.pack, (fixed[whole], room))
         given = list(call.operands)
         given[packing.operand] = before[key].operands[1]
         after.append(Call(packing.kernel, tuple(given)))

@@ -39,11 +39,6 @@ class Windows(NamedTuple):
     spread: Pair
     phases: tuple[Phase, ...]
 
-    @property
-    def zeros(self) -> bool:
-        """True where there is padding."""
-        return self.padded != self.image
-
 
 def forward(image: Pair, kernel: Pair, output: Pair, attrs: Mapping[str, Any]) -> Windows:
     """Of a convolution, and of its gradient in the filters."""

@@ -162,6 +162,16 @@ def inplace(program: RowProgram) -> tuple[int, ...]:
     return tuple(i for i, array in enumerate(inputs) if array in whole and i not in parts)
 
 
+def operands(statement: Statement) -> tuple[Value, ...]:
+    """The values that a statement reads."""
+    match statement:
+        case Call():
+            return statement.args
+        case Reduce() | Store() | Gather() | Keep():
+            return (statement.of,)
+    return ()
+
+
 def shown(s: Statement) -> str:
     """A statement as text."""
     match s:

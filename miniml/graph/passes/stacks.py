@@ -34,7 +34,7 @@ class Stacks:
 
     def __init__(self, graph: Graph):
         self.graph = graph
-        self._maker = {v: n for n in graph.nodes for v in n.outputs}
+        self._maker = graph.makers()
         self._uses = Counter(chain(graph.outputs, *[n.inputs for n in graph.nodes]))
         self._made = {v: i for i, v in enumerate(graph.definitions())}
         self._instead: dict[Node, list[Node]] = {}

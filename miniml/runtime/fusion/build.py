@@ -23,6 +23,7 @@ from ...backends.expressions.rows import (
     Statement,
     Store,
     Value,
+    operands,
 )
 from ...backends.expressions.types import computed
 from ...dtype import DType, bool_, int64, uint64
@@ -81,7 +82,6 @@ class _Builder:
         self.cost: list[int] = []
         self.value: dict[Var, Value] = {}
         self.sinks: list[tuple[int, bool, Statement]] = []
-        self.inputs = [v for v in graph.inputs if v in nest.flat]
         self.order = (*nest.outer, *nest.row)
         self.strides = [self._strides(v) for v in (*graph.inputs, *graph.outputs)]
 
@@ -298,13 +298,3 @@ def summed(row: str, dtype: DType) -> DType:
     if dtype.kind in "iub":
         return uint64 if dtype.kind == "u" else int64
     return computed(dtype)
-
-
-def operands(statement: Statement) -> tuple[Value, ...]:
-    """The values that a statement reads."""
-    match statement:
-        case Call():
-            return statement.args
-        case Reduce() | Store() | Gather() | Keep():
-            return (statement.of,)
-    return ()

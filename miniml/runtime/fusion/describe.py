@@ -27,7 +27,7 @@ def members(node: Node, program: RowProgram | None) -> str:
 
 def neighbours(graph: Graph, home: str) -> Iterator[str]:
     """For each fused node and each that computes one of its inputs, why they are two."""
-    maker = {v: n for n in graph.nodes for v in n.outputs}
+    maker = graph.makers()
     for node in graph.nodes:
         for other in dict.fromkeys(maker[v] for v in node.inputs if v in maker):
             if not isinstance(node.primitive, Fused):

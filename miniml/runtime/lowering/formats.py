@@ -143,8 +143,14 @@ class _Writer:
     def __init__(self, graph: Graph, ports: Mapping[Node, Ports]):
         self.old, self.ports = graph, ports
         self.nodes: list[Node] = []
+<<<<<<< HEAD
         self.made: dict[Var, Var] = {}
         self.read: dict[tuple[Var, str], Var] = {}
+=======
+        self.moved: dict[Var, Var] = {}
+        self.there = {*graph.inputs, *graph.constants, *(v for _, v in graph.state)}
+        self.maker = graph.makers()
+>>>>>>> k-cc
 
     def graph(self) -> Graph:
         for node in self.old.nodes:
@@ -195,8 +201,14 @@ def _images(shape: Shape) -> Shape:
     return (1,) * (4 - len(shape)) + shape
 
 
+<<<<<<< HEAD
 def _plain(variables: Sequence[Var]) -> Formats:
     return (PLAIN,) * len(variables)
+=======
+def _elementwise(node: Node) -> bool:
+    """True where elements depend on elements alone: no expression of inputs reads their number."""
+    return any(name == node.primitive.name for name, _ in expressions)
+>>>>>>> k-cc
 
 
 def _in(var: Var, format: str) -> Var:

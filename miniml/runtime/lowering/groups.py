@@ -45,7 +45,7 @@ class Grouping:
     def __init__(self, graph: Graph, target: Target):
         self.graph, self.target = graph, target
         self.position = {n: i for i, n in enumerate(graph.nodes)}
-        self.maker = {v: n for n in graph.nodes for v in n.outputs}
+        self.maker = graph.makers()
         self.kinds = {n: kind_of(n) for n in graph.nodes}
         self.roots: dict[Var, Var] = {}
         self.refusals: dict[object, str] = {}
@@ -55,10 +55,7 @@ class Grouping:
             if not self._free(node):
                 self._place(node, node in late)
         self._join_readers()
-        readers: dict[Var, list[Node]] = {}
-        for node in graph.nodes:
-            for var in node.inputs:
-                readers.setdefault(var, []).append(node)
+        readers = graph.readers()
         for node in graph.nodes:
             if anchors(node) and select(node, target).entry.provider == "cc":
                 self._anchor(self.group[node], readers)

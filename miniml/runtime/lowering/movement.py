@@ -113,7 +113,7 @@ class _Use(NamedTuple):
 class _Movement:
     def __init__(self, graph: Graph, target: Target):
         self.graph, self.target = graph, target
-        self.maker = {v: n for n in graph.nodes for v in n.outputs}
+        self.maker = graph.makers()
         self._arrays: dict[Var, Array] = {}
         self.uses = {n: use for n in graph.nodes if (use := self._use(n)) is not None}
         self.checked: dict[tuple[Var, int], Var] = {}

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ...abstract import Shape
 from ...backends.selection import Target
-from ...graph.ir import Graph, Node, Var
+from ...graph.ir import Graph, Node
 from ...ops.linalg import MatMul
 from .legalize import select
 from .native import in_c
@@ -28,11 +28,7 @@ def turn(graph: Graph, target: Target) -> Graph:
     which would have to copy; the same graph where no C kernels are wanted."""
     if not in_c(target):
         return graph
-    maker = {v: n for n in graph.nodes for v in n.outputs}
-    readers: dict[Var, list[Node]] = {v: [] for n in graph.nodes for v in n.outputs}
-    for node in graph.nodes:
-        for var in node.inputs:
-            readers.setdefault(var, []).append(node)
+    maker, readers = graph.makers(), graph.readers()
     turned: dict[Node, Node] = {}
     for node in graph.nodes:
         made = maker.get(node.inputs[0]) if node.primitive.name == "Transpose" else None

@@ -24,6 +24,9 @@ def behind_fence(array: Array) -> Array:
     return _beside(array, False)
 
 
+FENCES = before_fence, behind_fence
+
+
 def _beside(array: Array, ends: bool) -> Array:
     page = mmap.PAGESIZE
     size = -(-array.nbytes // page) * page

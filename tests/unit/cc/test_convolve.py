@@ -13,13 +13,7 @@ from miniml.backends.cpu import window
 from miniml.backends.signature import ArraySpec
 from tests.frame.native import needs_compiler
 from tests.opinfo import window as rows
-from tests.unit.cc.fences import (
-    before_fence,
-    behind_fence,
-    first_to_fail,
-    ignores_forks,
-    needs_fences,
-)
+from tests.unit.cc.fences import FENCES, first_to_fail, ignores_forks, needs_fences
 from tests.unit.cc.native import BATCH_INNERMOST, Call, prepared, results, run
 
 pytestmark = needs_compiler
@@ -249,7 +243,7 @@ def test_nothing_around_the_arrays_is_read():
 
     steps = [
         (f"{label} {placed.__name__}", partial(launched, placed, kernel, call))
-        for placed in (before_fence, behind_fence)
+        for placed in FENCES
         for kernel, (label, call) in zip(kernels, every, strict=True)
     ]
     assert not first_to_fail(steps)

@@ -1,6 +1,7 @@
 """What the passes `decompose` and `fuse` make of graphs."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import pytest
 import miniml as ml
 from miniml import Primitive, elementwise_kernel, kernel, nn, ops, optim
 from miniml.abstract import Abstract
+from miniml.backends.cc.units import run
 from miniml.backends.devices import get_device
 from miniml.backends.selection import Target
 from miniml.errors import GraphError, OutOfRangeError
@@ -21,6 +23,7 @@ from miniml.runtime.lowering.decompose import decompose
 from miniml.runtime.lowering.fuse import fuse
 from miniml.runtime.lowering.order import in_order
 from tests.frame.native import NatTwice, needs_compiler
+from tests.unit.cc.fences import FENCES, first_to_fail, ignores_forks, needs_fences
 
 pytestmark = needs_compiler
 
@@ -282,6 +285,20 @@ def test_updates_of_parameters_stay_apart_from_what_runs_first():
         np.testing.assert_allclose(got, [float(step(x, y)) for _ in range(3)], rtol=1e-6)
 
 
+@pytest.mark.parametrize("value", [lambda p, x: p * x, lambda p, x: ops.matmul(x, x.T) @ p])
+def test_an_update_does_not_join_what_runs_first(value):
+    parameter = ml.Parameter(np.ones((3, 4), np.float32))
+
+    def update(x):
+        y = value(parameter, x)
+        ops.assign(parameter, y - 1.0)
+        return ops.sum(y)
+
+    with ml.context(providers=("cc",)):
+        program = Jit(update).compiled(X).program
+    assert names(replace(program.graph, nodes=program.schedule.updates)) == [["Sub"], "Assign"]
+
+
 def test_labels_are_still_refused():
     x, y = np.zeros((2, 3), np.float32), np.array([0, 3])
     with ml.context(providers=("cc",)), pytest.raises(OutOfRangeError, match="label 3 for 3"):
@@ -375,6 +392,61 @@ def test_each_element_of_a_smaller_input_is_summed_once():
         _, columns, rows = ml.jit(fn)(x, b)
     np.testing.assert_allclose(columns.asnumpy(), b.sum(0), rtol=1e-12)
     np.testing.assert_allclose(rows.asnumpy(), b.sum(1), rtol=1e-12)
+
+
+def test_a_part_is_reduced_where_it_lies():
+    x = RNG.normal(size=(8, 400))
+
+    def fn(x):
+        return ops.sum(x[2:, 3:300], 1), ops.max(x[:, 390:], 1), ops.sum(x[:5, ::2], 0)
+
+    with ml.context(providers=("cc",)):
+        found = [out.asnumpy() for out in ml.jit(fn)(x)]
+    expected = x[2:, 3:300].sum(1), x[:, 390:].max(1), x[:5, ::2].sum(0)
+    for out, right in zip(found, expected, strict=True):
+        np.testing.assert_allclose(out, right, rtol=1e-12, atol=1e-12)
+
+
+def weights(x, axis=1):
+    terms = ops.exp(x)
+    return terms / ops.sum(terms, axis, True)
+
+
+# Rows side by side or one after another, of which the last strip, block or part is shorter; sums of
+# columns beside what is done by rows.
+RAGGED = {
+    "short rows": ((100, 5), weights),
+    "columns": ((700, 100), lambda x: weights(x, 0)),
+    "rows": ((7, 1030), weights),
+    "elements": ((3, 33_335), lambda x: ops.tanh(x) * 2.0 + ops.exp(x) - x),
+    "columns and short rows": ((100, 8), lambda x: (weights(x), ops.sum(x * weights(x), 0))),
+    "sums of columns": ((3000, 70), lambda x: ops.sum(ops.exp(x), 0)),
+}
+
+
+@needs_fences
+@ignores_forks
+def test_loops_compute_their_elements_and_touch_no_others():
+    steps = []
+    for name, (shape, fn) in RAGGED.items():
+        x = RNG.normal(size=shape).astype(np.float32)
+        with ml.context(providers=("cc",)):
+            program = Jit(fn).compiled(x).program
+        with ml.context(providers=("miniml",)):
+            found = ml.jit(fn)(x.astype(np.float64))
+        expected = [out.asnumpy() for out in (found if isinstance(found, tuple) else [found])]
+        (node,) = program.graph.nodes
+        made = program.prepared[node].instance
+        specs = [v.abstract for v in node.outputs] + [*made.workspace()]
+
+        def computed(placed, x=x, made=made, specs=specs, expected=expected):
+            arrays = [placed(np.full(s.shape, np.nan, s.dtype)) for s in specs]
+            run(made.source, (placed(x), *arrays))
+            pairs = zip(arrays, expected, strict=False)
+            return all(np.allclose(out, right, 1e-5, 1e-5) for out, right in pairs)
+
+        steps += [(f"{name} {p.__name__}", partial(computed, p)) for p in FENCES]
+    assert not first_to_fail(steps)
 
 
 def test_threads_do_not_change_a_sum():

@@ -16,13 +16,7 @@ from miniml.backends.kernel import KernelNode
 from miniml.backends.product import Product
 from miniml.backends.signature import ArraySpec
 from tests.frame.native import needs_compiler
-from tests.unit.cc.fences import (
-    before_fence,
-    behind_fence,
-    first_to_fail,
-    ignores_forks,
-    needs_fences,
-)
+from tests.unit.cc.fences import FENCES, first_to_fail, ignores_forks, needs_fences
 
 pytestmark = needs_compiler
 
@@ -192,7 +186,7 @@ def test_nothing_around_the_operands_is_read():
 
     steps = [
         (f"{case} {placed.__name__}", partial(multiplied, placed, case, source, pack))
-        for placed in (before_fence, behind_fence)
+        for placed in FENCES
         for case, source, pack in zip(cases, sources, packs, strict=True)
     ]
     assert not first_to_fail(steps)
@@ -397,7 +391,10 @@ def test_the_blas_computes_large_products(monkeypatch):
 def test_the_blas_is_for_large_plain_products():
     assert native.prefers_blas(dense(1024, 1024, 1024))
     assert not native.prefers_blas(dense(512, 512, 512))
-    assert not native.prefers_blas(dense(1024, 1024, 1024)._replace(out=(2048, 2)))
+    for operand in ("x", "y", "out"):
+        assert not native.prefers_blas(dense(1024, 1024, 1024)._replace(**{operand: (2048, 2)}))
+    overlapping = dense(1024, 1024, 1024)._replace(x=(512, 1))
+    assert not native.prefers_blas(overlapping)
 
 
 def test_explain_says_which_products_the_blas_computes():

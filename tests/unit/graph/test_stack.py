@@ -127,6 +127,18 @@ class TestSums:
         graph = ml.trace(fn, array(2, 3), array(2, 3))
         assert stack(graph) is graph
 
+    def test_terms_that_keep_their_rows_stay(self):
+        def sums(a, b):
+            return ops.sum_to(a, (2, 1)) + ops.sum_to(b, (2, 1))
+
+        def columns(e, i):
+            return ops.sum(ops.exp(ops.gather(e, i[0], 1)) * ops.gather(e, i[1], 1))
+
+        graph = ml.trace(sums, array(2, 3), array(2, 3))
+        assert stack(graph) is graph
+        graph = ml.trace(value_and_grad(columns), array(5, 3), np.array([[0, 1], [1, 2]]))
+        assert calls(graph)["IndexAdd"] == calls(stack(graph))["IndexAdd"] == 2
+
     def test_updates_of_one_table_are_added_at_once(self):
         def fn(e, i):
             return ops.sum(ops.exp(ops.gather(e, i[0])) * ops.gather(e, i[1]))
@@ -194,6 +206,23 @@ class TestLookups:
     def test_a_large_table_stays(self):
         graph = ml.trace(lambda e, w, i: ops.gather(e, i) @ w, array(99, 40), self.W, self.ROWS)
         assert lookups(graph) is graph
+
+    def test_pairs_of_rows_and_rows_of_float16_stay(self):
+        def pairs(e, w, i):
+            return ops.reshape(ops.gather(e, i), (6, 80)) @ w
+
+        graph = ml.trace(pairs, self.E, array(80, 3), self.ROWS)
+        assert calls(lookups(graph)) == calls(graph)
+        half = [x.astype(np.float16) for x in (self.E, self.W)]
+        graph = ml.trace(lambda e, w, i: ops.gather(e, i) @ w, *half, self.ROWS)
+        assert calls(lookups(graph)) == calls(graph)
+
+    def test_columns_in_another_order(self):
+        def fn(e, w, i):
+            rows = ops.gather(e, i) @ w
+            return ops.sum(ops.tanh(rows[:6, ::-1]) * rows[6:, ::-1] * array(6, 3))
+
+        check(fn, (0, 1), self.E, self.W, self.ROWS)
 
     def test_an_index_outside_is_refused_as_before(self):
         run = ml.jit(lambda e, w, i: ops.gather(e, i) @ w)

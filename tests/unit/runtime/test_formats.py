@@ -137,6 +137,7 @@ BETWEEN = {
     "a sum of rows": lambda y: y + ops.sum(y, axis=2, keepdims=True),
     "a comparison": lambda y: ops.where(y > 0, y, ops.exp(y)),
     "another dtype": lambda y: ops.cast(ops.cast(y, ml.float64), ml.float32),
+    "a mean of all images, spread": lambda y: y + ops.broadcast_to(ops.mean(y, 0), y.shape),
     "a turn": lambda y: ops.transpose(y, (0, 1, 3, 2)),
     "means of windows": lambda y: ops.avg_pool2d(y, 2, padding=1),
 }
