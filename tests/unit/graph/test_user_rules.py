@@ -191,6 +191,8 @@ class TestRefusedRules:
         ("pattern", "replacement", "message"),
         [
             (lambda x: x, lambda x: x, "has a pattern that gives x; it gives a call"),
+            (3, lambda x: x, "a rule got 3 for its pattern, which is a function"),
+            (ops.exp, None, "a rule got None for its replacement, which is a function"),
             (lambda x: 2.0, lambda x: x, "has a pattern that gives 2.0; it gives a call"),
             (ops.Sort(), lambda x: x, "gives a call of a primitive with one output"),
             (lambda x, y: ops.exp(x), lambda x: x, "variable y does not occur; take it out"),
@@ -310,6 +312,8 @@ class TestSchedule:
             ml.register_pass("three", lambda a, b, c: a)
         with pytest.raises(DeclarationError, match="pass 'number' is 3; a pass is a function"):
             ml.register_pass("number", 3)
+        with pytest.raises(DeclarationError, match="a pass got the name 3; a name is a string"):
+            ml.register_pass(3, lambda graph: graph)
 
 
 def cycle(graph):
