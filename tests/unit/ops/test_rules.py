@@ -151,6 +151,11 @@ def test_a_named_rule_refuses(body, inputs, message):
         inferred(declared(**body)(), *inputs)
 
 
+def test_a_rule_of_shapes_holds_for_every_output():
+    op = declared(outputs=("a", "b"), infer_shape=rules.broadcast)()
+    assert inferred(op, X, Y) == ["float32[2, 3, 4]"] * 2
+
+
 def test_rules_pass_over_const_inputs():
     op = declared(
         inputs=("x", "y", "perm"), const_inputs=("perm",), infer_shape=rules.broadcast,
