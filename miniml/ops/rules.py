@@ -20,7 +20,7 @@ from typing import Any
 from ..abstract import Shape
 from ..dtype import SIGNED, UNSIGNED, DType, as_dtype, bool_, int64, uint64
 from ..dtype import promote as common
-from ..errors import DeclarationError, DTypeError, ShapeError
+from ..errors import ArityError, DeclarationError, DTypeError, ShapeError
 from ..primitive import Primitive
 from .inference import shapes as checks
 
@@ -34,6 +34,8 @@ def _shape_of(*inputs: str) -> Callable[[Rule], Rule]:
     def decorate(rule: Rule) -> Rule:
         @wraps(rule)
         def infer_shape(self: Primitive, /, *shapes: Any) -> Any:
+            if not shapes:
+                raise ArityError(f"{self.name} got no input; give at least one")
             shape = rule(self, *shapes)
             return shape if self._single else (shape,) * len(self.outputs)
 

@@ -95,6 +95,8 @@ class TestDefaultDtype:
         op = declared(inputs="*xs", infer_shape=rules.broadcast)()
         assert op.input_names is None
         assert inferred(op, ((3,), F), ((1,), F), ((), F)) == ["float32[3]"]
+        with pytest.raises(ArityError, match="RuleOne got no input; give at least one"):
+            op()
 
 
 X, Y = ((2, 1, 4), F), ((3, 1), F)
