@@ -52,11 +52,12 @@ def _always() -> bool:
 
 
 def _by_name(says: str, fn: Callable[..., Any], names: list[str]) -> Callable[[Bound], Any]:
-    """The function as one of a dictionary: it gets what it has parameters for, all of it, in the
-    order of the pattern, for `*xs`. DeclarationError for a parameter of another name."""
+    """The function as one of a dictionary: it gets what it has parameters for; for `*xs` all but
+    the primitives, in the order of the pattern. DeclarationError for a parameter of another name.
+    """
     taken = inspect.signature(fn).parameters.values()
     if any(p.kind is p.VAR_POSITIONAL for p in taken):
-        return lambda bound: fn(*[bound[name] for name in names])
+        return lambda bound: fn(*[v for n in names if not isinstance(v := bound[n], Primitive)])
     wanted = [p.name for p in taken if p.default is p.empty]
     unknown = [name for name in wanted if name not in names]
     if unknown:

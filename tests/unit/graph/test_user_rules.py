@@ -132,6 +132,11 @@ class TestPatterns:
         ]  # fmt: skip
         np.testing.assert_allclose(ml.jit(fn)(X).asnumpy(), fn(ml.Tensor(X)).asnumpy())
 
+    def test_a_replacement_of_any_number_of_inputs_gets_them_in_order(self):
+        ml.register_rule(lambda y, x, s=ops.Softmax: y - s(x), RuleAddN())
+        graph = run_passes(ml.trace(lambda x, y: y - ops.softmax(x), X, Y))
+        assert graph.nodes[0].inputs == graph.inputs[::-1]
+
     def test_where_sees_types_and_primitives(self):
         ml.register_rule(
             lambda x, r=ops.Sum: r(x), lambda x, r: ops.max(x, r.axis),
