@@ -14,32 +14,41 @@ of all; one that says `like = "x"` needs no rule at all.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 from ..abstract import Shape
 from ..dtype import SIGNED, UNSIGNED, DType, as_dtype, bool_, int64, uint64
 from ..dtype import promote as common
-from ..errors import DeclarationError, DTypeError, ShapeError
+from ..errors import ArityError, DeclarationError, DTypeError, ShapeError
 from ..primitive import Primitive
 from .inference import shapes as checks
 
 Rule = Callable[..., Any]
 
 
-def _names(*inputs: str) -> Callable[[Rule], Rule]:
-    """Decorator: what the inputs of a class with this rule are called unless it lists them."""
+def _shape_of(*inputs: str) -> Callable[[Rule], Rule]:
+    """Decorator: a rule of the shape that every output has. inputs: what the inputs of a class with
+    this rule are called unless it lists them."""
 
-    def note(rule: Rule) -> Rule:
-        rule.inputs = inputs  # type: ignore[attr-defined]
-        return rule
+    def decorate(rule: Rule) -> Rule:
+        @wraps(rule)
+        def infer_shape(self: Primitive, /, *shapes: Any) -> Any:
+            if not shapes:
+                raise ArityError(f"{self.name} got no input; give at least one")
+            shape = rule(self, *shapes)
+            return shape if self._single else (shape,) * len(self.outputs)
 
-    return note
+        infer_shape.inputs = inputs  # type: ignore[attr-defined]
+        return infer_shape
+
+    return decorate
 
 
 # Rules of shapes.
 
 
-@_names("x")
+@_shape_of("x")
 def same(self: Primitive, x: Shape, /, *others: Shape) -> Shape:
     """The shape of x, which all other tensors have too; ShapeError otherwise."""
     shapes = _tensors(self, (x, *others))
@@ -49,7 +58,7 @@ def same(self: Primitive, x: Shape, /, *others: Shape) -> Shape:
     return x
 
 
-@_names("x", "y")
+@_shape_of("x", "y")
 def broadcast(self: Primitive, x: Shape, /, *others: Shape) -> Shape:
     """The shape that all tensors broadcast to, by NumPy's rule; ShapeError where there is none."""
     return checks.broadcast(self.name, *_tensors(self, (x, *others)))
@@ -60,7 +69,7 @@ def reduce(axis: str, keepdims: str = "keepdims") -> Rule:
     ints, or None for all. They stay as extents 1 where the attribute named `keepdims` is there and
     true. ShapeError for an axis that x does not have."""
 
-    @_names("x")
+    @_shape_of("x")
     def infer_shape(self: Primitive, x: Shape, /) -> Shape:
         kept = bool(self.attributes.get(keepdims, False))
         return checks.reduced_shape(self.name, x, _of(self, axis), kept)
@@ -72,7 +81,7 @@ def along(axis: str) -> Rule:
     """The shape of x, which has the axis or axes that the attribute named `axis` gives, None being
     all; ShapeError otherwise."""
 
-    @_names("x")
+    @_shape_of("x")
     def infer_shape(self: Primitive, x: Shape, /) -> Shape:
         checks.normal_axes(self.name, _of(self, axis), len(x))
         return x

@@ -8,6 +8,7 @@ from ..abstract import Shape
 from ..dtype import DType, int64
 from ..errors import ShapeError
 from ..primitive import Primitive
+from . import rules
 from .inference.shapes import normal_axis
 
 if TYPE_CHECKING:
@@ -26,9 +27,7 @@ class Sort(Primitive):
     descending: bool = False
     outputs = ("values", "indices")
 
-    def infer_shape(self, x: Shape) -> tuple[Shape, Shape]:
-        normal_axis("Sort", self.axis, len(x))
-        return x, x
+    infer_shape = rules.along("axis")
 
     def infer_dtype(self, x: DType) -> tuple[DType, DType]:
         return x, int64

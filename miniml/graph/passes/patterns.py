@@ -67,9 +67,9 @@ class Captured:
 
 class Call(Term):
     """One output of a call of a primitive, given itself or as Captured; args has Terms, numbers
-    and the values of const inputs."""
+    and the values of const inputs. single: it is the only output."""
 
-    __slots__ = ("primitive", "kind", "args", "index")
+    __slots__ = ("primitive", "kind", "args", "index", "single")
 
     def __init__(
         self,
@@ -77,8 +77,10 @@ class Call(Term):
         kind: type[Primitive],
         args: Sequence[Any],
         index: int,
+        single: bool,
     ):
-        self.primitive, self.kind, self.args, self.index = primitive, kind, tuple(args), index
+        self.primitive, self.kind, self.args = primitive, kind, tuple(args)
+        self.index, self.single = index, single
 
     def __str__(self) -> str:
         named = isinstance(self.primitive, Captured)
@@ -113,7 +115,7 @@ def pattern_of(fn: Callable[..., Any], name: str | None = None) -> tuple[Call, l
     with use_trace(PatternTrace()):
         root = fn(*variables)
     says = name or str(root)
-    if not isinstance(root, Call) or len(root.kind.outputs) != 1:
+    if not isinstance(root, Call) or not root.single:
         raise DeclarationError(
             f"rule {says!r} has a pattern that gives {root!s}; it gives a call of a primitive "
             "with one output, which is what the rule replaces"
@@ -157,7 +159,8 @@ def _bind(
             f"a pattern calls {kind.name} with {len(args)} inputs; it takes "
             f"{', '.join(kind._inputs) or 'none'}"
         )
-    if kind.effect != "pure" or isinstance(kind.outputs, str):
+    outputs = kind.outputs if isinstance(primitive, Captured) else primitive.outputs
+    if kind.effect != "pure" or isinstance(outputs, str):
         raise DeclarationError(
             f"a pattern calls {kind.name}, which "
             + ("has an effect" if kind.effect != "pure" else "gives any number of outputs")
@@ -165,7 +168,7 @@ def _bind(
         )
     const = {i for i, _ in kind._const}
     given = [_operand(kind, i in const, i, a) for i, a in enumerate(args)]
-    return tuple(Call(primitive, kind, given, i) for i in range(len(kind.outputs)))
+    return tuple([Call(primitive, kind, given, i, len(outputs) == 1) for i in range(len(outputs))])
 
 
 def _operand(kind: type[Primitive], const: bool, index: int, given: Any) -> Any:

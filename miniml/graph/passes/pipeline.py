@@ -181,8 +181,10 @@ def register_rule(
 
 
 def _register(
-    name: str, fn: Callable[..., Graph], position: str | None, author: object, pairs: bool
+    name: Any, fn: Callable[..., Graph], position: str | None, author: object, pairs: bool
 ) -> None:
+    if not isinstance(name, str) or not name:
+        raise DeclarationError(f"a pass got the name {name!r}; a name is a string")
     other = _registered.get(name)
     built_in = any(p.name == name for stage in _stages for p in stage)
     if built_in or (other is not None and other.author != author):

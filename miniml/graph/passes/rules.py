@@ -25,8 +25,12 @@ def rule(
 ) -> Rule:
     """The Rule that puts `replacement` in the place of what matches `pattern`; see
     `register_rule`."""
+    for what, fn in (("pattern", pattern), ("replacement", replacement)):
+        if not callable(fn):
+            raise DeclarationError(f"a rule got {fn!r} for its {what}, which is a function")
     root, names, says = pattern_of(pattern, name)
-    make, holds = _by_name(says, replacement, names), _by_name(says, where, [*names, "out"])
+    make = _by_name(says, replacement, names)
+    holds = _by_name(says, where or _always, [*names, "out"])
 
     def propose(site: Site, primitive: Primitive, *inputs: Var) -> Proposal:
         out = site.node.outputs[0].abstract
@@ -43,14 +47,17 @@ def rule(
     return Rule(says, (root.kind,), propose)
 
 
-def _by_name(says: str, fn: Callable[..., Any] | None, names: list[str]) -> Callable[[Bound], Any]:
-    """The function as one of a dictionary: it gets what it has parameters for, all of it, in the
-    order of the pattern, for `*xs`. DeclarationError for a parameter of another name."""
-    if fn is None:
-        return lambda bound: True
+def _always() -> bool:
+    return True
+
+
+def _by_name(says: str, fn: Callable[..., Any], names: list[str]) -> Callable[[Bound], Any]:
+    """The function as one of a dictionary: it gets what it has parameters for; for `*xs` all but
+    the primitives, in the order of the pattern. DeclarationError for a parameter of another name.
+    """
     taken = inspect.signature(fn).parameters.values()
     if any(p.kind is p.VAR_POSITIONAL for p in taken):
-        return lambda bound: fn(*[bound[name] for name in names])
+        return lambda bound: fn(*[v for n in names if not isinstance(v := bound[n], Primitive)])
     wanted = [p.name for p in taken if p.default is p.empty]
     unknown = [name for name in wanted if name not in names]
     if unknown:

@@ -132,6 +132,11 @@ class TestPatterns:
         ]  # fmt: skip
         np.testing.assert_allclose(ml.jit(fn)(X).asnumpy(), fn(ml.Tensor(X)).asnumpy())
 
+    def test_a_replacement_of_any_number_of_inputs_gets_them_in_order(self):
+        ml.register_rule(lambda y, x, s=ops.Softmax: y - s(x), RuleAddN())
+        graph = run_passes(ml.trace(lambda x, y: y - ops.softmax(x), X, Y))
+        assert graph.nodes[0].inputs == graph.inputs[::-1]
+
     def test_where_sees_types_and_primitives(self):
         ml.register_rule(
             lambda x, r=ops.Sum: r(x), lambda x, r: ops.max(x, r.axis),
@@ -191,6 +196,8 @@ class TestRefusedRules:
         ("pattern", "replacement", "message"),
         [
             (lambda x: x, lambda x: x, "has a pattern that gives x; it gives a call"),
+            (3, lambda x: x, "a rule got 3 for its pattern, which is a function"),
+            (ops.exp, None, "a rule got None for its replacement, which is a function"),
             (lambda x: 2.0, lambda x: x, "has a pattern that gives 2.0; it gives a call"),
             (ops.Sort(), lambda x: x, "gives a call of a primitive with one output"),
             (lambda x, y: ops.exp(x), lambda x: x, "variable y does not occur; take it out"),
@@ -310,6 +317,8 @@ class TestSchedule:
             ml.register_pass("three", lambda a, b, c: a)
         with pytest.raises(DeclarationError, match="pass 'number' is 3; a pass is a function"):
             ml.register_pass("number", 3)
+        with pytest.raises(DeclarationError, match="a pass got the name 3; a name is a string"):
+            ml.register_pass(3, lambda graph: graph)
 
 
 def cycle(graph):

@@ -95,6 +95,8 @@ class TestDefaultDtype:
         op = declared(inputs="*xs", infer_shape=rules.broadcast)()
         assert op.input_names is None
         assert inferred(op, ((3,), F), ((1,), F), ((), F)) == ["float32[3]"]
+        with pytest.raises(ArityError, match="RuleOne got no input; give at least one"):
+            op()
 
 
 X, Y = ((2, 1, 4), F), ((3, 1), F)
@@ -149,6 +151,11 @@ def test_a_named_rule_gives(body, inputs, out):
 def test_a_named_rule_refuses(body, inputs, message):
     with pytest.raises((ShapeError, DTypeError, DeclarationError), match=message):
         inferred(declared(**body)(), *inputs)
+
+
+def test_a_rule_of_shapes_holds_for_every_output():
+    op = declared(outputs=("a", "b"), infer_shape=rules.broadcast)()
+    assert inferred(op, X, Y) == ["float32[2, 3, 4]"] * 2
 
 
 def test_rules_pass_over_const_inputs():
