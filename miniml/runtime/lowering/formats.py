@@ -143,14 +143,8 @@ class _Writer:
     def __init__(self, graph: Graph, ports: Mapping[Node, Ports]):
         self.old, self.ports = graph, ports
         self.nodes: list[Node] = []
-<<<<<<< HEAD
         self.made: dict[Var, Var] = {}
         self.read: dict[tuple[Var, str], Var] = {}
-=======
-        self.moved: dict[Var, Var] = {}
-        self.there = {*graph.inputs, *graph.constants, *(v for _, v in graph.state)}
-        self.maker = graph.makers()
->>>>>>> k-cc
 
     def graph(self) -> Graph:
         for node in self.old.nodes:
@@ -201,14 +195,8 @@ def _images(shape: Shape) -> Shape:
     return (1,) * (4 - len(shape)) + shape
 
 
-<<<<<<< HEAD
 def _plain(variables: Sequence[Var]) -> Formats:
     return (PLAIN,) * len(variables)
-=======
-def _elementwise(node: Node) -> bool:
-    """True where elements depend on elements alone: no expression of inputs reads their number."""
-    return any(name == node.primitive.name for name, _ in expressions)
->>>>>>> k-cc
 
 
 def _in(var: Var, format: str) -> Var:
@@ -260,7 +248,18 @@ def _selected(entry: KernelEntry, node: Node, actual: Formats, target: Target) -
             raise DeclarationError(
                 f"{node.primitive.name} kernel {body.__name__}, select_format: {unknown(format)}"
             )
-    return None if {*found[0], *found[1]} == {PLAIN} else found
+    if {*found[0], *found[1]} == {PLAIN}:
+        return None
+    if found not in [_declared(e, node) for e in _arranging(node, target)]:
+        raise DeclarationError(
+            f"{node.primitive.name} kernel {body.__name__}: select_format gave {_spelt(found)}, "
+            "for which no kernel is registered; register it with a KernelAttr of these formats"
+        )
+    return found
+
+
+def _spelt(ports: Ports) -> str:
+    return "->".join(",".join(part) for part in ports)
 
 
 def _spread(node: Node, format: str) -> Ports | None:
