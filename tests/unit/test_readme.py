@@ -12,7 +12,9 @@ from typing import NamedTuple
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENTS = tuple(ROOT / name for name in ("README.md", "docs/checking.md", "docs/training.md"))
+DOCUMENTS = tuple(
+    ROOT / name for name in ("README.md", "docs/checking.md", "docs/graphs.md", "docs/training.md")
+)
 NOT_RUN = re.compile(r"<!--\s*not run:(.*?)-->")
 COMPILER = any(map(shutil.which, ("c++", "g++", "clang++")))
 NUMBER = re.compile(r"-?(\d+(\.\d*)?|\.\d+)(e[-+]?\d+)?")
