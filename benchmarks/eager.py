@@ -60,6 +60,15 @@ def gradient() -> list[tuple[str, Ratio]]:
     return [("eager grad of sum(sin(x) * x), against autograd", ratio)]
 
 
+def own_functions() -> list[tuple[str, Ratio]]:
+    """A primitive made of a NumPy function against the built-in one of the same arithmetic."""
+    x, y = ml.Tensor(A), ml.Tensor(B)
+    added = ops.custom(lambda x, y: x + y)
+    return [
+        ("ops.custom x + y, against ops.add", compare(lambda: added(x, y), lambda: ops.add(x, y)))
+    ]
+
+
 def frames_of_first_jit() -> int:
     """Python functions called, generators' steps counted, by the first call of a compiled a + b."""
     x = ml.Tensor(A)

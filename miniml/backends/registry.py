@@ -20,6 +20,7 @@ from .rebinding import refuse_rebinding
 from .signature import KernelAttr, Signature, parse
 from .typecodes import ANY, same
 
+_OWN = (__name__, "miniml.ops.function")  # where users' registrations pass
 BUILTIN = "miniml"
 NATIVE = "cc"  # the provider of C that is compiled at run time
 Spec = str | KernelAttr | Signature
@@ -189,10 +190,19 @@ def raw_kernel(
     register(RawSource(source, entry, launch, macros))
 
 
+def forget(name: str) -> None:
+    """Take back all kernels of a primitive, which is about to be defined anew."""
+    for key in [k for k in table if k[0] == name]:
+        table.pop(key)
+    for text in [k for k in expressions if k[0] == name]:
+        expressions.pop(text)
+    epoch.bump("kernels")
+
+
 def _caller() -> tuple[str, str]:
     """The module that registers a kernel, and the line."""
     frame = sys._getframe(1)
-    while frame.f_globals.get("__name__") == __name__ and frame.f_back is not None:
+    while frame.f_globals.get("__name__") in _OWN and frame.f_back is not None:
         frame = frame.f_back
     module = frame.f_globals.get("__name__", "")
     return module, f"{frame.f_code.co_filename}:{frame.f_lineno}"

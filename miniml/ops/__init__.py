@@ -12,6 +12,7 @@ from .control import *  # noqa: F403
 from .create import *  # noqa: F403
 from .custom import *  # noqa: F403
 from .exponential import *  # noqa: F403
+from .function import *  # noqa: F403
 from .getitem import *  # noqa: F403
 from .index import *  # noqa: F403
 from .inference.bases import Binary as Binary

@@ -55,6 +55,18 @@ print(ml.grad.grad(graph)(np.zeros((2, 3), np.float32)).tolist()[0])
     assert run.stdout == "[1.0, 1.0, 1.0]\n", run.stderr
 
 
+def test_the_first_gradient_makes_nothing_stale():
+    """Importing the gradient rules while a function is traced is no change of anything."""
+    code = """
+import numpy as np, miniml as ml
+f = ml.jit(lambda x: ml.grad.grad(lambda x: (x * x).sum())(x))
+f(np.ones(3, np.float32)), f(np.ones(3, np.float32))
+print(f.recompilations)
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
+    assert run.stdout == "['first call']\n", run.stderr
+
+
 def test_inputs_and_outputs_go_by_name(folder, capsys):
     ml.save_graph(lambda a, b: {"sum": a + b, "difference": a - b}, "two.json", X, X)
     np.save("one.npy", np.ones_like(X))

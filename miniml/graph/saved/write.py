@@ -17,6 +17,7 @@ from ... import random
 from ...access import Access
 from ...archive import PathLike, digest, encoded, refused, writable, write
 from ...errors import GraphError
+from ...files import remove_drafts
 from ...ops import Custom, Fused
 from ...parameter import Parameter
 from ...primitive import Primitive
@@ -79,9 +80,12 @@ def data_file(target: Path, hashed: str = "") -> Path:
 
 
 def _remove(target: Path, arrays: bool = False) -> None:
-    """Remove arrays that a killed save has left under their first name; with `arrays`, those under
-    the name that they have in the end, too."""
-    stale = {*target.parent.glob(f"{_escaped(target.name)}.{'[0-9a-f]' * 32}{DATA}")}
+    """Remove arrays that killed saves have left under their first name, and drafts of such; with
+    `arrays`, those under the name that they have in the end, too."""
+    pattern = f"{_escaped(target.name)}.{'[0-9a-f]' * 32}{DATA}"
+    for draft in target.parent.glob(f".{pattern}.*"):
+        remove_drafts(target.with_name(draft.name[1:].rsplit(".", 2)[0]))
+    stale = {*target.parent.glob(pattern)}
     for file in stale | ({data_file(target)} if arrays else set()):
         with suppress(OSError):
             file.unlink()

@@ -131,6 +131,20 @@ def test_kernels_get_the_attributes_that_they_name():
     np.testing.assert_array_equal(ml.jit(declared)(X).asnumpy(), [3.0, 3.0])
 
 
+def test_two_images_are_added_as_in_the_engines_own_test():
+    infer_rule("CustomTestData")(lambda x, y: x)
+
+    @kernel("CustomTestData", "cpu", "ff->f")
+    def add(x, y, *, test_key, out):
+        assert test_key == b"test_data"
+        np.add(x, y, out=out)
+
+    one, other = np.zeros((2, 1, 28, 28, 3), np.float32)
+    one.flat[0], other.flat[0] = 10, 20
+    out = ops.Custom("CustomTestData", {"test_key": b"test_data"})(one, other)
+    assert (out.asnumpy().flat[0], out.size, out.dtype) == (30.0, 2352, ml.float32)
+
+
 def test_names_are_global():
     with pytest.raises(DuplicateError, match=r"'Add' is taken by the primitive miniml\.ops\.arith"):
         ops.Custom("Add")
