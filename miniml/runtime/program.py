@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from ..access import Access
 from ..backends.cc.compiler import warn_without
@@ -15,7 +14,7 @@ from ..backends.selection import Target
 from ..errors import CompileError, DeviceError, KernelNotFoundError
 from ..graph.ir import Graph, Node, Var
 from ..location import point_at
-from ..settings import current, watchers
+from ..settings import Watchers, changed_here, current
 from ..undo import keep_readings
 from .buffers import BufferAssignment, assign_buffers
 from .finite import finding_nan
@@ -176,7 +175,7 @@ class Program:
         then the outputs. None if it needs Python."""
         if not self._direct:
             return None
-        executable = self._taken()
+        executable = self._idle.pop() if self._idle else self._executable()
         player = executable.player
         if not isinstance(player, Function) or player.whole is None:
             self._idle.append(executable)
@@ -185,13 +184,6 @@ class Program:
         names = [*(f"x{i}" for i in range(count)), *(f"y{i}" for i in range(filled))]
         return player.whole.calls_on(names)
 
-    def _taken(self) -> Executable:
-        """An executable that serves no call."""
-        try:
-            return self._idle.pop()
-        except IndexError:
-            return self._executable()
-
     def _stateful(self, arrays: tuple[Array, ...]) -> list[Array]:
         keep_readings(self._written)
         return self._run(arrays)
@@ -199,9 +191,12 @@ class Program:
     def _run(self, arrays: tuple[Array, ...]) -> list[Array]:
         if self._guarded:
             arrays = tuple(map(read_only, arrays))
-        if watchers():
-            return self._run_watched(arrays, watchers())
-        executable = self._taken()
+        if changed_here() is not None and (by := current().watchers):
+            return self._run_watched(arrays, by)
+        try:
+            executable = self._idle.pop()
+        except IndexError:
+            executable = self._executable()
         try:
             return executable.run(*arrays)
         except Exception as error:
@@ -210,14 +205,10 @@ class Program:
         finally:
             self._idle.append(executable)
 
-    def _run_watched(self, arrays: tuple[Array, ...], by: tuple[Any, ...]) -> list[Array]:
-        values = any(w.sees_values for w in by)
-        if values not in self._watched:
-            buffers = self.arranged(True)[1] if values else self.buffers
-            self._watched[values] = WatchedProgram(
-                buffers, self.device, self.settings, self.filled, self.checks, values
-            )
-        executable = self._watched[values].taken(by)
+    def _run_watched(self, arrays: tuple[Array, ...], by: Watchers) -> list[Array]:
+        values = by.see_values
+        watched = self._watched.get(values) or self._watch(values)
+        executable = watched.taken(by)
         try:
             result = executable.run(*arrays)
             for watcher in by:
@@ -227,7 +218,14 @@ class Program:
             self._point_at_nodes(error, executable)
             raise
         finally:
-            self._watched[values].give_back(executable)
+            watched.idle.append(executable)
+
+    def _watch(self, values: bool) -> WatchedProgram:
+        buffers = self.arranged(True)[1] if values else self.buffers
+        self._watched[values] = made = WatchedProgram(
+            buffers, self.device, self.settings, self.filled, self.checks, values
+        )
+        return made
 
     def _point_at_nodes(self, error: Exception, executable: Executable) -> None:
         """Point at the user's lines of the nodes that were running."""
