@@ -53,9 +53,9 @@ class Entry:
         return self._run(args, named)
 
     def _run(self, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        if self.cell._recomputed:
+        if self.cell._recomputed and not hasattr(type(self.cell), "bprop"):
             return recomputed(self.cell.construct)(*args, **named)
-        return self._plainly(args, named)
+        return self._plainly(args, named)  # a gradient of its own keeps the inputs alone, too
 
     def _plainly(self, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
         cell = self.cell
