@@ -1,6 +1,6 @@
 """`python -m benchmarks`: run every measurement and print its result beside the aim."""
 
-from benchmarks import busy, checkers, eager, train_step
+from benchmarks import busy, checkers, eager, train_step, watched
 from benchmarks import compile as once
 from benchmarks.first import lines as first_calls
 from benchmarks.measure import machine
@@ -29,6 +29,10 @@ def main() -> None:
         print(f"{name}: {found}; {more:.2f} us more; {verdict(more, 1.0)}")
     for name, found in eager.gradient():
         print(f"{name}: {found}; {verdict(found.ratio, 1.0)}")
+    for name, found in watched.run():
+        print(
+            f"{name}, against the same step outside: {found}; {verdict(found.ratio, watched.AIM)}"
+        )
     count = eager.frames_of_first_jit()
     print(f"first jit of a + b: {count} Python frames; {verdict(count, 305)}")
     for name, size, peak in once.arenas():

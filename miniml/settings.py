@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from functools import partial
+from functools import cached_property, partial
 from operator import attrgetter, eq
 from typing import Any, Generic, Literal, TypeVar
 
@@ -21,10 +21,22 @@ PYNATIVE_MODE = 1
 _DEVICES = {"cpu": "cpu", "gpu": "cuda", "cuda": "cuda", "cuda-sim": "cuda-sim"}
 
 
+class Watchers(tuple[Any, ...]):
+    """What sees all that is computed: hooks and profiles."""
+
+    @cached_property
+    def see_values(self) -> bool:
+        """True if one of them looks at inputs and outputs, not at the clock alone."""
+        return any(watcher.sees_values for watcher in self)
+
+
+_NONE = Watchers()
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Settings:
-    """The settings in force; every field is one keyword of `set_context` and `context`, but
-    `watchers`, which see what is computed (`watching`)."""
+    """The settings in force; every field is one keyword of `set_context` and `context`, but the
+    last two. watchers: what sees all that is computed. unwatched: the same without watchers."""
 
     mode: int = PYNATIVE_MODE
     device_target: str = "cpu"
@@ -40,12 +52,13 @@ class Settings:
     threads: int = 0
     without: tuple[str, ...] = ()
     autocast: DType | None = None
-    watchers: tuple[Any, ...] = ()
+    watchers: Watchers = _NONE
+    unwatched: Settings | None = None
 
     @property
     def bare(self) -> Settings:
         """The same without watchers: what is compiled does not depend on them."""
-        return _interned_with(self, {"watchers": ()}) if self.watchers else self
+        return self.unwatched or self
 
 
 _values = attrgetter(*(f.name for f in fields(Settings)))
@@ -151,7 +164,7 @@ class Watching(Block[Settings], Generic[W]):
 
     def _watched(self) -> Settings:
         now = current()
-        return replace(now, watchers=(*now.watchers, self.watcher))
+        return replace(now, watchers=Watchers((*now.watchers, self.watcher)), unwatched=now.bare)
 
     def __enter__(self) -> W:  # type: ignore[override]
         super().__enter__()
@@ -166,9 +179,7 @@ def unwatched() -> Block[Settings]:
     return _local.use(lambda: current().bare)
 
 
-def watchers() -> tuple[Any, ...]:
-    """The watchers in force; quick where no settings are but the defaults."""
-    return current().watchers if _block() is not None else ()
+changed_here = _block  # None where no context is, and so no watcher: the quickest way to know
 
 
 def enter(settings: Settings) -> None:
@@ -211,14 +222,10 @@ def _changed(settings: Settings, given: dict[str, Any]) -> Settings:
     given |= {"without": checked(given["without"])} if "without" in given else {}
     if all(map(eq, map(partial(getattr, settings), given), given.values())):
         return settings
-    return _interned_with(settings, given)
-
-
-def _interned_with(settings: Settings, given: dict[str, Any]) -> Settings:
-    """The settings with these changes; one object for equal ones, unless watchers are in them,
-    which nobody should keep."""
+    if settings.unwatched is not None:  # not interned: nobody should keep watchers
+        return replace(settings, **given, unwatched=_changed(settings.unwatched, dict(given)))
     changed = replace(settings, **given)
-    return changed if changed.watchers else _interned.setdefault(_values(changed), changed)
+    return _interned.setdefault(_values(changed), changed)
 
 
 def _narrow(dtype: Any) -> DType | None:

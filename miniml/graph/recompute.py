@@ -14,6 +14,7 @@ from ..holes import holes
 from ..ops.control import Assign
 from ..parameter import Parameter
 from ..primitive import Primitive
+from ..settings import context, current
 from ..trace import Trace, current_trace, use_trace
 from .calls import Called
 from .forwarding import ForwardingTrace
@@ -30,14 +31,14 @@ Pull = Callable[[Function, Sequence[Any], Any], tuple[Any, ...]]
 class Notes:
     """What one run of a function read besides its arguments, so that it can be run again.
 
-    captured: the tensors of the record, by Var, and their values. parameters: by id, each with what
-    it was when it was first read: a Var of `captured`, or a value. draws: what it reserved of the
-    random stream.
+    complete: the run is over. captured: the tensors of the record, by Var, and their values.
+    parameters: by id, each with what it was when it was first read: a Var of `captured`, or a
+    value. draws: what it reserved of the random stream. autocast: what the context cast to.
     """
 
     def __init__(self, record: Any):
         self.record = weakref.ref(record)  # which keeps the call that holds these
-        self.complete = False
+        self.complete, self.autocast = False, current().autocast
         self.captured: dict[Var, Any] = {}
         self.parameters: dict[int, tuple[Parameter, Any]] = {}
         self.draws: list[tuple[Any, int]] = []
@@ -59,7 +60,7 @@ class Notes:
         count = len(values) - len(self.captured)
         symbols = dict(zip(self.captured, values[count:], strict=True))
         trace = _Again(current_trace(), self, symbols)
-        with use_trace(trace):
+        with context(autocast=self.autocast or False), use_trace(trace):
             return _map(trace.known, fn(*values[:count]))
 
 

@@ -6,10 +6,11 @@ from types import MethodType
 from typing import Any
 
 from .. import epoch
+from ..epoch import Epoch
 from ..grad.recompute import recomputed
 from ..graph.calls import by_position
 from ..location import Layer, layers
-from ..settings import watchers
+from ..settings import changed_here, current
 from ..trace import computes_at_once, current_trace
 from .hooks import run_hooked
 from .paths import layer_of
@@ -25,25 +26,26 @@ class Entry:
     def __init__(self, cell: Any):
         self.cell, self.born = cell, epoch.tick()
         self.called = self.warned = False
+        self._known: tuple[int, Epoch | None, str] = (0, None, "")  # network, when, and the name
 
     def __call__(self, *args: Any, **named: Any) -> Any:
         at_once = computes_at_once()
-        watched = bool(watchers())
-        if at_once and self.called and not watched:
-            return self._construct(args, named)
+        run = self._construct if at_once and not _watched() else self._named
+        if at_once and self.called:
+            return run(args, named)
         alone = at_once or layers.get() is None
         for prefix, inner in self.cell._walk("", set()):  # any that construct may read
             inner._entry.called = True
             current_trace().guard(inner, inner.signature)
             inner._name_parameters(prefix)
-        if at_once and not watched:
-            out = self._construct(args, named)
-        else:
-            with layers.use(self._layer):
-                out = self._construct(args, named)
+        out = run(args, named)
         if alone and not self.warned:
             self.warned = warn_widened(self.cell, args, out)
         return out
+
+    def _named(self, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        with layers.use(self._layer):
+            return self._construct(args, named)
 
     def _construct(self, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
         if self.cell._hooks:
@@ -51,9 +53,9 @@ class Entry:
         return self._run(args, named)
 
     def _run(self, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        if self.cell._recomputed:
+        if self.cell._recomputed and not hasattr(type(self.cell), "bprop"):
             return recomputed(self.cell.construct)(*args, **named)
-        return self._plainly(args, named)
+        return self._plainly(args, named)  # a gradient of its own keeps the inputs alone, too
 
     def _plainly(self, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
         cell = self.cell
@@ -65,11 +67,20 @@ class Entry:
         return current_trace().call_with_bprop(self.__name__, cell.construct, bound, given)
 
     def _layer(self) -> Layer:
-        """The cell by its path from the outermost one that is being traced."""
+        """The cell by its path from the outermost one that is being called."""
         outer = layers.get()
         network = outer.network if outer is not None and outer.network is not None else self.cell
-        return Layer(layer_of(self.cell, network), network)
+        of, when, name = self._known
+        if of != id(network) or when is not epoch.now:
+            name = layer_of(self.cell, network)
+            self._known = id(network), epoch.now, name
+        return Layer(name, network)
 
     @property
     def __name__(self) -> str:
         return type(self.cell).__name__
+
+
+def _watched() -> bool:
+    """True where somebody looks at calls, and so at the names of layers."""
+    return changed_here() is not None and bool(current().watchers)

@@ -28,7 +28,7 @@ from ..ops.arithmetic import Cast
 from ..parameter import Parameter
 from ..primitive import Primitive
 from ..reading import Reading, read
-from ..settings import GRAPH_MODE, Settings, current
+from ..settings import GRAPH_MODE, Settings, current, unwatched
 from ..tensor import Tensor, common_device
 from ..trace import Trace
 from ..tracebacks import hide_frames
@@ -126,7 +126,8 @@ class EagerTrace(Trace):
                 return known
         if primitive.dynamic_outputs:
             launch = partial(_run_dynamic, primitive, consts, device)
-            return _watched(primitive, tensors, _launching(launch, device))(tensors)
+            run = _watched(primitive, tensors, _launching(launch, device))
+            return _seen(primitive, device, run)(tensors)
         return self._of_tensors(primitive, tensors, consts)(tensors)
 
     def _of_tensors(
@@ -136,6 +137,11 @@ class EagerTrace(Trace):
         frozen = tuple((name, attribute_key(value)) for name, value in consts.items())
         key = primitive._key, tuple(map(_kind, tensors)), *frozen
         plan = self._plans().get(key)
+        if plan is None and current().watchers:
+            with unwatched():  # where the plan is made once, whoever watches
+                plan = self._of_tensors(primitive, tensors, consts)
+            plan = _seen(primitive, common_device(primitive.name, tensors), plan)
+            self._plans()[key] = plan
         if plan is None:
             plan = _watched(primitive, tensors, _kernel_plan(primitive, tensors, consts))
             self._plans()[key] = plan  # now: the rules just run may have registered something
@@ -263,10 +269,7 @@ def _making(makers: Sequence[Callable[[Any], Tensor]], run: Plan) -> Plan:
 
 
 def _watched(primitive: Primitive, tensors: Sequence[Tensor], run: Plan) -> Plan:
-    """The plan with what else a call does: let watchers see, look for NaN, write to a parameter."""
-    by = current().watchers
-    if by:
-        run = watching_call(primitive, common_device(primitive.name, list(tensors)), by, run)
+    """The plan with what else a call does: look for NaN, write to a parameter."""
     check, write = current().check_nan, written(primitive, tensors) is not None
     if not (check or write):
         return run
@@ -280,6 +283,12 @@ def _watched(primitive: Primitive, tensors: Sequence[Tensor], run: Plan) -> Plan
         return results
 
     return plan
+
+
+def _seen(primitive: Primitive, device: str, run: Plan) -> Plan:
+    """The plan, of which watchers see each call."""
+    by = current().watchers
+    return watching_call(primitive, device, by, run) if by else run
 
 
 def _copying(launch: Launcher) -> Launcher:

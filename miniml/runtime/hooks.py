@@ -31,7 +31,7 @@ class Hooks:
     def program_ran(self, marks: Any) -> None:
         """Nothing: it has seen each kernel."""
 
-    def call_ran(self, call: Call, begin: int, end: int) -> None:
+    def call_ran(self, *_: Any) -> None:
         """Nothing: it has seen the kernel."""
 
 

@@ -20,7 +20,6 @@ from ..settings import Watching
 from .fusion.describe import name as fused_name
 from .players.marks import Marks
 from .steps import Copy, KernelLaunch, Publish, Stage, Step
-from .watched import Call
 
 _SHOWN = 40
 _KEPT = 1 << 20  # times that are kept for a trace: some 10 MB
@@ -58,12 +57,8 @@ class _What(NamedTuple):
     nbytes: int
 
 
-class _Run(NamedTuple):
-    """What ended at times[1], times[2], ... after a beginning at times[0]; None is not counted."""
-
-    whats: Sequence[_What | None]
-    times: Sequence[int]
-    thread: int
+# Noted of one call: what it is, when it began and each of its steps ended, and the thread.
+_Run = tuple[Marks | tuple[str, Location | None, int], Any, int]
 
 
 class Profile:
@@ -83,30 +78,35 @@ class Profile:
 
     def program_ran(self, marks: Marks) -> None:
         """Note one run of a compiled program."""
-        if id(marks) not in self._known:
-            self._known[id(marks)] = marks, list(_whats(marks.steps))
-        self._note(_Run(self._known[id(marks)][1], marks.times.tolist(), get_ident()))
-
-    def call_ran(self, call: Call, begin: int, end: int) -> None:
-        """Note one eager call."""
-        at, name = call.where, call.primitive.name
-        size = sum([t._abstract.nbytes for t in (*call.inputs, *call.outputs)])
-        key = None if at is None else (at.code, at.lasti, at.layer, at.gradient)
-        self._note(_Run((_What((name, key), name, at, size),), (begin, end), get_ident()))
-
-    def _note(self, run: _Run) -> None:
-        self._runs.append(run)
-        self._kept += len(run.times)
+        self._runs.append((marks, marks.times.copy(), get_ident()))
+        self._kept += marks.times.size
         if self._kept > _KEPT:
-            self._before, self.dropped = self._sums(), self.dropped + len(self._runs)
-            self._runs, self._kept = [], 0
+            self._fold()
+
+    def call_ran(self, name: str, where: Location | None, nbytes: int, *times: int) -> None:
+        """Note when one eager call began and ended."""
+        self._runs.append(((name, where, nbytes), times, get_ident()))
+        self._kept += 4
+        if self._kept > _KEPT:
+            self._fold()
+
+    def _fold(self) -> None:
+        self._before, self.dropped = self._sums(), self.dropped + len(self._runs)
+        self._runs, self._kept = [], 0
 
     def _events(self) -> Iterator[tuple[_What, int, int, int]]:
         """What, when it began and ended, in nanoseconds, and in which thread."""
-        for whats, times, thread in self._runs:
+        for of, noted, thread in self._runs:
+            whats = self._steps_of(of) if isinstance(of, Marks) else (_of_call(*of),)
+            times = noted.tolist() if isinstance(of, Marks) else noted
             for what, (begin, end) in zip(whats, pairwise(times), strict=True):
                 if what is not None:
                     yield what, begin, end, thread
+
+    def _steps_of(self, marks: Marks) -> list[_What | None]:
+        if id(marks) not in self._known:
+            self._known[id(marks)] = marks, list(_whats(marks.steps))
+        return self._known[id(marks)][1]
 
     def _sums(self) -> dict[object, list[Any]]:
         """By key: what, calls, nanoseconds, bytes."""
@@ -168,6 +168,11 @@ def profile() -> Watching[Profile]:
     [('Exp', 1, 8), ('Exp', 1, 8)]
     """
     return Watching(Profile())
+
+
+def _of_call(name: str, where: Location | None, nbytes: int) -> _What:
+    at = None if where is None else (where.code, where.lasti, where.layer, where.gradient)
+    return _What((name, at), name, where, nbytes)
 
 
 def _whats(steps: Sequence[Step | None]) -> Iterator[_What | None]:

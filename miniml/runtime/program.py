@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
 
 from ..access import Access
 from ..backends.cc.compiler import warn_without
@@ -23,7 +22,7 @@ from ..errors import (
 from ..graph.ir import Graph, Node, Var
 from ..location import point_at
 from ..ops.control import Fused
-from ..settings import current, watchers
+from ..settings import Watchers, changed_here, current
 from ..undo import keep_readings
 from .buffers import BufferAssignment, assign_buffers
 from .finite import finding_nan
@@ -231,7 +230,7 @@ class Program:
         then the outputs. None if it needs Python."""
         if not self._direct:
             return None
-        executable = self._taken()
+        executable = self._idle.pop() if self._idle else self._executable()
         player = executable.player
         if not isinstance(player, Function) or player.whole is None:
             self._idle.append(executable)
@@ -260,8 +259,8 @@ class Program:
     def _run(self, arrays: tuple[Array, ...]) -> list[Array]:
         if self._guarded:
             arrays = tuple(map(read_only, arrays))
-        if watchers():
-            return self._run_watched(arrays, watchers())
+        if changed_here() is not None and (by := current().watchers):
+            return self._run_watched(arrays, by)
         executable = self._taken()
         try:
             return self._turned(executable, arrays)
@@ -271,14 +270,10 @@ class Program:
         finally:
             self._idle.append(executable)
 
-    def _run_watched(self, arrays: tuple[Array, ...], by: tuple[Any, ...]) -> list[Array]:
-        values = any(w.sees_values for w in by)
-        if values not in self._watched:
-            buffers = self.arranged(True)[1] if values else self.buffers
-            self._watched[values] = WatchedProgram(
-                buffers, self.device, self.settings, self.filled, self.checks, values
-            )
-        executable = self._watched[values].taken(by)
+    def _run_watched(self, arrays: tuple[Array, ...], by: Watchers) -> list[Array]:
+        values = by.see_values
+        watched = self._watched.get(values) or self._watch(values)
+        executable = watched.taken(by)
         try:
             result = self._turned(executable, arrays)
             for watcher in by:
@@ -288,7 +283,14 @@ class Program:
             self._point_at_nodes(error, executable)
             raise
         finally:
-            self._watched[values].give_back(executable)
+            watched.idle.append(executable)
+
+    def _watch(self, values: bool) -> WatchedProgram:
+        buffers = self.arranged(True)[1] if values else self.buffers
+        self._watched[values] = made = WatchedProgram(
+            buffers, self.device, self.settings, self.filled, self.checks, values
+        )
+        return made
 
     def _turned(self, executable: Executable, arrays: tuple[Array, ...]) -> list[Array]:
         """A call, for which the kernels have this program's sizes."""

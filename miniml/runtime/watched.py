@@ -2,9 +2,9 @@
 
 A watcher of `settings.watchers` has `sees_values`, and these methods:
 
-    before(call), after(call)    of each kernel, if it sees values: a `Call`
-    program_ran(marks)           when a Program has run
-    call_ran(call, begin, end)   when an eager call has run, in nanoseconds
+    before(call), after(call)                   of each kernel, if it sees values: a `Call`
+    program_ran(marks)                          when a Program has run
+    call_ran(name, where, nbytes, begin, end)   when an eager call has run, in nanoseconds
 """
 
 from __future__ import annotations
@@ -82,21 +82,17 @@ class WatchedProgram:
     ):  # fmt: skip
         self.buffers, self.device, self.settings = buffers, device, settings
         self.filled, self.checks, self.values = filled, checks, values
-        self._idle: list[Executable] = []
+        self.idle: list[Executable] = []
 
     def taken(self, by: Sequence[Any]) -> Executable:
         """An executable that serves no call, for these watchers."""
         try:
-            executable = self._idle.pop()
+            executable = self.idle.pop()
         except IndexError:
             executable = self._made()
-        executable.by[:] = by
+        if self.values:
+            executable.by[:] = by
         return executable
-
-    def give_back(self, executable: Executable) -> None:
-        """The call is over."""
-        executable.by.clear()
-        self._idle.append(executable)
 
     def _made(self) -> Executable:
         by: list[Any] = []
@@ -129,24 +125,30 @@ def watching_call(
     by: Sequence[Any],
     run: Callable[[Sequence[Tensor]], tuple[Tensor, ...]],
 ) -> Callable[[Sequence[Tensor]], tuple[Tensor, ...]]:
-    """An eager call that these watchers see."""
+    """A call plan, for tensors of the same kinds each time, that these watchers see."""
     clock = clock_of(get_device(device))
     seeing = [w for w in by if w.sees_values]
+    nbytes: int | None = None
 
     def watched(tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        call = Call(primitive, tuple(tensors), (), user_location())
-        with unwatched():
-            for watcher in seeing:
-                watcher.before(call)
+        nonlocal nbytes
+        where = user_location(passed=2)
+        if seeing:
+            show("before", Call(primitive, tuple(tensors), (), where))
         begin = clock()
         outputs = run(tensors)
         end = clock()
-        call = call._replace(outputs=outputs)
+        if seeing:
+            show("after", Call(primitive, tuple(tensors), outputs, where))
+        if nbytes is None:
+            nbytes = sum(t._abstract.nbytes for t in (*tensors, *outputs))
+        for watcher in by:
+            watcher.call_ran(primitive.name, where, nbytes, begin, end)
+        return outputs
+
+    def show(when: str, call: Call) -> None:
         with unwatched():
             for watcher in seeing:
-                watcher.after(call)
-        for watcher in by:
-            watcher.call_ran(call, begin, end)
-        return outputs
+                getattr(watcher, when)(call)
 
     return watched

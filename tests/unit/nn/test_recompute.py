@@ -185,6 +185,35 @@ def test_a_graph_computes_twice_and_a_barrier_keeps_it_so():
     assert "Barrier" in [node.primitive.name for node in program.graph.nodes]
 
 
+@JIT
+def test_the_second_run_casts_as_the_first(jit):
+    found = []
+    for wrap in (lambda fn: fn, ml.recompute):
+        block = wrap(lambda x: ops.tanh(x @ X.T) @ X)
+        with ml.context(autocast=ml.float16, jit=jit):
+            found.append(ml.jit(grad(lambda x, f=block: ops.sum(ops.exp(f(x)))))(X * 0.1).asnumpy())
+    assert np.array_equal(*found)
+
+
+def test_a_cell_with_a_gradient_of_its_own_keeps_it():
+    class Own(nn.Cell):
+        def construct(self, x):
+            return x * x
+
+        def bprop(self, x, out, dout):
+            return (dout * 7.0,)
+
+    assert float(grad(ml.recompute(Own()))(3.0)) == 7.0
+
+
+def test_hooks_of_a_recomputed_cell_run_once():
+    seen = []
+    cell = ml.recompute(nn.Dense(8, 8))
+    cell.register_forward_hook(lambda c, inputs, out: seen.append(out.shape))
+    grad(lambda x: ops.sum(cell(x)))(X)
+    assert seen == [(16, 8)]
+
+
 def test_without_a_gradient_nothing_is_added():
     assert [n.primitive.name for n in ml.trace(ml.recompute(ops.exp), X).nodes] == ["Exp"]
 

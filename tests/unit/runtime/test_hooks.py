@@ -150,7 +150,7 @@ def test_the_search_for_nan_is_seen_by_hooks_too():
             fn(X)
         with pytest.raises(NonFiniteError, match="Log made NaN"):
             ops.log(ops.sub(X, 1e9))
-    assert names(seen) == ["Exp", "Sub", "Sub", "Log"]
+    assert names(seen) == ["Exp", "Sub", "Sub"]
 
 
 def test_a_scan_and_a_branch_are_one_call():
