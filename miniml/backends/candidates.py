@@ -195,7 +195,7 @@ def _rows(name: str, home: str, inputs: int, outputs: int, version: int) -> Rows
 
 def listed(entries: Iterable[KernelEntry], request: Request) -> str:
     """The kernels of a primitive as error messages show them, with what keeps some from running."""
-    judged = sorted(((e, unusable(e, request)) for e in entries), key=lambda row: row[0].describe())
+    judged = [(e, unusable(e, request)) for e in entries]
     has = ", ".join(e.describe() for e, why in judged if not why) or "none that runs here"
     others = ", ".join(f"{e.describe()}: {why}" for e, why in judged if why)
     return f"it has {has}{f'; not usable here: {others}' if others else ''}"

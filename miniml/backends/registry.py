@@ -89,15 +89,19 @@ def kernel(
 
     A function takes arrays by position and attributes by keyword and fills `out=` (a tuple for
     several outputs). If the primitive has dynamic_outputs, so that no array to fill can be
-    allocated, it takes no `out` and returns its arrays. A Kernel class prepares for a node.
+    allocated, it takes no `out` and returns its arrays. A Kernel class prepares for a node. Either
+    is launched unless every output is empty; a class may say otherwise (`Kernel.can_run`).
 
     device: "cpu" or "cuda". signatures: "ff->f" or KernelAttr, at least one.
-    provider: whose kernel it is; contexts rank providers. requires: features the device must have:
-    "avx512f" and the like of a CPU, "cublas" or "wmma" of a GPU. priority: the larger wins among
-    equals. inplace: inputs whose memory `out` may share. strided: a CUDA kernel takes inputs of any
-    strides. total: it never raises, whatever the inputs hold; a built-in one runs no Python either.
-    Raises DuplicateError when its key is taken, DeclarationError when it contradicts itself, or
-    when the function rebinds `out`, which would leave the array unfilled.
+    provider: whose kernel it is. Contexts rank providers; kernels of one that the context does not
+    name serve only primitives that have no kernel of the library's own. requires: features the
+    device must have: "avx512f" and the like of a CPU, "cublas" or "wmma" of a GPU. priority: the
+    larger wins among equals; `Target.select` has the whole order. inplace: inputs whose memory
+    `out` may share. strided: a CUDA kernel takes inputs of any strides. total: it never raises,
+    whatever the inputs hold; a built-in one runs no Python either.
+    Raises DuplicateError when its key is taken, DeviceError for a feature that nobody knows,
+    DeclarationError when it contradicts itself or takes another number of arrays than its
+    signature says, or when the function rebinds `out`, which would leave the array unfilled.
     """
     if not signatures:
         raise DeclarationError(f"kernel for {name} has no signature; add one, such as 'f->f'")

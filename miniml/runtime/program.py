@@ -121,11 +121,10 @@ class Program:
         warning says so, and the kernels are NumPy's."""
         settings, self.target = self.settings, target
         self.graph = lower(graph, target, settings.disabled_passes, settings.verify_passes)
-        sharing = Sharing(self.graph, self._others)
-        with sharing.preparing() as self.prepared:
-            self._prepare_all(sharing)
-        self.shared = sharing.words(self.prepared)
-        self._turns = sharing.turns(self.prepared)
+        self.prepared: dict[Node, BoundKernel] = {}
+        sharing = Sharing(self.graph, self.prepared, self._others)
+        sharing.prepare(partial(self._prepare_all, sharing))
+        self.shared, self._turns = sharing.words, sharing.turns
         natives = [p.native for p in self.prepared.values() if p.native is not None]
         sources = [native.source for native in natives if native.source is not None]
         if sources:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from threading import RLock
 from typing import Any, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary, WeakSet, ref
@@ -31,14 +30,13 @@ class Turns:
         self._at: WeakKeyDictionary[Life, KernelNode] = WeakKeyDictionary()  # the size of each
         _all.add(self)
 
-    @contextmanager
-    def preparing(self, graph: Graph, prepared: Prepared) -> Iterator[None]:
-        """The block prepares the kernels of a new program, and resizes some for it."""
+    def prepare(self, graph: Graph, prepared: Prepared, call: Callable[[], object]) -> None:
+        """`call()`, which prepares the kernels of a new program, and resizes some for it."""
         with self._lock:
             self._refuse(graph.name)
             self._of = None
             self._at.clear()
-            yield
+            call()
             for kernel in filter(follows, prepared.values()):
                 if kernel.life is not None:
                     self._at[kernel.life] = kernel.node
@@ -106,23 +104,34 @@ class Sibling(NamedTuple):
 class Sharing:
     """What the program of a graph shares with others of the same function: with the first that has
     the same operations, the kernels of equal calls and the objects of those that follow to other
-    sizes. others: None where there may be no other sizes."""
+    sizes. others: None where there may be no other sizes.
 
-    def __init__(self, graph: Graph, others: Sequence[Sibling] | None):
-        self._graph, self._others = graph, others
-        # Those of empty arrays launch nothing, so they have no objects to share.
-        able = sorted(others or (), key=lambda o: o.turns is None)
-        like = next((o for o in able if not difference(graph, o.graph)), None)
-        pairs = () if like is None else zip(graph.nodes, like.graph.nodes, strict=True)
-        prepared: Prepared = {} if like is None else like.prepared
+    turns: what it takes turns with, if kernels follow. words: what is shared, in one sentence; ""
+    where there may be no other sizes.
+    """
+
+    def __init__(
+        self, graph: Graph, prepared: dict[Node, BoundKernel], others: Sequence[Sibling] | None
+    ):
+        self._graph, self._prepared, self._others = graph, prepared, others
+        self.turns: Turns | None = None
+        self.words = ""
         self._like: dict[Node, BoundKernel] = {}
         self._kept: set[Node] = set()
-        for node, other in pairs:
-            self._like[node] = prepared[other]
+        if others is not None:
+            self._find(others)
+
+    def _find(self, others: Sequence[Sibling]) -> None:
+        # Those of empty arrays launch nothing, so they have no objects to share.
+        able = sorted(others, key=lambda o: o.turns is None)
+        like = next((o for o in able if not difference(self._graph, o.graph)), None)
+        self.turns = (like and like.turns) or Turns()
+        if like is None:
+            return
+        for node, other in zip(self._graph.nodes, like.graph.nodes, strict=True):
+            self._like[node] = like.prepared[other]
             if is_same(node, other):
                 self._kept.add(node)
-        shared = None if like is None else like.turns
-        self._turns = None if others is None else shared or Turns()
 
     def kernel(self, node: Node) -> tuple[BoundKernel | None, BoundKernel | None]:
         """The kernel of an equal call, which serves this one; and that of the same call in another
@@ -130,39 +139,37 @@ class Sharing:
         like = self._like.get(node)
         return like if node in self._kept else None, like
 
-    @contextmanager
-    def preparing(self) -> Iterator[dict[Node, BoundKernel]]:
-        """The block prepares the kernels and collects them here; if it raises, those are released,
-        the last one first, that no other program has."""
-        prepared: dict[Node, BoundKernel] = {}
-        turns = self._turns
-        with nullcontext() if turns is None else turns.preparing(self._graph, prepared):
-            try:
-                yield prepared
-            except BaseException:
-                others = {kernel.life for kernel in self._like.values()}
-                for life in [k.life for k in prepared.values()][::-1]:
-                    if life is not None and life not in others:
-                        life.end()
-                raise
+    def prepare(self, call: Callable[[], object]) -> None:
+        """`call()`, which prepares the kernels; if it raises, those are released, the last one
+        first, that no other program has."""
+        try:
+            if self.turns is None:
+                call()
+            else:
+                self.turns.prepare(self._graph, self._prepared, call)
+                self._settle()
+        except BaseException:
+            others = {kernel.life for kernel in self._like.values()}
+            for life in [k.life for k in self._prepared.values()][::-1]:
+                if life is not None and life not in others:
+                    life.end()
+            raise
 
-    def turns(self, prepared: Prepared) -> Turns | None:
-        """What programs take turns with, if one of these kernels follows to other sizes."""
-        return self._turns if any(map(follows, prepared.values())) else None
-
-    def words(self, prepared: Prepared) -> str:
-        """What is shared, in one sentence; "" where there may be no other sizes."""
+    def _settle(self) -> None:
+        """Say what is shared."""
+        following = {n for n, k in self._prepared.items() if follows(k)}
+        self.turns = self.turns if following else None
         if not self._others:
-            return "" if self._others is None else "no other size yet"
-        if not self._like and self._graph.nodes:
+            self.words = "no other size yet"
+        elif not self._like and self._graph.nodes:
             why = difference(self._graph, self._others[0].graph)
-            return f"nothing is shared with other sizes: {why}"
-        resized = sum(n not in self._kept and follows(k) for n, k in prepared.items())
-        new = len(prepared) - len(self._kept) - resized
-        return (
-            f"shared with other sizes: {len(self._kept)} kernels as they are, {resized} that are "
-            f"resized; {new} are this size's own"
-        )
+            self.words = f"nothing is shared with other sizes: {why}"
+        else:
+            kept, resized = len(self._kept), len(following - self._kept)
+            self.words = (
+                f"shared with other sizes: {kept} kernels as they are, {resized} that are resized; "
+                f"{len(self._prepared) - kept - resized} are this size's own"
+            )
 
 
 def follows(kernel: BoundKernel) -> bool:
