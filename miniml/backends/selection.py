@@ -121,7 +121,7 @@ def _selected(
         if found is not None:
             why = f"no kernel takes {_codes(takes)}; inputs widened to {wide.name}"
             return Selection(found.entry, wide, why)
-    raise KernelNotFoundError(_not_found(target, name, takes))
+    raise KernelNotFoundError(_not_found(target, name, takes, formats))
 
 
 def _best(
@@ -250,7 +250,7 @@ def _known_providers(version: int) -> frozenset[str]:
     return frozenset((registry.BUILTIN, registry.NATIVE, *(e.provider for e in entries)))
 
 
-def _not_found(target: Target, name: str, takes: DTypes) -> str:
+def _not_found(target: Target, name: str, takes: DTypes, formats: Arranged) -> str:
     device, home = target.device.name, target.home
     got = _codes(takes)
     entries = registry.table.get((name, home), [])
@@ -263,6 +263,13 @@ def _not_found(target: Target, name: str, takes: DTypes) -> str:
     has = ", ".join(e.describe() for e in entries if target.supports(e))
     absent = ", ".join(e.describe() for e in entries if not target.supports(e))
     tail = f"; not on this machine: {absent}" if absent else ""
+    if any(e.signature.arranged and e.signature.accepts(takes) for e in entries):
+        lie = ", ".join(f or PLAIN for f in formats[0])
+        return (
+            f"{name} has no kernel for {got} in memory format {lie} on {device}; it has {has}"
+            f"{tail}; programs of ml.jit convert images for their kernels, or register one for this "
+            "format"
+        )
     return (
         f"{name} has no kernel for {got} ({_names(takes)}) on {device}; it has {has}{tail}; "
         f"cast the inputs, or register one with @kernel({name!r}, {home!r}, '{got}->...')"

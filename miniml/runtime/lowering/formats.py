@@ -248,7 +248,18 @@ def _selected(entry: KernelEntry, node: Node, actual: Formats, target: Target) -
             raise DeclarationError(
                 f"{node.primitive.name} kernel {body.__name__}, select_format: {unknown(format)}"
             )
-    return None if {*found[0], *found[1]} == {PLAIN} else found
+    if {*found[0], *found[1]} == {PLAIN}:
+        return None
+    if found not in [_declared(e, node) for e in _arranging(node, target)]:
+        raise DeclarationError(
+            f"{node.primitive.name} kernel {body.__name__}: select_format gave {_spelt(found)}, "
+            "for which no kernel is registered; register it with a KernelAttr of these formats"
+        )
+    return found
+
+
+def _spelt(ports: Ports) -> str:
+    return "->".join(",".join(part) for part in ports)
 
 
 def _spread(node: Node, format: str) -> Ports | None:
