@@ -267,8 +267,8 @@ def _not_found(target: Target, name: str, takes: DTypes, formats: Arranged) -> s
         lie = ", ".join(f or PLAIN for f in formats[0])
         return (
             f"{name} has no kernel for {got} in memory format {lie} on {device}; it has {has}"
-            f"{tail}; programs of ml.jit convert images for their kernels, or register one for this "
-            "format"
+            f"{tail}; programs of ml.jit convert images for their kernels; or register one for "
+            "this format"
         )
     return (
         f"{name} has no kernel for {got} ({_names(takes)}) on {device}; it has {has}{tail}; "
