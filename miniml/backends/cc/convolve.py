@@ -224,7 +224,7 @@ class Convolution(NativeKernel):
         super().prepare(node)
         result, self.scratch = node.outputs[0], 0
         if 0 in (*node.inputs[0].shape, *node.inputs[1].shape):
-            self.source = Source(NOTHING % (prod(result.shape) * result.dtype.itemsize))
+            self.source = Source(NOTHING % result.nbytes)
             return
         v = vectors(result.dtype)
         self.source, self.scratch = source(TEXTS[node.name](node, v), v)

@@ -64,8 +64,8 @@ def tiling(
     taps: int,
     v: Vectors,
 ) -> Tiling:
-    """That of `outputs` and `channels` of a group: over channels if they come in blocks, over images
-    if the batch fills vectors, else over pixels."""
+    """That of `outputs` and `channels` of a group: over channels if they come in blocks, over
+    images if the batch fills vectors, else over pixels."""
     if out.format not in (None, BATCH_INNERMOST):
         return _over_channels(x, windows, outputs, channels, taps, v)
     if fills_lanes(x, windows, v.width):
