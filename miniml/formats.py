@@ -84,7 +84,8 @@ def pairs(source: str | None, target: str | None, channels: int) -> list[tuple[L
     if not block:
         return [(images(source), images(target))]
     halves = [_halves(f, channels, block) for f in (source, target)]
-    return [*zip(*halves, strict=True)]
+    some = channels // block, channels % block
+    return [pair for pair, any_of in zip(zip(*halves, strict=True), some, strict=True) if any_of]
 
 
 def _halves(name: str | None, channels: int, block: int) -> tuple[Look, Look]:

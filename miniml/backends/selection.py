@@ -12,6 +12,7 @@ import numpy as np
 from .. import epoch
 from ..dtype import DType, bool_, holds, type_code
 from ..errors import DeclarationError, KernelNotFoundError
+from ..formats import PLAIN
 from . import registry
 from .candidates import Arranged, Candidate, DTypes, Request, best, candidates, listed, ranked
 from .device import Device
@@ -220,6 +221,13 @@ def _not_found(target: Target, request: Request) -> str:
         like = misnamed(name, {n for n, _ in list(registry.table)}, registry.specs)
         instead = f"register one with @kernel({name!r}, ...)"
         return f"{name} has no kernel on {device}; {others}{like}; {instead}"
+    if any(e.signature.arranged and e.signature.accepts(takes) for e in entries):
+        lie = ", ".join(f or PLAIN for f in request.formats[0])
+        return (
+            f"{name} has no kernel for {got} in memory format {lie} on {device}; "
+            f"{listed(entries, request)}; programs of ml.jit convert images for their kernels; or "
+            "register one for this format"
+        )
     return (
         f"{name} has no kernel for {got} ({_names(takes)}) on {device}; "
         f"{listed(entries, request)}; "

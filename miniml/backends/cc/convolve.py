@@ -82,9 +82,9 @@ def correlated(
 ) -> Written:
     """correlate.c for groups of `outputs` and `channels`; filters: strides of the filters."""
     images, groups = node.inputs[0].shape[0], node.attrs["groups"]
-    tiles = tiling(node.inputs[0], node.outputs[0], windows, outputs, v)
-    x, rows, blocks = tiles.x, tiles.outputs, ceil(tiles.padded / tiles.outputs)
     taps = prod(node.inputs[1].shape[2:])
+    tiles = tiling(node.inputs[0], node.outputs[0], windows, outputs, channels, taps, v)
+    x, rows, blocks = tiles.x, tiles.outputs, ceil(tiles.padded / tiles.outputs)
     work = sum(prod(p.size) * len(p.taps) for p in windows.phases) * outputs * channels * groups
     split = work * images > SPLIT
     slices = max(1, min(tiles.tiles, PARTS)) if split else 1
@@ -97,7 +97,7 @@ def correlated(
         "ROW_STEP": x.offset(windows.step[0], 0), "COLUMN_STEP": x.offset(0, windows.step[1]),
         "ROW_SPREAD": windows.spread[0], "COLUMN_SPREAD": windows.spread[1],
         "W_GROUP": prod(node.inputs[1].shape) // groups, **filters,
-        "TAPS": taps, "PHASES": len(windows.phases),
+        "TAPS": taps, "CHUNK": channels, "KEPT": 0, "PHASES": len(windows.phases),
         "WHOLE": int(len(windows.phases) == 1), "ENTRIES": x.entries, "SLICES": slices,
         "CUTS": min(groups * blocks, ceil(PARTS / slices)) if split else 1, **tiles.numbers,
     }  # fmt: skip
@@ -106,10 +106,12 @@ def correlated(
     parts = {
         "TABLES": "".join([found, x.text("X", slots[0], 0), FILTERS % start, epilogue]),
         "UNITS": "".join(map(v.text, tiles.texts)),
+        "WORK": "KERNEL_streamed" if numbers["CHUNK"] < channels else "KERNEL_part",
     }
     body = re.sub("|".join(parts), lambda found: parts[found[0]], v.text("correlate.c"))
     text = enumerators(numbers) + run_by(split) + body
-    return text, start + groups * blocks * rows * channels * taps
+    packed = numbers["CHUNK"] * taps * rows + numbers["KEPT"]
+    return text, start + groups * blocks * packed
 
 
 def weight_grad(node: KernelNode, v: Vectors) -> Written:
@@ -222,7 +224,7 @@ class Convolution(NativeKernel):
         super().prepare(node)
         result, self.scratch = node.outputs[0], 0
         if 0 in (*node.inputs[0].shape, *node.inputs[1].shape):
-            self.source = Source(NOTHING % (prod(result.shape) * result.dtype.itemsize))
+            self.source = Source(NOTHING % result.nbytes)
             return
         v = vectors(result.dtype, node.masked)
         self.source, self.scratch = source(TEXTS[node.name](node, v), v)

@@ -10,21 +10,25 @@ TABLES
 /* out[o, p] = sum over channels c and taps t of w[o, c, t] * x[c, p + offset of t], for every phase:
    a grid of output pixels with its own taps. Each tile is ROWS outputs by BLOCK neighbours. */
 
-UNITS
-/* The filters of one block of outputs as tiles read them: [channel][tap][ROWS]. */
+/* The filters of one block of outputs as tiles read them, [channel][tap][ROWS], from a channel on. */
+static void KERNEL_packed(char *const *at, long block, long channel, long channels, REAL *to) {
+  const long group = block / KERNEL_BLOCKS, first = block % KERNEL_BLOCKS * KERNEL_ROWS;
+  const REAL *w = (const REAL *)at[KERNEL_FILTER] + group * KERNEL_W_GROUP +
+                  first * KERNEL_W_OUTPUT + channel * KERNEL_W_CHANNEL;
+  const long left = KERNEL_OUTPUTS - first, rows = left < KERNEL_ROWS ? left : KERNEL_ROWS;
+  if (rows < KERNEL_ROWS) memset(to, 0, channels * KERNEL_TAPS * KERNEL_ROWS * sizeof(REAL));
+  const long together = KERNEL_W_CHANNEL == KERNEL_TAPS ? channels : 1;
+  for (long c = 0; c < channels; c += together)
+    REAL_squares(w + c * KERNEL_W_CHANNEL, KERNEL_W_OUTPUT, to + c * KERNEL_TAPS * KERNEL_ROWS,
+                 KERNEL_ROWS, rows, KERNEL_TAPS * together);
+}
 static void KERNEL_pack(void *data, long block) {
   char *const *at = data;
-  const long group = block / KERNEL_BLOCKS, first = block % KERNEL_BLOCKS * KERNEL_ROWS;
-  const REAL *w = (const REAL *)at[KERNEL_FILTER] + group * KERNEL_W_GROUP;
-  REAL *to = KERNEL_FILTERS + block * KERNEL_CHANNELS * KERNEL_TAPS * KERNEL_ROWS;
-  const long left = KERNEL_OUTPUTS - first, rows = left < KERNEL_ROWS ? left : KERNEL_ROWS;
-  if (rows < KERNEL_ROWS) memset(to, 0, KERNEL_CHANNELS * KERNEL_TAPS * KERNEL_ROWS * sizeof(REAL));
-  const long together = KERNEL_W_CHANNEL == KERNEL_TAPS ? KERNEL_CHANNELS : 1;
-  for (long c = 0; c < KERNEL_CHANNELS; c += together)
-    REAL_squares(w + first * KERNEL_W_OUTPUT + c * KERNEL_W_CHANNEL, KERNEL_W_OUTPUT,
-                 to + c * KERNEL_TAPS * KERNEL_ROWS, KERNEL_ROWS, rows, KERNEL_TAPS * together);
+  KERNEL_packed(at, block, 0, KERNEL_CHANNELS,
+                KERNEL_FILTERS + block * KERNEL_CHANNELS * KERNEL_TAPS * KERNEL_ROWS);
 }
 
+UNITS
 static void KERNEL_part(void *data, long part) {
   char *const *at = data;
   const long blocks = KERNEL_GROUPS * KERNEL_BLOCKS;
@@ -47,6 +51,6 @@ static void KERNEL_part(void *data, long part) {
 
 void KERNEL(char *const *at) {
   KERNEL_RUN(KERNEL_enter_X, (void *)at, KERNEL_ENTRIES);
-  KERNEL_RUN(KERNEL_pack, (void *)at, KERNEL_GROUPS * KERNEL_BLOCKS);
-  KERNEL_RUN(KERNEL_part, (void *)at, KERNEL_CUTS * KERNEL_SLICES);
+  if (KERNEL_CHUNK == KERNEL_CHANNELS) KERNEL_RUN(KERNEL_pack, (void *)at, KERNEL_GROUPS * KERNEL_BLOCKS);
+  KERNEL_RUN(WORK, (void *)at, KERNEL_CUTS * KERNEL_SLICES);
 }

@@ -1,4 +1,4 @@
-"""Pooling and its gradients in C, of one image at a time or with the batch innermost."""
+"""Pooling and its gradients in C, of one image at a time or of what lies together in a pixel."""
 
 from __future__ import annotations
 

@@ -13,6 +13,8 @@ from .vectors import Vectors
 from .windows import Windows
 
 BLOCK = 16  # channels
+CACHED = 1 << 16  # numbers of filters, or of sums: a quarter of a megabyte, in the second cache
+PACKED = 1 << 14  # numbers of filters that are packed at a time, where there are more
 
 
 class Tiling(NamedTuple):
@@ -58,11 +60,19 @@ def _cheapest(
     return min(((m, n) for n in widths for m in heights if m * n + n < registers), key=cost)
 
 
-def tiling(x: ArraySpec, out: ArraySpec, windows: Windows, outputs: int, v: Vectors) -> Tiling:
-    """That of `outputs` of a group: over channels if they come in blocks, over images if the batch
-    fills vectors, else over pixels."""
+def tiling(
+    x: ArraySpec,
+    out: ArraySpec,
+    windows: Windows,
+    outputs: int,
+    channels: int,
+    taps: int,
+    v: Vectors,
+) -> Tiling:
+    """That of `outputs` and `channels` of a group: over channels if they come in blocks, over
+    images if the batch fills vectors, else over pixels."""
     if out.format not in (None, BATCH_INNERMOST):
-        return _over_channels(x, windows, outputs, v)
+        return _over_channels(x, windows, outputs, channels, taps, v)
     if fills_lanes(x, windows, v.width):
         return _over_images(x, out, windows, outputs, v)
     return _over_pixels(x, windows, outputs, v)
@@ -92,19 +102,27 @@ def _over_pixels(x: ArraySpec, windows: Windows, outputs: int, v: Vectors) -> Ti
     return Tiling(images, vectors, rows, outputs, count, block, texts, numbers)
 
 
-def _over_channels(x: ArraySpec, windows: Windows, outputs: int, v: Vectors) -> Tiling:
+def _over_channels(
+    x: ArraySpec, windows: Windows, outputs: int, channels: int, taps: int, v: Vectors
+) -> Tiling:
     """A tile is a few pixels of a row by whole blocks of outputs, or by a part of one."""
     images, columns = blocks(x, windows), min(p.size[1] for p in windows.phases)
     padded = -(-outputs // BLOCK) * BLOCK
     every = range(1, padded // v.width + 1)
     widths = (n for n in every if padded % (n * v.width) == 0 and _blocks(n * v.width))
     pixels, vectors = _cheapest(columns, padded // v.width, v.registers, widths)
-    count = x.shape[0] * sum(p.size[0] for p in windows.phases)
+    width = vectors * v.width
+    tiles = x.shape[0] * sum(p.size[0] * ceil(p.size[1] / pixels) for p in windows.phases)
+    kept, piece = tiles * pixels * width, taps * width * BLOCK
+    streamed = channels * taps * width > CACHED >= kept
+    chunk = max(1, PACKED // piece) * BLOCK if streamed else channels
     numbers = {
-        "PIXELS": pixels, "IN": BLOCK if x.format else 1, "OUT": min(vectors * v.width, BLOCK),
-        "HEIGHT": windows.output[0], "PLANE": BLOCK,
+        "PIXELS": pixels, "IN": BLOCK if x.format else 1, "OUT": min(width, BLOCK),
+        "HEIGHT": windows.output[0], "PLANE": BLOCK, "CHUNK": chunk, "KEPT": kept * streamed,
     }  # fmt: skip
-    texts, width = ("correlate_block.c",), vectors * v.width
+    if streamed:
+        numbers |= {"SLICES": 1, "CUTS": padded // width}
+    count, texts = x.shape[0] * sum(p.size[0] for p in windows.phases), ("correlate_block.c",)
     return Tiling(images, vectors, width, padded, count, 0, texts, numbers)
 
 

@@ -7,8 +7,11 @@ import numpy as np
 
 from miniml.backends.cc import units
 from miniml.backends.cc.planes import BATCH_INNERMOST as BATCH_INNERMOST
+from miniml.backends.cc.planes import BLOCKS as BLOCKS
+from miniml.backends.cpu.formats import convert
 from miniml.backends.kernel import KernelNode
 from miniml.backends.signature import ArraySpec
+from miniml.formats import padding, stored
 
 UNWRITTEN = 77  # what memory holds that a kernel has yet to fill
 
@@ -66,10 +69,26 @@ def run(
     )
     scratch = tuple(placed(np.full(w.shape, np.nan, w.dtype)) for w in made.workspace())
     made.launch(given, scratch, outs, None)
-    pairs = zip(outs, call.formats[count:], strict=True)
-    return tuple(np.moveaxis(o, -1, 0) if f else o for o, f in pairs)
+    ends = zip(outs, call.outputs, call.formats[count:], strict=True)
+    return tuple(row_major(o, s.shape, f) for o, s, f in ends)
 
 
 def in_order(array: np.ndarray[Any, Any], order: str | None) -> np.ndarray[Any, Any]:
-    """The array (N, C, H, W) as its format stores it."""
-    return np.ascontiguousarray(np.moveaxis(array, 0, -1) if order else array)
+    """Images (N, C, H, W) as their format stores them; what fills a block is NaN."""
+    if order is None:
+        return np.ascontiguousarray(array)
+    made = np.empty(stored(array.shape, order), array.dtype)
+    convert(array, made, None, order, array.shape[1])
+    beside = padding(order, array.shape[1])
+    if beside is not None and array.dtype.kind == "f":
+        beside(made)[...] = np.nan
+    return made
+
+
+def row_major(
+    array: np.ndarray[Any, Any], shape: tuple[int, ...], order: str | None
+) -> np.ndarray[Any, Any]:
+    """The images that a format stores."""
+    made = np.empty(shape, array.dtype)
+    convert(array, made, order, None, *shape[1:2])
+    return made

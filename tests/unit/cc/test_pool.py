@@ -7,7 +7,7 @@ from miniml.backends.cc.pool import Pooling
 from miniml.backends.signature import ArraySpec
 from tests.frame.native import needs_compiler
 from tests.opinfo import pool as rows
-from tests.unit.cc.native import BATCH_INNERMOST, Call, prepared, results
+from tests.unit.cc.native import BATCH_INNERMOST, BLOCKS, Call, prepared, results
 
 pytestmark = needs_compiler
 
@@ -28,7 +28,7 @@ CASES = {
     "one window": ((1, 3, 2, 3), {"kernel_size": (2, 3), "stride": (1, 1)}),
     "one pixel": ((2, 1, 1, 1), {"kernel_size": (1, 1), "stride": (1, 1)}),
 }  # fmt: skip
-ORDERS = (None, BATCH_INNERMOST)
+ORDERS = (None, BATCH_INNERMOST, "NHWC", BLOCKS)
 BOTH = pytest.mark.parametrize("dtype", ["f", "d"])
 
 

@@ -235,6 +235,14 @@ SIMPLE = {
         X[0],
         "BroadcastTo(shape=(2, 3)) %0",
     ),
+    "conversion there and back": (
+        lambda x: ops.Convert("NCHW")(ops.Convert("NHWC")(x)), np.zeros((1, 2, 3, 4)), "return %0",
+    ),
+    "conversion of conversion": (
+        lambda x: ops.Convert("CHWN")(ops.Convert("NHWC")(x)),
+        np.zeros((1, 2, 3, 4)),
+        "Convert(format='CHWN') %0",
+    ),
     "einsum of matrices": (
         lambda x: ops.einsum("...ij, ...kj -> ...ik", x, x),
         np.arange(12, dtype=np.float32).reshape(2, 2, 3),

@@ -1,4 +1,4 @@
-"""Files that are damaged or mean harm are refused in a sentence, without the memory they ask for."""
+"""Damaged and hostile files are refused in a sentence, without the memory they ask for."""
 
 import os
 import random

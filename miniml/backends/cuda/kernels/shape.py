@@ -24,8 +24,12 @@ def transpose(x: DeviceArray, *, axes: Indices) -> DeviceArray:
     return x.seen(lambda a: a.transpose(axes))
 
 
-def broadcast_to(x: DeviceArray, *, shape: Indices) -> DeviceArray:
-    return x.seen(lambda a: np.broadcast_to(a, shape))
+class BroadcastTo(Kernel):
+    """x repeated to the shape of the output's array, in whatever memory format."""
+
+    def prepare(self, node: KernelNode) -> None:
+        shape = node.outputs[0].shape
+        self.call = lambda x: x.seen(lambda a: np.broadcast_to(a, shape))
 
 
 def expand_dims(x: DeviceArray, *, axis: Any) -> DeviceArray:
@@ -88,7 +92,7 @@ class Convert(Kernel):
 
 
 _VIEWS: dict[str, Any] = {
-    "Reshape": reshape, "Transpose": transpose, "BroadcastTo": broadcast_to,
+    "Reshape": reshape, "Transpose": transpose, "BroadcastTo": BroadcastTo,
     "ExpandDims": expand_dims, "Squeeze": squeeze, "Flip": flip, "Slice": slice_,
     "StopGradient": stop_gradient,
 }  # fmt: skip
