@@ -17,7 +17,8 @@ CONTRACT = {
         uint64 PYNATIVE_MODE GRAPH_MODE set_context context Tensor Parameter jit manual_seed
         save_checkpoint load_checkpoint train_step trace explain Primitive PrimitiveWithInfer
         PrimitiveWithCheck prim_attr_register infer_rule KernelAttr Kernel kernel
-        elementwise_kernel raw_kernel Launch nn ops optim grad testing errors data viz train""",
+        elementwise_kernel raw_kernel Launch nn ops optim grad testing errors data viz train
+        onnx""",
     "miniml.nn": "Cell CellList Sequential Dense ReLU CrossEntropyLoss MSELoss init",
     "miniml.ops": "leaky_relu LeakyReLU zeros sum abs all any max min pow round slice sin add",
     "miniml.optim": "SGD Adam Optimizer",
@@ -26,6 +27,7 @@ CONTRACT = {
     "miniml.testing": "gradcheck opcheck OpInfo",
     "miniml.data": "minibatches",
     "miniml.train": "train_step Snapshot",
+    "miniml.onnx": "load coverage register_operator Constant Setting",
     "miniml.viz": "to_html to_dot to_mermaid",
 }
 
@@ -43,6 +45,7 @@ def test_dir_shows_the_contract_and_no_inner_module(package):
         "grad",
         "init",
         "nn",
+        "onnx",
         "ops",
         "optim",
         "testing",
