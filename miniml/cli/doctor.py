@@ -82,11 +82,12 @@ def core() -> Iterator[Finding]:
 
 
 def extras() -> Iterator[Finding]:
-    """The packages of the demo and of the notebooks."""
+    """The packages of the demo, of the notebooks and of ONNX."""
     for name in ("scikit-learn", "tqdm", "matplotlib"):
         yield _package(name, "the demo needs it: pip install 'miniml[demo]'")
     for name in ("jupytext", "nbclient", "ipykernel"):
         yield _package(name, "the notebooks need it: pip install 'miniml[notebooks]'")
+    yield _package("onnx", "models in ONNX need it: pip install 'miniml[onnx]'")
 
 
 def tools() -> Iterator[Finding]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+from ..location import Layer, layers
 from ..tensor import Tensor
 from ..trace import current_trace
-from .ir import Graph, Var, interleave
+from .ir import Graph, Node, Var, interleave
 from .state import versions
 
 
@@ -24,5 +26,13 @@ def replay(graph: Graph, args: Sequence[Any]) -> tuple[Any, ...]:
         if node in writes:
             inputs[0] = writes[node]
         values = interleave(node.primitive, inputs, dict(node.consts))
-        env.update(zip(node.outputs, trace.bind(node.primitive, values), strict=True))
+        with _in_layer(node):
+            outputs = trace.bind(node.primitive, values)
+        env.update(zip(node.outputs, outputs, strict=True))
     return tuple(env[v] for v in graph.outputs)
+
+
+def _in_layer(node: Node) -> AbstractContextManager[object]:
+    """Inside the block, calls are those of the layer that the node's call was made in."""
+    layer = node.where.layer if node.where else ""
+    return layers.use(lambda: Layer(layer)) if layer else nullcontext()

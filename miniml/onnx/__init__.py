@@ -9,5 +9,6 @@ from .operators import Constant as Constant
 from .operators import Operator as Operator
 from .operators import Setting as Setting
 from .operators import register_operator as register_operator
+from .reader import Node as Node
 
 __all__, __dir__, __getattr__ = public.names(globals())

@@ -8,7 +8,7 @@ from os import PathLike
 from typing import Any
 
 from .model import Model
-from .operators import find, known
+from .operators import find, known, rows
 
 
 @dataclass(frozen=True)
@@ -66,3 +66,16 @@ def _need(domain: str, type_: str, version: int, nodes: int) -> Need:
     row = find(domain, type_, version)
     others = ", ".join(r.versions for r in known(domain, type_) if r is not row)
     return Need(domain, type_, version, nodes, row.versions if row else None, others)
+
+
+def table() -> str:
+    """The operators of the standard that are read, and their versions, in Markdown."""
+    versions: dict[tuple[str, str], list[str]] = {}
+    for row in rows():
+        if row.domain in ("", "ai.onnx.ml"):
+            versions.setdefault((row.domain, row.type), []).append(row.versions)
+    lines = ["| operator | versions |", "|---|---|"]
+    for (domain, type_), found in versions.items():
+        name = f"{domain}.{type_}" if domain else type_
+        lines.append(f"| {name} | {', '.join(found)} |")
+    return "\n".join(lines) + "\n"

@@ -20,6 +20,7 @@ FLOORS = {
         {"functions", "rows", "table", "types"}, {*FAMILIES} - SCALAR - {"reduce"}
     ),
     "miniml/backends/cuda/kernels": (None, SCALAR - {"create"} | {"control"}),
+    "miniml/onnx/mapping": (set(), set()),
     "tests/opinfo": ({"draws"}, set()),
 }  # fmt: skip
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from ... import ops
-from ...dtype import bool_, int64
+from ...dtype import as_dtype, bool_, float32, int64, is_float
 from ...errors import OnnxError
-from ..known import counted, extent, number
-from ..operators import Constant, Setting, register_operator
+from ..interpolation import Grid, nearest, weighted
+from ..known import counted, extent, ints, number
+from ..operators import Constant, Floats, Ints, Setting, register_operator
 from .shape import flatten
 
 
@@ -171,3 +173,82 @@ def tensor_scatter(
     front = ops.moveaxis(past, axis, 1)
     batch = counted(past.shape[0])[:, None]
     return ops.moveaxis(ops.scatter(front, (batch, places), ops.moveaxis(update, axis, 1)), 1, axis)
+
+
+@register_operator("", "Upsample", (7, 8))
+def upsample_attribute(x: Any, *, scales: Floats, mode: str = "nearest") -> Any:
+    return resize_asymmetric(x, np.array(scales), mode=mode)
+
+
+@register_operator("", "Upsample", (9, 9))
+def upsample(x: Any, scales: Constant, *, mode: str = "nearest") -> Any:
+    return resize_asymmetric(x, scales, mode=mode)
+
+
+@register_operator("", "Resize", (10, 10))
+def resize_asymmetric(x: Any, scales: Constant, *, mode: str = "nearest") -> Any:
+    return resize(
+        x, None, scales, mode=mode, coordinate_transformation_mode="asymmetric",
+        nearest_mode="floor",
+    )  # fmt: skip
+
+
+@register_operator("", "Resize", (11, None))
+def resize(
+    x: Any, roi: Constant | None = None, scales: Constant | None = None,
+    sizes: Constant | None = None, *, mode: str = "nearest",
+    coordinate_transformation_mode: str = "half_pixel", cubic_coeff_a: float = -0.75,
+    exclude_outside: int = 0, extrapolation_value: float = 0.0,
+    nearest_mode: str = "round_prefer_floor", antialias: int = 0, axes: Ints | None = None,
+    keep_aspect_ratio_policy: str = "stretch",
+) -> Any:  # fmt: skip
+    """Axis by axis: nearest elements, or sums of those around with the weights of a kernel."""
+    if mode not in ("nearest", "linear", "cubic"):
+        raise OnnxError(f"mode {mode!r} is not nearest, linear or cubic")
+    outside: Any = None
+    values = x if is_float(as_dtype(x.dtype)) else ops.cast(x, float32)
+    named = tuple(range(len(x.shape))) if axes is None else axes
+    given = _scales(x, named, scales, sizes, keep_aspect_ratio_policy)
+    bounds = np.zeros(0) if roi is None else roi
+    for i, (axis, (scale, count)) in enumerate(zip(named, given, strict=True)):
+        grid = Grid(extent(x, axis), count, scale, coordinate_transformation_mode)
+        if bounds.size == 2 * len(named):
+            start, stop = float(bounds[i]), float(bounds[i + len(named)])
+            grid = replace(grid, start=start, stop=stop)
+        if (grid.extent, scale) == (count, 1.0) and (grid.start, grid.stop) == (0.0, 1.0):
+            continue
+        if mode == "nearest":
+            values = ops.gather(values, nearest(grid, nearest_mode), axis)
+        else:
+            taps, weights = weighted(
+                grid, mode == "cubic", cubic_coeff_a, bool(antialias), bool(exclude_outside)
+            )
+            shape = [1] * (len(x.shape) + 1)
+            at = axis % len(x.shape)
+            shape[at : at + 2] = weights.shape
+            around = ops.gather(values, taps, axis)
+            values = ops.sum(ops.mul(around, weights.astype(around.dtype).reshape(shape)), at + 1)
+        if grid.outside().any():
+            here = grid.outside().reshape(_along(x, axis))
+            outside = here if outside is None else ops.logical_or(outside, here)
+    if outside is not None:
+        values = ops.where(outside, extrapolation_value, values)
+    return ops.cast(values, x.dtype)
+
+
+def _scales(
+    x: Any, axes: Ints, scales: Constant | None, sizes: Constant | None, policy: str
+) -> list[tuple[float, int]]:
+    """(scale, extent of the output) for each axis, from the one or from the other."""
+    extents = [extent(x, a) for a in axes]
+    if sizes is None or not sizes.size:
+        if scales is None or scales.size != len(axes) or scales.min() <= 0:
+            raise OnnxError(f"needs sizes, or scales > 0, one for each of {len(axes)} axes")
+        found = [(float(s), int(n * float(s))) for s, n in zip(scales, extents, strict=True)]
+    else:
+        found = [(m / n, m) for m, n in zip(ints(sizes), extents, strict=True)]
+        if policy != "stretch":
+            choose = {"not_larger": min, "not_smaller": max}[policy]
+            scale = choose(s for s, _ in found)
+            found = [(scale, int(scale * n + 0.5)) for n in extents]
+    return found

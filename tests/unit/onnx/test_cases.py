@@ -44,9 +44,13 @@ EXCLUDED |= {
 # Inputs that a loop needs to know though its operator does not always.
 KNOWN = {"test_loop11": ("trip_count", "cond")}
 # Operators of the wheel's cases that no row reads.
-UNREAD = {
-    *"AffineGrid Attention BitCast BitwiseAnd BitwiseOr BitwiseXor DeformConv Det DFT".split(),
-}
+UNREAD = set(
+    """Adagrad Adam AffineGrid BitCast BitwiseAnd BitwiseOr BitwiseXor DFT DeformConv Det
+    FlexAttention GridSample ImageDecoder LabelEncoder LinearAttention Momentum NonMaxSuppression
+    OptionalGetElement OptionalHasElement RegexFullMatch RoiAlign STFT
+    SequenceInsert SequenceMap SplitToSequence StringConcat StringNormalizer StringSplit
+    TfIdfVectorizer TreeEnsemble""".split()
+)
 
 
 def types_of(graph):
@@ -129,4 +133,4 @@ def test_operators_written_out_as_graphs_of_others(part):
 def test_how_many_operators_are_read():
     operators_of_the_wheel = {key for key in cases() if key != ("", "")}
     assert len(ROWS) >= 105
-    assert {t for _, t in operators_of_the_wheel.difference(ROWS)} == UNREAD
+    assert {t for _, t in operators_of_the_wheel.difference(ROWS)} - WITHOUT == UNREAD
