@@ -194,6 +194,28 @@ def test_other_carried_values_stay(step):
     assert "carried=1" in changed(fn, W * 0.1, ROWS * 0.1)
 
 
+def test_products_that_steps_read_or_of_more_axes_stay():
+    def read(w, start, rows):
+        def step(h, x):
+            y = h @ w
+            return ops.tanh(y) + x, y
+
+        return ops.scan(step, start, rows)
+
+    assert "MatMul" in changed(read, W, START, ROWS).partition("body")[2]
+    blocks = RNG.normal(size=(5, 4, 2, 3))
+    text = changed(lambda w, x: ops.scan(lambda c, x: (c, x @ w), ops.sum(w), x), V, blocks)
+    assert "MatMul" in text.partition("body")[2]
+
+
+def test_sums_that_are_spread_over_what_is_carried_stay():
+    def fn(start, rows):
+        step = lambda c, x: (c + ops.matmul(x, x, transpose_x=True), None)  # noqa: E731
+        return ops.scan(step, start, rows)[1]
+
+    assert "MatMul" in changed(fn, RNG.normal(size=(2, 3, 3)), ROWS).partition("body")[2]
+
+
 def test_what_nothing_needs_is_dropped():
     def fn(start, rows, w):
         def step(carry, x):
