@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import miniml as ml
-from miniml import ops
+from miniml import Primitive, kernel, ops
 from miniml.grad import grad
 from miniml.graph.passes import run_passes
 from miniml.graph.passes.loops import loops
@@ -206,6 +206,30 @@ def test_products_that_steps_read_or_of_more_axes_stay():
     blocks = RNG.normal(size=(5, 4, 2, 3))
     text = changed(lambda w, x: ops.scan(lambda c, x: (c, x @ w), ops.sum(w), x), V, blocks)
     assert "MatMul" in text.partition("body")[2]
+
+
+class LoopSeen(Primitive):
+    """Its input; each call has an effect."""
+
+    effect = "ordered"
+
+    def infer_shape(self, x):
+        return x
+
+    def infer_dtype(self, x):
+        return x
+
+
+@kernel("LoopSeen", "cpu", "d->d")
+def loop_seen(x, *, out):
+    out[...] = x
+
+
+def test_what_has_an_effect_happens_at_each_step():
+    text = changed(
+        lambda w, h, x: ops.scan(lambda h, x: (h @ LoopSeen()(w) + x, h), h, x), W, START, ROWS
+    )
+    assert text.index("Scan") < text.index("LoopSeen")
 
 
 def test_sums_that_are_spread_over_what_is_carried_stay():
