@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import miniml as ml
-from miniml import ops
+from miniml import Primitive, kernel, ops
 from miniml.grad import grad
 from miniml.graph.passes import run_passes
 from miniml.graph.passes.loops import loops
@@ -192,6 +192,52 @@ def test_indices_along_another_axis_stay():
 def test_other_carried_values_stay(step):
     fn = lambda start, rows: ops.scan(step, start, rows)  # noqa: E731
     assert "carried=1" in changed(fn, W * 0.1, ROWS * 0.1)
+
+
+def test_products_that_steps_read_or_of_more_axes_stay():
+    def read(w, start, rows):
+        def step(h, x):
+            y = h @ w
+            return ops.tanh(y) + x, y
+
+        return ops.scan(step, start, rows)
+
+    assert "MatMul" in changed(read, W, START, ROWS).partition("body")[2]
+    blocks = RNG.normal(size=(5, 4, 2, 3))
+    text = changed(lambda w, x: ops.scan(lambda c, x: (c, x @ w), ops.sum(w), x), V, blocks)
+    assert "MatMul" in text.partition("body")[2]
+
+
+class LoopSeen(Primitive):
+    """Its input; each call has an effect."""
+
+    effect = "ordered"
+
+    def infer_shape(self, x):
+        return x
+
+    def infer_dtype(self, x):
+        return x
+
+
+@kernel("LoopSeen", "cpu", "d->d")
+def loop_seen(x, *, out):
+    out[...] = x
+
+
+def test_what_has_an_effect_happens_at_each_step():
+    text = changed(
+        lambda w, h, x: ops.scan(lambda h, x: (h @ LoopSeen()(w) + x, h), h, x), W, START, ROWS
+    )
+    assert text.index("Scan") < text.index("LoopSeen")
+
+
+def test_sums_that_are_spread_over_what_is_carried_stay():
+    def fn(start, rows):
+        step = lambda c, x: (c + ops.matmul(x, x, transpose_x=True), None)  # noqa: E731
+        return ops.scan(step, start, rows)[1]
+
+    assert "MatMul" in changed(fn, RNG.normal(size=(2, 3, 3)), ROWS).partition("body")[2]
 
 
 def test_what_nothing_needs_is_dropped():
