@@ -1,8 +1,8 @@
 """What every test run has in common: threads, budgets, seeds, and which skips are honest."""
 
 import ctypes
-import dataclasses
 import importlib.metadata
+import inspect
 import os
 import platform
 import shutil
@@ -146,6 +146,5 @@ def _as_if_alone():
     before = ml.settings.current()
     yield
     if ml.settings.current() != before:
-        given = {f.name: getattr(before, f.name) for f in dataclasses.fields(before)}
-        del given["watchers"]  # no keyword
+        given = {k: getattr(before, k) for k in inspect.signature(ml.set_context).parameters}
         ml.set_context(**given | {"autocast": before.autocast or False})

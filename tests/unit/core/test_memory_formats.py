@@ -20,7 +20,7 @@ def draw(*shape, seed=0):
 
 def explained(fn, *args):
     """The choices of a program, as (primitive, its kernel)."""
-    return [(c.primitive.split("(")[0], c.kernel) for c in ml.explain(fn, *args).choices]
+    return [(c.primitive.split("(")[0], c.kernel) for c in ml.explain(fn, *args).rows]
 
 
 def relu_of_conv(x, w, bias):
