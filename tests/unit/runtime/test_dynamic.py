@@ -264,6 +264,18 @@ class TestFailures:
         Counted.fail = None
         np.testing.assert_array_equal(run(rows(2)).asnumpy(), rows(2).asnumpy() * 2 + 2)
 
+    def test_what_failed_is_resized_for_a_new_program_that_keeps_it(self, events):
+        run = ml.jit(lambda a, b: (Follow()(a), b + 1), dynamic={"a": (0,), "b": (0,)})
+        run(rows(2), rows(3)), run(rows(5), rows(3))
+        Counted.fail = "resize", (2, 3)
+        with pytest.raises(RuntimeError, match="no resize"):
+            run(rows(2), rows(3))
+        Counted.fail = None
+        events.clear()
+        for _ in range(2):
+            np.testing.assert_array_equal(run(rows(2), rows(4))[0].asnumpy(), rows(2).asnumpy() * 2)
+        assert events == [("resize", (2, 3))]
+
     def test_in_the_resize_for_a_new_size(self, events):
         run = ml.jit(twice_plus_n, dynamic={"x": (0,)})
         run(rows(2))
