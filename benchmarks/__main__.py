@@ -1,6 +1,6 @@
 """`python -m benchmarks`: run every measurement and print its result beside the aim."""
 
-from benchmarks import busy, checkers, eager, train_step, watched
+from benchmarks import busy, checkers, eager, kernels, train_step, watched
 from benchmarks import compile as once
 from benchmarks.first import lines as first_calls
 from benchmarks.measure import machine
@@ -43,7 +43,7 @@ def main() -> None:
         f"trace, passes, plan and code of a chain: 1,000 nodes {small:.3f} s, 10,000 nodes "
         f"{large:.3f} s, ratio {ratio:.1f}; {verdict(ratio, 13)}"
     )
-    for line in first_calls():
+    for line in (*first_calls(), *kernels.lines()):
         print(line)
     theirs, ours, ratio = once.imports()
     print(

@@ -30,16 +30,13 @@ class Turns:
         self._at: WeakKeyDictionary[Life, KernelNode] = WeakKeyDictionary()  # the size of each
         _all.add(self)
 
-    def prepare(self, graph: Graph, prepared: Prepared, call: Callable[[], object]) -> None:
-        """`call()`, which prepares the kernels of a new program, and resizes some for it."""
+    def prepare(self, graph: Graph, call: Callable[[], Iterable[BoundKernel]]) -> None:
+        """`call()`, which prepares and resizes kernels for a new program, and gives these."""
         with self._lock:
             self._refuse(graph.name)
-            self._of = None
-            self._at.clear()
-            call()
-            for kernel in filter(follows, prepared.values()):
-                if kernel.life is not None:
-                    self._at[kernel.life] = kernel.node
+            before, self._of, self._at = self._at, None, WeakKeyDictionary()
+            now = {k.life: k.node for k in call() if k.life is not None}
+            self._at = WeakKeyDictionary({**before, **now})  # unless `call` raised midway
 
     def run(self, graph: Graph, prepared: Prepared, call: Callable[..., T], *args: Any) -> T:
         """`call(*args)`, with the objects of that program's sizes, while no other program runs."""
@@ -146,7 +143,7 @@ class Sharing:
             if self.turns is None:
                 call()
             else:
-                self.turns.prepare(self._graph, self._prepared, call)
+                self.turns.prepare(self._graph, lambda: self._resized(call))
                 self._settle()
         except BaseException:
             others = {kernel.life for kernel in self._like.values()}
@@ -154,6 +151,10 @@ class Sharing:
                 if life is not None and life not in others:
                     life.end()
             raise
+
+    def _resized(self, call: Callable[[], object]) -> list[BoundKernel]:
+        call()
+        return [k for n, k in self._prepared.items() if n not in self._kept and follows(k)]
 
     def _settle(self) -> None:
         """Say what is shared."""

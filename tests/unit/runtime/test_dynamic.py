@@ -2,6 +2,7 @@
 
 import gc
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import ClassVar
 
@@ -28,7 +29,7 @@ class Counted(Kernel):
     """Fills twice the input, and checks that it is of the size that it was told."""
 
     events: ClassVar[list] = []
-    fail = None
+    fail, pause = None, 0.0
 
     def prepare(self, node):
         super().prepare(node)
@@ -45,6 +46,8 @@ class Counted(Kernel):
     def launch(self, inputs, workspace, outputs, stream):
         assert inputs[0].shape == workspace[0].shape == self.node.inputs[0].shape
         np.multiply(inputs[0], 2, out=workspace[0])
+        time.sleep(self.pause)
+        assert inputs[0].shape == self.node.inputs[0].shape
         outputs[0][...] = workspace[0]
 
     def release(self):
@@ -261,6 +264,18 @@ class TestFailures:
         Counted.fail = None
         np.testing.assert_array_equal(run(rows(2)).asnumpy(), rows(2).asnumpy() * 2 + 2)
 
+    def test_what_failed_is_resized_for_a_new_program_that_keeps_it(self, events):
+        run = ml.jit(lambda a, b: (Follow()(a), b + 1), dynamic={"a": (0,), "b": (0,)})
+        run(rows(2), rows(3)), run(rows(5), rows(3))
+        Counted.fail = "resize", (2, 3)
+        with pytest.raises(RuntimeError, match="no resize"):
+            run(rows(2), rows(3))
+        Counted.fail = None
+        events.clear()
+        for _ in range(2):
+            np.testing.assert_array_equal(run(rows(2), rows(4))[0].asnumpy(), rows(2).asnumpy() * 2)
+        assert events == [("resize", (2, 3))]
+
     def test_in_the_resize_for_a_new_size(self, events):
         run = ml.jit(twice_plus_n, dynamic={"x": (0,)})
         run(rows(2))
@@ -275,13 +290,16 @@ class TestFailures:
         run = ml.jit(lambda x: Follow()(x) + 1, dynamic={"x": (0,)})
         monkeypatch.setattr(Calling, "inside", staticmethod(run), raising=False)
         with ml.context(providers="calling"):
-            with pytest.raises(InUseError, match="is called inside a call of itself"):
-                run(rows(2))
+            for _ in range(2):  # a new size, and a known one
+                with pytest.raises(InUseError, match="is called inside a call of itself"):
+                    run(rows(2))
+                run(rows(3))
             np.testing.assert_array_equal(run(rows(4)).asnumpy(), rows(4).asnumpy() * 2 + 1)
 
 
 class TestThreads:
-    def test_two_sizes_at_once(self, events):
+    def test_two_sizes_at_once(self, events, monkeypatch):
+        monkeypatch.setattr(Counted, "pause", 1e-4)
         run = ml.jit(lambda x: Follow()(x) + x.shape[0], dynamic={"x": (0,)})
         start = threading.Barrier(4)
 
