@@ -202,7 +202,9 @@ def _same_name(name: str, owner: str) -> str:
     for package, short in _PACKAGES.items():
         if name in dir(sys.modules.get(package)):
             value = getattr(sys.modules[package], name)
-            return f"{short}.{name}" + ("" if owner in _PACKAGES else _arguments(value))
+            if owner in _PACKAGES:
+                return f"{short}.{name}"
+            return "" if inspect.ismodule(value) else f"{short}.{name}{_arguments(value)}"
     for known in dir(sys.modules[owner]) if owner in _PACKAGES else ():
         if known.lower() == name.lower():
             return f"{_PACKAGES[owner]}.{known}"

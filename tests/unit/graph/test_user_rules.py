@@ -303,6 +303,14 @@ class TestSchedule:
         ml.jit(lambda x: x * 2.0)(X)
         assert len(seen) == 2
 
+    def test_a_rule_is_scheduled_as_a_pass_is(self):
+        name = ml.register_rule(lambda x: ops.exp(ops.log(x)), lambda x: x, position="end")
+        ml.schedule_pass(name, "begin")
+        names = [p.name for p in pipeline()]
+        assert (names[0], names[-1], names.count(name)) == (name, name, 2)
+        ml.unregister_pass(name)
+        assert pipeline() == PIPELINE
+
     def test_refusals(self):
         with pytest.raises(GraphError, match=r"pass 'gone' is not registered.*registered are none"):
             ml.schedule_pass("gone", "end")
