@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 import miniml as ml
-from miniml.train import checkpoint
+from miniml import files
 from tests.frame.interrupted import Sender, Training, disturbed
 from tests.frame.native import needs_compiler
 
@@ -20,7 +20,7 @@ SIGNALS = {
 
 @pytest.fixture
 def sender(monkeypatch):
-    monkeypatch.setattr(checkpoint.os, "fsync", lambda descriptor: None)
+    monkeypatch.setattr(files.os, "fsync", lambda descriptor: None)
     made = Sender(seed=7)
     yield made
     made.close()

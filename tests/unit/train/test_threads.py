@@ -12,11 +12,10 @@ import pytest
 from safetensors.numpy import load_file
 
 import miniml as ml
-from miniml import nn, ops, optim
+from miniml import files, nn, ops, optim
 from miniml.access import Access
 from miniml.errors import InUseError
 from miniml.ops.inference.bases import Unary
-from miniml.train import checkpoint
 
 SHAPE = (64, 257)  # large enough for NumPy to let other threads run while it computes
 
@@ -88,7 +87,7 @@ def test_compiled_steps_and_updates_by_hand_lose_nothing_to_each_other():
 
 @pytest.mark.parametrize("jit", [True, False])
 def test_what_is_saved_and_evaluated_beside_training_is_one_state(tmp_path, monkeypatch, jit):
-    monkeypatch.setattr(checkpoint.os, "fsync", lambda descriptor: None)
+    monkeypatch.setattr(files.os, "fsync", lambda descriptor: None)
     net, step = ramp()
     evaluate = ml.jit(lambda: (net.w * 1.0, net.b * 1.0))
     evaluate()
