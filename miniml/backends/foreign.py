@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -117,4 +118,6 @@ def _like(fn: Any, kernel: Callable[..., None]) -> Callable[..., None]:
     kernel.__module__ = getattr(fn, "__module__", None) or "c"
     kernel.__name__ = getattr(fn, "__name__", "function")
     kernel.__qualname__ = getattr(fn, "__qualname__", kernel.__name__)
+    kernel.__signature__ = inspect.signature(kernel)  # type: ignore[attr-defined]
+    kernel.__wrapped__ = fn  # type: ignore[attr-defined]  # for who wants to see its source
     return kernel

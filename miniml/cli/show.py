@@ -112,7 +112,7 @@ def _definition(primitive: type[Primitive]) -> str:
         for cls in primitive.__mro__[1:]
         if issubclass(cls, Primitive) and cls.__module__ != Primitive.__module__
     ]
-    return "\n\n".join(_source(cls) for cls in (primitive, *shared))
+    return "\n\n".join(dict.fromkeys(map(_source, (primitive, *shared))))
 
 
 def _gradient(primitive: type[Primitive]) -> str:

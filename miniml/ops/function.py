@@ -232,4 +232,12 @@ def _register(
         each = [signature] if signature else [f"{c * count}->{c}" for c in "fd"]
         elementwise_kernel(name, cuda, *each)
     if bprop is not None:
-        bprop_getters.register(made)(lambda self: bprop)
+        bprop_getters.register(made)(_getter(bprop))
+
+
+def _getter(bprop: Callable[..., tuple[Any, ...]]) -> Callable[[Primitive], Any]:
+    def get(self: Primitive) -> Any:
+        return bprop
+
+    get.__wrapped__ = bprop  # type: ignore[attr-defined]  # for who wants to see its source
+    return get
