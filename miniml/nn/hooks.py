@@ -53,14 +53,20 @@ def run_hooked(cell: Any, run: Run, args: tuple[Any, ...], by_name: dict[str, An
     kinds: dict[str, list[Hook]] = {}
     for one in cell._hooks:
         kinds.setdefault(one.kind, []).append(one)
+    replaced_by = ""
     for one in kinds.get("forward pre-hook", ()):
         found = called(one.on(cell), one.fn, cell, args)
         if found is not None:
-            args = found if isinstance(found, tuple) else (found,)
+            args, replaced_by = found if isinstance(found, tuple) else (found,), one.on(cell)
     backward = [_Backward(cell, one) for one in kinds.get("backward hook", ())]
     for watch in backward:
         args = watch.enter(args)
-    out = run(args, by_name)
+    try:
+        out = run(args, by_name)
+    except Exception as error:
+        if replaced_by:
+            error.add_note(f"with inputs from {replaced_by}")
+        raise
     for one in kinds.get("forward hook", ()):
         found = called(one.on(cell), one.fn, cell, args, out)
         if found is not None:

@@ -136,6 +136,16 @@ def test_what_a_hook_returns_fits(kind, fn, error, message):
         grad(lambda x: ops.sum(net(x)))(X)
 
 
+def test_inputs_that_do_not_fit_are_traced_to_their_hook():
+    cell = dense(W)
+    cell.register_forward_pre_hook(lambda c, inputs: (inputs[0][:, :2],))
+    with pytest.raises(ml.errors.ShapeError) as caught:
+        cell(X)
+    assert "with inputs from the forward pre-hook <lambda> of Dense(3, 2" in "".join(
+        caught.value.__notes__
+    )
+
+
 def test_hooks_are_functions():
     with pytest.raises(DeclarationError, match=r"Dense\(3, 2.*got 3 for a forward hook"):
         dense(W).register_forward_hook(3)

@@ -214,6 +214,10 @@ def test_hooks_of_a_recomputed_cell_run_once():
     assert seen == [(16, 8)]
 
 
+def test_a_primitive_is_recomputed_too():
+    assert float(grad(ml.recompute(ops.Square()))(3.0)) == 6.0
+
+
 def test_without_a_gradient_nothing_is_added():
     assert [n.primitive.name for n in ml.trace(ml.recompute(ops.exp), X).nodes] == ["Exp"]
 
