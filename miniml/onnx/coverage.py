@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import Any
 
-from .model import Model
+from .model import Model, domain_of
 from .operators import find, known, rows
 
 
@@ -56,7 +56,7 @@ def coverage(model: str | PathLike[str] | Any) -> Coverage:
     found = Model.of(model)
     counts: Counter[tuple[str, str, int]] = Counter()
     for node, versions in found.nodes():
-        domain = "" if node.domain == "ai.onnx" else node.domain
+        domain = domain_of(node)
         if (domain, node.op_type) not in found.functions:
             counts[domain, node.op_type, versions.get(domain, 1)] += 1
     return Coverage(tuple(_need(*key, counts[key]) for key in sorted(counts)))

@@ -13,7 +13,8 @@ from ..errors import OnnxError
 from ..graph.ir import Graph
 from ..graph.tracer import trace_graph
 from ..settings import current
-from .model import Model, input_types, needed_constants, unique
+from .model import Model, input_types, unique
+from .needs import Needs
 from .reader import Reading, Scope
 from .tensors import dtype_of
 
@@ -44,7 +45,9 @@ def load(
     types = input_types(graph, {*initial, *fixed}, shapes, dims)
     unique("outputs", [v.name for v in graph.output])
     count = sum(1 for _ in found.nodes())
-    scope = Scope(Reading(found, needed_constants(found), dims, count), found.opsets)
+    needs = Needs(found)
+    constants = needs.of(graph.node, found.opsets)
+    scope = Scope(Reading(found, needs, dims, count), found.opsets, constants)
 
     def body(*tensors: Any) -> Sequence[Any]:
         scope.initialize(graph)

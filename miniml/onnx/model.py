@@ -10,12 +10,11 @@ from typing import Any
 
 from ..abstract import Abstract, Shape
 from ..errors import OnnxError
-from .operators import Constant, Operator, find
+from .operators import Operator, find
 from .protobuf import NEWEST, parsed
 from .tensors import checked_shape, dtype_of
 
 Opsets = Mapping[str, int]  # the version of each domain
-_SIZES = ("Shape", "Size")  # operators that know their outputs without knowing their inputs
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,11 +40,12 @@ class Model:
 
     def nodes(self) -> Iterator[tuple[Any, Opsets]]:
         """Every node, those of subgraphs and functions too, and the versions it is of."""
-        for node in _inside(self.proto.graph):
+        for node in flattened(self.proto.graph.node):
             yield node, self.opsets
         for function in self.functions.values():
-            for node in function.node:
-                yield node, opsets(function.opset_import)
+            versions = opsets(function.opset_import)
+            for node in flattened(function.node):
+                yield node, versions
 
 
 def opsets(imports: Iterable[Any]) -> Opsets:
@@ -61,8 +61,13 @@ def opsets(imports: Iterable[Any]) -> Opsets:
 
 def operator_of(node: Any, versions: Opsets) -> Operator | None:
     """The row that reads a node, if there is one."""
-    domain = "" if node.domain == "ai.onnx" else node.domain
+    domain = domain_of(node)
     return find(domain, node.op_type, versions.get(domain, 1))
+
+
+def domain_of(node: Any) -> str:
+    """The domain of a node's operator; the default one has two names."""
+    return "" if node.domain == "ai.onnx" else str(node.domain)
 
 
 def unique(what: str, names: Iterable[str]) -> None:
@@ -140,26 +145,10 @@ def _extents(what: str, tensor: Any, dims: Mapping[str, int]) -> Shape:
     return tuple(n for n in extents if n is not None)
 
 
-def needed_constants(model: Model) -> set[str]:
-    """The names of values that must be known when the model is read: inputs that an operator needs
-    as constants, and all that those are computed from."""
-    needed: set[str] = set()
-    for node, versions in reversed(list(model.nodes())):
-        row = operator_of(node, versions)
-        through = not needed.isdisjoint(node.output) and node.op_type not in _SIZES
-        if through:
-            needed.update(v.name for a in node.attribute for v in a.g.output)
-        for i, name in enumerate(node.input):
-            if through or (row is not None and row.annotation(i) == Constant):
-                needed.add(name)
-    needed.discard("")
-    return needed
-
-
-def _inside(graph: Any) -> Iterator[Any]:
-    """The nodes of a graph, each after those of its subgraphs."""
-    for node in graph.node:
+def flattened(nodes: Iterable[Any]) -> Iterator[Any]:
+    """Nodes, each after those of its subgraphs."""
+    for node in nodes:
         for attribute in node.attribute:
             if attribute.HasField("g"):
-                yield from _inside(attribute.g)
+                yield from flattened(attribute.g.node)
         yield node

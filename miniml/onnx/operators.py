@@ -136,7 +136,8 @@ def _plain(function: Any) -> Any:
 
 def _same(old: Any, new: Any, first: int, versions: tuple[int, int | None]) -> bool:
     named = [(f.__module__, f.__qualname__) for f in (old, new)]
-    return named[0] == named[1] and first == versions[0] and "<l" not in named[0][1]
+    named_alike = named[0] == named[1] and "<" not in named[0][1]
+    return named_alike and first == versions[0]
 
 
 def _row(key: tuple[str, str], versions: tuple[int, int | None], function: Any) -> Operator:

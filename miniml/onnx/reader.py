@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from math import prod
@@ -21,7 +21,8 @@ from ..settings import PYNATIVE_MODE, context
 from ..tensor import Tensor
 from ..trace import eager_trace, use_trace
 from . import attributes
-from .model import Model, Opsets, known_types, operator_of, opsets, unique
+from .model import Model, Opsets, domain_of, known_types, operator_of, opsets, unique
+from .needs import Needs
 from .operators import Constant, Operator, Setting
 from .tensors import array_of, checked_shape
 
@@ -59,7 +60,8 @@ class Node:
 
     def run(self, graph: Any, inputs: Sequence[Value] = ()) -> tuple[Any, ...]:
         """The outputs of one of its subgraphs, which sees the values around the node."""
-        inner = Scope(self.scope.reading, self.scope.opsets, self.scope)
+        scope = self.scope
+        inner = Scope(scope.reading, scope.opsets, scope.constants, scope)
         return inner.run_graph(graph, inputs)
 
     def __str__(self) -> str:
@@ -69,11 +71,11 @@ class Node:
 
 @dataclass(eq=False)
 class Reading:
-    """What all scopes of one model share: the model, which values must be known, the extents of
-    named dimensions, how many nodes it has and were run, and how many bytes were computed."""
+    """What all scopes of one model share: the model, which values it needs known, the extents
+    of named dimensions, how many nodes it has and were run, and how many bytes were computed."""
 
     model: Model
-    constants: set[str]
+    needs: Needs
     dims: Mapping[str, int]
     nodes: int
     count: int = 0
@@ -102,10 +104,16 @@ class Reading:
 
 
 class Scope:
-    """The values of one graph by name, and those of the graphs around it."""
+    """The values of one graph by name, and those of the graphs around it.
 
-    def __init__(self, reading: Reading, versions: Opsets, outer: Scope | None = None):
+    constants: the names of those that must be known.
+    """
+
+    def __init__(
+        self, reading: Reading, versions: Opsets, constants: Set[str], outer: Scope | None = None
+    ):
         self.reading, self.opsets, self.outer = reading, versions, outer
+        self.constants = constants
         self.values: dict[str, Value] = {"": None}
         self.types: Mapping[str, Abstract] = {}
         self.functions: tuple[tuple[str, str], ...] = outer.functions if outer else ()
@@ -145,7 +153,7 @@ class Scope:
             raise OnnxError("the graph has sparse initializers, which miniml does not read")
         for tensor in graph.initializer:
             array = array_of(tensor, self.reading.model.folder)
-            fixed = array.dtype.kind in "?biu" or tensor.name in self.reading.constants
+            fixed = array.dtype.kind in "?biu" or tensor.name in self.constants
             self.define(tensor.name, array if fixed else Weight(tensor.name, array))
 
     def run(self, nodes: Sequence[Any], outputs: Sequence[str]) -> tuple[Any, ...]:
@@ -176,7 +184,7 @@ class Scope:
             raise OnnxError(f"{node}: {error}") from error
 
     def _node(self, proto: Any) -> Node:
-        domain = "" if proto.domain == "ai.onnx" else proto.domain
+        domain = domain_of(proto)
         names = proto.op_type, domain, self.opsets.get(domain, 1), proto.name
         return Node(*names, tuple(proto.input), tuple(proto.output), None, self)
 
@@ -237,7 +245,10 @@ class Scope:
             raise OnnxError(f"function {function.name} calls itself")
         if len(inputs) > len(function.input):
             raise OnnxError(f"got {len(inputs)} inputs; it takes {', '.join(function.input)}")
-        inner = Scope(self.reading, opsets(function.opset_import))
+        versions, outputs = opsets(function.opset_import), zip(function.output, proto.output)
+        wanted = {inner for inner, outer in outputs if outer in self.constants}
+        needed = self.reading.needs.of(function.node, versions, wanted)
+        inner = Scope(self.reading, versions, needed)
         inner.functions = (*self.functions, key)
         padded = [*inputs, *[None] * (len(function.input) - len(inputs))]
         for name, value in zip(function.input, padded, strict=True):

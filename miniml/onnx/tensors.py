@@ -81,7 +81,7 @@ def checked_shape(shape: tuple[int, ...], itemsize: int, what: str) -> Shape:
 
 
 def array_of(proto: Any, folder: Path | None = None) -> np.ndarray[Any, Any]:
-    """The array in a TensorProto, a copy. folder: of the model, in which its data may lie.
+    """The array in a TensorProto. folder: of the model, in which its data may lie.
 
     OnnxError for unknown dtypes, negative extents, a number of elements or bytes that is not the
     shape's, and data outside of the folder.
@@ -98,7 +98,7 @@ def array_of(proto: Any, folder: Path | None = None) -> np.ndarray[Any, Any]:
     field = _DTYPES[proto.data_type][1]
     if proto.HasField("raw_data"):
         _expect(what, "bytes", len(proto.raw_data), prod(shape) * dtype.itemsize)
-        return np.frombuffer(proto.raw_data, dtype).reshape(shape).copy()
+        return np.frombuffer(proto.raw_data, dtype).reshape(shape)
     values = getattr(proto, field)
     _expect(what, "elements", len(values), prod(shape))
     if dtype in (float16, bfloat16):

@@ -8,6 +8,7 @@ import numpy as np
 
 from ... import ops
 from ...errors import OnnxError
+from ...tensor import Tensor
 from ..attributes import Subgraph
 from ..known import extent, number
 from ..operators import Ints, register_operator
@@ -25,8 +26,8 @@ def branch(cond: Any, *, then_branch: Subgraph, else_branch: Subgraph, node: Nod
 
 
 def _tensors(values: Any) -> tuple[Any, ...]:
-    """Values as tensors of the trace: a branch gives no NumPy arrays."""
-    return tuple(ops.broadcast_to(v, v.shape) if isinstance(v, np.ndarray) else v for v in values)
+    """Values as tensors, which branches and loops give."""
+    return tuple(Tensor(v) if isinstance(v, np.ndarray) else v for v in values)
 
 
 @register_operator("", "Loop", (1, None))
@@ -35,7 +36,7 @@ def loop(count: Any = None, cond: Any = None, *carried: Any, body: Subgraph, nod
     has none. A body that needs to know what it is given is run turn by turn."""
     always = cond is None or (isinstance(cond, np.ndarray) and bool(cond.item()))
     count = number(count) if isinstance(count, np.ndarray) else count
-    if not node.scope.reading.constants.isdisjoint(v.name for v in body.input):
+    if not node.scope.constants.isdisjoint(v.name for v in body.input):
         return _turn_by_turn(count, np.array(True) if cond is None else cond, carried, body, node)
     if always and count is None and _goes_on(body):
         raise OnnxError("never ends: it has neither a count nor a condition that changes")

@@ -16,7 +16,8 @@ import onnx
 from onnx.backend.test.case.node import collect_testcases
 
 from miniml.onnx import operators
-from miniml.onnx.model import Model, needed_constants
+from miniml.onnx.model import Model
+from miniml.onnx.needs import Needs
 from miniml.onnx.tensors import array_of
 
 HAS = {1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 13, 16}  # the numbers of the dtypes that miniml has
@@ -85,16 +86,21 @@ def array(value):
     return array_of(value) if isinstance(value, onnx.TensorProto) else np.asarray(value)
 
 
+def needed(proto):
+    found = Model.of(proto)
+    return Needs(found).of(proto.graph.node, found.opsets)
+
+
 def check(case):
     """Load the model with what must be known, run it, and compare."""
-    needed = needed_constants(Model.of(case.model)).union(KNOWN.get(case.name, ()))
+    known = needed(case.model).union(KNOWN.get(case.name, ()))
     names = [v.name for v in case.model.graph.input]
     for given, expected in case.data_sets:
         inputs = dict(zip(names, map(array, given), strict=True))
-        fixed = {n: v for n, v in inputs.items() if n in needed}
+        fixed = {n: v for n, v in inputs.items() if n in known}
         shapes = {n: v.shape for n, v in inputs.items()}
         graph = ml.onnx.load(case.model, shapes=shapes, values=fixed)
-        out = graph(*(v for n, v in inputs.items() if n not in needed))
+        out = graph(*(v for n, v in inputs.items() if n not in known))
         for got, value in zip(out if isinstance(out, tuple) else (out,), expected, strict=True):
             compare(got.asnumpy(), array(value), case)
 

@@ -19,8 +19,9 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from miniml.onnx.model import Model, needed_constants
 from miniml.onnx.tensors import array_of
+
+from .test_cases import needed
 
 DATA = Path(onnx.__file__).parent / "backend/test/data"
 RNG = np.random.default_rng(0)
@@ -225,6 +226,23 @@ def test_a_function_of_the_model_is_written_out():
     np.testing.assert_allclose(out.asnumpy(), [[4.0, 9.0]])
 
 
+def test_names_inside_a_function_are_its_own():
+    """Its `w` is a shape that must be known; the `w` of the graph is a weight."""
+    shaped = helper.make_function(
+        "mine", "Shaped", ["v", "w"], ["r"], [helper.make_node("Reshape", ["v", "w"], ["r"])],
+        [helper.make_opsetid("", 18)],
+    )  # fmt: skip
+    proto = model(
+        [node("Mul", "x w", "m"), helper.make_node("Shaped", ["m", "s"], ["y"], domain="mine")],
+        [weight("w", 6), ints("s", 2, 3)], x=(1, 6),
+    )  # fmt: skip
+    proto.functions.append(shaped)
+    proto.opset_import.append(helper.make_opsetid("mine", 1))
+    graph = ml.onnx.load(proto)
+    assert [p.name for p in graph.trainable_params()] == ["w"]
+    assert graph(np.ones((1, 6), np.float32)).shape == (2, 3)
+
+
 def stored(path):
     tensor = TensorProto()
     tensor.ParseFromString(Path(path).read_bytes())
@@ -242,13 +260,13 @@ def test_models_that_pytorch_exported_long_ago(part):
         proto = onnx.load(f"{folder}/model.onnx")
         initial = {t.name for t in proto.graph.initializer}
         names = [v.name for v in proto.graph.input if v.name not in initial]
-        needed = needed_constants(Model.of(proto))
+        known = needed(proto)
         for data in glob.glob(f"{folder}/test_data_set_*"):
             inputs = {n: stored(f"{data}/input_{i}.pb") for i, n in enumerate(names)}
             graph = ml.onnx.load(
-                f"{folder}/model.onnx", values={n: v for n, v in inputs.items() if n in needed}
+                f"{folder}/model.onnx", values={n: v for n, v in inputs.items() if n in known}
             )
-            out = graph(*(v for n, v in inputs.items() if n not in needed))
+            out = graph(*(v for n, v in inputs.items() if n not in known))
             for i, got in enumerate(out if isinstance(out, tuple) else (out,)):
                 expected = stored(f"{data}/output_{i}.pb")
                 np.testing.assert_allclose(got.asnumpy(), expected, 1e-3, 1e-5, err_msg=folder)

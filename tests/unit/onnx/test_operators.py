@@ -215,6 +215,43 @@ IGNORED = {"Constant": ("sparse_value", "value_string", "value_strings")}
 OTHER_DEFAULTS = {"BatchNormalization-6.is_test", "Dropout-6.is_test"}
 
 
+RANDOM = {
+    "RandomNormal": ({"shape": [4000], "mean": 3.0, "scale": 0.5}, 3.0, 0.5),
+    "RandomNormalLike": ({"mean": -1.0}, -1.0, 1.0),
+    "RandomUniform": ({"shape": [4000], "low": 1.0, "high": 3.0}, 2.0, 12**-0.5 * 2),
+    "RandomUniformLike": ({"dtype": TensorProto.DOUBLE}, 0.5, 12**-0.5),
+    "Bernoulli": ({"dtype": TensorProto.INT32}, 0.25, (0.25 * 0.75) ** 0.5),
+}
+
+
+@pytest.mark.parametrize("type_", RANDOM)
+def test_draws_have_the_moments_they_should(type_):
+    values, mean, deviation = RANDOM[type_]
+    given = [] if "shape" in values else ["x"]
+    made = helper.make_node(type_, given, ["y"], **values)
+    value = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        [made], "net", [value("x", TensorProto.FLOAT, (4000,))], [value("y", 1, None)]
+    )
+    loaded = ml.onnx.load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]))
+    x = np.full(4000, 0.25, np.float32)
+    first, second = loaded(x).asnumpy(), loaded(x).asnumpy()
+    assert (first != second).any()
+    kind = values.get("dtype", TensorProto.FLOAT)
+    assert first.dtype == helper.tensor_dtype_to_np_dtype(kind)
+    error = deviation / 4000**0.5
+    assert abs(first.mean() - mean) < 4 * error
+    assert abs(first.std() - deviation) < 4 * error
+
+
+def test_pooling_over_all_places_by_a_norm():
+    made = helper.make_node("GlobalLpPool", ["x"], ["y"], p=3)
+    value = helper.make_tensor_value_info
+    graph = helper.make_graph([made], "net", [value("x", 1, (1, 1, 1, 2))], [value("y", 1, None)])
+    loaded = ml.onnx.load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]))
+    assert float(loaded(X.reshape(1, 1, 1, 2))) == pytest.approx((8 + 27) ** (1 / 3))
+
+
 def test_coverage_lists_what_is_missing(tmp_path, capsys):
     path = tmp_path / "model.onnx"
     onnx.save(model("Unknown"), path)
