@@ -88,9 +88,8 @@ class Explanation:
 
 
 def _some(names: Sequence[str]) -> str:
-    """The names, or the first of many."""
-    more = f", and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more
+    """The names, or how many where they are more than one line takes."""
+    return ", ".join(names) if len(names) <= _SHOWN else f"{len(names)} kernels"
 
 
 def explain(
