@@ -174,7 +174,13 @@ def _exact(request: Request) -> Sequence[KernelEntry]:
     """The kernels for exactly these input dtypes, and output dtypes if known."""
     name, home, takes, gives = request[:4]
     rows = _rows(name, home, len(takes), len(gives or ()), epoch.now.kernels)
-    return registry.table[name, home] if rows is None else rows.get((takes, gives), ())
+    if rows is not None:
+        return rows.get((takes, gives), ())
+    return [
+        e
+        for e in registry.table[name, home]
+        if e.signature.accepts(takes) and (gives is None or e.signature.gives(gives))
+    ]
 
 
 @lru_cache(maxsize=1024)

@@ -160,7 +160,7 @@ class TestFeatures:
         assert "settings changed" in run.recompilations[-1]
 
     def test_what_needs_a_masked_one_is_masked_too(self):
-        target = Target(get_device("cpu"), (), masking(("avx2",)))
+        target = Target(get_device("cpu"), masked=masking(("avx2",)))
         assert not any(map(target.has, ("avx2", "avx512f", "avx512bw", "x86_v3", "x86_v4")))
         assert target.has("sse2") == CPU["sse2"]
         assert target.has("fma3") == CPU["fma3"]
