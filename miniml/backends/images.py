@@ -28,9 +28,11 @@ OTHERS: dict[str, Ports] = {
 IMAGES = CONVOLUTIONS | POOLINGS | OTHERS
 
 
-def arranged(name: str, format: str) -> tuple[Formats, Formats]:
-    """The images of a primitive in that format, the rest in row-major order."""
+def arranged(name: str, format: str, first: str | None = None) -> tuple[Formats, Formats]:
+    """The images of a primitive in that format, the rest in row-major order; first: the format of
+    its first input, if it is another."""
     takes, gives = ([format if image else PLAIN for image in part] for part in IMAGES[name])
+    takes[0] = first or takes[0]
     return tuple(takes), tuple(gives)
 
 
@@ -40,9 +42,9 @@ def given(node: KernelNode) -> str:
     return next((s.format for s, image in pairs if image and s.format), PLAIN)
 
 
-def declared(name: str, signature: Signature, format: str, out: str | None = None) -> KernelAttr:
-    """The signature on images in that format; out: that of the outputs, if it is another."""
-    attr, takes, gives = KernelAttr(), arranged(name, format)[0], arranged(name, out or format)[1]
+def declared(name: str, signature: Signature, format: str, first: str | None = None) -> KernelAttr:
+    """The signature on images in that format; first: as for `arranged`."""
+    attr, (takes, gives) = KernelAttr(), arranged(name, format, first)
     for dtype, at in zip(signature.inputs, takes, strict=True):
         attr.add_input_attr(dtype, at)
     for dtype, at in zip(signature.outputs, gives, strict=True):

@@ -27,6 +27,7 @@ NO_FUNCTION: dict[str, str] = {
     "AvgPool2DGrad": _BY_RULES,
     "Conv2DInputGrad": _BY_RULES,
     "Conv2DWeightGrad": _BY_RULES,
+    "Convert": "made by lowering; a program is asked for a format by a setting",
     "CrossEntropyGrad": _BY_RULES,
     "Fused": "made by lowering only",
     "Index": "x[i, j] calls it; the function is getitem",

@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import ceil, prod
 
 from ...formats import PLAIN
-from ..images import arranged, declared, given
+from ..images import arranged, declared
 from ..kernel import Formats, KernelNode
 from ..registry import Spec, kernel
 from ..signature import ArraySpec, parse
 from .kernel import NativeKernel
-from .planes import BATCH_INNERMOST, BLOCKS, Planes, fills_lanes, planes
+from .planes import BATCH_INNERMOST, BLOCKS, Planes, blocks, fills_lanes, planes
 from .source import Source
-from .tilings import BLOCK, tile, tiling
+from .tilings import BLOCK, tile, tile_of_blocks, tiling
 from .vectors import SCALARS, Vectors, vectors
 from .windows import Phase, Windows, forward, plane, transposed
 
@@ -84,7 +84,7 @@ def correlated(
     images, groups = node.inputs[0].shape[0], node.attrs["groups"]
     taps = prod(node.inputs[1].shape[2:])
     tiles = tiling(node.inputs[0], node.outputs[0], windows, outputs, channels, taps, v)
-    x, rows, blocks = tiles.x, tiles.outputs, ceil(tiles.padded / tiles.outputs)
+    x, rows, bands = tiles.x, tiles.outputs, ceil(tiles.padded / tiles.outputs)
     work = sum(prod(p.size) * len(p.taps) for p in windows.phases) * outputs * channels * groups
     split = work * images > SPLIT
     slices = max(1, min(tiles.tiles, PARTS)) if split else 1
@@ -93,13 +93,13 @@ def correlated(
         "IMAGES": images, "GROUPS": groups, "OUTPUTS": outputs,
         "ALL_OUTPUTS": groups * outputs, "CHANNELS": channels, "CHANNEL": x.channel,
         "IMAGE": x.image, "PITCH": x.pitch, "LANES": x.lanes, "WIDTH": windows.output[1],
-        "ROWS": rows, "VECTORS": tiles.vectors, "BLOCKS": blocks,
+        "ROWS": rows, "VECTORS": tiles.vectors, "BLOCKS": bands,
         "ROW_STEP": x.offset(windows.step[0], 0), "COLUMN_STEP": x.offset(0, windows.step[1]),
         "ROW_SPREAD": windows.spread[0], "COLUMN_SPREAD": windows.spread[1],
         "W_GROUP": prod(node.inputs[1].shape) // groups, **filters,
         "TAPS": taps, "CHUNK": channels, "KEPT": 0, "PHASES": len(windows.phases),
         "WHOLE": int(len(windows.phases) == 1), "ENTRIES": x.entries, "SLICES": slices,
-        "CUTS": min(groups * blocks, ceil(PARTS / slices)) if split else 1, **tiles.numbers,
+        "CUTS": min(groups * bands, ceil(PARTS / slices)) if split else 1, **tiles.numbers,
     }  # fmt: skip
     start = rounded(x.size + tiles.slack)  # what tiles make of what lies behind is not stored
     found = tables(windows.phases, x, rows)
@@ -111,7 +111,7 @@ def correlated(
     body = re.sub("|".join(parts), lambda found: parts[found[0]], v.text("correlate.c"))
     text = enumerators(numbers) + run_by(split) + body
     packed = numbers["CHUNK"] * taps * rows + numbers["KEPT"]
-    return text, start + groups * blocks * packed
+    return text, start + groups * bands * packed
 
 
 def weight_grad(node: KernelNode, v: Vectors) -> Written:
@@ -121,6 +121,8 @@ def weight_grad(node: KernelNode, v: Vectors) -> Written:
     groups, inner, taps = node.attrs["groups"], node.outputs[0].shape[1], prod(size)
     windows = forward(plane(node.inputs[0].shape), size, output, node.attrs)
     plain = Windows(output, output, (0, 0), output, (1, 1), (1, 1), windows.phases)
+    if node.inputs[1].format == BLOCKS:
+        return weight_grad_in_blocks(node, windows, v)
     batch = fills_lanes(node.inputs[0], windows, v.width)
     x = planes(node.inputs[0], windows, v.width, batch)
     d = planes(node.inputs[1], plain, v.width, batch, v.width)
@@ -138,8 +140,8 @@ def weight_grad(node: KernelNode, v: Vectors) -> Written:
         steps = {
             "X_OUTER": x.image, "X_INNER": x.pitch, "D_OUTER": d.image, "D_INNER": d.pitch,
         }  # fmt: skip
-    blocks, columns = ceil(outputs / rows), ceil(inner * taps / pairs)
-    tiles = min(MOST_TILES, max(1, groups * blocks * columns // PARTS))
+    bands, columns = ceil(outputs / rows), ceil(inner * taps / pairs)
+    tiles = min(MOST_TILES, max(1, groups * bands * columns // PARTS))
     reads = rows * (d.offset(1, 0) if batch else d.channel)
     reads += ceil(tiles * pairs / taps) * (x.offset(windows.step[0], 0) if batch else x.channel)
     lanes = x.lanes or d.pitch
@@ -148,7 +150,7 @@ def weight_grad(node: KernelNode, v: Vectors) -> Written:
     numbers = {
         "SCRATCH": 3, "ROWS": rows, "COUNT": pairs, "OUTPUTS": outputs, "CHANNELS": inner,
         "TAPS": taps, "PAIRS": inner * taps, "GROUPS": groups, "CHANNEL": x.channel,
-        "BLOCKS": blocks, "COLUMNS": columns, "TILES": tiles, "CHUNKS": ceil(columns / tiles),
+        "BLOCKS": bands, "COLUMNS": columns, "TILES": tiles, "CHUNKS": ceil(columns / tiles),
         "STEP": max(1, CACHED // reads),
         "OUTER": outer, "INNER": inside, "LANES": lanes, "VALID": output[1], **steps,
         "RAGGED": int(not batch and d.pitch > output[1]), "D_CHANNEL": d.channel,
@@ -163,6 +165,33 @@ def weight_grad(node: KernelNode, v: Vectors) -> Written:
         v.text("weight_grad.c"),
     ])  # fmt: skip
     return text, start + d.size
+
+
+def weight_grad_in_blocks(node: KernelNode, windows: Windows, v: Vectors) -> Written:
+    """The same for channels in blocks."""
+    x, d = blocks(node.inputs[0], windows), node.inputs[1]
+    count, channels, taps = *node.outputs[0].shape[:2], prod(node.outputs[0].shape[2:])
+    pairs, vectors, padded = tile_of_blocks(channels * taps, count, v)
+    rows, columns = vectors * v.width, ceil(channels * taps / pairs)
+    groups = padded // rows
+    tiles = min(MOST_TILES // 2, max(1, groups * columns // PARTS))
+    split = prod(d.shape) * channels * taps > SPLIT
+    numbers = {
+        "SCRATCH": 3, "IMAGES": x.spec.shape[0], "HEIGHT": windows.output[0],
+        "COLUMNS": windows.output[1], "OUTPUTS": count, "CHANNELS": channels, "TAPS": taps,
+        "PAIRS": channels * taps, "COUNT": pairs, "VECTORS": vectors, "ROWS": rows,
+        "BLOCKS": groups, "TILES": tiles, "CHUNKS": ceil(columns / tiles), "LANES": BLOCK,
+        "IN": BLOCK if node.inputs[0].format else 1, "CHANNEL": x.channel, "IMAGE": x.image,
+        "ROW_STEP": x.offset(windows.step[0], 0), "COLUMN_STEP": x.offset(0, windows.step[1]),
+        "D_CHANNEL": prod(windows.output) * BLOCK, "D_IMAGE": prod(d.stored[1:]),
+        "ENTRIES": x.entries,
+    }  # fmt: skip
+    offsets = [(x.offset(r, q),) for r, q, _ in windows.phases[0].taps]
+    text = "".join([
+        enumerators(numbers), run_by(split), x.text("X", 0, 0),
+        table("long KERNEL_offset", offsets), v.text("weight_grad_block.c"),
+    ])  # fmt: skip
+    return text, x.size
 
 
 def tables(phases: Iterable[Phase], x: Planes, rows: int) -> str:
@@ -215,9 +244,8 @@ class Convolution(NativeKernel):
         """The format that the target ranks first, else the one that is quickest."""
         format = (*node.target.formats[:1], _quickest(node))[0]
         if format == BLOCKS and in_blocks(node):
-            few = node.inputs[0].shape[1] < BLOCK and given(node) != BLOCKS
-            takes, gives = arranged(node.name, BLOCKS)
-            return ((PLAIN, PLAIN) if few else takes), gives
+            few = node.inputs[0].shape[1] < BLOCK and node.inputs[0].format != BLOCKS
+            return arranged(node.name, BLOCKS, PLAIN if few else BLOCKS)
         return arranged(node.name, BATCH_INNERMOST if format == BATCH_INNERMOST else PLAIN)
 
     def prepare(self, node: KernelNode) -> None:
@@ -235,10 +263,10 @@ class Convolution(NativeKernel):
 
 def in_blocks(node: KernelNode) -> bool:
     """True where there is a kernel for channels in blocks."""
-    if node.name == "Conv2D":
+    if node.name != "Conv2DInputGrad":
         return bool(node.attrs["groups"] == 1)
-    some = min(n - s for n, s in zip(node.outputs[0].shape[2:], node.attrs["stride"])) >= 0
-    return some and node.attrs["groups"] == 1 and node.name == "Conv2DInputGrad"
+    pairs = zip(node.outputs[0].shape[2:], node.attrs["stride"], strict=True)
+    return node.attrs["groups"] == 1 and all(n >= s for n, s in pairs)
 
 
 def _quickest(node: KernelNode) -> str:
@@ -248,15 +276,15 @@ def _quickest(node: KernelNode) -> str:
     (images, channels, *_), item = node.inputs[0].shape, node.outputs[0].dtype.itemsize
     if images <= MOST and images * item % LINE == 0:
         return BATCH_INNERMOST
-    taps, outputs = prod(node.inputs[1].shape[2:]), node.outputs[0].shape[1]
-    worth = (channels % BLOCK == 0 and channels * taps >= WORTH) or channels < BLOCK
-    return BLOCKS if worth and outputs % BLOCK == 0 and in_blocks(node) else PLAIN
+    other = node.inputs[1] if node.name == "Conv2DWeightGrad" else node.outputs[0]
+    filters = node.outputs[0] if node.name == "Conv2DWeightGrad" else node.inputs[1]
+    enough = channels % BLOCK == 0 and channels * prod(filters.shape[2:]) >= WORTH
+    full = other.shape[1] % BLOCK == 0 and (enough or channels < BLOCK)
+    return BLOCKS if full and in_blocks(node) else PLAIN
 
 
 for _name in TEXTS:
     _plain = [parse(f"{c}{c}->{c}") for c in SCALARS]
     _every: list[Spec] = [*_plain, *(declared(_name, s, BATCH_INNERMOST) for s in _plain)]
-    if _name != "Conv2DWeightGrad":
-        _every += [declared(_name, s, BLOCKS) for s in _plain]
-        _every += [declared(_name, s, PLAIN, BLOCKS) for s in _plain]
+    _every += [declared(_name, s, BLOCKS, first) for s in _plain for first in (PLAIN, BLOCKS)]
     kernel(_name, "cpu", *_every, provider="cc", total=True)(Convolution)

@@ -107,10 +107,7 @@ def _over_channels(
 ) -> Tiling:
     """A tile is a few pixels of a row by whole blocks of outputs, or by a part of one."""
     images, columns = blocks(x, windows), min(p.size[1] for p in windows.phases)
-    padded = -(-outputs // BLOCK) * BLOCK
-    every = range(1, padded // v.width + 1)
-    widths = (n for n in every if padded % (n * v.width) == 0 and _blocks(n * v.width))
-    pixels, vectors = _cheapest(columns, padded // v.width, v.registers, widths)
+    pixels, vectors, padded = tile_of_blocks(columns, outputs, v)
     width = vectors * v.width
     tiles = x.shape[0] * sum(p.size[0] * ceil(p.size[1] / pixels) for p in windows.phases)
     kept, piece = tiles * pixels * width, taps * width * BLOCK
@@ -124,6 +121,15 @@ def _over_channels(
         numbers |= {"SLICES": 1, "CUTS": padded // width}
     count, texts = x.shape[0] * sum(p.size[0] for p in windows.phases), ("correlate_block.c",)
     return Tiling(images, vectors, width, padded, count, 0, texts, numbers)
+
+
+def tile_of_blocks(rows: int, outputs: int, v: Vectors) -> tuple[int, int, int]:
+    """Rows, and vectors of outputs, of the tile that covers them in the fewest cycles; and the
+    outputs with those that fill the last block."""
+    padded = -(-outputs // BLOCK) * BLOCK
+    every = range(1, padded // v.width + 1)
+    widths = (n for n in every if padded % (n * v.width) == 0 and _blocks(n * v.width))
+    return (*_cheapest(rows, padded // v.width, v.registers, widths), padded)
 
 
 def _blocks(channels: int) -> bool:
