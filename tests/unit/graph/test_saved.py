@@ -462,3 +462,32 @@ def test_no_code_is_run(path, monkeypatch):
         monkeypatch.setattr(builtins, name, lambda *_: pytest.fail("code is run"))
     ml.load_graph(path)
     assert "antigravity" not in sys.modules
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"dtype": "F32", "shape": [50], "data_offsets": [1000, 1200]},
+        {"dtype": "F32", "shape": [10**9], "data_offsets": [0, 4 * 10**9]},
+        {"dtype": "F32", "shape": [10**9, 10**9, 10**9], "data_offsets": [0, 200]},
+        {"dtype": "F64", "shape": [25], "data_offsets": [0, 200]},
+        {"dtype": "F32", "shape": [-50], "data_offsets": [0, 200]},
+        None,
+    ],
+)
+def test_arrays_beside_it_that_claim_what_is_not_there(entry, path):
+    ml.save_graph(lambda x: ops.sum(x) + ops.sum(LARGE * 2), path, X)
+    arrays = f"{path}.safetensors"
+    whole = text(arrays)
+    length = int.from_bytes(whole[:8], "little")
+    header = json.loads(whole[8 : 8 + length])
+    name = next(n for n in header if n != "__metadata__")
+    header[name] = entry or header[name]
+    changed = json.dumps(header).encode()
+    size = 2**60 if entry is None else len(changed)
+    with open(arrays, "wb") as out:
+        out.write(size.to_bytes(8, "little") + changed + whole[8 + length :])
+    held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(GraphError, match="cannot be loaded: "):
+        ml.load_graph(path)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - held < 100_000  # kB
