@@ -14,7 +14,7 @@ from ..backends.selection import Target
 from ..errors import CompileError, DeviceError, KernelNotFoundError
 from ..graph.ir import Graph, Node, Var
 from ..location import point_at
-from ..settings import Watchers, changed_here, current
+from ..settings import Watchers, current, in_context
 from ..undo import keep_readings
 from .buffers import BufferAssignment, assign_buffers
 from .finite import finding_nan
@@ -191,7 +191,7 @@ class Program:
     def _run(self, arrays: tuple[Array, ...]) -> list[Array]:
         if self._guarded:
             arrays = tuple(map(read_only, arrays))
-        if changed_here() is not None and (by := current().watchers):
+        if in_context() is not None and (by := current().watchers):
             return self._run_watched(arrays, by)
         try:
             executable = self._idle.pop()
