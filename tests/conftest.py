@@ -145,5 +145,5 @@ def _as_if_alone():
     yield
     if ml.settings.current() != before:
         given = {f.name: getattr(before, f.name) for f in dataclasses.fields(before)}
-        del given["watchers"]  # no keyword
+        del given["watchers"], given["unwatched"]  # no keywords
         ml.set_context(**given | {"autocast": before.autocast or False})
