@@ -22,7 +22,13 @@ _DEVICES = {"cpu": "cpu", "gpu": "cuda", "cuda": "cuda", "cuda-sim": "cuda-sim"}
 
 
 class Watchers(tuple[Any, ...]):
-    """What sees all that is computed: hooks and profiles."""
+    """What sees all that is computed: hooks and profiles. kept: what is made for them, which ends
+    when they do."""
+
+    @cached_property
+    def kept(self) -> dict[Any, Any]:
+        """Empty at first."""
+        return {}
 
     @cached_property
     def see_values(self) -> bool:
@@ -179,7 +185,7 @@ def unwatched() -> Block[Settings]:
     return _local.use(lambda: current().bare)
 
 
-changed_here = _block  # None where no context is, and so no watcher: the quickest way to know
+in_context = _block  # () is None where no context is, and so no watcher: the quickest way to know
 
 
 def enter(settings: Settings) -> None:

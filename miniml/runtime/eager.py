@@ -91,14 +91,12 @@ class EagerTrace(Trace):
     def _plans(self) -> _Plans:
         """The plans for the present settings and kernels."""
         settings = current()
-        plans = self._known.get(settings)
+        kept = settings.watchers.kept if settings.watchers else self._known
+        plans = kept.get(settings)
         if plans is None or plans.version != epoch.now.kernels or len(plans) > _LIMIT:
             plans = _Plans()
             plans.version = epoch.now.kernels
-            watched = [s for s in self._known if s.watchers]  # of a block that has ended, mostly
-            for other in watched:
-                del self._known[other]
-            self._known[settings] = plans  # whole: other threads look it up
+            kept[settings] = plans  # whole: other threads look it up
         return plans
 
     def _plan(self, primitive: Primitive, args: Sequence[Any], kinds: tuple[Any, ...]) -> Plan:

@@ -36,7 +36,8 @@ class Hooks:
 
 
 def hooks(before: Look | None = None, after: Look | None = None) -> Watching[Hooks]:
-    """In the `with` block, call `before(call)` and `after(call)` for each kernel that runs.
+    """In the `with` block, of this thread or task, call `before(call)` and `after(call)` for each
+    kernel that runs.
 
     call: a `Call` of primitive, inputs, outputs, where. Eagerly that is each call of a primitive;
     in a compiled program, whose kernels then run one by one, each node that is executed, fused ones

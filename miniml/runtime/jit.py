@@ -92,8 +92,9 @@ class _Latest:
 
     def arrays(self, args: Sequence[Any]) -> list[Any] | None:
         """The arrays of `args` if the version serves them, else None."""
+        now = current()
         if (
-            self.settings is not current()
+            (self.settings is not now and self.settings is not now.unwatched)
             or self.compiled.checked is not epoch.now
             or (self.compiled.silent and not self.compiled.valid())
             or len(args) != len(self.kinds)
@@ -156,7 +157,7 @@ class Jit:
         compiled = self._find(flat, types, settings)
         if flat.leaves is args:
             kinds = [Kind.of(Tensor, *of, compiled.device) for of in types]
-            self._latest = _Latest(settings, kinds, compiled)
+            self._latest = _Latest(settings.bare, kinds, compiled)
         return compiled.run(arrays)
 
     def __repr__(self) -> str:

@@ -154,7 +154,8 @@ class Profile:
 
 
 def profile() -> Watching[Profile]:
-    """Note the time of each kernel that runs in the `with` block: `with ml.profile() as p: ...`.
+    """Note the time of each kernel that runs in the `with` block, of this thread or task:
+    `with ml.profile() as p: ...`.
 
     print(p) shows a table, `p.rows`, `p.layers` and `p.lines` are its data, and
     `p.save_trace("trace.json")` writes them for a viewer of traces. Eager calls and compiled

@@ -22,7 +22,7 @@ from ..errors import (
 from ..graph.ir import Graph, Node, Var
 from ..location import point_at
 from ..ops.control import Fused
-from ..settings import Watchers, changed_here, current
+from ..settings import Watchers, current, in_context
 from ..undo import keep_readings
 from .buffers import BufferAssignment, assign_buffers
 from .finite import finding_nan
@@ -258,7 +258,7 @@ class Program:
     def _run(self, arrays: tuple[Array, ...]) -> list[Array]:
         if self._guarded:
             arrays = tuple(map(read_only, arrays))
-        if changed_here() is not None and (by := current().watchers):
+        if in_context() is not None and (by := current().watchers):
             return self._run_watched(arrays, by)
         executable = self._taken()
         try:

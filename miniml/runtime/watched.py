@@ -96,27 +96,29 @@ class WatchedProgram:
 
     def _made(self) -> Executable:
         by: list[Any] = []
-        before = [self._looking("before", by)] if self.values else []
-        after = [*self.checks, *([self._looking("after", by)] if self.values else [])]
+        before = [_showing("before", self.device, by)] if self.values else []
+        after = [*self.checks, *([_showing("after", self.device, by)] if self.values else [])]
         marks, memory = Marks(self.device), Memory(self.buffers, self.device)
         taken = steps(self.buffers, before, after)
         graph, threads = self.buffers.graph, self.settings.threads
         player = write(taken, memory, graph.name, graph.inputs, self.filled, threads, marks)
         return bound(player, self.settings, marks, by)
 
-    def _looking(self, when: str, by: list[Any]) -> LookAt:
-        def look(node: Node, inputs: tuple[Any, ...], outputs: tuple[Any, ...]) -> None:
-            given = outputs if when == "after" else ()
-            call = Call(node.primitive, self._copies(inputs), self._copies(given), node.where)
-            for watcher in by:
-                if watcher.sees_values:
-                    getattr(watcher, when)(call)
 
-        return look
+def _showing(when: str, device: Device, by: Sequence[Any]) -> LookAt:
+    """What shows copies of the inputs and outputs of a node to those of `by` that look at them."""
 
-    def _copies(self, arrays: tuple[Any, ...]) -> tuple[Tensor, ...]:
-        to_host, name = self.device.to_host, self.device.name
-        return tuple([Tensor(to_host(a), device=name) for a in arrays])
+    def copies(arrays: tuple[Any, ...]) -> tuple[Tensor, ...]:
+        return tuple([Tensor(device.to_host(a), device=device.name) for a in arrays])
+
+    def show(node: Node, inputs: tuple[Any, ...], outputs: tuple[Any, ...]) -> None:
+        given = outputs if when == "after" else ()
+        call = Call(node.primitive, copies(inputs), copies(given), node.where)
+        for watcher in by:
+            if watcher.sees_values:
+                getattr(watcher, when)(call)
+
+    return show
 
 
 def watching_call(

@@ -1,8 +1,10 @@
 """profile: what is counted, how long things take, and where the numbers can be seen."""
 
+import gc
 import json
 import threading
 import time
+import weakref
 from itertools import pairwise
 from pathlib import Path
 
@@ -169,3 +171,32 @@ def test_outside_of_the_block_nothing_is_noted():
     ml.jit(ops.exp)(X)
     assert p.rows == []
     assert str(p).startswith("ms")
+
+
+@PROVIDERS
+def test_a_program_that_was_watched_is_freed_at_once(providers):
+    with ml.context(providers=providers):
+        fn = ml.jit(lambda x: ops.exp(x) @ x.T)
+        with ml.profile(), ml.hooks(after=lambda call: None):
+            fn(X)
+        with ml.profile():
+            fn(X)
+        kept = weakref.ref(fn.compiled(X).program)
+        gc.collect()
+        gc.disable()
+        try:
+            del fn
+            assert kept() is None
+        finally:
+            gc.enable()
+
+
+def test_nobody_keeps_a_profile():
+    fn = ml.jit(ops.exp)
+    with ml.profile() as p:
+        fn(X)
+        ops.sin(X)
+    kept = weakref.ref(p)
+    del p
+    gc.collect()
+    assert kept() is None
