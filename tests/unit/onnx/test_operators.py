@@ -94,7 +94,7 @@ def test_the_same_function_may_be_registered_again():
     assert len(operators.known("mine", "Again")) == 1
 
 
-@pytest.mark.parametrize("versions", [(0, None), (3, 2)])
+@pytest.mark.parametrize("versions", [(0, None), (3, 2), 7, (1, 2, 3), "all"])
 def test_wrong_versions_are_refused(versions):
     with pytest.raises(DeclarationError, match="got versions"):
         ml.onnx.register_operator("mine", "Wrong", versions)(again)
@@ -108,11 +108,21 @@ def test_a_type_that_no_attribute_has_is_refused():
         ml.onnx.register_operator("mine", "Wrong", (1, None))(wrong)
 
 
+def test_attributes_without_names_are_refused():
+    def wrong(x, **attributes):
+        return x
+
+    with pytest.raises(DeclarationError, match=r"takes \*\*; name each attribute"):
+        ml.onnx.register_operator("mine", "Wrong", (1, None))(wrong)
+
+
 def test_an_unknown_operator_stays_and_says_so_when_it_is_run():
-    graph = ml.onnx.load(model("Unknown", size=3, ratio=0.5, mode="fast", axes=[1, 2]))
+    graph = ml.onnx.load(
+        model("Unknown", size=3, ratio=0.5, mode="fast", axes=[1, 2], names=["a", "b"])
+    )
     (one,) = graph.nodes
     assert type(one.primitive).__name__ == "mine.Unknown"
-    assert one.attrs["mode"] == b"fast"
+    assert (one.attrs["mode"], one.attrs["names"]) == (b"fast", b"a\0b")
     assert ops.unpack_attribute(one.attrs, "axes", "<i8", (-1,)) == (1, 2)
     with pytest.raises(KernelNotFoundError, match=r"mine\.Unknown has no kernel") as caught:
         graph(X)
