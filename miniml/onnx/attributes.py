@@ -132,7 +132,7 @@ def pack(values: Any) -> list[Any]:
 
 def as_bytes(proto: Any) -> bytes:
     """An attribute that nobody has declared: floats in 4 bytes each and ints in 8, little-endian,
-    text as it is, tensors and graphs as protobuf."""
+    text as it is, texts with a zero between, tensors and graphs as protobuf."""
     name = proto.AttributeType.Name(proto.type)
     if name in ("TENSOR", "GRAPH"):
         return bytes((proto.t if name == "TENSOR" else proto.g).SerializeToString())
@@ -140,8 +140,8 @@ def as_bytes(proto: Any) -> bytes:
         return pack_attribute(tuple(proto.floats) if name == "FLOATS" else proto.f, "<f4")
     if name in ("INT", "INTS"):
         return pack_attribute(tuple(proto.ints) if name == "INTS" else proto.i, "<i8")
-    if name == "STRING":
-        return bytes(proto.s)
+    if name in ("STRING", "STRINGS"):
+        return b"\0".join(proto.strings) if name == "STRINGS" else bytes(proto.s)
     raise OnnxError(f"attribute {proto.name!r} is of type {name}, which ops.Custom cannot hold")
 
 

@@ -15,7 +15,8 @@ from ..graph.tracer import trace_graph
 from ..settings import current
 from .model import Model, input_types, unique
 from .needs import Needs
-from .reader import Reading, Scope
+from .reader import Scope
+from .reading import Reading
 from .tensors import dtype_of
 
 _NOTHING: Mapping[str, Any] = {}

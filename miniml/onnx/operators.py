@@ -54,6 +54,10 @@ class Operator:
         """True where it reads nodes of this version of the domain."""
         return self.first <= version and (self.last is None or version <= self.last)
 
+    def meets(self, other: Operator) -> bool:
+        """True where both read some version."""
+        return self.covers(other.first) or other.covers(self.first)
+
     @property
     def versions(self) -> str:
         """The range, as people write it."""
@@ -96,15 +100,14 @@ def register_operator(domain: str, type: str, versions: tuple[int, int | None]) 
 
     def register(function: F) -> F:
         row = _row(key, versions, function)
-        kept = [r for r in _rows.get(key, []) if not _same(r.function, function, r.first, versions)]
+        kept = [r for r in _rows.get(key, []) if not _again(r, row)]
         for other in kept:
-            if (last := row.last) is None or other.first <= last:
-                if other.last is None or row.first <= other.last:
-                    raise DuplicateError(
-                        f"operator {type} of domain {domain!r}, versions {row.versions}, is read "
-                        f"already in versions {other.versions} by {other.function.__module__}."
-                        f"{other.function.__qualname__}; give ranges that do not meet"
-                    )
+            if row.meets(other):
+                raise DuplicateError(
+                    f"operator {type} of domain {domain!r}, versions {row.versions}, is read "
+                    f"already in versions {other.versions} by {other.function.__module__}."
+                    f"{other.function.__qualname__}; give ranges that do not meet"
+                )
         _rows[key] = [*kept, row]
         return function
 
@@ -134,20 +137,24 @@ def _plain(function: Any) -> Any:
     return (one, two, three)[len(inspect.signature(function.infer_shape).parameters) - 1]
 
 
-def _same(old: Any, new: Any, first: int, versions: tuple[int, int | None]) -> bool:
-    named = [(f.__module__, f.__qualname__) for f in (old, new)]
-    named_alike = named[0] == named[1] and "<" not in named[0][1]
-    return named_alike and first == versions[0]
+def _again(old: Operator, new: Operator) -> bool:
+    """True for the same function of a module, defined again."""
+    a, b = ((r.first, r.function.__module__, r.function.__qualname__) for r in (old, new))
+    return a == b and "<" not in a[2]  # inner functions and lambdas have names in common
 
 
-def _row(key: tuple[str, str], versions: tuple[int, int | None], function: Any) -> Operator:
-    first, last = versions
-    if first < 1 or (last is not None and last < first):
-        raise DeclarationError(
-            f"operator {key[1]} got versions {versions}; give (first, last), from 1 on, or "
-            "(first, None)"
-        )
+def _row(key: tuple[str, str], versions: Any, function: Any) -> Operator:
+    match versions:
+        case (int(first), int() | None as last) if 1 <= first <= (last or first):
+            pass
+        case _:
+            raise DeclarationError(
+                f"operator {key[1]} got versions {versions!r}; give (first, last), from 1 on, or "
+                "(first, None)"
+            )
     given = inspect.signature(function, eval_str=True).parameters.values()
+    if any(p.kind is p.VAR_KEYWORD for p in given):
+        raise DeclarationError(f"operator {key[1]} takes **; name each attribute, with its type")
     inputs = tuple(p for p in given if p.kind is not p.KEYWORD_ONLY)
     named = [p for p in given if p.kind is p.KEYWORD_ONLY]
     declared = tuple(p for p in named if p.name != "node")

@@ -35,4 +35,17 @@ def parsed(path: Path) -> Any:
         model.ParseFromString(data)
     except Exception as error:  # protobuf's classes of errors differ between its versions
         raise OnnxError(f"{path} is not an ONNX model, or it is damaged: {error}") from None
+    if not is_text(model):
+        raise OnnxError(f"{path} holds a name that is not UTF-8; the file is damaged")
     return model
+
+
+def is_text(message: Any) -> bool:
+    """False where a text somewhere in a message is not UTF-8: protobuf gives its bytes."""
+    for field, value in message.ListFields():
+        many = value if hasattr(value, "extend") else (value,)
+        if field.type == field.TYPE_STRING and any(isinstance(v, bytes) for v in many):
+            return False
+        if field.type == field.TYPE_MESSAGE and not all(map(is_text, many)):
+            return False
+    return True

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -13,36 +11,13 @@ import numpy as np
 from .. import ops
 from ..abstract import Abstract
 from ..errors import OnnxError
-from ..graph.replay import replay
-from ..graph.tracer import trace_graph
 from ..location import Layer, layers
-from ..parameter import Parameter
-from ..settings import PYNATIVE_MODE, context
 from ..tensor import Tensor
-from ..trace import eager_trace, use_trace
 from . import attributes
-from .model import Model, Opsets, domain_of, known_types, operator_of, opsets, unique
-from .needs import Needs
+from .model import Opsets, domain_of, known_types, operator_of, opsets, unique
 from .operators import Constant, Operator, Setting
-from .tensors import array_of, checked_shape
-
-_FOLDED = 2**26  # bytes: beyond, values are computed by the program though they are known
-_MORE, _MOST = 10, 10_000  # nodes that may be run: for each in the file, and besides
-
-
-class Weight:
-    """A float initializer: a Parameter for those who compute with it."""
-
-    def __init__(self, name: str, array: np.ndarray[Any, Any]):
-        self.name, self.array = name, array
-
-    @cached_property
-    def parameter(self) -> Parameter:
-        """The Parameter with the initializer's name."""
-        return Parameter(self.array, self.name)
-
-
-Value = Tensor | np.ndarray[Any, Any] | Weight | None
+from .reading import Reading, Value, Weight
+from .tensors import checked_shape
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,40 +42,6 @@ class Node:
     def __str__(self) -> str:
         name = f"{self.name!r} " if self.name else ""
         return f"node {name}({self.domain + '.' if self.domain else ''}{self.type})"
-
-
-@dataclass(eq=False)
-class Reading:
-    """What all scopes of one model share: the model, which values it needs known, the extents
-    of named dimensions, how many nodes it has and were run, and how many bytes were computed."""
-
-    model: Model
-    needs: Needs
-    dims: Mapping[str, int]
-    nodes: int
-    count: int = 0
-    bytes: int = 0
-
-    def folded(self, call: Callable[[], Sequence[Any]]) -> Sequence[Any] | None:
-        """What a call on known values gives, computed now; None where it draws random numbers, or
-        what it computes is large."""
-        results: list[Any] = []
-
-        def body() -> Sequence[Any]:
-            results[:] = call()
-            return results
-
-        graph, trace = trace_graph(body, (), "cpu", "folded")
-        if all(type(r) is np.ndarray for r in results):
-            return results
-        made = [v.abstract for n in graph.nodes for v in n.outputs]
-        size = sum(prod(a.shape) * a.dtype.itemsize for a in made)
-        if trace.blocks or self.bytes + size > _FOLDED:
-            return None
-        self.bytes += size
-        plain = context(mode=PYNATIVE_MODE, device_target="cpu", providers=("miniml",))
-        with plain, use_trace(eager_trace()):
-            return [out.asnumpy() for out in replay(graph, ())]
 
 
 class Scope:
@@ -152,23 +93,19 @@ class Scope:
         if graph.sparse_initializer:
             raise OnnxError("the graph has sparse initializers, which miniml does not read")
         for tensor in graph.initializer:
-            array = array_of(tensor, self.reading.model.folder)
-            fixed = array.dtype.kind in "?biu" or tensor.name in self.constants
-            self.define(tensor.name, array if fixed else Weight(tensor.name, array))
+            weight = self.reading.weight(graph, tensor)
+            fixed = weight.array.dtype.kind in "?biu" or tensor.name in self.constants
+            self.define(tensor.name, weight.array if fixed else weight)
 
     def run(self, nodes: Sequence[Any], outputs: Sequence[str]) -> tuple[Any, ...]:
         """Run nodes in order; the values of these names."""
-        self._count()
+        self.reading.step()
         for proto in nodes:
-            self._count()
+            self.reading.step()
             self.step(proto)
+        if "" in outputs:
+            raise OnnxError("a graph has an output without a name")
         return tuple(_tensor(self.find(name)) for name in outputs)
-
-    def _count(self) -> None:
-        self.reading.count += 1
-        most = _MORE * self.reading.nodes + _MOST
-        if self.reading.count > most:
-            raise OnnxError(f"more than {most:,} nodes, with functions and loops written out")
 
     def step(self, proto: Any) -> None:
         """Run one node; errors say which."""
@@ -245,10 +182,12 @@ class Scope:
             raise OnnxError(f"function {function.name} calls itself")
         if len(inputs) > len(function.input):
             raise OnnxError(f"got {len(inputs)} inputs; it takes {', '.join(function.input)}")
-        versions, outputs = opsets(function.opset_import), zip(function.output, proto.output)
-        wanted = {inner for inner, outer in outputs if outer in self.constants}
-        needed = self.reading.needs.of(function.node, versions, wanted)
-        inner = Scope(self.reading, versions, needed)
+        versions = opsets(function.opset_import)
+        outputs = zip(function.output, proto.output, strict=False)
+        wanted = {own for own, name in outputs if name in self.constants}
+        inner = Scope(
+            self.reading, versions, self.reading.needs.of(function.node, versions, wanted)
+        )
         inner.functions = (*self.functions, key)
         padded = [*inputs, *[None] * (len(function.input) - len(inputs))]
         for name, value in zip(function.input, padded, strict=True):

@@ -107,7 +107,7 @@ def test_other_bad_options_are_refused_too(folder, capsys, options):
 def test_without_a_command_it_lists_them(capsys):
     assert cli.main([]) == 2
     shown = capsys.readouterr().err
-    for command in ("demo", "doctor", "cache", "show", "summary", "bench"):
+    for command in ("demo", "doctor", "cache", "show", "summary", "onnx", "bench"):
         assert f"\n    {command} " in shown
 
 

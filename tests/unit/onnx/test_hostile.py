@@ -185,6 +185,11 @@ def test_functions_that_double_and_double(tmp_path):
     refused(doubled, "nested too deeply|more than 10,[0-9]* nodes", tmp_path)
 
 
+def test_names_that_are_not_text(tmp_path):
+    renamed = model([node("Exp", ["x"])]).SerializeToString().replace(b"net", b"\xff\xfe\xfd")
+    refused(renamed, "a name that is not UTF-8", tmp_path)
+
+
 def outside(location, **entries):
     proto = damaged()
     tensor = proto.graph.initializer[0]

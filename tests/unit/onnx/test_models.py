@@ -209,6 +209,29 @@ def test_a_known_branch_is_taken_and_an_unknown_one_stays():
     np.testing.assert_allclose(unknown(-ones).asnumpy(), ones)
 
 
+def test_the_weights_of_a_loop_are_those_of_all_its_turns():
+    """Turn by turn, since the number of the turn says which row is taken."""
+    value = helper.make_tensor_value_info
+    body = helper.make_graph(
+        [helper.make_node("Identity", ["go"], ["on"]), node("Unsqueeze", "turn zero", "row"),
+         node("Add", "turn one", "next"), node("Unsqueeze", "next zero", "end"),
+         node("Slice", "x row end", "part"), node("ReduceSum", "part", "s", keepdims=0),
+         node("Mul", "s w", "sw"), node("Add", "total sw", "sum")],
+        "body",
+        [value("turn", TensorProto.INT64, ()), value("go", TensorProto.BOOL, ()),
+         value("total", 1, ())],
+        [value("on", TensorProto.BOOL, ()), value("sum", 1, ())],
+        [number("w", np.float32(2)), ints("zero", 0), number("one", np.int64(1))],
+    )  # fmt: skip
+    proto = model(
+        [helper.make_node("Loop", ["count", "", "start"], ["y"], body=body)],
+        [number("count", np.int64(3)), number("start", np.float32(0))], x=(3, 2), y=(),
+    )  # fmt: skip
+    graph, x = ml.onnx.load(proto), np.ones((3, 2), np.float32)
+    assert float(graph(x)) == 12
+    assert sorted(p.name for p in graph.trainable_params()) == ["start", "w"]
+
+
 def test_a_function_of_the_model_is_written_out():
     scaled = helper.make_function(
         "mine", "Scaled", ["v"], ["r"],

@@ -17,7 +17,7 @@ pytest.importorskip("onnx", reason="no onnx")
 import onnx
 from onnx import TensorProto, helper
 
-from .test_cases import cases
+from .test_cases import cases, needed
 
 X = np.array([[-2.0, 3.0]], np.float32)
 
@@ -94,7 +94,7 @@ def test_the_same_function_may_be_registered_again():
     assert len(operators.known("mine", "Again")) == 1
 
 
-@pytest.mark.parametrize("versions", [(0, None), (3, 2)])
+@pytest.mark.parametrize("versions", [(0, None), (3, 2), 7, (1, 2, 3), "all"])
 def test_wrong_versions_are_refused(versions):
     with pytest.raises(DeclarationError, match="got versions"):
         ml.onnx.register_operator("mine", "Wrong", versions)(again)
@@ -108,11 +108,21 @@ def test_a_type_that_no_attribute_has_is_refused():
         ml.onnx.register_operator("mine", "Wrong", (1, None))(wrong)
 
 
+def test_attributes_without_names_are_refused():
+    def wrong(x, **attributes):
+        return x
+
+    with pytest.raises(DeclarationError, match=r"takes \*\*; name each attribute"):
+        ml.onnx.register_operator("mine", "Wrong", (1, None))(wrong)
+
+
 def test_an_unknown_operator_stays_and_says_so_when_it_is_run():
-    graph = ml.onnx.load(model("Unknown", size=3, ratio=0.5, mode="fast", axes=[1, 2]))
+    graph = ml.onnx.load(
+        model("Unknown", size=3, ratio=0.5, mode="fast", axes=[1, 2], names=["a", "b"])
+    )
     (one,) = graph.nodes
     assert type(one.primitive).__name__ == "mine.Unknown"
-    assert one.attrs["mode"] == b"fast"
+    assert (one.attrs["mode"], one.attrs["names"]) == (b"fast", b"a\0b")
     assert ops.unpack_attribute(one.attrs, "axes", "<i8", (-1,)) == (1, 2)
     with pytest.raises(KernelNotFoundError, match=r"mine\.Unknown has no kernel") as caught:
         graph(X)
@@ -140,6 +150,69 @@ def test_an_unknown_operator_whose_types_are_not_in_the_file_is_refused():
 def test_an_error_names_the_node():
     with pytest.raises(OnnxError, match=r"node 'the node' \(Softmax\): .*axis 5"):
         ml.onnx.load(model("Softmax", domain="", version=18, axis=5))
+
+
+A = np.arange(24, dtype=np.float32).reshape(2, 3, 4) - 7
+B = np.abs(A) + 1
+ROW = np.array([3.0, -1.0, 2.0], np.float32)
+ROWS3 = ROW[:, None]
+# Operators as older versions have them: (type, version, attributes, inputs, expected).
+OLD = {
+    "Add, aligned by an attribute": ("Add", 6, {"broadcast": 1, "axis": 1}, [A, ROW], A + ROWS3),
+    "Sub, not broadcast": ("Sub", 6, {}, [A, A], A * 0),
+    "Mul, aligned at the end": ("Mul", 6, {"broadcast": 1}, [A, A[0, 0]], A * A[0, 0]),
+    "Pow, aligned": ("Pow", 6, {"broadcast": 1, "axis": 1}, [B, ROW], B**ROWS3),
+    "Greater, aligned": ("Greater", 1, {"broadcast": 1, "axis": 1}, [A, ROW], A > ROWS3),
+    "Equal, not broadcast": ("Equal", 6, {}, [A, A], A == A),
+    "TopK by an attribute": ("TopK", 9, {"k": 2}, [A], A[..., [3, 2]]),
+    "TopK by an input": ("TopK", 10, {}, [A, np.array([1])], A[..., 3:]),
+    "Softmax of all the axes": (
+        "Softmax", 12, {}, [A], np.exp(A) / np.exp(A).sum((1, 2), keepdims=True),
+    ),
+    "Hardmax of all the axes": ("Hardmax", 11, {}, [A], A.max((1, 2), keepdims=True) == A),
+    "Upsample by an attribute": (
+        "Upsample", 7, {"scales": [1.0, 1.0, 2.0]}, [A], A.repeat(2, 2),
+    ),
+    "Resize without a choice": (
+        "Resize", 10, {}, [A, np.array([1, 2, 1], np.float32)], A.repeat(2, 1),
+    ),
+    "ReduceL1 by an attribute": ("ReduceL1", 17, {"axes": [0]}, [A], np.abs(A).sum(0)[None]),
+    "ReduceSum by an attribute": ("ReduceSum", 12, {"keepdims": 0}, [A], A.sum()),
+    "Squeeze by an attribute": ("Squeeze", 12, {"axes": [0]}, [A[:1]], A[0]),
+    "Unsqueeze by an attribute": ("Unsqueeze", 12, {"axes": [1]}, [A], A[:, None]),
+    "Clip by attributes": ("Clip", 10, {"min": -1.0, "max": 4.0}, [A], A.clip(-1, 4)),
+    "Slice by attributes": ("Slice", 9, {"starts": [1], "ends": [9], "axes": [2]}, [A], A[..., 1:]),
+    "Split by an attribute": ("Split", 12, {"axis": 2, "split": [1, 3]}, [A], A[..., :1]),
+    "Pad by an attribute": (
+        "Pad", 10, {"pads": [0, 1, 0, 0, 0, 2], "value": 5.0}, [A],
+        np.pad(A, ((0, 0), (1, 0), (0, 2)), constant_values=5),
+    ),
+    "PRelu by channel": ("PRelu", 8, {}, [A, ROW], np.where(A < 0, A * ROWS3, A)),
+    "Dropout": ("Dropout", 10, {"ratio": 0.9}, [A], A),
+    "Scatter": (
+        "Scatter", 10, {"axis": 1}, [A[0], np.array([[2], [0], [1]]), ROWS3],
+        [[-7, -6, 3, -4], [-1, -2, -1, 0], [1, 2, 3, 4]],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", OLD)
+def test_operators_of_older_versions(case):
+    type_, version, values, given, expected = OLD[case]
+    names, outputs = "abc"[: len(given)], ["y", "z"] if type_ == "Split" else ["y"]
+    made = helper.make_node(type_, list(names), outputs, **values)
+    shapes = [v.shape for v in given]
+    kinds = [helper.np_dtype_to_tensor_dtype(v.dtype) for v in given]
+    graph = helper.make_graph(
+        [made], "net",
+        [helper.make_tensor_value_info(*row) for row in zip(names, kinds, shapes)],
+        [helper.make_tensor_value_info("y", 1, None)],
+    )  # fmt: skip
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", version)])
+    inputs = dict(zip(names, given))
+    fixed = {n: inputs.pop(n) for n in needed(proto)}
+    out = ml.onnx.load(proto, values=fixed)(*inputs.values())
+    np.testing.assert_allclose(out.asnumpy(), expected, rtol=1e-5)
 
 
 def nodes():
