@@ -149,8 +149,9 @@ class _Writer:
     def graph(self) -> Graph:
         for node in self.old.nodes:
             self._write(node)
+        where = {v: n.where for n in self.old.nodes for v in n.outputs}
         for var in self.old.outputs:
-            self._at(var, PLAIN, None)
+            self._at(var, PLAIN, where.get(var))
         return replace(self.old, nodes=tuple(self.nodes))
 
     def _write(self, node: Node) -> None:

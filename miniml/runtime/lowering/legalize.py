@@ -8,6 +8,7 @@ from dataclasses import replace
 from ...abstract import Abstract
 from ...backends.selection import Selection, Target
 from ...dtype import DType
+from ...errors import KernelNotFoundError
 from ...graph.ir import Graph, Node, Var
 from ...location import point_at
 from ...ops.arithmetic import Cast
@@ -18,16 +19,20 @@ def legalize(graph: Graph, target: Target) -> Graph:
     the same graph if there is none."""
     nodes: list[Node] = []
     for node in graph.nodes:
-        if _exact(node, target):
+        try:
+            selection = select(node, target)
+        except KernelNotFoundError:
+            if not _arranged(node, target):
+                raise
             nodes.append(node)
             continue
-        selection = select(node, target)
         nodes += [node] if selection.cast is None else _widened(node, selection, selection.cast)
     return graph if len(nodes) == len(graph.nodes) else replace(graph, nodes=tuple(nodes))
 
 
-def _exact(node: Node, target: Target) -> bool:
-    """True where a kernel takes the dtypes as they are, in some memory format."""
+def _arranged(node: Node, target: Target) -> bool:
+    """True where a kernel takes the dtypes as they are, but in other memory formats, which the pass
+    `formats` sees to."""
     inputs, outputs = [v.abstract for v in node.inputs], [v.abstract for v in node.outputs]
     return bool(target.arranging(node.primitive.name, inputs, outputs))
 

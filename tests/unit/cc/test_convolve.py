@@ -42,6 +42,7 @@ CASES = {
     "kernel as large as image": (2, (4, 5), 2, 3, (4, 5), (1, 1), NO_PAD, (1, 1), 1),
     "blocks": (2, (6, 7), 32, 48, (3, 3), (1, 2), ONE, (1, 1), 1),
     "blocks that are not full": (1, (6, 7), 20, 40, (3, 3), (1, 1), ONE, (1, 1), 1),
+    "blocks in a long row": (2, (3, 45), 16, 32, (3, 3), (1, 1), ONE, (1, 1), 1),
     "many filters": (1, (5, 6), 300, 32, (3, 3), (1, 1), ONE, (1, 1), 1),
     "no images": (0, (4, 4), 2, 2, (3, 3), (1, 1), NO_PAD, (1, 1), 1),
     "no input channels": (2, (4, 4), 0, 2, (3, 3), (1, 1), NO_PAD, (1, 1), 1),

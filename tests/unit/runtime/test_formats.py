@@ -10,7 +10,7 @@ import miniml.backends.cc
 from miniml import ops
 from miniml.backends.devices import get_device
 from miniml.backends.selection import Target
-from miniml.formats import moves
+from miniml.formats import OTHERS, moves
 from miniml.grad import value_and_grad
 from miniml.graph.passes import run_passes
 from miniml.runtime.lowering import lower
@@ -146,6 +146,16 @@ BETWEEN = {
 @pytest.mark.parametrize("what", BETWEEN)
 def test_what_stands_between_two_convolutions_computes_the_same(what):
     close(*both(between(BETWEEN[what]), X, W, V))
+
+
+@pytest.mark.parametrize("form", OTHERS)
+@pytest.mark.parametrize("what", BETWEEN)
+def test_what_stands_between_two_convolutions_computes_the_same_in_numpy(what, form):
+    fn = between(BETWEEN[what])
+    with ml.context(providers=("miniml",)):
+        expected = ml.jit(fn)(X, W, V)
+    with ml.context(providers=("miniml",), formats=(form,), verify_passes=True):
+        close(ml.jit(fn)(X, W, V), expected)
 
 
 def test_what_a_caller_receives_is_row_major():
