@@ -13,6 +13,7 @@ from ...errors import OnnxError
 from ..interpolation import Grid, nearest, weighted
 from ..known import counted, extent, ints, number
 from ..operators import Constant, Floats, Ints, Setting, register_operator
+from ..sampling import sampled
 from .shape import flatten
 
 
@@ -252,3 +253,10 @@ def _scales(
             scale = choose(s for s, _ in found)
             found = [(scale, int(scale * n + 0.5)) for n in extents]
     return found
+
+
+@register_operator("", "GridSample", (16, None))
+def grid_sample(
+    x: Any, grid: Any, *, align_corners: int = 0, mode: str = "linear", padding_mode: str = "zeros"
+) -> Any:
+    return sampled(x, grid, mode.removeprefix("bi"), padding_mode, bool(align_corners))

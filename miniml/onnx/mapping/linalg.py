@@ -9,8 +9,8 @@ import numpy as np
 from ... import ops
 from ...dtype import bool_, float32, int32, int64
 from ...errors import OnnxError
-from ..known import counted, extent
-from ..operators import Setting, register_operator
+from ..known import counted, extent, ints, table
+from ..operators import Constant, Setting, register_operator
 from ..tensors import dtype_of
 from .arithmetic import quantized
 
@@ -210,3 +210,23 @@ def rotary_embedding(
     return (
         ops.reshape(ops.transpose(out, (0, 2, 1, 3)), tuple(x.shape)) if len(x.shape) == 3 else out
     )
+
+
+@register_operator("", "AffineGrid", (20, None))
+def affine_grid(theta: Any, size: Constant, *, align_corners: int = 0) -> Any:
+    """theta (N, d, d + 1) times the points of an image, of which -1 and 1 are the ends of an
+    axis, and 1."""
+    extents = ints(size)[2:]
+    table(*extents, len(extents) + 1)
+    axes = [_ends(n, align_corners).astype(theta.dtype) for n in extents]
+    points = np.meshgrid(*axes, indexing="ij")[::-1]
+    whole = np.stack([*points, np.ones_like(points[0])], -1).reshape(-1, len(extents) + 1)
+    out = ops.matmul(whole, theta, transpose_y=True)
+    return ops.reshape(out, (theta.shape[0], *extents, len(extents)))
+
+
+def _ends(n: int, align_corners: int) -> Any:
+    """n places of which the first and last are -1 and 1, or half a place further inside."""
+    if align_corners:
+        return counted(n) * (2 / max(n - 1, 1)) - 1
+    return (2 * counted(n) + 1) / n - 1
