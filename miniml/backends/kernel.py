@@ -103,11 +103,14 @@ class Kernel:
     call: Callable[..., Any]
 
     @classmethod
-    def select_format(cls, node: KernelNode) -> tuple[Formats, Formats]:
+    def select_format(
+        cls, node: KernelNode
+    ) -> tuple[tuple[str | None, ...], tuple[str | None, ...]]:
         """The memory formats that it needs for its inputs and gives its outputs, from those that
         the inputs have (`node.inputs[i].format`) and those that `node.target.formats` ranks.
 
-        By default row-major order for all. The class is registered for each answer that it gives.
+        None is row-major order, as by default for all. The class is registered for each answer that
+        it gives.
         """
         return (PLAIN,) * len(node.inputs), (PLAIN,) * len(node.outputs)
 

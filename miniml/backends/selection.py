@@ -14,7 +14,18 @@ from ..dtype import DType, bool_, holds, type_code
 from ..errors import DeclarationError, KernelNotFoundError
 from ..formats import PLAIN
 from . import registry
-from .candidates import Arranged, Candidate, DTypes, Request, best, candidates, listed, ranked
+from .candidates import (
+    Arranged,
+    Candidate,
+    DTypes,
+    Request,
+    best,
+    candidates,
+    listed,
+    ranked,
+    refusal,
+    unusable,
+)
 from .device import Device
 from .kernel import KernelEntry
 from .misnamed import misnamed
@@ -221,6 +232,13 @@ def _not_found(target: Target, request: Request) -> str:
         like = misnamed(name, {n for n, _ in list(registry.table)}, registry.specs)
         instead = f"register one with @kernel({name!r}, ...)"
         return f"{name} has no kernel on {device}; {others}{like}; {instead}"
+    kept_out = [e for e in entries if refusal(e, request) == unusable(e, request)]
+    if kept_out:
+        return (
+            f"{name} has no kernel for {got} ({_names(takes)}) on {device}; "
+            f"{listed(kept_out, request)}; register one that does: "
+            f"@kernel({name!r}, {home!r}, '{got}->...')"
+        )
     if any(e.signature.arranged and e.signature.accepts(takes) for e in entries):
         lie = ", ".join(f or PLAIN for f in request.formats[0])
         return (

@@ -29,9 +29,14 @@ class ArraySpec(NamedTuple):
         return stored(self.shape, self.format)
 
     @property
+    def size(self) -> int:
+        """How many elements the array has, as launch rules need it."""
+        return prod(self.stored)
+
+    @property
     def nbytes(self) -> int:
-        """The size of the array."""
-        return prod(self.stored) * self.dtype.itemsize
+        """The bytes of the array."""
+        return self.size * self.dtype.itemsize
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,14 +117,14 @@ def _timed(graph: Graph, inputs: Sequence[Tensor], repeat: int) -> tuple[Tensor,
         seconds.append(time.perf_counter() - began)
         first = first or outputs
     later = sorted(seconds[1:])
-    print(f"{graph.name}: {len(graph.nodes)} nodes; first call, compiled, {_ms(seconds[0])}")
+    print(f"{graph.name}: {len(graph.nodes)} nodes; first call, compiled, {_duration(seconds[0])}")
     if later:
-        print(f"{len(later)} more: least {_ms(later[0])}, median {_ms(median(later))}")
+        print(f"{len(later)} more: least {_duration(later[0])}, median {_duration(median(later))}")
     return first
 
 
-def _ms(seconds: float) -> str:
-    return f"{1e3 * seconds:.3g} ms"
+def _duration(seconds: float) -> str:
+    return f"{seconds:.3g} s" if seconds >= 1 else f"{1e3 * seconds:.3g} ms"
 
 
 def _write(file: str, array: Array) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 import miniml as ml
 from miniml import cli, nn, ops
+from miniml.cli import run
 
 X = np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3)
 TRAINING = ("grad", "nn", "optim", "train", "testing", "data", "viz")
@@ -75,6 +76,10 @@ def test_inputs_and_outputs_go_by_name(folder, capsys):
     ) == 0  # fmt: skip
     np.testing.assert_array_equal(np.load("s.npy"), X + 1)
     assert "difference: Tensor(" in capsys.readouterr().out
+
+
+def test_times_of_seconds_are_seconds():
+    assert [*map(run._duration, (2e-5, 0.999, 1.04))] == ["0.02 ms", "999 ms", "1.04 s"]
 
 
 def test_kernels_of_the_users_own_are_imported_when_asked_for(folder, capsys):

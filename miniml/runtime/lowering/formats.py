@@ -238,12 +238,13 @@ def _selected(entry: KernelEntry, node: Node, actual: Formats, target: Target) -
     gives = tuple(ArraySpec(a.shape, a.dtype) for a in outputs)
     body: type[Kernel] = entry.body  # type: ignore[assignment]
     call = KernelNode(node.primitive.name, takes, gives, node.attrs, target)
-    found = body.select_format(call)
-    if tuple(map(len, found)) != (len(inputs), len(outputs)):
+    given = body.select_format(call)
+    if tuple(map(len, given)) != (len(inputs), len(outputs)):
         raise DeclarationError(
-            f"{node.primitive.name} kernel {body.__name__}: select_format gave {found!r} for "
+            f"{node.primitive.name} kernel {body.__name__}: select_format gave {given!r} for "
             f"{len(inputs)} inputs and {len(outputs)} outputs; it gives a format for each"
         )
+    found = tuple(f or PLAIN for f in given[0]), tuple(f or PLAIN for f in given[1])
     for format in (*found[0], *found[1]):
         if not known(format):
             raise DeclarationError(

@@ -159,6 +159,17 @@ class TestFeatures:
         assert op(x).item() == run(x).item() == 2.0
         assert "settings changed" in run.recompilations[-1]
 
+    def test_one_that_lacks_features_is_not_said_to_lack_formats(self):
+        op = primitive()()
+        kernel("KerOne", "cpu", "f->f", NHWC, "d->d", requires=(PRESENT,))(constant(2))
+        with ml.context(without=(PRESENT,)), pytest.raises(KernelNotFoundError) as caught:
+            op(ml.Tensor(0.0))
+        assert str(caught.value) == (
+            "KerOne has no kernel for f (float32) on cpu; it has none that runs here; not usable "
+            f"here: f->f (miniml, requires {PRESENT}): lacks {PRESENT}, which without= masks; "
+            "register one that does: @kernel('KerOne', 'cpu', 'f->...')"
+        )
+
     def test_what_needs_a_masked_one_is_masked_too(self):
         target = Target(get_device("cpu"), masked=masking(("avx2",)))
         assert not any(map(target.has, ("avx2", "avx512f", "avx512bw", "x86_v3", "x86_v4")))

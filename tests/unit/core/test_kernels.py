@@ -57,6 +57,12 @@ class TestSignatures:
         assert parse("q->q") == parse("l->l")
         assert parse("Q->Q").inputs == (ml.uint64,)
 
+    def test_an_array_has_a_size(self):
+        spec = ArraySpec((2, 3, 4, 5), ml.float32)
+        assert (spec.size, spec.nbytes) == (120, 480)
+        blocks = ArraySpec((2, 3, 4, 5), ml.float32, "NC16HW")
+        assert (blocks.size, blocks.nbytes) == (2 * 16 * 20, 2 * 16 * 20 * 4)
+
     def test_repeated_inputs(self):
         assert parse("lf*->f").accepts((ml.int64, ml.float32, ml.float32))
         assert parse("lf*->f").accepts((ml.int64,))
