@@ -77,6 +77,8 @@ class Program:
         self.schedule, self.buffers = self.arranged(settings.check_nan)
         self.steps: Steps = steps(self.buffers, after=self.checks)
         why_not = obstacle(self.steps, self.graph, self.device.name, settings.cuda_graphs)
+        if self._turns is not None:  # which may move what recorded launches point to
+            why_not = why_not or "kernels are resized for other sizes"
         self.capture = Capture(why_not)
         self._written = tuple(p for p, _ in self.schedule.writes)
         self._access = self._used()
@@ -190,10 +192,12 @@ class Program:
     @property
     def launched(self) -> str:
         """How kernels reach the device, or why none is in C; "" for NumPy's that were asked for."""
+        varies = f"sizes vary: no kernels in C, whose text holds them; {self.shared}"
+        return "\n".join(filter(None, (varies * bool(self.shared), self._launched())))
+
+    def _launched(self) -> str:
         if self._small:
             return WHY
-        if self.shared:
-            return f"sizes vary: no kernels in C, whose text holds them; {self.shared}"
         if self.device.name == "cpu":
             kernels = sum(p.native is not None for p in self.prepared.values())
             player = self._player()

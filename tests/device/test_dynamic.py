@@ -56,6 +56,9 @@ def test_one_object_is_resized(on_device, graphs):
             out = run(ml.Tensor(x)).asnumpy()
             np.testing.assert_allclose(out, 3 * np.exp(x) + n, rtol=1e-5)
     assert list(EVENTS) == ["prepare", *["resize"] * 5]
+    with ml.context(cuda_graphs=graphs):
+        why = ml.explain(run, ml.Tensor(np.ones((4, 2), np.float32))).launched
+    assert ("launched one by one: kernels are resized for other sizes" in why) == (graphs == "on")
 
 
 def functions():

@@ -25,6 +25,7 @@ from .checks.numbers import isolated_values, overflow, own_numbers, precision
 from .checks.programs import compilable, pairs
 from .checks.relations import related
 from .checks.rules import kernels_run, refusals, rules, unusual
+from .checks.sizes import follow, sizes
 from .checks.special import special
 from .checks.state import state
 from .draws.values import BENT, LONGEST, NEGATIVE, SMOOTH
@@ -88,6 +89,7 @@ REST = (
     Check("memory", _both(memory, related("memory")), 80, few=ALL),
     Check("repeat", related("repeat"), 80, few=ALL),
     Check("kernels", kernels, 200, trusted=True, few=ALL),
+    Check("sizes", sizes, 24, follow, few=8),
     Check("integers", related("integers"), 24, _narrow_integers, trusted=True),
     Check("layouts", related("layouts"), 100, lambda c: c.kind != LONGEST, few=200),
     Check("special", special, 24, _floats, trusted=True, few=12),

@@ -25,7 +25,7 @@ from tests.faults.planting import plant
 from tests.opinfo import ROWS
 
 # Checks that have nothing to look at in a primitive of one float input without CUDA kernels.
-ELSEWHERE = {"infer_value", "batching", "devices", "in C", "integers", "one array twice"}
+ELSEWHERE = {"infer_value", "batching", "devices", "in C", "integers", "one array twice", "sizes"}
 
 
 def test_a_correct_primitive_passes_without_being_given_anything():

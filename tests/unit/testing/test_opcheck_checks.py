@@ -7,7 +7,8 @@ import warnings
 import numpy as np
 import pytest
 
-from miniml import Primitive, kernel, ops
+from miniml import Kernel, Primitive, kernel, ops
+from miniml.backends.signature import ArraySpec
 from miniml.bprop import bprop_getters
 from miniml.errors import ShapeError
 from miniml.primitive import primitives
@@ -249,3 +250,34 @@ def test_long_inputs_of_an_example_are_a_formula():
         text = reproduce.literal(a)
         assert len(text) < 100
         assert np.array_equal(eval(text, {"np": np}), a)
+
+
+class Renewed(Kernel):
+    """Sines, by way of a workspace of the size that it was told."""
+
+    def prepare(self, node):
+        self.shape = node.inputs[0].shape
+
+    def resize(self, node):
+        self.prepare(node)
+
+    def workspace(self):
+        return (ArraySpec(self.shape, np.dtype(float)),)
+
+    def launch(self, inputs, workspace, outputs, stream):
+        np.sin(inputs[0], out=workspace[0])
+        outputs[0][...] = workspace[0]
+
+
+@pytest.mark.parametrize(
+    ("resize", "faulty"),
+    [(Kernel.resize, None), (Renewed.resize, False), (lambda self, node: None, True)],
+)
+def test_kernels_that_follow_are_resized(resize, faulty):
+    made = type("Made", (Renewed,), {"resize": resize, "__module__": __name__})
+    with plant(fn=made, bprop=None, body={"differentiable": False}) as primitive:
+        report = opcheck(primitive, raise_error=False, checks=["sizes"])
+    assert bool(report.calls.get("sizes")) == (faulty is not None)
+    assert bool(report.findings) == bool(faulty)
+    for finding in report.findings:
+        assert "resized after" in finding.message
