@@ -68,8 +68,15 @@ class _Plan:
             format = node.primitive.attributes["format"]
             return None if format == PLAIN else ((format,), (format,))
         found = _arranging(node, self.target)
-        if not found or not all(v.abstract.size for v in (*node.inputs, *node.outputs)):
+        if not found:
             return None
+        if all(e.signature.arranged for e in self._candidates(node)):
+            return self._chosen(found, node, actual) or _declared(found[0], node)
+        some = all(v.abstract.size for v in (*node.inputs, *node.outputs))
+        return self._chosen(found, node, actual) if some else None
+
+    def _chosen(self, found: Sequence[KernelEntry], node: Node, actual: Formats) -> Ports | None:
+        """The formats of the first kernel that selects them, else of one that the target ranks."""
         refused = set()
         for entry in found:
             ports, own = _selected(entry, node, actual, self.target), _declared(entry, node)
@@ -82,8 +89,7 @@ class _Plan:
             for ports in (_declared(e, node) for e in found if not _selects(e)):
                 if format in (*ports[0], *ports[1]):
                     return ports
-        only = all(e.signature.arranged for e in self._candidates(node))
-        return _declared(found[0], node) if only else None
+        return None
 
     def _candidates(self, node: Node) -> Sequence[KernelEntry]:
         return self.target.candidates(node.primitive.name, *_abstracts(node))

@@ -204,6 +204,7 @@ def test_a_kernel_of_one_format_gets_its_array(form, doubled):
     x = draw(2, 17, 3, 4)
     assert (ml.jit(doubled)(x).asnumpy() == 2 * x).all()
     assert seen == [(stored(x.shape, form),) * 2]
+    assert ml.jit(doubled)(draw(0, 17, 3, 4)).shape == (0, 17, 3, 4)
 
 
 def test_a_class_selects_formats_for_its_node(doubled):
