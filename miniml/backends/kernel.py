@@ -78,8 +78,7 @@ class Kernel:
     inplace: tuple[int, ...] | None = None
     call: Callable[..., Any]
 
-    @classmethod
-    def select_format(cls, node: KernelNode) -> tuple[Formats, Formats]:
+    def select_format(self, node: KernelNode) -> tuple[Formats, Formats]:
         """The memory formats that it needs for its inputs and gives its outputs, from those that
         the inputs have (`node.inputs[i].format`) and those that `node.target.formats` ranks.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from ...abstract import Abstract, Shape
 from ...backends.expressions.table import follows
@@ -230,8 +229,7 @@ def _declared(entry: KernelEntry, node: Node) -> Ports:
 
 def _selects(entry: KernelEntry) -> bool:
     """True for a class that selects formats itself."""
-    own: Any = getattr(entry.body, "select_format", None)
-    return own is not None and own.__func__ is not Kernel.select_format.__func__  # type: ignore[attr-defined]
+    return getattr(entry.body, "select_format", Kernel.select_format) is not Kernel.select_format
 
 
 def _selected(entry: KernelEntry, node: Node, actual: Formats, target: Target) -> Ports | None:
@@ -244,7 +242,8 @@ def _selected(entry: KernelEntry, node: Node, actual: Formats, target: Target) -
     gives = tuple(ArraySpec(a.shape, a.dtype) for a in outputs)
     body: type[Kernel] = entry.body  # type: ignore[assignment]
     call = KernelNode(node.primitive.name, takes, gives, node.attrs, target)
-    found = body.select_format(call)
+    takes_of, gives_of = body().select_format(call)
+    found = tuple(takes_of), tuple(gives_of)
     if tuple(map(len, found)) != (len(inputs), len(outputs)):
         raise DeclarationError(
             f"{node.primitive.name} kernel {body.__name__}: select_format gave {found!r} for "

@@ -213,8 +213,7 @@ def test_a_class_selects_formats_for_its_node(doubled):
 
     @kernel("Doubled", "cpu", "f->f", attr("NHWC", None))
     class Twice(Kernel):
-        @classmethod
-        def select_format(cls, node):
+        def select_format(self, node):
             asked.append(node.inputs[0].format)
             has = node.inputs[0].format == "NHWC"
             return (("NHWC",) if has else ("NCHW",)), ("NCHW",)
@@ -257,8 +256,7 @@ def test_a_class_selects_formats_for_its_node(doubled):
 def test_what_a_class_may_not_select(answer, refusal, doubled):
     @kernel("Doubled", "cpu", "f->f", attr("CHWN", "CHWN"))
     class Wrong(Kernel):
-        @classmethod
-        def select_format(cls, node):
+        def select_format(self, node):
             return answer
 
     with pytest.raises((DeclarationError, KernelNotFoundError), match=refusal):
