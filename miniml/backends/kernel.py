@@ -102,9 +102,8 @@ class Kernel:
     inplace: tuple[int, ...] | None = None
     call: Callable[..., Any]
 
-    @classmethod
     def select_format(
-        cls, node: KernelNode
+        self, node: KernelNode
     ) -> tuple[tuple[str | None, ...], tuple[str | None, ...]]:
         """The memory formats that it needs for its inputs and gives its outputs, from those that
         the inputs have (`node.inputs[i].format`) and those that `node.target.formats` ranks.

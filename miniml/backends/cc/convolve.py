@@ -239,8 +239,7 @@ def source(written: Written, v: Vectors, shared: tuple[str, ...] = ()) -> tuple[
 class Convolution(NativeKernel):
     """A convolution or one of its gradients; the workspace is one array."""
 
-    @classmethod
-    def select_format(cls, node: KernelNode) -> tuple[Formats, Formats]:
+    def select_format(self, node: KernelNode) -> tuple[Formats, Formats]:
         """The format that the target ranks first, else the one that is quickest."""
         format = (*node.target.formats[:1], _quickest(node))[0]
         if format == BLOCKS and in_blocks(node):

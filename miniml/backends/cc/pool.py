@@ -131,8 +131,7 @@ KERNELS = {
 class Pooling(NativeKernel):
     """A kernel of pooling, of images that all have one memory format."""
 
-    @classmethod
-    def select_format(cls, node: KernelNode) -> tuple[Formats, Formats]:
+    def select_format(self, node: KernelNode) -> tuple[Formats, Formats]:
         """That of its input, unless a pixel of it is too long for the stack."""
         format = given(node)
         lanes = 1 if format == PLAIN else stored(node.inputs[0].shape, format)[-1]

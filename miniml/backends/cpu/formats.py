@@ -27,8 +27,7 @@ class Arranged(Kernel):
 
     plain: ClassVar[Callable[..., Any]]
 
-    @classmethod
-    def select_format(cls, node: KernelNode) -> tuple[Formats, Formats]:
+    def select_format(self, node: KernelNode) -> tuple[Formats, Formats]:
         """Convolutions ask for the format that is ranked first; the rest take what they get."""
         ranked = node.target.formats[:1] if node.name in CONVOLUTIONS else ()
         return arranged(node.name, *(ranked or (given(node),)))

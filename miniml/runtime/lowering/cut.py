@@ -33,9 +33,9 @@ def taking_part(values: Iterable[Value]) -> set[Hashable]:
     nodes * edges of them, each in time linear in the edges.
     """
     edges: dict[Hashable, list[_Edge]] = {True: [], False: []}
-    endless = 1
-    values = tuple(values)
-    endless += sum(2 * v.cost for v in values)
+    values = [v for v in values if v.source is not False or any(r is not False for r in v.readers)]
+    nodes = {n for v in values for n in (v.source, *v.readers)}.difference((True, False))
+    endless = 1 + sum(2 * v.cost for v in values)
     for number, (cost, source, readers) in enumerate(values):
         entering, leaving = ("in", number), ("out", number)
         _connect(edges, entering, source, cost)
@@ -49,9 +49,7 @@ def taking_part(values: Iterable[Value]) -> set[Hashable]:
             edge.left -= flow
             edge.back.left += flow
     outside = _reaching(edges)
-    return {n for n in edges if n not in outside and n not in (True, False)} - {
-        (side, i) for side in ("in", "out") for i in range(len(values))
-    }
+    return nodes - outside
 
 
 def _connect(edges: dict[Hashable, list[_Edge]], u: Hashable, v: Hashable, capacity: int) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from ...abstract import Abstract, Shape
 from ...backends.expressions.table import follows
@@ -68,8 +67,15 @@ class _Plan:
             format = node.primitive.attributes["format"]
             return None if format == PLAIN else ((format,), (format,))
         found = _arranging(node, self.target)
-        if not found or not all(v.abstract.size for v in (*node.inputs, *node.outputs)):
+        if not found:
             return None
+        if all(e.signature.arranged for e in self._candidates(node)):
+            return self._chosen(found, node, actual) or _declared(found[0], node)
+        some = all(v.abstract.size for v in (*node.inputs, *node.outputs))
+        return self._chosen(found, node, actual) if some else None
+
+    def _chosen(self, found: Sequence[KernelEntry], node: Node, actual: Formats) -> Ports | None:
+        """The formats of the first kernel that selects them, else of one that the target ranks."""
         refused = set()
         for entry in found:
             ports, own = _selected(entry, node, actual, self.target), _declared(entry, node)
@@ -82,8 +88,7 @@ class _Plan:
             for ports in (_declared(e, node) for e in found if not _selects(e)):
                 if format in (*ports[0], *ports[1]):
                     return ports
-        only = all(e.signature.arranged for e in self._candidates(node))
-        return _declared(found[0], node) if only else None
+        return None
 
     def _candidates(self, node: Node) -> Sequence[KernelEntry]:
         return self.target.ranked(node.primitive.name, *_abstracts(node))
@@ -224,8 +229,7 @@ def _declared(entry: KernelEntry, node: Node) -> Ports:
 
 def _selects(entry: KernelEntry) -> bool:
     """True for a class that selects formats itself."""
-    own: Any = getattr(entry.body, "select_format", None)
-    return own is not None and own.__func__ is not Kernel.select_format.__func__  # type: ignore[attr-defined]
+    return getattr(entry.body, "select_format", Kernel.select_format) is not Kernel.select_format
 
 
 def _selected(entry: KernelEntry, node: Node, actual: Formats, target: Target) -> Ports | None:
@@ -238,7 +242,7 @@ def _selected(entry: KernelEntry, node: Node, actual: Formats, target: Target) -
     gives = tuple(ArraySpec(a.shape, a.dtype) for a in outputs)
     body: type[Kernel] = entry.body  # type: ignore[assignment]
     call = KernelNode(node.primitive.name, takes, gives, node.attrs, target)
-    given = body.select_format(call)
+    given = body().select_format(call)
     if tuple(map(len, given)) != (len(inputs), len(outputs)):
         raise DeclarationError(
             f"{node.primitive.name} kernel {body.__name__}: select_format gave {given!r} for "

@@ -204,6 +204,7 @@ def test_a_kernel_of_one_format_gets_its_array(form, doubled):
     x = draw(2, 17, 3, 4)
     assert (ml.jit(doubled)(x).asnumpy() == 2 * x).all()
     assert seen == [(stored(x.shape, form),) * 2]
+    assert ml.jit(doubled)(draw(0, 17, 3, 4)).shape == (0, 17, 3, 4)
 
 
 def test_a_class_selects_formats_for_its_node(doubled):
@@ -212,8 +213,7 @@ def test_a_class_selects_formats_for_its_node(doubled):
 
     @kernel("Doubled", "cpu", "f->f", attr("NHWC", None))
     class Twice(Kernel):
-        @classmethod
-        def select_format(cls, node):
+        def select_format(self, node):
             asked.append(node.inputs[0].format)
             return (node.inputs[0].format,), (None,)
 
@@ -255,8 +255,7 @@ def test_a_class_selects_formats_for_its_node(doubled):
 def test_what_a_class_may_not_select(answer, refusal, doubled):
     @kernel("Doubled", "cpu", "f->f", attr("CHWN", "CHWN"))
     class Wrong(Kernel):
-        @classmethod
-        def select_format(cls, node):
+        def select_format(self, node):
             return answer
 
     with pytest.raises((DeclarationError, KernelNotFoundError), match=refusal):

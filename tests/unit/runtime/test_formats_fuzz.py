@@ -26,7 +26,7 @@ STEPS = {
     "relu": lambda x: ops.relu(x - 0.1),
     "bias": lambda x: x + channels(x),
     "square": lambda x: x * x * 0.5,
-    "exp": lambda x: ops.where(x > 0, x, ops.exp(x) - 1.0),
+    "exp": lambda x: ops.where(x > 0, x, ops.exp(ops.minimum(x, 0.0)) - 1.0),
     "norm": normalized,
     "mean": lambda x: x - ops.mean(x, (0, 2, 3), True),
     "max": lambda x: x - ops.max(x),
