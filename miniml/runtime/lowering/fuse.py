@@ -8,6 +8,7 @@ from ...backends.selection import Target
 from ...graph.ir import Graph, Node, Var
 from ...ops.control import Fused
 from ...settings import current
+from ..fusion.anchors import anchor_of
 from ..fusion.bodies import body_of, read_by
 from .groups import Group, Grouping
 from .native import native
@@ -27,7 +28,9 @@ def graph_of_groups(g: Grouping) -> Graph:
     outputs, kept = _needed(g)
     units: list[tuple[int, Node]] = []
     for group, made in outputs.items():
-        last = max(g.position[n] for n in group.nodes)
+        # An update follows the product that it is fused with, whose inputs can then be dropped.
+        anchor = anchor_of(group.nodes) if group.late else None
+        last = g.position[anchor] if anchor else max(g.position[n] for n in group.nodes)
         units.append((last, _fused(group, made) if group.joins else group.nodes[0]))
     units += [(g.position[n], n) for n in kept]
     return replace(g.graph, nodes=tuple(in_order(units)))

@@ -154,6 +154,8 @@ class Grouping:
             return "one has a kernel of its own"
         if first.late != second.late:
             return "one is an update of parameters, which comes last"
+        if first.late and first.shape == () != second.shape:
+            return "one is a number of the whole update, which all of it would wait for"
         if len(first.nodes) + len(second.nodes) > LARGEST:
             return f"more than {LARGEST} nodes"
         if self._between(first, second) or self._between(second, first):
