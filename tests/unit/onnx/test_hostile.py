@@ -97,7 +97,7 @@ LOOP = helper.make_graph(
 GRAPHS = {
     "a cycle": (
         model([node("Add", ["x", "b"], ["a"]), node("Exp", ["a"], ["b"]), node("Exp", ["b"])]),
-        r"node \(Add\): 'b' is defined by nothing before its use",
+        r"node of 'a' \(Add\): 'b' is defined by nothing before its use",
     ),
     "a missing input": (model([node("Add", ["x", "gone"])]), "'gone' is defined by nothing"),
     "a missing output": (model([node("Exp", ["x"], ["z"])]), "'y' is defined by nothing"),
@@ -124,7 +124,7 @@ GRAPHS = {
     "an attribute of another type": (
         model([node("LeakyRelu", ["x"], alpha="a")]), "'alpha' is of type STRING; expected FLOAT",
     ),
-    "a missing attribute": (model([node("Concat", ["x", "x"])]), "axis"),
+    "a missing attribute": (model([node("Concat", ["x", "x"])]), "Concat.: lacks attribute axis"),
     "an axis that is not there": (model([node("Softmax", ["x"], axis=7)]), "axis 7"),
     "shapes that do not fit": (model([node("MatMul", ["x", "x"])]), "cannot multiply"),
     "an opset of the future": (model([node("Exp", ["x"])], opset=1000), "miniml knows those to"),
