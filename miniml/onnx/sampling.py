@@ -16,14 +16,18 @@ _A = -0.75  # of Keys' cubic kernel
 
 def sampled(x: Any, grid: Any, mode: str, padding: str, align_corners: bool) -> Any:
     """x (N, C, ...) at the points of grid (N, *out, d), of which -1 and 1 are the ends of an axis
-    and the first coordinate is that of the last axis: (N, C, *out).
+    and the first coordinate is that of the last axis: (N, C, *out), for d from 1 to 3.
 
     mode: nearest, linear or cubic. padding: what lies outside of x, zeros, border or reflection.
     """
     extents = tuple(x.shape[2:])
     if mode not in _REACH or padding not in ("zeros", "border", "reflection"):
         raise OnnxError(f"mode {mode!r} or padding_mode {padding!r} is unknown")
-    if len(x.shape) < 3 or grid.shape[-1] != len(extents) or len(grid.shape) != len(x.shape):
+    if (
+        not 3 <= len(x.shape) <= 5
+        or grid.shape[-1] != len(extents)
+        or len(grid.shape) != len(x.shape)
+    ):
         raise OnnxError(f"a grid of shape {tuple(grid.shape)} has no points in {tuple(x.shape)}")
     columns = ops.split(grid, len(extents), -1)[::-1]
     axes = [

@@ -48,12 +48,14 @@ def _elements(x: Any, indices: Any, axis: int) -> tuple[Any, ...]:
 
 @register_operator("", "GatherND", (11, None))
 def gather_nd(x: Any, indices: Any, *, batch_dims: int = 0) -> Any:
-    return ops.getitem(x, _tuples(indices, batch_dims))
+    return ops.getitem(x, _tuples(x, indices, batch_dims))
 
 
-def _tuples(indices: Any, batch_dims: int = 0) -> tuple[Any, ...]:
+def _tuples(x: Any, indices: Any, batch_dims: int = 0) -> tuple[Any, ...]:
     """The last axis of `indices` as one index tensor each, behind those of the batch's axes."""
-    count, rest = indices.shape[-1], len(indices.shape) - 1
+    count, rest = extent(indices, -1), len(indices.shape) - 1
+    if not 0 <= batch_dims <= len(x.shape) - count:
+        raise OnnxError(f"has {count} indices behind {batch_dims} axes of {tuple(x.shape)}")
     batch = [
         counted(n).reshape((-1, *(1,) * (rest - 1 - i)))
         for i, n in enumerate(indices.shape[:batch_dims])
@@ -76,7 +78,7 @@ def scatter(x: Any, indices: Any, updates: Any, *, axis: int = 0) -> Any:
 
 @register_operator("", "ScatterND", (11, None))
 def scatter_nd(x: Any, indices: Any, updates: Any, *, reduction: str = "none") -> Any:
-    return _scattered(x, _tuples(indices), updates, reduction)
+    return _scattered(x, _tuples(x, indices), updates, reduction)
 
 
 def _scattered(x: Any, places: tuple[Any, ...], updates: Any, reduction: str) -> Any:
@@ -249,8 +251,9 @@ def _scales(
     else:
         found = [(m / n, m) for m, n in zip(ints(sizes), extents, strict=True)]
         if policy != "stretch":
-            choose = {"not_larger": min, "not_smaller": max}[policy]
-            scale = choose(s for s, _ in found)
+            if policy not in ("not_larger", "not_smaller"):
+                raise OnnxError(f"keep_aspect_ratio_policy {policy!r} is unknown")
+            scale = (min if policy == "not_larger" else max)(s for s, _ in found)
             found = [(scale, int(scale * n + 0.5)) for n in extents]
     return found
 

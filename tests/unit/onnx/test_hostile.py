@@ -159,6 +159,34 @@ GRAPHS = {
     "a loop without an end": (
         model([node("Loop", ["", ""], [], body=LOOP)], outputs=[]), "never ends",
     ),
+    "a loop of names": (
+        model([node("Loop", ["n", ""], [], body=helper.make_graph(
+            [node("Identity", ["d"], ["e"]), node("Identity", ["e"], ["d"])],
+            "body", LOOP.input, LOOP.output)), node("Exp", ["x"])], [const("n", 3)]),
+        "'d' is defined by nothing|'d' is defined twice",
+    ),
+    "a thousand million turns": (
+        model([node("Loop", ["n", ""], [], body=LOOP), node("Exp", ["x"])], [const("n", 10**9)]),
+        "a table of indices",
+    ),
+    "a hundred million indices": (
+        model([node("GatherND", ["x", "i"])], inputs=[
+            value("x"), value("i", (1, 10**8), TensorProto.INT64)]),
+        "has 100000000 indices",
+    ),
+    "a grid of many axes": (
+        model([node("GridSample", ["x", "g"])], opset=20, inputs=[
+            value("x", (1,) * 34), value("g", (*(1,) * 33, 32))]),
+        "has no points",
+    ),
+    "a sum of many channels": (
+        model([node("LRN", ["x"], size=10**9)], inputs=[value("x", (1, 10**8, 1, 1))]), "has size",
+    ),
+    "a spectrum far away": (
+        model([node("MelWeightMatrix", list("abcde"))], [
+            const(n, v) for n, v in zip("abcde", (8, 16, 8192, np.float32(0), np.float32(1e15)))]),
+        "the spectrum has 9 places",
+    ),
     "a function of itself": (
         model([node("F", ["x"], domain="mine")], functions=[helper.make_function(
             "mine", "F", ["x"], ["y"], [node("F", ["x"], domain="mine")],
@@ -243,10 +271,15 @@ def test_a_file_that_is_not_there(tmp_path):
 
 
 def small():
-    """A model of many kinds of values: floats, shapes, attributes, a branch."""
+    """A model of many kinds of values: floats, shapes, attributes, a branch, a loop."""
     weights = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
     branch = helper.make_graph([node("Exp", ["h"], ["t"])], "yes", [], [value("t", None)])
     other = helper.make_graph([node("Neg", ["h"], ["t"])], "no", [], [value("t", None)])
+    body = helper.make_graph(
+        [node("Identity", ["go"], ["on"]), node("Mul", ["v", "v"], ["u"])], "body",
+        [value("i", (), 7), value("go", (), 9), value("v", None)],
+        [value("on", (), 9), value("u", None)],
+    )  # fmt: skip
     return model(
         [
             node("Gemm", ["x", "w", "b"], ["h"], alpha=0.5),
@@ -255,9 +288,15 @@ def small():
             node("Greater", ["r", "zero"], ["p"]),
             node("If", ["p"], ["i"], then_branch=branch, else_branch=other),
             node("Reshape", ["i", "s"], ["f"]),
-            node("Concat", ["f", "f"], ["y"], axis=1),
+            node("Concat", ["f", "f"], ["c"], axis=1),
+            node("Loop", ["n", "", "c"], ["y"], body=body),
         ],
-        [const("w", weights), const("b", np.zeros(4, "f")), const("zero", np.float32(0))],
+        [
+            const("w", weights),
+            const("b", np.zeros(4, "f")),
+            const("zero", np.float32(0)),
+            const("n", 2),
+        ],
     ).SerializeToString()
 
 
