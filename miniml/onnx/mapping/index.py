@@ -170,11 +170,11 @@ def tensor_scatter(
     past: Any, update: Any, write_indices: Any = None, *, axis: int = -2, mode: str = "linear"
 ) -> Any:
     n, steps = extent(past, axis), counted(extent(update, axis))
-    starts = np.zeros(past.shape[0], np.int64) if write_indices is None else write_indices
+    batch = counted(extent(past, 0))[:, None]
+    starts = batch * 0 if write_indices is None else write_indices
     places = ops.add(ops.reshape(starts, (-1, 1)), steps)
     places = ops.mod(places, n) if mode == "circular" else places
     front = ops.moveaxis(past, axis, 1)
-    batch = counted(past.shape[0])[:, None]
     return ops.moveaxis(ops.scatter(front, (batch, places), ops.moveaxis(update, axis, 1)), 1, axis)
 
 
