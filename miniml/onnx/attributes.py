@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, fields, make_dataclass
+from dataclasses import MISSING, dataclass, field, fields, make_dataclass
 from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
@@ -110,10 +110,10 @@ def read(struct: type, attributes: Iterable[Any]) -> Any:
         if proto.name in given:
             raise OnnxError(f"attribute {proto.name!r} is there twice")
         given[proto.name] = _value(proto, bare(declared[proto.name].type))
-    try:
-        return struct(**given)
-    except TypeError as error:
-        raise OnnxError(f"attributes are missing: {error}") from None
+    missing = [n for n, f in declared.items() if f.default is MISSING and n not in given]
+    if missing:
+        raise OnnxError(f"lacks attribute {', '.join(missing)}")
+    return struct(**given)
 
 
 def pack(values: Any) -> list[Any]:

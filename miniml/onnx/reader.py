@@ -40,8 +40,10 @@ class Node:
         return inner.run_graph(graph, inputs)
 
     def __str__(self) -> str:
-        name = f"{self.name!r} " if self.name else ""
-        return f"node {name}({self.domain + '.' if self.domain else ''}{self.type})"
+        type_ = f"{self.domain}.{self.type}" if self.domain else self.type
+        if self.name:
+            return f"node {self.name!r} ({type_})"
+        return f"node of {', '.join(map(repr, self.outputs)) or 'nothing'} ({type_})"
 
 
 class Scope:

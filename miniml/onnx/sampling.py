@@ -16,21 +16,22 @@ _A = -0.75  # of Keys' cubic kernel
 
 def sampled(x: Any, grid: Any, mode: str, padding: str, align_corners: bool) -> Any:
     """x (N, C, ...) at the points of grid (N, *out, d), of which -1 and 1 are the ends of an axis
-    and the first coordinate is that of the last axis: (N, C, *out).
+    and the first coordinate is that of the last axis: (N, C, *out), for d from 1 to 3.
 
     mode: nearest, linear or cubic. padding: what lies outside of x, zeros, border or reflection.
     """
     extents = tuple(x.shape[2:])
     if mode not in _REACH or padding not in ("zeros", "border", "reflection"):
         raise OnnxError(f"mode {mode!r} or padding_mode {padding!r} is unknown")
-    if len(x.shape) < 3 or grid.shape[-1] != len(extents) or len(grid.shape) != len(x.shape):
+    d = len(extents)
+    if not 1 <= d <= 3 or (len(grid.shape), grid.shape[-1]) != (d + 2, d):
         raise OnnxError(f"a grid of shape {tuple(grid.shape)} has no points in {tuple(x.shape)}")
-    columns = ops.split(grid, len(extents), -1)[::-1]
+    columns = ops.split(grid, d, -1)[::-1]
     axes = [
         _taps(ops.squeeze(g, -1), n, mode, padding, align_corners)
         for g, n in zip(columns, extents, strict=True)
     ]
-    batch = counted(x.shape[0]).reshape((-1, *(1,) * len(extents)))
+    batch = counted(x.shape[0]).reshape((-1, *(1,) * d))
     last, total = ops.moveaxis(x, 1, -1), None
     for taps in product(*axes):
         values = ops.getitem(last, (batch, *(index for index, _ in taps)))

@@ -10,7 +10,7 @@ from ... import ops
 from ...errors import OnnxError
 from ...tensor import Tensor
 from ..attributes import Subgraph
-from ..known import extent, number
+from ..known import counted, extent, number
 from ..operators import Ints, register_operator
 from ..reader import Node
 
@@ -54,8 +54,9 @@ def _goes_on(body: Any) -> bool:
     """True where a body passes its condition on as it is."""
     name, given = body.output[0].name, body.input[1].name
     made = {o: n for n in body.node for o in n.output}
-    while name in made and made[name].op_type == "Identity":
-        name = made[name].input[0]
+    for _ in body.node:
+        if name in made and made[name].op_type == "Identity":
+            name = made[name].input[0]
     return bool(name == given)
 
 
@@ -66,7 +67,7 @@ def _counted(count: int, carried: Any, body: Any, node: Node) -> Any:
         out = _tensors(node.run(body, (turn, going, *values))[1:])
         return out[: len(carried)], out[len(carried) :]
 
-    rows, final = ops.scan(step, tuple(carried), np.arange(count))
+    rows, final = ops.scan(step, tuple(carried), counted(count))
     return (*final, *rows)
 
 

@@ -10,7 +10,7 @@ from ... import ops
 from ...dtype import as_dtype
 from ...errors import OnnxError
 from ..attributes import Literal
-from ..known import counted, extent, ints, number
+from ..known import counted, extent, ints, number, table
 from ..operators import Constant, Floats, Ints, register_operator
 from ..tensors import checked_shape, dtype_of
 
@@ -93,10 +93,12 @@ def mel_weight_matrix(
     """Triangles between neighbouring edges, which lie at equal distances in mel."""
     bins, length, rate = (int(number(v)) for v in (num_mel_bins, dft_length, sample_rate))
     spectrum = length // 2 + 1
-    checked_shape((spectrum, bins), 8, "its output")
+    table(spectrum, bins)
     low, high = (2595 * np.log10(1 + number(v) / 700) for v in (lower_edge_hertz, upper_edge_hertz))
     mel = low + counted(bins + 2) * (high - low) / (bins + 2)
     edges = (700 * (10 ** (mel / 2595) - 1) * (length + 1) // rate).astype(np.int64)
+    if edges[0] < 0 or edges[-1] >= spectrum:
+        raise OnnxError(f"has edges {edges[0]} to {edges[-1]}; the spectrum has {spectrum} places")
     out = np.zeros((spectrum, bins))
     for i, (left, middle, right) in enumerate(zip(edges, edges[1:], edges[2:], strict=False)):
         rising = np.arange(left, middle + 1)

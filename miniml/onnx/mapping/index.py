@@ -48,12 +48,14 @@ def _elements(x: Any, indices: Any, axis: int) -> tuple[Any, ...]:
 
 @register_operator("", "GatherND", (11, None))
 def gather_nd(x: Any, indices: Any, *, batch_dims: int = 0) -> Any:
-    return ops.getitem(x, _tuples(indices, batch_dims))
+    return ops.getitem(x, _tuples(x, indices, batch_dims))
 
 
-def _tuples(indices: Any, batch_dims: int = 0) -> tuple[Any, ...]:
+def _tuples(x: Any, indices: Any, batch_dims: int = 0) -> tuple[Any, ...]:
     """The last axis of `indices` as one index tensor each, behind those of the batch's axes."""
-    count, rest = indices.shape[-1], len(indices.shape) - 1
+    count, rest = extent(indices, -1), len(indices.shape) - 1
+    if not 0 <= batch_dims <= len(x.shape) - count:
+        raise OnnxError(f"has {count} indices behind {batch_dims} axes of {tuple(x.shape)}")
     batch = [
         counted(n).reshape((-1, *(1,) * (rest - 1 - i)))
         for i, n in enumerate(indices.shape[:batch_dims])
@@ -76,7 +78,7 @@ def scatter(x: Any, indices: Any, updates: Any, *, axis: int = 0) -> Any:
 
 @register_operator("", "ScatterND", (11, None))
 def scatter_nd(x: Any, indices: Any, updates: Any, *, reduction: str = "none") -> Any:
-    return _scattered(x, _tuples(indices), updates, reduction)
+    return _scattered(x, _tuples(x, indices), updates, reduction)
 
 
 def _scattered(x: Any, places: tuple[Any, ...], updates: Any, reduction: str) -> Any:
@@ -168,11 +170,11 @@ def tensor_scatter(
     past: Any, update: Any, write_indices: Any = None, *, axis: int = -2, mode: str = "linear"
 ) -> Any:
     n, steps = extent(past, axis), counted(extent(update, axis))
-    starts = np.zeros(past.shape[0], np.int64) if write_indices is None else write_indices
+    batch = counted(extent(past, 0))[:, None]
+    starts = batch * 0 if write_indices is None else write_indices
     places = ops.add(ops.reshape(starts, (-1, 1)), steps)
     places = ops.mod(places, n) if mode == "circular" else places
     front = ops.moveaxis(past, axis, 1)
-    batch = counted(past.shape[0])[:, None]
     return ops.moveaxis(ops.scatter(front, (batch, places), ops.moveaxis(update, axis, 1)), 1, axis)
 
 
@@ -249,8 +251,9 @@ def _scales(
     else:
         found = [(m / n, m) for m, n in zip(ints(sizes), extents, strict=True)]
         if policy != "stretch":
-            choose = {"not_larger": min, "not_smaller": max}[policy]
-            scale = choose(s for s, _ in found)
+            if policy not in ("not_larger", "not_smaller"):
+                raise OnnxError(f"keep_aspect_ratio_policy {policy!r} is unknown")
+            scale = (min if policy == "not_larger" else max)(s for s, _ in found)
             found = [(scale, int(scale * n + 0.5)) for n in extents]
     return found
 

@@ -150,6 +150,8 @@ def lp_normalization(x: Any, *, axis: int = -1, p: int = 2) -> Any:
 def lrn(x: Any, *, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0) -> Any:
     """x / (bias + alpha / size * s)^beta, s the sum of squares of `size` channels around each."""
     channels = extent(x, 1)
+    if not 0 < size <= 1000:
+        raise OnnxError(f"has size {size}; it is read from 1 to 1000")
     before, after = min((size - 1) // 2, channels), min(size // 2, channels)
     pads = ((0, 0), (before, after), *((0, 0),) * (len(x.shape) - 2))
     padded = ops.pad(ops.square(x), pads)

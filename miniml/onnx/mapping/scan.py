@@ -6,12 +6,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from ... import ops
 from ...dtype import int64
 from ...errors import OnnxError
-from ..known import extent, number
+from ..known import counted, extent, number
 from ..operators import Constant, Floats, Strings, register_operator
 from .activation import elu, hard_sigmoid, leaky_relu, softsign, thresholded_relu
 
@@ -114,7 +112,7 @@ def _one_way(
     functions: list[Function], back: bool,
 ) -> tuple[Any, tuple[Any, ...]]:  # fmt: skip
     """One direction: a state stays as it is, and its rows are 0, beyond a sequence's length."""
-    turns = np.arange(extent(x, 0))
+    turns = counted(extent(x, 0))
     limit = None if lengths is None else ops.reshape(ops.cast(lengths, int64), (-1, 1))
 
     def advance(carry: Any, item: Any) -> Any:

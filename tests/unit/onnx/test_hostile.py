@@ -97,7 +97,7 @@ LOOP = helper.make_graph(
 GRAPHS = {
     "a cycle": (
         model([node("Add", ["x", "b"], ["a"]), node("Exp", ["a"], ["b"]), node("Exp", ["b"])]),
-        r"node \(Add\): 'b' is defined by nothing before its use",
+        r"node of 'a' \(Add\): 'b' is defined by nothing before its use",
     ),
     "a missing input": (model([node("Add", ["x", "gone"])]), "'gone' is defined by nothing"),
     "a missing output": (model([node("Exp", ["x"], ["z"])]), "'y' is defined by nothing"),
@@ -124,7 +124,7 @@ GRAPHS = {
     "an attribute of another type": (
         model([node("LeakyRelu", ["x"], alpha="a")]), "'alpha' is of type STRING; expected FLOAT",
     ),
-    "a missing attribute": (model([node("Concat", ["x", "x"])]), "axis"),
+    "a missing attribute": (model([node("Concat", ["x", "x"])]), "Concat.: lacks attribute axis"),
     "an axis that is not there": (model([node("Softmax", ["x"], axis=7)]), "axis 7"),
     "shapes that do not fit": (model([node("MatMul", ["x", "x"])]), "cannot multiply"),
     "an opset of the future": (model([node("Exp", ["x"])], opset=1000), "miniml knows those to"),
@@ -158,6 +158,34 @@ GRAPHS = {
     ),
     "a loop without an end": (
         model([node("Loop", ["", ""], [], body=LOOP)], outputs=[]), "never ends",
+    ),
+    "a loop of names": (
+        model([node("Loop", ["n", ""], [], body=helper.make_graph(
+            [node("Identity", ["d"], ["e"]), node("Identity", ["e"], ["d"])],
+            "body", LOOP.input, LOOP.output)), node("Exp", ["x"])], [const("n", 3)]),
+        "'d' is defined by nothing|'d' is defined twice",
+    ),
+    "a thousand million turns": (
+        model([node("Loop", ["n", ""], [], body=LOOP), node("Exp", ["x"])], [const("n", 10**9)]),
+        "a table of indices",
+    ),
+    "a hundred million indices": (
+        model([node("GatherND", ["x", "i"])], inputs=[
+            value("x"), value("i", (1, 10**8), TensorProto.INT64)]),
+        "has 100000000 indices",
+    ),
+    "a grid of many axes": (
+        model([node("GridSample", ["x", "g"])], opset=20, inputs=[
+            value("x", (1,) * 34), value("g", (*(1,) * 33, 32))]),
+        "has no points",
+    ),
+    "a sum of many channels": (
+        model([node("LRN", ["x"], size=10**9)], inputs=[value("x", (1, 10**8, 1, 1))]), "has size",
+    ),
+    "a spectrum far away": (
+        model([node("MelWeightMatrix", list("abcde"))], [
+            const(n, v) for n, v in zip("abcde", (8, 16, 8192, np.float32(0), np.float32(1e15)))]),
+        "the spectrum has 9 places",
     ),
     "a function of itself": (
         model([node("F", ["x"], domain="mine")], functions=[helper.make_function(
@@ -243,10 +271,15 @@ def test_a_file_that_is_not_there(tmp_path):
 
 
 def small():
-    """A model of many kinds of values: floats, shapes, attributes, a branch."""
+    """A model of many kinds of values: floats, shapes, attributes, a branch, a loop."""
     weights = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
     branch = helper.make_graph([node("Exp", ["h"], ["t"])], "yes", [], [value("t", None)])
     other = helper.make_graph([node("Neg", ["h"], ["t"])], "no", [], [value("t", None)])
+    body = helper.make_graph(
+        [node("Identity", ["go"], ["on"]), node("Mul", ["v", "v"], ["u"])], "body",
+        [value("i", (), 7), value("go", (), 9), value("v", None)],
+        [value("on", (), 9), value("u", None)],
+    )  # fmt: skip
     return model(
         [
             node("Gemm", ["x", "w", "b"], ["h"], alpha=0.5),
@@ -255,9 +288,15 @@ def small():
             node("Greater", ["r", "zero"], ["p"]),
             node("If", ["p"], ["i"], then_branch=branch, else_branch=other),
             node("Reshape", ["i", "s"], ["f"]),
-            node("Concat", ["f", "f"], ["y"], axis=1),
+            node("Concat", ["f", "f"], ["c"], axis=1),
+            node("Loop", ["n", "", "c"], ["y"], body=body),
         ],
-        [const("w", weights), const("b", np.zeros(4, "f")), const("zero", np.float32(0))],
+        [
+            const("w", weights),
+            const("b", np.zeros(4, "f")),
+            const("zero", np.float32(0)),
+            const("n", 2),
+        ],
     ).SerializeToString()
 
 
