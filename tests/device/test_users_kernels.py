@@ -61,6 +61,21 @@ elementwise_kernel("Swish2", "x / (1.0f + exp(-beta * x))", "f->f", "d->d", "e->
 raw_kernel("SumOfRows", "f->f", "d->d", entry="row_sum", source=ROW_SUM, defines={}, launch=rows)
 
 
+class HalfOf(Primitive):
+    """x / 2, without its rest for integers."""
+
+    like = "x"
+
+
+raw_kernel(
+    "HalfOf", "f->f", "i->i", entry="halve",
+    source="""extern "C" __global__ void halve(const T* x, T* out) {
+      out[threadIdx.x] = x[threadIdx.x] / 2;
+    }""",
+    launch=lambda node: Launch((1,), (node.inputs[0].size,)),
+)  # fmt: skip
+
+
 class ThirdOf(Unary):
     """x / 3, for which there is a kernel in float64 alone."""
 
@@ -130,6 +145,11 @@ class TestUsersKernels:
         assert np.allclose(f(ml.Tensor(x)).asnumpy(), x.sum(1), rtol=1e-4, atol=1e-4)
         turned = ml.Tensor(x.T.copy()).T  # the framework makes it contiguous
         assert np.allclose(f(turned).asnumpy(), x.sum(1), rtol=1e-4, atol=1e-4)
+
+    @pytest.mark.parametrize(("dtype", "half"), [("float32", 1.5), ("int32", 1)])
+    def test_one_text_serves_each_of_its_signatures(self, on_device, dtype, half):
+        x = ml.Tensor(np.array([3, 4, -8], dtype))
+        assert HalfOf()(x).tolist() == ml.jit(HalfOf())(x).tolist() == [half, 2, -4]
 
     def test_texts_of_one_key_are_told_apart_by_what_they_require(self):
         text = 'extern "C" __global__ void put(const T* x, T* out) { *out = WHICH; }'

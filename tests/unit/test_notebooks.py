@@ -22,9 +22,12 @@ def test_notebooks_run_and_are_up_to_date():
     assert run.returncode == 0, run.stdout + run.stderr
 
 
-def test_stored_notebooks_show_the_results_of_the_documents():
-    text = (ROOT / "notebooks" / "01_first_primitive.ipynb").read_text("utf-8")
-    for shown in ("[[0. 3.]", "[2. 5.]]", "[[0. 2. 4.]", "[1. 3. 5.]]", "[2. 2. 2. 2.]]"):
+@pytest.mark.parametrize(
+    ("name", "last"), [("01_first_primitive", "[2. 2. 2. 2.]]"), ("04_kernel_system", "[2 2 2 2]]")]
+)
+def test_stored_notebooks_show_the_results_of_the_documents(name, last):
+    text = (ROOT / "notebooks" / f"{name}.ipynb").read_text("utf-8")
+    for shown in ("[[0. 3.]", "[2. 5.]]", "[[0. 2. 4.]", "[1. 3. 5.]]", last):
         assert shown in text
 
 

@@ -115,6 +115,14 @@ class TestProviders:
         with ml.context(providers="a"):
             assert op(ml.Tensor(0.0)).item() == ml.jit(op)(ml.Tensor(0.0)).item() == 1.0
 
+    def test_as_many_as_there_are(self):
+        op, names = primitive()(), [f"vendor{i}" for i in range(40)]
+        for i, name in enumerate(names):
+            kernel("KerOne", "cpu", "f->f", provider=name)(constant(i))
+        for i in (0, 17, 39):
+            with ml.context(providers=names[i:]):
+                assert op(ml.Tensor(0.0)).item() == i
+
     @ml.context(providers=())
     def test_for_a_built_in_one_a_provider_must_be_enabled(self):
         @kernel("Exp", "cpu", "f->f", "i->i", provider="acme", priority=99)
