@@ -6,6 +6,7 @@ import io
 import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -17,6 +18,7 @@ from ..errors import MinimlError
 from ..files import write_file
 from ..graph.ir import Graph
 from ..graph.saved import load_graph
+from ..runtime.profile import profile
 from ..settings import context
 from ..tensor import Array, Tensor
 from .named import imported, near, whole
@@ -46,6 +48,9 @@ def add(command: ArgumentParser) -> None:
         help="how many times to call it; the outputs are those of the first (default: 1)",
     )  # fmt: skip
     command.add_argument(
+        "--profile", action="store_true", help="print the time, calls and bytes of each node, too"
+    )
+    command.add_argument(
         "--device", default="cpu", metavar="cpu|cuda-sim|cuda",
         help="where to compute (default: %(default)s)",
     )  # fmt: skip
@@ -68,7 +73,10 @@ def run(options: Namespace) -> int:
                 f"--input {absent[0]}=FILE.npy"
             )
         inputs = [Tensor(_array(given[name])) for name in graph.input_names]
-        outputs = _timed(graph, inputs, options.repeat)
+        with profile() if options.profile else nullcontext() as seen:
+            outputs = _timed(graph, inputs, options.repeat)
+    if seen is not None:
+        print(seen)
     for name, value in zip(graph.output_names, outputs, strict=True):
         print(f"{name}: {value!r}")
         if name in targets:

@@ -82,6 +82,14 @@ def test_times_of_seconds_are_seconds():
     assert [*map(run._duration, (2e-5, 0.999, 1.04))] == ["0.02 ms", "999 ms", "1.04 s"]
 
 
+def test_a_profile_says_what_each_node_took(folder, capsys):
+    ml.save_graph(lambda x: ops.sort(ops.exp(x))[0], "sorted.json", X)
+    assert cli.main("run sorted.json --input x.npy --repeat 3 --profile".split()) == 0
+    timed, table = capsys.readouterr().out.split("2 more: least ")
+    rows = [line.split() for line in table.splitlines() if re.search(r"\b(Exp|Sort)\b", line)]
+    assert sorted((row[5], row[2]) for row in rows) == [("Exp", "3"), ("Sort", "3")]  # calls
+
+
 def test_kernels_of_the_users_own_are_imported_when_asked_for(folder, capsys):
     ml.save_graph(ops.Custom("RunThrice", outputs=[X]), "custom.json", X)
     assert "RunThrice has no kernel" in refusal(capsys, "custom.json", "--input", "x.npy")
