@@ -105,9 +105,10 @@ class Place(Move):
     def lines(self, node: KernelNode, out: ArraySpec) -> Iterator[str]:
         (x,), (own,), attrs, c = node.inputs, steps_of(node), node.attrs, _unsigned(out)
         steps = dense_strides(out.shape, 1)
-        padding = attrs.get("padding", ())
-        begins = [before for before, _ in padding] or attrs["begin"]
-        by = (1,) * len(padding) or attrs["strides"]
+        if "padding" in attrs:
+            begins, by = [before for before, _ in attrs["padding"]], (1,) * len(x.shape)
+        else:
+            begins, by = attrs["begin"], attrs["strides"]
         apart = [n * step for n, step in zip(by, steps, strict=True)]
         first = sum(n * step for n, step in zip(begins, steps, strict=True))
         bits = np.array(attrs.get("value", 0), out.dtype).view(f"u{out.dtype.itemsize}")

@@ -68,6 +68,7 @@ def test_concatenated_padded_and_put_in_place():
         cases.append(case(Place, "Pad", [x], (3, 8), padding=padding, value=value))
         slices = {"begin": (0, 6), "end": (3, 0), "strides": (2, -2)}
         cases.append(case(Place, "SliceGrad", [x], (3, 7), shape=(3, 7), **slices))
+    cases.append(case(Place, "Pad", [numbers()], (), padding=(), value=0))
     first, last = [numbers(2, 3), numbers(4, 3)], [numbers(2, 3), numbers(2, 1)]
     cases.append(case(Concat, "Concat", first, (6, 3), axis=0))
     cases.append(case(Concat, "Concat", last, (2, 4), axis=-1))
