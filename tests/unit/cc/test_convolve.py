@@ -50,8 +50,13 @@ CASES = {
 }  # fmt: skip
 
 
+IN_BLOCKS = (BLOCKS, None, BLOCKS)
+
 # Of float64, whose text differs only in how many numbers a register holds.
-WIDE = ("many pixels", "odd batch", "batch", "stride of a batch", "depthwise", "groups")
+WIDE = (
+    "many pixels", "odd batch", "batch", "stride of a batch", "depthwise", "groups", "blocks",
+    "blocks that are not full",
+)  # fmt: skip
 
 
 def draw(shape, seed, dtype):
@@ -214,11 +219,22 @@ def test_the_results_do_not_depend_on_the_number_of_threads(monkeypatch):
     attrs = {"stride": (1, 1), "padding": ONE, "dilation": (1, 1), "groups": 1}
     x, w = draw((16, 5, 9, 9), 1, "f"), draw((18, 5, 3, 3), 2, "f")
     dout = draw((16, 18, 9, 9), 3, "f")
+    many, filters = draw((1, 420, 9, 9), 4, "f"), draw((18, 420, 3, 3), 5, "f")
     calls = [
         one("Conv2D", (x, w), dout, attrs),
         one("Conv2D", (x[:3], w), dout[:3], attrs),
         one("Conv2DInputGrad", (dout, w), x, {**attrs, "input_shape": (9, 9)}),
         one("Conv2DWeightGrad", (x, dout), w, {**attrs, "kernel_shape": (3, 3)}),
+        one("Conv2D", (x[:3], w), dout[:3], attrs, (None, None, BLOCKS)),
+        one("Conv2DInputGrad", (dout, w), x, {**attrs, "input_shape": (9, 9)}, IN_BLOCKS),
+        one(
+            "Conv2DWeightGrad",
+            (x, dout),
+            w,
+            {**attrs, "kernel_shape": (3, 3)},
+            (None, BLOCKS, None),
+        ),
+        one("Conv2D", (many, filters), dout[:1], attrs, IN_BLOCKS),
     ]
     kernels = [prepared(call) for call in calls]
     assert all("#define KERNEL_RUN miniml.parallel" in k.source.text for k in kernels)
