@@ -42,8 +42,16 @@ class Location:
         nowhere = None, None, None, None
         return next(islice(self.code.co_positions(), self.lasti // 2, None), nowhere)
 
+    @property
+    def file(self) -> str:
+        """Its file; a cell of a notebook as the notebook counts it, as in "In[3]"."""
+        shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+        named = getattr(getattr(shell, "compile", None), "format_code_name", lambda name: None)
+        cell = named(self.code.co_filename)
+        return str(cell[1]) if cell else self.code.co_filename
+
     def __str__(self) -> str:
-        return f"{self.code.co_filename}:{self.line}"
+        return f"{self.file}:{self.line}"
 
     def __reduce__(self) -> str | tuple[object, ...]:
         return _unpickled, (str(self),)
@@ -51,7 +59,7 @@ class Location:
     def render(self) -> str:
         """The line as Python's own tracebacks show it, with carets under the call."""
         text = linecache.getline(self.code.co_filename, self.line).rstrip("\n")
-        head = f'  File "{self.code.co_filename}", line {self.line}, in {self.code.co_name}'
+        head = f'  File "{self.file}", line {self.line}, in {self.code.co_name}'
         if not text.strip():
             return head
         indent = len(text) - len(text.lstrip())

@@ -12,10 +12,11 @@ from miniml.ops import rules, validator
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 ROW = re.compile(r"\| (?!---|.*\| test \|$)(.+?) \| (.+) \| (.+) \|$")
-LINK = re.compile(r"\[(test_\w+)\]\((\S+?)\)")
+LINK = re.compile(r"\[(test_\w+)\]\[([\w/]+)\]")
 NAMES = {"ml": ml, "ops": ops, "rules": rules, "validator": validator}
 NAMED = re.compile(rf"\b({'|'.join(NAMES)})\.([\w.]+)")
 TEXT = (DOCS / "kernel-system.md").read_text("utf-8")
+FILES = dict(re.findall(r"^\[([\w/]+)\]: (\S+)$", TEXT, re.MULTILINE))
 ROWS = [line for line in TEXT.splitlines() if ROW.match(line)]
 
 
@@ -24,7 +25,7 @@ def missing(row):
     links = LINK.findall(ROW.match(row)[3])
     return [
         *(["a test"] * (not links)),
-        *(test for test, path in links if not defines(DOCS / path, test)),
+        *(test for test, label in links if not defines(DOCS / FILES.get(label, "?"), test)),
         *(f"{root}.{name}" for root, name in NAMED.findall(row) if not has(NAMES[root], name)),
     ]
 
@@ -56,9 +57,9 @@ def test_rows_are_in_tables_of_three_columns():
     ("row", "expected"),
     [
         ("| a | b | c |", ["a test"]),
-        ("| a | b | [test_gone](../tests/unit/test_kernel_system.py) |", ["test_gone"]),
-        ("| a | b | [test_gone](../tests/unit/test_gone.py) |", ["test_gone"]),
-        ("| a | `ml.gone` | [test_has](../tests/unit/test_x.py) |", ["test_has", "ml.gone"]),
+        ("| a | b | [test_gone][notebooks] |", ["test_gone"]),
+        ("| a | b | [test_gone][gone] |", ["test_gone"]),
+        ("| a | `ml.gone` | [test_outputs][runtime/lives] |", ["ml.gone"]),
     ],
 )
 def test_a_row_without_is_found(row, expected):

@@ -33,7 +33,7 @@ def test_stored_notebooks_show_the_results_of_the_documents(name, last):
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
 def test_files_that_a_notebook_names_exist(path):
-    named = re.findall(r"`((?:miniml|docs|notebooks)/[\w/.]+)`", path.read_text("utf-8"))
+    named = re.findall(r"`((?:miniml|docs|notebooks)/[\w/.-]+)`", path.read_text("utf-8"))
     assert named or path.stem == "01_first_primitive"
     assert [name for name in named if not (ROOT / name).is_file()] == []
 

@@ -1,5 +1,8 @@
 """Every refusal shows the user's own line, once."""
 
+import sys
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -125,3 +128,14 @@ def test_what_was_called_is_named_where_a_pass_has_put_another_in_its_place(tabl
     finally:
         unregister_pass("other")
     assert caught.value.__notes__[-1].startswith("Exp was called at\n")
+
+
+def test_a_line_of_a_notebook_is_named_by_its_cell(monkeypatch):
+    names = {"/tmp/ipykernel_7/123.py": ("Cell", "In[3]")}
+    shell = SimpleNamespace(compile=SimpleNamespace(format_code_name=names.get))
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
+    cell = compile("\nt[0] = 1.0", next(iter(names)), "exec")
+    for mistake, line in ((lambda: exec(cell, {"t": T}), "In[3]"), (refused_item, __file__)):
+        with pytest.raises(ml.errors.ImmutableError) as caught:
+            mistake()
+        assert f'File "{line}", line ' in caught.value.__notes__[0]
