@@ -85,7 +85,7 @@ def test_times_of_seconds_are_seconds():
 def test_a_profile_says_what_each_node_took(folder, capsys):
     ml.save_graph(lambda x: ops.sort(ops.exp(x))[0], "sorted.json", X)
     assert cli.main("run sorted.json --input x.npy --repeat 3 --profile".split()) == 0
-    timed, table = capsys.readouterr().out.split("2 more: least ")
+    _, table = capsys.readouterr().out.split("2 more: least ")
     rows = [line.split() for line in table.splitlines() if re.search(r"\b(Exp|Sort)\b", line)]
     assert sorted((row[5], row[2]) for row in rows) == [("Exp", "3"), ("Sort", "3")]  # calls
 
