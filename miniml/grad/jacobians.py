@@ -35,7 +35,7 @@ def jacobian(fn: Function, argnums: int = 0) -> Function:
         return found.out_spec.unflatten([_jacobian_of(found, i, o) for i, o in enumerate(outs)])
 
     derive.__name__ = f"jacobian({name_of(checked_function('jacobian', fn))})"
-    return called(derive)
+    return called(derive, fn)
 
 
 def _jacobian_of(found: Linearized, place: int, out: Tensor) -> Any:

@@ -96,11 +96,11 @@ def _value_and_grad(
 ) -> Function:
     numbers = argnums if argnums is None or isinstance(argnums, int) else tuple(argnums)
     chosen = None if weights is None else Weights.of(weights)
-    return called(_Gradient(checked_function(who, fn), numbers, has_aux, chosen))
+    return called(_Gradient(checked_function(who, fn), numbers, has_aux, chosen), fn)
 
 
-def called(gradient: Function) -> Function:
-    """The function that asks the current trace to call `gradient`."""
+def called(gradient: Function, fn: Function) -> Function:
+    """The function that asks the current trace to call `gradient`, which takes what `fn` takes."""
 
     def derived(*args: Any, **named: Any) -> Any:
         try:
@@ -110,6 +110,7 @@ def called(gradient: Function) -> Function:
             raise
 
     derived.__name__ = derived.__qualname__ = gradient.__name__  # errors name it
+    derived.__wrapped__ = fn  # type: ignore[attr-defined]  # its arguments have names
     return derived
 
 
@@ -136,6 +137,7 @@ def grad(
         return (gradients, value[1]) if has_aux else gradients
 
     derived.__name__ = derived.__qualname__ = both.__name__
+    derived.__wrapped__ = fn  # type: ignore[attr-defined]
     return derived
 
 

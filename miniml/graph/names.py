@@ -68,12 +68,19 @@ def _step(entry: Any) -> Any:
     return getattr(entry, "field", entry.entry)
 
 
+def signature_of(fn: Callable[..., Any]) -> inspect.Signature:
+    """What a function takes: a Cell what its construct does, a gradient or a compiled function what
+    the function inside does. TypeError or ValueError where nothing says it."""
+    inner = inspect.unwrap(fn, stop=lambda f: hasattr(f, "__signature__"))
+    return inspect.signature(getattr(inner, "construct", inner))
+
+
 def _parameters(fn: Callable[..., Any], count: int) -> Iterator[str]:
     """The names under which a function takes that many arguments by position."""
     kinds = inspect.Parameter
     known: Mapping[str, inspect.Parameter]
     try:
-        known = inspect.signature(getattr(fn, "construct", fn)).parameters
+        known = signature_of(fn).parameters
     except (TypeError, ValueError):
         known = {}
     parameters: Sequence[inspect.Parameter] = list(known.values())

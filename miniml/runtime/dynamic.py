@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from inspect import Signature, signature
+from inspect import Signature
 from typing import Any
 
 import optree
@@ -11,6 +11,7 @@ import optree
 from ..abstract import Abstract, Shape
 from ..dtype import DType
 from ..errors import GraphError, ShapeError
+from ..graph.names import signature_of
 from ..graph.trees import Rebuild
 
 Types = tuple[tuple[Shape, DType], ...]
@@ -104,9 +105,8 @@ class Dynamic:
 
 
 def _signature(name: str, fn: Any) -> Signature:
-    """What a function takes by name; of a Cell, what its construct does."""
     try:
-        return signature(getattr(fn, "construct", fn))
+        return signature_of(fn)
     except (TypeError, ValueError):
         raise GraphError(
             f"jit of {name} cannot name its arguments; wrap it in a function for dynamic="

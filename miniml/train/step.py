@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from inspect import signature
 from textwrap import indent
 from typing import Any, TypeVar, overload
 
@@ -14,6 +13,7 @@ from ..access import Access
 from ..dtype import is_float
 from ..errors import ArityError, GradientArgumentError, MinimlError, NonFiniteError
 from ..grad import value_and_grad
+from ..graph.names import signature_of
 from ..nn import Cell
 from ..optim import LossScale, Optimizer, clip_by_global_norm
 from ..optim.clip import checked_clip
@@ -203,7 +203,7 @@ def _checked_scale(scale: object, optimizer: Optimizer) -> LossScale | None:
 def _inputs(net: Loss, x: tuple[Any, ...]) -> tuple[Any, ...]:
     """The inputs of the net; ArityError where it does not take so many."""
     try:
-        signature(net.construct if isinstance(net, Cell) else net).bind(*x)
+        signature_of(net).bind(*x)
     except ValueError:  # a function that tells nobody what it takes
         return x
     except TypeError as error:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from inspect import signature
 from typing import Any, Literal
 
 from ..attributes import show
 from ..errors import MinimlError
 from ..graph.function import function_name, trace
 from ..graph.ir import Graph, Node, Var
+from ..graph.names import signature_of
 from ..graph.printer import Names, is_inline, user_line
 
 Kind = Literal["input", "state", "constant", "call", "effect", "output", "part", "outside"]
@@ -71,7 +71,7 @@ def graph_of(who: str, what: Any, args: tuple[Any, ...], named: Mapping[str, Any
 def _takes_something(fn: Callable[..., Any]) -> bool:
     """True where a call needs arguments, as far as the signature tells."""
     try:
-        signature(getattr(fn, "construct", fn)).bind()
+        signature_of(fn).bind()
     except TypeError:
         return True
     except ValueError:

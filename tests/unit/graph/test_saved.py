@@ -16,7 +16,7 @@ import pytest
 import miniml as ml
 from miniml import Primitive, infer_rule, kernel, nn, ops, optim
 from miniml.errors import CheckpointError, GraphError
-from miniml.grad import value_and_grad
+from miniml.grad import grad, jacobian, value_and_grad
 from miniml.graph.saved import write as saving
 from miniml.graph.saved.write import signed
 from miniml.primitive import primitives
@@ -146,6 +146,15 @@ def test_a_step_of_training_goes_on_where_it_was_saved(path):
     own = {p.name: p for p, _ in loaded.state}
     assert own["0.weight"].asnumpy().tobytes() == net[0].weight.asnumpy().tobytes()
     assert [p.name for p in loaded.trainable_params()] == [p.name for p in net.trainable_params()]
+
+
+@pytest.mark.parametrize("of", [grad, value_and_grad, jacobian, ml.jit, ml.recompute])
+def test_inputs_keep_their_names_in_functions_of_functions(path, of):
+    def both(left, right):
+        return ops.sum(left * right)
+
+    ml.save_graph(of(both), path, X, X)
+    assert ml.load_graph(path).input_names == ("left", "right")
 
 
 def test_a_loaded_graph_is_a_function_like_any_other(path):

@@ -136,7 +136,7 @@ class TestSizes:
         def loss(x):
             return ops.sum(net(x) ** 2)
 
-        gradient = ml.jit(ml.grad.grad(loss), dynamic={"args": (0,)})
+        gradient = ml.jit(ml.grad.grad(loss), dynamic={"x": (0,)})
         for n in (2, 5, 1):
             np.testing.assert_allclose(run(rows(n)).asnumpy(), plain(rows(n)).asnumpy(), rtol=1e-6)
             expected = ml.grad.grad(loss)(rows(n)).asnumpy()
@@ -241,7 +241,7 @@ class TestOtherGraphs:
 
     def test_a_size_of_one_may_broadcast(self):
         gradient = ml.grad.grad(lambda x: ops.sum((x + np.ones((4, 3), "f")) ** 2))
-        run = ml.jit(gradient, dynamic={"args": (0,)})
+        run = ml.jit(gradient, dynamic={"x": (0,)})
         for n in (4, 1):
             x = rows(n).asnumpy()
             expected = 2 * (x + np.ones((4, 3), "f"))
