@@ -29,7 +29,7 @@ def made(kernel, device, name, attrs, inputs, shape, ready=None):
     instance = kernel()
     instance.prepare(KernelNode(name, specs, (out,), attrs, Target(device)))
     arrays = tuple(map(device.from_host, inputs))
-    filled = device.empty(*out)
+    filled = device.empty(out.shape, out.dtype)
     if ready is not None:
         ready([*arrays, filled])
     instance.launch(arrays, (), (filled,), device.stream)

@@ -109,12 +109,12 @@ class Case:
         return f"{self.node.name} {self.node.inputs} {self.node.outputs} {self.node.attrs}"
 
     def got(self):
-        out = np.empty(*self.node.outputs[0])
+        out = np.empty(*self.node.outputs[0][:2])
         units.run(self.source, (*self.arrays, out, np.array(out.size, np.int64)))
         return out
 
     def expected(self):
-        node, out = self.node, np.empty(*self.node.outputs[0])
+        node, out = self.node, np.empty(*self.node.outputs[0][:2])
         target = Target(get_device("cpu"), ("miniml",))
         body = target.select(node.name, node.inputs, node.outputs).entry.body
         with np.errstate(all="ignore"):
