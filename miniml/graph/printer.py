@@ -85,9 +85,9 @@ def user_line(node: Node) -> str:
     """`file.py:12: y = exp(x)`, the line of the user's source that a node comes from."""
     if node.where is None:
         return ""
-    file = node.where.code.co_filename
-    source = linecache.getline(file, node.where.line).strip()
-    return f"{os.path.basename(file)}:{node.where.line}" + (f": {source}" if source else "")
+    line = node.where.line
+    source = linecache.getline(node.where.code.co_filename, line).strip()
+    return f"{os.path.basename(node.where.file)}:{line}" + (f": {source}" if source else "")
 
 
 def _unused(preferred: str, taken: set[str]) -> str:
