@@ -66,7 +66,11 @@ class _Plan:
         if isinstance(node.primitive, Convert):
             format = node.primitive.attributes["format"]
             return None if format == PLAIN else ((format,), (format,))
-        found = _arranging(node, self.target)
+        found = _arranging(node, self.target) or [
+            e
+            for e in self._candidates(node)[:1]
+            if _selects(e)  # in vain: `_selected` says so
+        ]
         if not found:
             return None
         if all(e.signature.arranged for e in self._candidates(node)):
@@ -242,11 +246,12 @@ def _selected(entry: KernelEntry, node: Node, actual: Formats, target: Target) -
     gives = tuple(ArraySpec(a.shape, a.dtype) for a in outputs)
     body: type[Kernel] = entry.body  # type: ignore[assignment]
     call = KernelNode(node.primitive.name, takes, gives, node.attrs, target)
-    given = body().select_format(call)
-    if tuple(map(len, given)) != (len(inputs), len(outputs)):
+    given: Any = body().select_format(call)
+    if not _pair(given) or tuple(map(len, given)) != (len(inputs), len(outputs)):
         raise DeclarationError(
             f"{node.primitive.name} kernel {body.__name__}: select_format gave {given!r} for "
-            f"{len(inputs)} inputs and {len(outputs)} outputs; it gives a format for each"
+            f"{len(inputs)} inputs and {len(outputs)} outputs; it gives a format for each, as in "
+            "(('NHWC',), (None,))"
         )
     found = tuple(f or PLAIN for f in given[0]), tuple(f or PLAIN for f in given[1])
     for format in (*found[0], *found[1]):
@@ -262,6 +267,11 @@ def _selected(entry: KernelEntry, node: Node, actual: Formats, target: Target) -
             "for which no kernel is registered; register it with a KernelAttr of these formats"
         )
     return found
+
+
+def _pair(given: object) -> bool:
+    parts = given if isinstance(given, (tuple, list)) else ()
+    return len(parts) == 2 and all(isinstance(part, (tuple, list)) for part in parts)
 
 
 def _spelt(ports: Ports) -> str:

@@ -176,12 +176,13 @@ def test_nan_and_infinities_reach_the_sums_that_they_reach_in_the_numpy_kernels(
         np.testing.assert_array_equal(np.isnan(got), np.isnan(want), call.name)
 
 
+@pytest.mark.parametrize("code", "fd")
 @pytest.mark.parametrize("size", [16, 32])
-def test_narrower_registers(size, monkeypatch):
+def test_narrower_registers(size, code, monkeypatch):
     monkeypatch.setattr("miniml.backends.cc.vectors.register_bytes", lambda masked: size)
     calls = []
-    for case in ("image by image", "dilation and stride"):
-        x, w, dout = (a.astype("f") for a in inputs(case, "f"))
+    for case in CASES:
+        x, w, dout = (a.astype(code) for a in inputs(case, code))
         attrs = windows(case)
         calls += [
             one("Conv2D", (x, w), dout, attrs),

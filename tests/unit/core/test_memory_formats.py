@@ -250,10 +250,13 @@ def test_a_class_selects_formats_for_its_node(doubled):
         ),
         ((("N4CX",), ("NHWC",)), "select_format: memory format 'N4CX' is unknown; the formats are"),
         ((("NHWC",), ()), "gave .* for 1 inputs and 1 outputs; it gives a format for each"),
+        ("NHWC", "gave 'NHWC' for 1 inputs and 1 outputs; it gives a format for each"),
+        (("NHWC", "NHWC"), "it gives a format for each, as in"),
     ],
 )
-def test_what_a_class_may_not_select(answer, refusal, doubled):
-    @kernel("Doubled", "cpu", "f->f", attr("CHWN", "CHWN"))
+@pytest.mark.parametrize("others", [(), (attr("CHWN", "CHWN"),)])
+def test_what_a_class_may_not_select(answer, refusal, others, doubled):
+    @kernel("Doubled", "cpu", "f->f", *others)
     class Wrong(Kernel):
         def select_format(self, node):
             return answer
