@@ -12,8 +12,8 @@
 # # 04. The kernel system
 #
 # Engines for training and inference let you add operators, mostly in C++ and by building the engine
-# again. This notebook adds the operators that the manuals of four engines add, from Python. At the
-# end you will have
+# again. This notebook adds the operators that four of their manuals add, from Python. At the end
+# you will have
 #
 # - a transpose with a permutation that must be known, and its gradient,
 # - an addition with a kernel for the CPU and one in CUDA C,

@@ -19,7 +19,7 @@ from ..calls import Call, call_of, without_c
 from ..layouts import WORDS, known, usual
 from ..opinfo import OpInfo, Sample
 from .checks.launches import failure, kernels_of, refused_by_value
-from .checks.rules import accepted_though_refused
+from .checks.rules import accepted_though_refused, unreached
 from .checks.state import remembered
 from .draws.calls import ENOUGH, drawn, signatures, why_none
 from .draws.samples import informed, sampled
@@ -164,7 +164,7 @@ def _calls(
     calls to check."""
     if info is None:
         found = drawn(primitive, seed, lambda call: not refused_by_value(call))
-        return found, list(_lacking(primitive, found))
+        return found, [*_lacking(primitive, found), *_unreached(primitive, found)]
     samples, refused = sampled(primitive, info, seed)
     wrong = [("draws", f"a sample of the OpInfo is refused: {text}") for text in refused]
     wrong += [("refusals", text) for text in accepted_though_refused(info)]
@@ -175,7 +175,8 @@ def _calls(
         counts = ((c, len(c.arrays) + len(c.inferred)) for c in samples)
         return [replace(c, layouts=tuple(usual(n, 1))) for c, n in counts], findings
     more = drawn(primitive, seed, lambda call: not refused_by_value(call))
-    return [*samples, *(informed(call, info) for call in more)], findings
+    calls = [*samples, *(informed(call, info) for call in more)]
+    return calls, [*findings, *_unreached(primitive, calls)]
 
 
 def _doubtful(
@@ -211,6 +212,13 @@ def _lacking(primitive: Primitive, calls: list[Call]) -> Iterator[OpFinding]:
         advice,
         program(None, None, primitive),
     )
+
+
+def _unreached(primitive: Primitive, calls: Sequence[Call]) -> Iterator[OpFinding]:
+    """The findings that kernels are there for nothing."""
+    advice = "let infer_dtype accept these dtypes, or do not register the kernel for them"
+    for text in unreached(primitive, calls):
+        yield OpFinding("rules", "warning", text, advice, program(None, None, primitive))
 
 
 def _nothing(primitive: Primitive, session: Session) -> list[OpFinding]:

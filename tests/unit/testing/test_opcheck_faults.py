@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 from scipy import special
 
+from miniml.ops import rules
 from miniml.ops.activation import GELU
 from miniml.testing import OpInfo, Sample, opcheck
 from tests.faults import snakes
@@ -47,6 +48,19 @@ def test_a_function_that_ends_a_little_early_is_a_warning():
     report = opcheck(GELU(), info, inputs=(np.array([-38.396]),), checks=("kernels",))
     (found,) = report.findings
     assert (found.severity, FLUSHED in found.message) == ("warning", True)
+
+
+def test_a_kernel_that_no_call_reaches_is_a_warning():
+    """A manual's addition has one for int32, and a rule that takes float32 alone."""
+    only = rules.one_of("float32", "float64")
+    with plant(letters=("f->f", "d->d", "i->i"), infer_dtype=only) as primitive:
+        (found,) = opcheck(primitive).warnings
+    assert found.check == "rules"
+    assert (
+        "no call reaches the kernel i->i (miniml): DTypeError: Planted got int32" in found.message
+    )
+    with plant() as primitive:
+        assert not opcheck(primitive).findings
 
 
 def test_rows_that_depend_on_each_other_are_found():

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from ....abstract import Abstract, typed
+from ....backends import registry
 from ....dtype import from_type_code
-from ....errors import DeclarationError, KernelNotFoundError, MinimlError
+from ....errors import DeclarationError, DTypeError, KernelNotFoundError, MinimlError
+from ....primitive import Primitive
 from ...calls import ON_CPU, Arrays, Call, reference
 from ...opinfo import OpInfo
 from ..session import Issue, first_line
@@ -197,6 +199,22 @@ def accepted_though_refused(info: OpInfo) -> Iterator[str]:
             yield f"{shown} is refused with {first_line(error)}, not {refusal.error.__name__}"
         else:
             yield f"{shown} is accepted"
+
+
+def unreached(primitive: Primitive, calls: Sequence[Call]) -> Iterator[str]:
+    """Kernels that run for no call, because infer_dtype refuses the dtypes that they take."""
+    for entry in registry.table.get((primitive.name, "cpu"), ()):
+        s, like = entry.signature, next((c for c in calls if not c.consts), None)
+        given = any(s.accepts(tuple(a.dtype for a in c.arrays)) for c in calls)
+        if like is None or given or s.any_dtype or not ON_CPU.supports(entry):
+            continue
+        takes, _ = s.expanded(len(like.arrays), len(like.inferred))
+        if len(takes) == len(like.arrays):
+            arrays = tuple(a.astype(t) for a, t in zip(like.arrays, takes, strict=True))
+            try:
+                _ = like.on(arrays).inferred
+            except (DTypeError, TypeError) as error:
+                yield f"no call reaches the kernel {entry.describe()}: {first_line(error)}"
 
 
 def _types(values: Iterable[Abstract | np.ndarray]) -> str:
