@@ -10,7 +10,7 @@ from ... import ops
 from ...errors import OnnxError
 from ...tensor import Tensor
 from ..attributes import Subgraph
-from ..known import counted, extent, number
+from ..known import extent, number
 from ..operators import Ints, register_operator
 from ..reader import Node
 
@@ -63,11 +63,12 @@ def _goes_on(body: Any) -> bool:
 def _counted(count: int, carried: Any, body: Any, node: Node) -> Any:
     going = np.array(True)
 
-    def step(values: Any, turn: Any) -> Any:
+    def step(state: Any, _: None) -> Any:
+        turn, values = state
         out = _tensors(node.run(body, (turn, going, *values))[1:])
-        return out[: len(carried)], out[len(carried) :]
+        return (ops.add(turn, 1), out[: len(carried)]), out[len(carried) :]
 
-    rows, final = ops.scan(step, tuple(carried), counted(count))
+    rows, (_, final) = ops.scan(step, (Tensor(0), tuple(carried)), length=max(count, 0))
     return (*final, *rows)
 
 

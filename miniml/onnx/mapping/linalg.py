@@ -9,9 +9,10 @@ import numpy as np
 from ... import ops
 from ...dtype import bool_, float32, int32, int64
 from ...errors import OnnxError
-from ..known import counted, extent, ints, table
+from ..known import counted, extent, ints
 from ..operators import Constant, Setting, register_operator
 from ..tensors import dtype_of
+from ..windows import along
 from .arithmetic import quantized
 
 
@@ -217,11 +218,13 @@ def affine_grid(theta: Any, size: Constant, *, align_corners: int = 0) -> Any:
     """theta (N, d, d + 1) times the points of an image, of which -1 and 1 are the ends of an
     axis, and 1."""
     extents = ints(size)[2:]
-    table(*extents, len(extents) + 1)
     axes = [_ends(n, align_corners).astype(theta.dtype) for n in extents]
-    points = np.meshgrid(*axes, indexing="ij")[::-1]
-    whole = np.stack([*points, np.ones_like(points[0])], -1).reshape(-1, len(extents) + 1)
-    out = ops.matmul(whole, theta, transpose_y=True)
+    points = [
+        ops.broadcast_to(a.reshape(along(i, len(extents))), extents) for i, a in enumerate(axes)
+    ]
+    whole = ops.stack([*points[::-1], ops.ones(extents, theta.dtype)], -1)
+    flat = ops.reshape(whole, (-1, len(extents) + 1))
+    out = ops.matmul(flat, theta, transpose_y=True)
     return ops.reshape(out, (theta.shape[0], *extents, len(extents)))
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from ... import ops
 from ...dtype import float64, int32
 from ...errors import OnnxError
-from ..known import counted, ints, table
+from ..known import counted, ints
 from ..operators import Constant, Ints, Setting, register_operator
 from ..windows import Axis, along, axes_of, spatial
 from .arithmetic import quantized
@@ -198,16 +198,15 @@ def col2im(
     """Columns (N, C * block, windows) added up at their places in an image (N, C, *image_shape)."""
     axes = axes_of(ints(image_shape), ints(block_shape), strides, dilations, pads, "NOTSET")
     padded = [a.extent + a.before + a.after for a in axes]
-    table(*(a.count * a.size for a in axes))
     place: Any = np.zeros((1,) * 2 * len(axes), np.int64)
     for i, axis in enumerate(axes):
         shape = [1] * 2 * len(axes)
         shape[i], shape[i + len(axes)] = axis.size, axis.count
-        place = place * padded[i] + axis.places().T.reshape(shape)
+        place = ops.add(ops.mul(place, padded[i]), axis.places().T.reshape(shape))
     n, block = x.shape[0], prod(a.size for a in axes)
     columns = ops.reshape(x, (n, x.shape[1] // block, -1))
     image = ops.zeros((n, x.shape[1] // block, prod(padded)), x.dtype)
-    image = ops.scatter_add(image, place.reshape(-1), columns, 2)
+    image = ops.scatter_add(image, ops.reshape(place, -1), columns, 2)
     image = ops.reshape(image, (*image.shape[:2], *padded))
     begin = (None, None, *(a.before for a in axes))
     return ops.slice(image, begin, (None, None, *(a.before + a.extent for a in axes)))

@@ -94,6 +94,10 @@ LOOP = helper.make_graph(
     [value("i", (), TensorProto.INT64), value("c", (), TensorProto.BOOL)],
     [value("d", (), TensorProto.BOOL)],
 )
+ROWS = helper.make_graph(
+    [node("Identity", ["c"], ["d"]), node("Identity", ["x"], ["row"])],
+    "body", LOOP.input, [*LOOP.output, value("row")],
+)  # fmt: skip
 GRAPHS = {
     "a cycle": (
         model([node("Add", ["x", "b"], ["a"]), node("Exp", ["a"], ["b"]), node("Exp", ["b"])]),
@@ -166,8 +170,7 @@ GRAPHS = {
         "'d' is defined by nothing|'d' is defined twice",
     ),
     "a thousand million turns": (
-        model([node("Loop", ["n", ""], [], body=LOOP), node("Exp", ["x"])], [const("n", 10**9)]),
-        "a table of indices",
+        model([node("Loop", ["n", ""], body=ROWS)], [const("n", 10**9)]), "at most",
     ),
     "a hundred million indices": (
         model([node("GatherND", ["x", "i"])], inputs=[
@@ -328,6 +331,7 @@ def test_any_bytes_are_a_graph_or_a_sentence(seed, tmp_path):
             path.write_bytes(mutated(whole, draw))
             with contextlib.suppress(OnnxError):
                 assert str(ml.onnx.load(path))
-        assert tracemalloc.get_traced_memory()[1] < MOST
+        # One file may fill the largest table, and what the one before left may not be gone yet.
+        assert tracemalloc.get_traced_memory()[1] < 2 * MOST
     finally:
         tracemalloc.stop()
