@@ -171,6 +171,9 @@ def test_names_are_global():
         (("CustomOdd", {3: b""}), "an attribute named 3"),
         (("CustomOdd", {"out": b""}), "not 'out', which kernels fill"),
         (("CustomOdd", {}, ["float32"]), "outputs with 'float32'; give their number"),
+        (("CustomOdd", {}, -1), "CustomOdd got outputs=-1; give their number"),
+        (("CustomOdd", {}, X), r"CustomOdd got outputs=array.*a list with a value"),
+        (("CustomOdd", ["n"]), r"CustomOdd got the attributes \['n'\]; give bytes by name"),
     ],
 )
 def test_other_types_and_attributes_are_refused(given, match):
