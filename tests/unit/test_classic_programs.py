@@ -132,7 +132,7 @@ class TestTranspose:
             TransposePerm()(x, (0, 1, 2))
         with pytest.raises(ConstInputError, match="TransposePerm needs 'perm' to be a constant"):
             ml.jit(TransposePerm())(x, np.array([1, 0]))
-        with pytest.raises(KernelNotFoundError, match=r"d->d \(miniml\), f->f"):
+        with pytest.raises(KernelNotFoundError, match=r"f->f \(miniml\), d->d"):
             TransposePerm()(x.astype(np.int64), (1, 0))
 
 
