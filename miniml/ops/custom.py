@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -33,7 +33,8 @@ class Custom(PrimitiveWithCheck, abstract=True):
     `node.attrs` hold all. `unpack_attribute` reads them, `pack_attribute` makes them.
 
     outputs: how many there are; or their types, each with a shape and a dtype (such as a Tensor),
-    which are the inference of this instance, so that no rule is needed.
+    which are the inference of this instance. Without these and without a rule, one output has the
+    shape and dtype of the first input; several are refused with DeclarationError when it is called.
     AttributeRefusedError for other types and attributes than these, DuplicateError where a
     primitive has the name already.
 
@@ -45,7 +46,6 @@ class Custom(PrimitiveWithCheck, abstract=True):
     """
 
     outputs = "*outs"
-    _needs_rule: ClassVar[bool] = True
     if TYPE_CHECKING:
         attributes: dict[str, bytes]
 
