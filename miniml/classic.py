@@ -27,7 +27,6 @@ class PrimitiveWithCheck(Primitive, abstract=True):
     """
 
     _checks = True
-    _needs_rule: ClassVar[bool] = False  # True: a rule, or types of its own, must say what it gives
     _types: ClassVar[tuple[Abstract, ...] | None] = None
 
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from . import epoch
-from .abstract import Abstract, Shape, listed
+from .abstract import Abstract, Shape
 from .classic import PrimitiveWithCheck
 from .dtype import DType, as_dtype
 from .errors import DeclarationError, MinimlError, ShapeError
@@ -160,13 +160,8 @@ def _checked(
     if primitive._types is not None:
         return primitive._types
     rule = _rules.get(primitive.name)
-    if rule is None and primitive._needs_rule:
-        raise DeclarationError(
-            f"{primitive.name} has no inference, so what it gives for {listed(inputs)} is unknown; "
-            f"register a rule with @infer_rule({primitive.name!r}): def rule(*xs): return xs[0]"
-        )
     taken = named_by(rule, primitive.attributes) if rule else {}
-    result = rule(*inputs, **taken) if rule else Abstract(inputs[0].shape, inputs[0].dtype)
+    result = rule(*inputs, **taken) if rule else _like_first(primitive, inputs)
     outs = result if isinstance(result, tuple) else (result,)
     expected = len(primitive.outputs) if isinstance(primitive.outputs, tuple) else len(outs)
     if len(outs) != expected or not all(isinstance(o, Abstract) for o in outs):
@@ -177,6 +172,16 @@ def _checked(
             "returns an Abstract for each"
         )
     return outs
+
+
+def _like_first(primitive: Primitive, inputs: tuple[Any, ...]) -> Abstract:
+    first = next((i for i in inputs if isinstance(i, Abstract)), None)
+    if first is None:
+        raise DeclarationError(
+            f"{primitive.name} has no infer_rule, and no tensor that its outputs are like; "
+            f"register a rule with @infer_rule({primitive.name!r})"
+        )
+    return Abstract(first.shape, first.dtype)
 
 
 def _outputs(primitive: Primitive, rule: str, result: Any) -> tuple[Any, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -33,7 +33,8 @@ class Custom(PrimitiveWithCheck, abstract=True):
     `node.attrs` hold all. `unpack_attribute` reads them, `pack_attribute` makes them.
 
     outputs: how many there are; or their types, each with a shape and a dtype (such as a Tensor),
-    which are the inference of this instance, so that no rule is needed.
+    which are the inference of this instance. Without these and without a rule, one output has the
+    shape and dtype of the first input; several are refused with DeclarationError when it is called.
     AttributeRefusedError for other types and attributes than these, DuplicateError where a
     primitive has the name already.
 
@@ -45,7 +46,6 @@ class Custom(PrimitiveWithCheck, abstract=True):
     """
 
     outputs = "*outs"
-    _needs_rule: ClassVar[bool] = True
     if TYPE_CHECKING:
         attributes: dict[str, bytes]
 
@@ -60,9 +60,9 @@ class Custom(PrimitiveWithCheck, abstract=True):
         attrs: Mapping[str, bytes] | None = None,
         outputs: int | Sequence[Any] = 1,
     ):
-        types = None if isinstance(outputs, int) else tuple(map(_typed, outputs))
-        count = outputs if isinstance(outputs, int) else len(outputs)
-        values = {k: _bytes(type, k, (attrs or {})[k]) for k in sorted(attrs or {}, key=str)}
+        count, types = _declared(type, outputs)
+        given = _mapping(type, attrs)
+        values = {k: _bytes(type, k, given[k]) for k in sorted(given, key=str)}
         names = ("out",) if count == 1 else tuple(f"out{i}" for i in range(count))
         key = self.__class__, tuple(values.items()), count, types
         self.__dict__.update(
@@ -114,6 +114,28 @@ def _class_of(type_: Any) -> type[Custom]:
     made: type[Custom] = type(type_, (Custom,), body)
     made.defined_at = str(user_location() or made.defined_at)
     return made
+
+
+def _declared(type_: str, outputs: Any) -> tuple[int, tuple[Abstract, ...] | None]:
+    """How many outputs there are, and their types if these are given."""
+    if isinstance(outputs, (tuple, list)):
+        return len(outputs), tuple(map(_typed, outputs))
+    if not isinstance(outputs, int) or isinstance(outputs, bool) or outputs < 0:
+        raise AttributeRefusedError(
+            f"{type_} got outputs={outputs!r:.200}; give their number, or a list with a value of "
+            "the shape and dtype of each"
+        )
+    return outputs, None
+
+
+def _mapping(type_: str, attrs: Any) -> Mapping[Any, Any]:
+    """The attributes by name, of which there may be none."""
+    if attrs is not None and not isinstance(attrs, Mapping):
+        raise AttributeRefusedError(
+            f"{type_} got the attributes {attrs!r:.200}; give bytes by name, as in "
+            "{'input_num': b'\\x03\\x00'}"
+        )
+    return attrs or {}
 
 
 def _typed(given: Any) -> Abstract:

@@ -185,13 +185,13 @@ def check_value_type(
 def check_subclass(
     arg_name: str,
     type_: Any,
-    template_types: type | Sequence[type],
+    template_types: Any,
     prim_name: str | None = None,
 ) -> Any:
-    """`type_`, a class or a dtype, that is one of the classes or derived from one, as float32 is
-    from np.floating."""
-    types = _several(template_types)
-    found = type_.type if isinstance(type_, np.dtype) else type_
+    """`type_`, a class or a dtype, that is one of the classes and dtypes or derived from one, as
+    float32 is from np.floating."""
+    types = tuple(map(_class, _several(template_types)))
+    found = _class(type_)
     if not isinstance(found, type) or not issubclass(found, types):
         shown = getattr(type_, "name", getattr(type_, "__name__", repr(type_)))
         raise AttributeRefusedError(
@@ -278,6 +278,11 @@ def check_reduce_shape(
 def infer_out_shape(*shapes_: Shape, prim_name: str | None = None) -> Shape:
     """The shape to which these broadcast."""
     return shapes.broadcast(_who(prim_name), *map(tuple, shapes_))
+
+
+def _class(given: Any) -> Any:
+    """A class as it is; that of the numbers of a dtype."""
+    return given.type if isinstance(given, np.dtype) else given
 
 
 def _several(given: Any) -> tuple[Any, ...]:

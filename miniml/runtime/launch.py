@@ -159,7 +159,7 @@ def prepare(
     return BoundKernel(
         selection, entry, node, outputs, launched, primitive._single,
         _bound(entry, node, picked), device, empty, life, why,
-        () if launched is None else launched.workspace(),
+        () if launched is None else _workspace(entry, launched),
         entry.inplace if launched is None or launched.inplace is None else launched.inplace,
     )  # fmt: skip
 
@@ -174,6 +174,17 @@ def _runs(entry: KernelEntry, made: Kernel | None, node: KernelNode) -> bool:
             f"can_run says, and nothing else would fill {listed(node.outputs)}; return True there"
         )
     return False
+
+
+def _workspace(entry: KernelEntry, made: Kernel) -> tuple[ArraySpec, ...]:
+    """The scratch arrays that a kernel needs; DeclarationError unless each says what it is."""
+    given: Any = made.workspace()
+    if not isinstance(given, (tuple, list)) or not all(isinstance(s, ArraySpec) for s in given):
+        raise DeclarationError(
+            f"{entry.name} kernel {entry.describe()}: workspace gave {given!r}; it gives a tuple "
+            "with a miniml.backends.signature.ArraySpec(shape, dtype) for each scratch array"
+        )
+    return tuple(given)
 
 
 def _resized(like: BoundKernel | None, entry: KernelEntry, node: KernelNode) -> Life | None:

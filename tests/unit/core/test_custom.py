@@ -95,9 +95,16 @@ def test_several_outputs_come_as_a_tuple():
         ops.Custom("CustomTwice")(X)
 
 
-def test_without_inference_it_is_refused_unless_it_declares_its_types():
-    with pytest.raises(DeclarationError, match=r"no inference.*@infer_rule\('CustomBare'\)"):
-        ops.Custom("CustomBare")(X)
+def test_without_a_rule_it_gives_what_its_first_input_is_or_what_it_declares():
+    x = X.astype(np.float64)
+    kernel("CustomLike", "cpu", "df->d")(np.add)
+    plain = ops.Custom("CustomLike", {"input_num": b"\x02\x00\x00\x00"})
+    np.testing.assert_array_equal(plain(x, X).asnumpy(), 2 * x)
+    assert "%2: float64[2] = CustomLike(" in str(ml.trace(plain, x, X))
+    with pytest.raises(DeclarationError, match=r"no infer_rule.*@infer_rule\('CustomLike'\)"):
+        ops.Custom("CustomLike", outputs=2)(X)
+    with pytest.raises(DeclarationError, match=r"no infer_rule, and no tensor that its outputs"):
+        ops.Custom("CustomLike")()
     declared = ops.Custom("CustomBare", outputs=[ml.Tensor(X)])
     graph = ml.trace(declared, X)
     assert "%1: float32[2] = CustomBare() %0" in str(graph)
@@ -171,6 +178,9 @@ def test_names_are_global():
         (("CustomOdd", {3: b""}), "an attribute named 3"),
         (("CustomOdd", {"out": b""}), "not 'out', which kernels fill"),
         (("CustomOdd", {}, ["float32"]), "outputs with 'float32'; give their number"),
+        (("CustomOdd", {}, -1), "CustomOdd got outputs=-1; give their number"),
+        (("CustomOdd", {}, X), r"CustomOdd got outputs=array.*a list with a value"),
+        (("CustomOdd", ["n"]), r"CustomOdd got the attributes \['n'\]; give bytes by name"),
     ],
 )
 def test_other_types_and_attributes_are_refused(given, match):

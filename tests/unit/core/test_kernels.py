@@ -177,6 +177,24 @@ class TestCalls:
     def test_floating_point_warnings_are_off(self):
         assert ml.ops.exp(ml.Tensor(1e4)).item() == np.inf
 
+    @pytest.mark.parametrize("given", [(64,), ArraySpec((2,), ml.float32), None])
+    def test_a_workspace_is_a_tuple_of_arrays(self, given):
+        class KerScratch(Unary):
+            pass
+
+        @kernel("KerScratch", "cpu", "f->f")
+        class Scratch(Kernel):
+            def workspace(self):
+                return given
+
+            def launch(self, inputs, workspace, outputs, stream):
+                outputs[0][...] = inputs[0]
+
+        match = r"KerScratch kernel f->f \(miniml\): workspace gave .*; it gives a tuple with"
+        for call in (KerScratch(), ml.jit(KerScratch())):
+            with pytest.raises(DeclarationError, match=match):
+                call(ml.Tensor([1.0]))
+
     def test_the_life_of_a_class_kernel(self):
         life = []
 
