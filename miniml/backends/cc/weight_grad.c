@@ -49,16 +49,16 @@ static __attribute__((noinline)) void KERNEL_tile(const REAL *x, const long *off
 /* The vectors' sums. Tiles at the end overlap the ones before: those own the first `row` outputs
    and `column` pairs. */
 static void KERNEL_store(REAL *dw, long row, long column, REAL_vector (*sums)[REAL_width]) {
-  REAL total[KERNEL_SQUARES][REAL_width];
+  REAL total[KERNEL_SQUARES * REAL_width];
   for (long s = 0; s < KERNEL_SQUARES; ++s) {
     REAL_transpose(sums[s]);
     for (long half = REAL_width / 2; half; half /= 2)
       for (long l = 0; l < half; ++l) sums[s][l] += sums[s][l + half];
-    REAL_store(total[s], sums[s][0]);
+    REAL_store(total + s * REAL_width, sums[s][0]);
   }
   for (long o = row; o < KERNEL_ROWS; ++o)
     for (long k = column; k < KERNEL_COUNT; ++k)
-      dw[o * KERNEL_PAIRS + k] = total[0][o * KERNEL_COUNT + k];
+      dw[o * KERNEL_PAIRS + k] = total[o * KERNEL_COUNT + k];
 }
 
 /* The last place where `size` of `total` begin, if not `at`. */
