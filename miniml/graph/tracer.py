@@ -154,8 +154,8 @@ class GraphTrace:
         if self._differentiated():
             raise GraphError(
                 f"{name} has a bprop of its own, and is called in a branch or loop of a graph that "
-                "is differentiated, where that bprop would be lost; call it before the branch, or "
-                "differentiate eagerly, in PYNATIVE_MODE without jit"
+                "is differentiated, where that bprop would be lost; call it outside of the branch "
+                "or loop, or differentiate a cond eagerly, in PYNATIVE_MODE without jit"
             )
         return fn(*args)
 

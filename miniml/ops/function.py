@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Iterable
 from itertools import count
 from typing import Any, ClassVar
@@ -66,7 +67,7 @@ def custom(
         forget(chosen)
         bprop_getters.unregister(primitives[chosen])
     body = {
-        "__module__": getattr(fn, "__module__", None) or "custom",
+        "__module__": sys._getframe(1).f_globals.get("__name__", "custom"),  # what to import
         "__doc__": getattr(fn, "__doc__", None),
         "_fn": staticmethod(fn) if fn else None,
         "outputs": ("out",) if outputs == 1 else tuple(f"out{i}" for i in range(outputs)),

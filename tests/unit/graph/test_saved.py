@@ -8,6 +8,7 @@ import random as python_random
 import resource
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -155,6 +156,11 @@ def test_inputs_keep_their_names_in_functions_of_functions(path, of):
 
     ml.save_graph(of(both), path, X, X)
     assert ml.load_graph(path).input_names == ("left", "right")
+
+
+def test_a_function_of_others_is_used_from_the_module_that_made_it_a_primitive(path):
+    ml.save_graph(ops.custom(np.square, name="SavedSquare"), path, X)
+    assert json.loads(Path(path).read_text())["uses"] == {"SavedSquare": __name__}
 
 
 def test_a_loaded_graph_is_a_function_like_any_other(path):
