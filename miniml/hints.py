@@ -132,8 +132,9 @@ _INSTEAD = {
     ),
     "opt.params and opt.lr; one optimizer for each group": "param_groups add_param_group",
     "optim.SGD(params, lr, momentum=0.9)": "Momentum",
-    "optim.Adam(params, lr, weight_decay=0.01)": "AdamW AdamWeightDecay",
-    "optim.Optimizer, of which a subclass defines new_values": "RMSprop RMSProp Adagrad LBFGS",
+    "optim.AdamW(params, lr, weight_decay=0.01)": "AdamWeightDecay",
+    "optim.RMSprop(params, lr)": "RMSProp",
+    "optim.Optimizer, of which a subclass defines rule": "LBFGS Adadelta NAdam RAdam Adamax",
     "opt.lr = value, between steps": "lr_scheduler set_lr",
     "optim.clip_by_global_norm(gradients, clip)": (
         "utils clip_grad_norm clip_grad_norm_ clip_grad_value_"

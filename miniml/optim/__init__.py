@@ -4,8 +4,12 @@ import typing
 
 from .. import public
 from .adam import Adam as Adam
+from .adam import AdamW as AdamW
 from .clip import clip_by_global_norm as clip_by_global_norm
+from .lion import Lion as Lion
 from .optimizer import Optimizer as Optimizer
+from .rmsprop import Adagrad as Adagrad
+from .rmsprop import RMSprop as RMSprop
 from .scale import LossScale as LossScale
 from .sgd import SGD as SGD
 
