@@ -135,7 +135,9 @@ _INSTEAD = {
     "optim.AdamW(params, lr, weight_decay=0.01)": "AdamWeightDecay",
     "optim.RMSprop(params, lr)": "RMSProp",
     "optim.Optimizer, of which a subclass defines rule": "LBFGS Adadelta NAdam RAdam Adamax",
-    "opt.lr = value, between steps": "lr_scheduler set_lr",
+    "opt.lr = value, between steps, or a schedule for lr, such as optim.cosine(0.1, steps=1000)": (
+        "lr_scheduler set_lr LRScheduler LambdaLR CosineAnnealingLR"
+    ),
     "optim.clip_by_global_norm(gradients, clip)": (
         "utils clip_grad_norm clip_grad_norm_ clip_grad_value_"
     ),

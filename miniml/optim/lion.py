@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from .. import ops
 from ..parameter import Parameter
 from ..tensor import Tensor
-from .optimizer import Optimizer, Schedule, in_betas
+from .arguments import Schedule, in_betas
+from .optimizer import Optimizer
 
 
 class Lion(Optimizer):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -12,7 +11,7 @@ from .. import epoch, ops
 from ..abstract import typed
 from ..access import Access
 from ..dtype import DType, bfloat16, float16, float32, float64
-from ..errors import ArityError, DTypeError, GradientArgumentError, MinimlError, ShapeError
+from ..errors import ArityError, DTypeError, MinimlError, ShapeError
 from ..hints import unknown
 from ..location import Layer, layers
 from ..nn import Cell
@@ -21,8 +20,7 @@ from ..runtime.staged import together
 from ..tensor import Tensor
 from ..trace import Guarded, current_trace, is_tracing
 from ..tracebacks import hides_frames
-
-Schedule = Callable[[Any], Any]
+from .arguments import Schedule, checked_params, checked_rate, first_rate, in_range, unique_names
 
 
 class Optimizer(Guarded):
@@ -42,16 +40,19 @@ class Optimizer(Guarded):
 
     def __init__(self, params: Iterable[Parameter], lr: float | Schedule, weight_decay: float = 0):
         self._hold(params)
-        self._schedule = self._checked_schedule(lr) if callable(lr) else None
-        first = self._scheduled_rate(np.float64(0.0)) if self._schedule else lr
-        self._lr = self.keep("lr", np.float32(self._rate(first)))
+        who = type(self).__name__
+        self._schedule = lr if callable(lr) else None
+        first = first_rate(who, lr) if callable(lr) else lr
+        self._lr = self.keep("lr", np.float32(checked_rate(who, first)))
+        if isinstance(lr, Cell):
+            lr.to(self.params[0].device)
         if self._schedule:
             self.keep_count()
-        self.weight_decay = in_range(type(self).__name__, "weight_decay", weight_decay)
+        self.weight_decay = in_range(who, "weight_decay", weight_decay)
 
     def _hold(self, params: Iterable[Parameter]) -> None:
-        self.params = _checked(type(self).__name__, params)
-        self._names = _unique_names(self.params)
+        self.params = checked_params(type(self).__name__, params)
+        self._names = unique_names(self.params)
         self._state: dict[str, Parameter] = {}
         self._slots: list[list[str]] = []
 
@@ -169,7 +170,7 @@ class Optimizer(Guarded):
                 f"{type(self).__name__} got lr={value!r}, but its learning rate follows a "
                 "schedule; make it with a number for lr to set it between steps"
             )
-        self._lr.set_data(np.float32(self._rate(value)))
+        self._lr.set_data(np.float32(checked_rate(type(self).__name__, value)))
 
     def parameters_dict(self) -> dict[str, Parameter]:
         """The state by name: "lr", and such as "velocity.0.weight"; checkpoints hold it."""
@@ -223,22 +224,6 @@ class Optimizer(Guarded):
         """The dtypes in which the parameters are updated, each once."""
         return list(dict.fromkeys(wide(p.dtype) for p in self.params))
 
-    def _rate(self, lr: Any) -> float:
-        value = float(lr)
-        if not (math.isfinite(value) and value >= 0.0):
-            raise MinimlError(f"{type(self).__name__} got lr={value}; expected a number >= 0")
-        return value
-
-    def _checked_schedule(self, schedule: Schedule) -> Schedule:
-        """The schedule, on the optimizer's device; MinimlError unless it gives one number."""
-        found = schedule(np.float64(0.0))
-        if np.shape(found) != () or not isinstance(found, (Tensor, int, float, np.number)):
-            raise MinimlError(
-                f"{type(self).__name__} got a schedule that gives {_what(found)} for step 0; "
-                "expected one number, or a Tensor of shape ()"
-            )
-        return schedule.to(self.params[0].device) if isinstance(schedule, Cell) else schedule
-
     def __repr__(self) -> str:
         count = sum(p.size for p in self.params)
         return f"{type(self).__name__}({len(self.params)} parameters, {count:,} numbers)"
@@ -252,55 +237,3 @@ def wide(dtype: DType) -> DType:
 def in_dtype(value: Tensor, dtype: DType) -> Tensor:
     """The value in a dtype; itself if it has it."""
     return value if value.dtype == dtype else ops.cast(value, dtype)
-
-
-def in_range(owner: str, name: str, value: float, high: float = math.inf) -> float:
-    """The value as a float; MinimlError unless 0 <= value < high."""
-    if not 0.0 <= float(value) < high:
-        raise MinimlError(f"{owner} got {name}={value}; expected 0 <= {name} < {high:g}")
-    return float(value)
-
-
-def in_betas(owner: str, betas: tuple[float, float]) -> tuple[float, float]:
-    """Two numbers from 0 to below 1; MinimlError for others."""
-    if np.shape(betas) != (2,):
-        raise MinimlError(f"{owner} got betas={betas!r}; expected two numbers, as (0.9, 0.999)")
-    return (
-        in_range(owner, "betas[0]", betas[0], 1.0),
-        in_range(owner, "betas[1]", betas[1], 1.0),
-    )
-
-
-def _checked(owner: str, params: Iterable[Parameter]) -> tuple[Parameter, ...]:
-    if not isinstance(params, Iterable):
-        raise GradientArgumentError(
-            f"{owner} got {type(params).__name__} for its parameters; give it "
-            "net.trainable_params()"
-        )
-    given = tuple(params)
-    if not given:
-        raise GradientArgumentError(
-            f"{owner} got no parameters; give it net.trainable_params() of a net that has some"
-        )
-    for i, p in enumerate(given):
-        if not isinstance(p, Parameter):
-            raise GradientArgumentError(
-                f"{owner} got {type(p).__name__} as parameter {i}; expected Parameters, such as "
-                "net.trainable_params(); for groups of them give optim.Groups an optimizer each"
-            )
-        if any(p is other for other in given[:i]):
-            raise GradientArgumentError(f"{owner} got parameter {p.name!r} twice; give it once")
-    return given
-
-
-def _what(value: object) -> str:
-    return typed(value) if isinstance(value, Tensor) else repr(value)
-
-
-def _unique_names(params: Sequence[Parameter]) -> list[str]:
-    """The parameters' names, told apart by "#2", "#3", ... where several are equal."""
-    names: list[str] = []
-    for p in params:
-        same = sum(other.name == p.name for other in params[: len(names)])
-        names.append(p.name if not same else f"{p.name}#{same + 1}")
-    return names

@@ -8,7 +8,8 @@ from .. import ops
 from ..errors import MinimlError
 from ..parameter import Parameter
 from ..tensor import Tensor
-from .optimizer import Optimizer, Schedule, in_range
+from .arguments import Schedule, in_range
+from .optimizer import Optimizer
 
 
 class SGD(Optimizer):
