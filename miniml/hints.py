@@ -130,14 +130,17 @@ _INSTEAD = {
     "not needed: gradients are results of a call, so there is nothing to clear": (
         "zero_grad clear_grad set_grad set_grad_enabled"
     ),
-    "opt.params and opt.lr; one optimizer for each group": "param_groups add_param_group",
+    "opt.params and opt.lr; optim.Groups(opt1, opt2) for groups": "param_groups add_param_group",
     "optim.SGD(params, lr, momentum=0.9)": "Momentum",
-    "optim.Adam(params, lr, weight_decay=0.01)": "AdamW AdamWeightDecay",
-    "optim.Optimizer, of which a subclass defines new_values": "RMSprop RMSProp Adagrad LBFGS",
-    "opt.lr = value, between steps": "lr_scheduler set_lr",
-    "optim.clip_by_global_norm(gradients, clip)": (
-        "utils clip_grad_norm clip_grad_norm_ clip_grad_value_"
+    "optim.AdamW(params, lr, weight_decay=0.01)": "AdamWeightDecay",
+    "optim.RMSprop(params, lr)": "RMSProp",
+    "optim.Optimizer, of which a subclass defines rule": "LBFGS Adadelta NAdam RAdam Adamax",
+    "opt.lr = value, between steps, or a schedule for lr, such as optim.cosine(0.1, steps=1000)": (
+        "lr_scheduler set_lr LRScheduler LambdaLR CosineAnnealingLR"
     ),
+    "optim.clip_by_global_norm(gradients, clip)": ("utils clip_grad_norm clip_grad_norm_"),
+    "optim.clip_by_value(gradients, clip)": "clip_grad_value_",
+    "optim.EMA(opt, decay)": "AveragedModel swa_utils ExponentialMovingAverage",
     "ml.train_step(net, loss_fn, opt)": "TrainOneStepCell WithLossCell Model",
     "optim.LossScale(), for ml.train_step(net, loss_fn, opt, loss_scale=...)": (
         "GradScaler DynamicLossScaleManager FixedLossScaleManager LossScaleManager"

@@ -1,17 +1,14 @@
-"""Adam: steps scaled by running means of the gradient and of its square."""
+"""Adam and AdamW: steps scaled by running means of the gradient and of its square."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-import numpy as np
-
 from .. import ops
-from ..dtype import float64
-from ..errors import MinimlError
 from ..parameter import Parameter
 from ..tensor import Tensor
-from .optimizer import Optimizer, in_dtype, in_range, wide
+from .arguments import Schedule, in_betas, in_range
+from .optimizer import Optimizer
 
 
 class Adam(Optimizer):
@@ -25,45 +22,56 @@ class Adam(Optimizer):
     def __init__(
         self,
         params: Iterable[Parameter],
-        lr: float = 1e-3,
+        lr: float | Schedule = 1e-3,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0.0,
     ):
-        super().__init__(params, lr)
-        if np.shape(betas) != (2,):
-            raise MinimlError(f"Adam got betas={betas!r}; expected two numbers, as (0.9, 0.999)")
-        b1, b2 = (in_range("Adam", f"betas[{i}]", b, 1.0) for i, b in enumerate(betas))
-        self.betas = b1, b2
-        self.eps = in_range("Adam", "eps", eps)
-        self.weight_decay = in_range("Adam", "weight_decay", weight_decay)
-        self._step = self.keep("step", np.int64(0))
-        self._sum, self._squares = self.slots("sum"), self.slots("square_sum")
+        super().__init__(params, lr, weight_decay)
+        self.betas = in_betas(type(self).__name__, betas)
+        self.eps = in_range(type(self).__name__, "eps", eps)
+        self.keep_count()
+        self.slots("sum")
+        self.slots("square_sum")
 
-    def new_values(self, grads: Sequence[Tensor]) -> tuple[list[Tensor], dict[str, Tensor]]:
+    def scalars(self, lr: Tensor, t: Tensor | None) -> tuple[Tensor, ...]:
+        """Two numbers of the whole step, in float64: 1 - 0.999 would have only four digits in
+        float32."""
+        b1, b2 = self.betas
+        root = ops.sqrt(ops.div(1.0 - b2, ops.sub(1.0, ops.pow(b2, t))))
+        rate = ops.mul(lr, ops.div(1.0 - b1, ops.sub(1.0, ops.pow(b1, t))))
+        return ops.div(rate, root), ops.div(self.eps, root)
+
+    def rule(
+        self, w: Tensor, g: Tensor, lr: Tensor, scalars: Sequence[Tensor], old: Sequence[Tensor]
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
         """The rule, on the sums m / (1 - b1) and v / (1 - b2): fewer passes over the arrays.
 
-        The factors left out, and the bias corrections, go into two scalars of the whole step:
+        The factors left out, and the bias corrections, are in the scalars:
         scale * sum / (sqrt(square_sum) + shift).
         """
-        b1, b2 = self.betas
-        count = ops.add(self._step, 1)
-        t = ops.cast(count, float64)  # 1 - 0.999 would have only four digits in float32
-        root = ops.sqrt(ops.div(1.0 - b2, ops.sub(1.0, ops.pow(b2, t))))
-        rate = ops.mul(self.lr, ops.div(1.0 - b1, ops.sub(1.0, ops.pow(b1, t))))
-        scale, shift = ops.div(rate, root), ops.div(self.eps, root)
-        scalars = {d: (in_dtype(scale, d), in_dtype(shift, d)) for d in self.dtypes()}
-        values: list[Tensor] = []
-        state = {"step": count}
-        for i, (p, grad) in enumerate(zip(self.params, grads, strict=True)):
-            dtype = wide(p.dtype)
-            scale, shift = scalars[dtype]
-            w, g = in_dtype(p, dtype), in_dtype(grad, dtype)
-            if self.weight_decay:
-                g = ops.add(g, ops.mul(self.weight_decay, w))
-            m = state[self._sum[i]] = ops.add(ops.mul(b1, self._state[self._sum[i]]), g)
-            v = ops.add(ops.mul(b2, self._state[self._squares[i]]), ops.mul(g, g))
-            state[self._squares[i]] = v
-            step = ops.mul(scale, ops.div(m, ops.add(ops.sqrt(v), shift)))
-            values.append(in_dtype(ops.sub(w, step), p.dtype))
-        return values, state
+        scale, shift = scalars
+        m = ops.add(ops.mul(self.betas[0], old[0]), g)
+        v = ops.add(ops.mul(self.betas[1], old[1]), ops.mul(g, g))
+        step = ops.mul(scale, ops.div(m, ops.add(ops.sqrt(v), shift)))
+        return ops.sub(w, step), (m, v)
+
+
+class AdamW(Adam):
+    """Adam of w - lr * weight_decay * w, with the gradient as it is: decoupled weight decay.
+
+    Source: Loshchilov, Hutter 2019, "Decoupled weight decay regularization", with lr for both of
+    its factors, as in PyTorch's AdamW.
+    """
+
+    decoupled = True
+
+    def __init__(
+        self,
+        params: Iterable[Parameter],
+        lr: float | Schedule = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.01,
+    ):
+        super().__init__(params, lr, betas, eps, weight_decay)

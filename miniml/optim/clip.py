@@ -1,10 +1,10 @@
-"""Clipping of gradients by their global norm."""
+"""Clipping of gradients, by their global norm or by value."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from functools import reduce
+from collections.abc import Callable, Sequence
+from functools import partial, reduce
 
 import numpy as np
 
@@ -13,6 +13,8 @@ from ..errors import GradientArgumentError
 from ..location import Layer, layers
 from ..tensor import Tensor
 from .optimizer import in_dtype, wide
+
+Clip = float | Callable[[Sequence[Tensor]], Sequence[Tensor]]
 
 
 def clip_by_global_norm(grads: Sequence[Tensor], clip: float) -> tuple[Tensor, ...]:
@@ -34,6 +36,29 @@ def clip_by_global_norm(grads: Sequence[Tensor], clip: float) -> tuple[Tensor, .
         return tuple(_scaled(g, factor) for g in grads)
 
 
+def clip_by_value(grads: Sequence[Tensor], clip: float) -> tuple[Tensor, ...]:
+    """Each number of the gradients between -clip and clip; NaN stays NaN.
+
+    GradientArgumentError unless clip is finite and > 0.
+
+    >>> clip_by_value([Tensor([3.0, -0.5])], 1.0)[0]
+    Tensor([1., -0.5], shape=(2,), dtype=float32)
+    """
+    limit = checked_clip("clip_by_value", clip)
+    return tuple(ops.clip(g, -limit, limit) for g in grads)
+
+
+def clipping(owner: str, clip: Clip | None) -> Callable[[Sequence[Tensor]], Sequence[Tensor]]:
+    """What clips gradients: `clip` itself, or by that global norm, or nothing at all for None."""
+    if clip is None:
+        return tuple
+    return clip if callable(clip) else partial(_by_norm, checked_clip(owner, clip))
+
+
+def _by_norm(clip: float, grads: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    return clip_by_global_norm(grads, clip)
+
+
 def _sum_of_squares(grad: Tensor) -> Tensor:
     g = in_dtype(grad, wide(grad.dtype))
     return ops.sum(ops.mul(g, g))
@@ -45,6 +70,9 @@ def _scaled(grad: Tensor, factor: Tensor) -> Tensor:
     return in_dtype(scaled, grad.dtype)
 
 
+_NORM = "norm that all gradients together may have"
+
+
 def checked_clip(owner: str, clip: object) -> float:
     """`clip` as a float; GradientArgumentError unless it is a finite number above 0."""
     if isinstance(clip, (int, float, np.integer, np.floating)) and not isinstance(clip, bool):
@@ -52,6 +80,6 @@ def checked_clip(owner: str, clip: object) -> float:
         if math.isfinite(limit) and limit > 0.0:
             return limit
     raise GradientArgumentError(
-        f"{owner} got clip={clip!r}; give a finite number > 0, the largest norm that all "
-        "gradients together may have"
+        f"{owner} got clip={clip!r}; give a finite number > 0, the largest "
+        + ("number there may be" if owner == "clip_by_value" else _NORM)
     )

@@ -2,45 +2,107 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from .. import epoch, ops
 from ..abstract import typed
 from ..access import Access
-from ..dtype import DType, bfloat16, float16, float32
-from ..errors import ArityError, DTypeError, GradientArgumentError, MinimlError, ShapeError
+from ..dtype import DType, bfloat16, float16, float32, float64
+from ..errors import ArityError, DTypeError, MinimlError, ShapeError
 from ..hints import unknown
 from ..location import Layer, layers
+from ..nn import Cell
 from ..parameter import Parameter
 from ..runtime.staged import together
 from ..tensor import Tensor
 from ..trace import Guarded, current_trace, is_tracing
 from ..tracebacks import hides_frames
+from .arguments import Schedule, checked_params, checked_rate, first_rate, in_range, unique_names
 
 
 class Optimizer(Guarded):
-    """Base of optimizers: a subclass defines `new_values` and makes its state with `slots`.
+    """Base of optimizers: a subclass makes its state with `slots` and defines `rule`, the update
+    of one parameter, or `new_values`, the update of them all.
 
     params: the Parameters to update, as `net.trainable_params()` gives them. lr: the learning
-    rate, kept as a Parameter, so that `opt.lr = 0.01` changes it without compiling anew. State is
+    rate, kept as a Parameter, so that `opt.lr = 0.01` changes it without compiling anew; or a
+    schedule, a function of the number of updates before this one, which is a float64 Tensor of
+    shape (), that gives the learning rate, made of `ops`. weight_decay: weight_decay * w is added
+    to the gradient; where `decoupled`, w first becomes w - lr * weight_decay * w instead. State is
     kept in float32 for parameters of 16 bits.
     """
 
+    decoupled: ClassVar[bool] = False
     _changes = 0
 
-    def __init__(self, params: Iterable[Parameter], lr: float):
-        self.params = _checked(type(self).__name__, params)
-        self._names = _unique_names(self.params)
+    def __init__(self, params: Iterable[Parameter], lr: float | Schedule, weight_decay: float = 0):
+        self._hold(params)
+        who = type(self).__name__
+        self._schedule = lr if callable(lr) else None
+        first = first_rate(who, lr) if callable(lr) else lr
+        self._lr = self.keep("lr", np.float32(checked_rate(who, first)))
+        if isinstance(lr, Cell):
+            lr.to(self.params[0].device)
+        if self._schedule:
+            self.keep_count()
+        self.weight_decay = in_range(who, "weight_decay", weight_decay)
+
+    def _hold(self, params: Iterable[Parameter]) -> None:
+        self.params = checked_params(type(self).__name__, params)
+        self._names = unique_names(self.params)
         self._state: dict[str, Parameter] = {}
-        self._lr = self.keep("lr", np.float32(self._rate(lr)))
+        self._slots: list[list[str]] = []
 
     def new_values(self, grads: Sequence[Tensor]) -> tuple[list[Tensor], dict[str, Tensor]]:
-        """The rule: new values of the params, in order, and of the state, by name."""
-        raise MinimlError(f"{type(self).__name__} defines no new_values; say how it updates")
+        """New values of the params, in order, and of the state, by name: `rule` for each."""
+        state = self._advanced()
+        lr = state.get("lr", self._lr)
+        t = ops.cast(state["step"], float64) if "step" in state else None
+        found = (lr, *self.scalars(lr, t))
+        scalars = {d: [in_dtype(s, d) for s in found] for d in self.dtypes()}
+        values: list[Tensor] = []
+        for p, grad, *names in zip(self.params, grads, *self._slots, strict=True):
+            dtype = wide(p.dtype)
+            lr, *own = scalars[dtype]
+            w, g = self._decayed(in_dtype(p, dtype), in_dtype(grad, dtype), lr)
+            w, new = self.rule(w, g, lr, own, [self._state[n] for n in names])
+            values.append(in_dtype(w, p.dtype))
+            state.update(zip(names, new, strict=True))
+        return values, state
+
+    def rule(
+        self, w: Tensor, g: Tensor, lr: Tensor, scalars: Sequence[Tensor], old: Sequence[Tensor]
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """The new value of a parameter w with gradient g, and of its slots, whose values are
+        `old`, in the order in which they were made; all in one dtype, that of the update."""
+        raise MinimlError(f"{type(self).__name__} defines no rule; say how it updates a parameter")
+
+    def scalars(self, lr: Tensor, t: Tensor | None) -> tuple[Tensor, ...]:
+        """What the rule needs but is the same for all parameters. t: the number of this update,
+        1, 2, ..., in float64; None unless `keep_count` was called."""
+        return ()
+
+    def _advanced(self) -> dict[str, Tensor]:
+        """The count of updates after this one, and the learning rate of this one."""
+        state: dict[str, Tensor] = {}
+        if "step" in self._state:
+            state["step"] = ops.add(self._state["step"], 1)
+        if self._schedule:
+            state["lr"] = self._scheduled_rate(ops.cast(self._state["step"], float64))
+        return state
+
+    def _scheduled_rate(self, step: Any) -> Tensor:
+        return ops.cast(self._schedule(step), float32)  # type: ignore[misc]
+
+    def _decayed(self, w: Tensor, g: Tensor, lr: Tensor) -> tuple[Tensor, Tensor]:
+        if not self.weight_decay:
+            return w, g
+        if self.decoupled:
+            return ops.sub(w, ops.mul(ops.mul(lr, self.weight_decay), w)), g
+        return w, ops.add(g, ops.mul(self.weight_decay, w))
 
     @hides_frames
     def update(self, grads: Sequence[Tensor], where: Tensor | None = None) -> None:
@@ -65,9 +127,15 @@ class Optimizer(Guarded):
     def _update(self, grads: Sequence[Tensor], where: Tensor | None) -> None:
         values, state = self.new_values(grads)
         if where is not None:
-            values = [ops.where(where, v, p) for v, p in zip(values, self.params, strict=True)]
-            state = {name: ops.where(where, v, self._state[name]) for name, v in state.items()}
+            values, state = self.kept(where, values, state)
         together(self._assign, values, state)
+
+    def kept(
+        self, where: Tensor, values: Sequence[Tensor], state: dict[str, Tensor]
+    ) -> tuple[list[Tensor], dict[str, Tensor]]:
+        """New values of params and state where a bool is True, those of now where it is False."""
+        new = [ops.where(where, v, p) for v, p in zip(values, self.params, strict=True)]
+        return new, {name: ops.where(where, v, self._state[name]) for name, v in state.items()}
 
     def _assign(self, values: Sequence[Tensor], state: dict[str, Tensor]) -> None:
         for name, value in state.items():
@@ -91,16 +159,23 @@ class Optimizer(Guarded):
 
     @property
     def lr(self) -> Parameter:
-        """The learning rate, a float32 Parameter of shape ()."""
+        """The learning rate, a float32 Parameter of shape (); of a schedule, that of the last
+        update."""
         return self._lr
 
     @lr.setter
     def lr(self, value: float) -> None:
-        self._lr.set_data(np.float32(self._rate(value)))
+        if self._schedule:
+            raise MinimlError(
+                f"{type(self).__name__} got lr={value!r}, but its learning rate follows a "
+                "schedule; make it with a number for lr to set it between steps"
+            )
+        self._lr.set_data(np.float32(checked_rate(type(self).__name__, value)))
 
     def parameters_dict(self) -> dict[str, Parameter]:
         """The state by name: "lr", and such as "velocity.0.weight"; checkpoints hold it."""
-        return dict(self._state)
+        own = self._schedule.parameters_dict() if isinstance(self._schedule, Cell) else {}
+        return {**self._state, **{f"schedule.{name}": p for name, p in own.items()}}
 
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value)
@@ -114,7 +189,7 @@ class Optimizer(Guarded):
             raise unknown(type(self).__name__, name, self)
 
     @property
-    def signature(self) -> tuple[str, int]:
+    def signature(self) -> tuple[object, ...]:
         """Changes with every assignment of an attribute but lr, which is state."""
         return type(self).__name__, self._changes
 
@@ -124,27 +199,30 @@ class Optimizer(Guarded):
 
     def keep(self, name: str, value: Any) -> Parameter:
         """Make a piece of state."""
+        if name in self._state:
+            raise MinimlError(f"{type(self).__name__} has a piece of state {name!r} already")
         self._state[name] = Parameter(
             value, name=name, requires_grad=False, device=self.params[0].device
         )
         return self._state[name]
 
-    def slots(self, kind: str) -> list[str]:
-        """Make zeros beside every parameter; gives their names, "kind.name of the parameter"."""
+    def keep_count(self) -> None:
+        """Make the count of updates, "step", if there is none yet."""
+        if "step" not in self._state:
+            self.keep("step", np.int64(0))
+
+    def slots(self, kind: str, fill: float = 0.0) -> list[str]:
+        """Make state of the shape of every parameter, which `rule` gets and gives anew; gives
+        their names, "kind.name of the parameter"."""
         names = [f"{kind}.{name}" for name in self._names]
         for name, p in zip(names, self.params, strict=True):
-            self.keep(name, np.zeros(p.shape, wide(p.dtype)))
+            self.keep(name, np.full(p.shape, fill, wide(p.dtype)))
+        self._slots.append(names)
         return names
 
     def dtypes(self) -> list[DType]:
         """The dtypes in which the parameters are updated, each once."""
         return list(dict.fromkeys(wide(p.dtype) for p in self.params))
-
-    def _rate(self, lr: float) -> float:
-        value = float(lr)
-        if not (math.isfinite(value) and value >= 0.0):
-            raise MinimlError(f"{type(self).__name__} got lr={value}; expected a number >= 0")
-        return value
 
     def __repr__(self) -> str:
         count = sum(p.size for p in self.params)
@@ -159,41 +237,3 @@ def wide(dtype: DType) -> DType:
 def in_dtype(value: Tensor, dtype: DType) -> Tensor:
     """The value in a dtype; itself if it has it."""
     return value if value.dtype == dtype else ops.cast(value, dtype)
-
-
-def in_range(owner: str, name: str, value: float, high: float = math.inf) -> float:
-    """The value as a float; MinimlError unless 0 <= value < high."""
-    if not 0.0 <= float(value) < high:
-        raise MinimlError(f"{owner} got {name}={value}; expected 0 <= {name} < {high:g}")
-    return float(value)
-
-
-def _checked(owner: str, params: Iterable[Parameter]) -> tuple[Parameter, ...]:
-    if not isinstance(params, Iterable):
-        raise GradientArgumentError(
-            f"{owner} got {type(params).__name__} for its parameters; give it "
-            "net.trainable_params()"
-        )
-    given = tuple(params)
-    if not given:
-        raise GradientArgumentError(
-            f"{owner} got no parameters; give it net.trainable_params() of a net that has some"
-        )
-    for i, p in enumerate(given):
-        if not isinstance(p, Parameter):
-            raise GradientArgumentError(
-                f"{owner} got {type(p).__name__} as parameter {i}; expected Parameters, such as "
-                "net.trainable_params()"
-            )
-        if any(p is other for other in given[:i]):
-            raise GradientArgumentError(f"{owner} got parameter {p.name!r} twice; give it once")
-    return given
-
-
-def _unique_names(params: Sequence[Parameter]) -> list[str]:
-    """The parameters' names, told apart by "#2", "#3", ... where several are equal."""
-    names: list[str] = []
-    for p in params:
-        same = sum(other.name == p.name for other in params[: len(names)])
-        names.append(p.name if not same else f"{p.name}#{same + 1}")
-    return names

@@ -8,7 +8,8 @@ from .. import ops
 from ..errors import MinimlError
 from ..parameter import Parameter
 from ..tensor import Tensor
-from .optimizer import Optimizer, in_dtype, in_range, wide
+from .arguments import Schedule, in_range
+from .optimizer import Optimizer
 
 
 class SGD(Optimizer):
@@ -21,33 +22,25 @@ class SGD(Optimizer):
     def __init__(
         self,
         params: Iterable[Parameter],
-        lr: float,
+        lr: float | Schedule,
         momentum: float = 0.0,
         weight_decay: float = 0.0,
         nesterov: bool = False,
     ):
-        super().__init__(params, lr)
+        super().__init__(params, lr, weight_decay)
         self.momentum = in_range("SGD", "momentum", momentum, 1.0)
-        self.weight_decay = in_range("SGD", "weight_decay", weight_decay)
         self.nesterov = nesterov
         if nesterov and not momentum:
             raise MinimlError("SGD got nesterov=True without momentum; give momentum > 0")
-        self._velocity = self.slots("velocity") if momentum else []
+        if momentum:
+            self.slots("velocity")
 
-    def new_values(self, grads: Sequence[Tensor]) -> tuple[list[Tensor], dict[str, Tensor]]:
+    def rule(
+        self, w: Tensor, g: Tensor, lr: Tensor, scalars: Sequence[Tensor], old: Sequence[Tensor]
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
         """w - lr * g, or its form with momentum."""
-        rates = {d: in_dtype(self.lr, d) for d in self.dtypes()}
-        values: list[Tensor] = []
-        state: dict[str, Tensor] = {}
-        for i, (p, grad) in enumerate(zip(self.params, grads, strict=True)):
-            dtype = wide(p.dtype)
-            w, g = in_dtype(p, dtype), in_dtype(grad, dtype)
-            if self.weight_decay:
-                g = ops.add(g, ops.mul(self.weight_decay, w))
-            if self._velocity:
-                name = self._velocity[i]
-                v = state[name] = ops.add(ops.mul(self.momentum, self._state[name]), g)
-                g = ops.add(g, ops.mul(self.momentum, v)) if self.nesterov else v
-            step = ops.mul(rates[dtype], g)
-            values.append(in_dtype(ops.sub(w, step), p.dtype))
-        return values, state
+        if not old:
+            return ops.sub(w, ops.mul(lr, g)), ()
+        v = ops.add(ops.mul(self.momentum, old[0]), g)
+        g = ops.add(g, ops.mul(self.momentum, v)) if self.nesterov else v
+        return ops.sub(w, ops.mul(lr, g)), (v,)

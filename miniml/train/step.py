@@ -15,8 +15,8 @@ from ..errors import ArityError, GradientArgumentError, MinimlError, NonFiniteEr
 from ..grad import value_and_grad
 from ..graph.names import signature_of
 from ..nn import Cell
-from ..optim import LossScale, Optimizer, clip_by_global_norm
-from ..optim.clip import checked_clip
+from ..optim import LossScale, Optimizer
+from ..optim.clip import Clip, clipping
 from ..parameter import Parameter
 from ..random import default_generator
 from ..runtime.jit import jit
@@ -36,7 +36,7 @@ def train_step(
     net: Loss,
     loss_fn: Callable[..., Tensor],
     optimizer: Optimizer,
-    clip: float | None = None,
+    clip: Clip | None = None,
     loss_scale: LossScale | None = None,
 ) -> Callable[..., Tensor]: ...
 @overload
@@ -44,14 +44,14 @@ def train_step(
     net: Loss,
     loss_fn: Callable[..., tuple[Tensor, Aux]],
     optimizer: Optimizer,
-    clip: float | None = None,
+    clip: Clip | None = None,
     loss_scale: LossScale | None = None,
 ) -> Callable[..., tuple[Tensor, Aux]]: ...
 def train_step(
     net: Loss,
     loss_fn: Loss,
     optimizer: Optimizer,
-    clip: float | None = None,
+    clip: Clip | None = None,
     loss_scale: LossScale | None = None,
 ) -> Callable[..., Any]:
     """The function `step(x, *labels)` that updates the optimizer's parameters once.
@@ -63,7 +63,8 @@ def train_step(
     that pair: aux is a tree of what else is to be known of this step, such as the accuracy.
 
     clip: the largest norm that all gradients together may have, a finite number > 0; larger ones
-    are scaled down before the update (see `optim.clip_by_global_norm`).
+    are scaled down before the update (see `optim.clip_by_global_norm`). Or a function of the
+    gradients that gives those to update with, as `lambda grads: optim.clip_by_value(grads, 1.0)`.
 
     loss_scale: an `optim.LossScale`, for gradients in float16, as `ml.context(autocast=ml.float16)`
     makes them. The loss that the step returns is not scaled; gradients are clipped after they are
@@ -90,21 +91,22 @@ class TrainStep:
         net: Loss,
         loss_fn: Loss,
         optimizer: Optimizer,
-        clip: float | None,
+        clip: Clip | None,
         loss_scale: LossScale | None,
     ):
         _check(net, loss_fn, optimizer)
         self._scale = _checked_scale(loss_scale, optimizer)
         self.net, self.loss_fn, self.optimizer = net, loss_fn, optimizer
-        self._clip = None if clip is None else checked_clip("train_step", clip)
+        self._clip, self._clipping = clip, clipping("train_step", clip)
         self._gradient = value_and_grad(
             _Forward(net, loss_fn, self._scale), None, True, optimizer.params
         )
         self._program = jit(self.train_step)
 
     @property
-    def clip(self) -> float | None:
-        """The largest norm of all gradients; part of the compiled program, so it stays."""
+    def clip(self) -> Clip | None:
+        """The largest norm of all gradients, or what clips them; part of the compiled program, so
+        it stays."""
         return self._clip
 
     @property
@@ -136,7 +138,7 @@ class TrainStep:
     def __repr__(self) -> str:
         parts = {"net": self.net, "loss": self.loss_fn, "optimizer": self.optimizer}
         shown = [f"({name}): {_shown(part)}" for name, part in parts.items()]
-        shown += [] if self.clip is None else [f"(clip): {self.clip}"]
+        shown += [] if self.clip is None else [f"(clip): {_name(self.clip)}"]
         shown += [] if self._scale is None else [f"(loss_scale): {self._scale}"]
         return "train_step(\n" + indent("\n".join(shown), "  ") + "\n)"
 
@@ -147,9 +149,7 @@ class TrainStep:
         if self._scale is not None:
             gradients, finite = self._scale.unscaled(gradients)
             self._scale.update(finite)
-        if self.clip is not None:
-            gradients = clip_by_global_norm(gradients, self.clip)
-        self.optimizer.update(gradients, finite)
+        self.optimizer.update(self._clipping(gradients), finite)
         for parameter, old in before:
             if _now(parameter) is not old:
                 ops.assign(parameter, ops.where(finite, parameter, old))

@@ -9,8 +9,9 @@ import pytest
 from miniml import nn, optim
 
 GUIDE = Path(__file__).resolve().parents[2] / "docs" / "training.md"
-TABLES = GUIDE.read_text("utf-8").split("## Everything there is")[1]
-CALLS = re.findall(r"`([A-Z]\w*)(\(.*?\))`", TABLES)
+TEXT = GUIDE.read_text("utf-8")
+TABLES = TEXT.split("## Everything there is")[1] + TEXT.split("| schedule |")[1].split("\n\n")[0]
+CALLS = re.findall(r"(?:\| |(?=`[A-Z]))`(\w+)(\(.*?\))`", TABLES)
 
 
 def public(module, is_kind):

@@ -34,6 +34,41 @@ def adam(lr, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0):
     return step
 
 
+def adamw(lr, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01):
+    plain = adam(lr, betas, eps)
+    return lambda w, g, state, t: plain(w - lr * weight_decay * w, g, state, t)
+
+
+def rmsprop(lr, alpha=0.99, eps=1e-8, weight_decay=0.0, momentum=0.0, centered=False):
+    def step(w, g, state, t):
+        g = g + weight_decay * w
+        v = state["v"] = alpha * state.get("v", 0.0) + (1 - alpha) * g**2
+        m = state["m"] = alpha * state.get("m", 0.0) + (1 - alpha) * g
+        size = np.sqrt(v - m**2 if centered else v) + eps
+        b = state["b"] = momentum * state.get("b", 0.0) + g / size
+        return w - lr * b
+
+    return step
+
+
+def adagrad(lr, eps=1e-10, weight_decay=0.0, initial=0.0):
+    def step(w, g, state, t):
+        g = g + weight_decay * w
+        v = state["v"] = state.get("v", initial) + g**2
+        return w - lr * g / (np.sqrt(v) + eps)
+
+    return step
+
+
+def lion(lr, betas=(0.9, 0.99), weight_decay=0.0):
+    def step(w, g, state, t):
+        m = state.get("m", np.zeros_like(g))
+        state["m"] = betas[1] * m + (1 - betas[1]) * g
+        return w - lr * (np.sign(betas[0] * m + (1 - betas[0]) * g) + weight_decay * w)
+
+    return step
+
+
 RULES = [
     (optim.SGD, sgd, {"lr": 0.1}),
     (optim.SGD, sgd, {"lr": 0.1, "momentum": 0.9}),
@@ -41,6 +76,15 @@ RULES = [
     (optim.SGD, sgd, {"lr": 0.1, "momentum": 0.5, "weight_decay": 0.1, "nesterov": True}),
     (optim.Adam, adam, {"lr": 0.01}),
     (optim.Adam, adam, {"lr": 0.01, "betas": (0.5, 0.9), "eps": 1e-3, "weight_decay": 0.1}),
+    (optim.AdamW, adamw, {"lr": 0.01}),
+    (optim.AdamW, adamw, {"lr": 0.1, "betas": (0.5, 0.9), "eps": 1e-3, "weight_decay": 0.3}),
+    (optim.RMSprop, rmsprop, {"lr": 0.01}),
+    (optim.RMSprop, rmsprop, {"lr": 0.01, "alpha": 0.9, "weight_decay": 0.1, "momentum": 0.5}),
+    (optim.RMSprop, rmsprop, {"lr": 0.01, "eps": 1e-2, "momentum": 0.9, "centered": True}),
+    (optim.Adagrad, adagrad, {"lr": 0.01}),
+    (optim.Adagrad, adagrad, {"lr": 0.1, "eps": 1e-3, "weight_decay": 0.1, "initial": 0.1}),
+    (optim.Lion, lion, {"lr": 0.01}),
+    (optim.Lion, lion, {"lr": 0.01, "betas": (0.5, 0.9), "weight_decay": 0.3}),
 ]
 
 
