@@ -71,7 +71,6 @@ _INSTEAD = {
     "ops.mean(x, axis)": "ReduceMean reduce_mean",
     "ops.max(x, axis)": "amax ReduceMax reduce_max",
     "ops.min(x, axis)": "amin ReduceMin reduce_min",
-    "ops.log(x) / math.log(10)": "log10",
     "ops.where(np.tril(np.ones((n, n), bool)), x, 0.0)": "tril triu",
     "ops.normal(shape)": "randn normal_ StandardNormal",
     "ops.uniform(shape)": "rand random uniform_ UniformReal",

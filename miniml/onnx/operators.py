@@ -121,9 +121,7 @@ def register_all(versions: tuple[int, int | None], functions: Mapping[str, Any])
 
 
 def _plain(function: Any) -> Any:
-    """The function, or of a primitive a function that takes its inputs."""
-    if inspect.isfunction(function):
-        return function
+    """A function of just the tensors that a primitive or a function of the library needs."""
 
     def one(x: Any) -> Any:
         return function(x)
@@ -134,7 +132,14 @@ def _plain(function: Any) -> Any:
     def three(x: Any, y: Any, z: Any) -> Any:
         return function(x, y, z)
 
-    return (one, two, three)[len(function.input_names) - 1]
+    return (one, two, three)[len(_inputs(function)) - 1]
+
+
+def _inputs(function: Any) -> Sequence[str]:
+    if not inspect.isfunction(function):
+        return function.input_names  # type: ignore[no-any-return]
+    given = inspect.signature(function).parameters.values()
+    return [p.name for p in given if p.default is p.empty]
 
 
 def _again(old: Operator, new: Operator) -> bool:

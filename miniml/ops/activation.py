@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..dtype import DType
-from ..errors import AttributeRefusedError
+from ..dtype import DType, float16, float32, is_float
+from ..errors import AttributeRefusedError, ShapeError
+from .arithmetic import abs, add, cast, clip, div, mul, neg
+from .compare import greater, select
+from .exponential import expm1
 from .inference.bases import FloatBinary, FloatUnary, NumberUnary
+from .inference.shapes import dtype_of, shape_of
+from .shape import broadcasts_to
+from .trigonometric import tanh
 
 if TYPE_CHECKING:
     from ..tensor import Tensor
@@ -15,6 +21,8 @@ __all__ = [
     "Erf", "Erfc", "Sigmoid", "Softplus", "SiLU", "ReLU", "ReLUGrad", "LeakyReLU",
     "LeakyReLUGrad", "ELU", "GELU",
     "erf", "erfc", "sigmoid", "softplus", "silu", "relu", "relu_grad", "leaky_relu", "elu", "gelu",
+    "celu", "hard_sigmoid", "hard_swish", "hard_tanh", "log_sigmoid", "mish", "prelu", "relu6",
+    "selu", "softsign",
 ]  # fmt: skip
 
 
@@ -112,3 +120,95 @@ def gelu(x: Any, approximate: bool | str = False) -> Tensor:
     known = {"none": False, "tanh": True}
     word: Any = known.get(approximate, approximate) if isinstance(approximate, str) else approximate
     return GELU(word)(x)
+
+
+def log_sigmoid(x: Any) -> Tensor:
+    """log(sigmoid(x)) = -log(1 + exp(-x)), accurate at both ends.
+
+    >>> log_sigmoid([-1000.0, 1000.0]).tolist()
+    [-1000.0, -0.0]
+    """
+    return neg(softplus(neg(_float(x))))
+
+
+def relu6(x: Any) -> Tensor:
+    """min(max(x, 0), 6); the gradient is 0 at 0 and 1 at 6. Integers stay integers."""
+    return clip(relu(x), None, 6)
+
+
+def hard_tanh(x: Any, min: Any = -1.0, max: Any = 1.0) -> Tensor:
+    """x kept within [min, max], floats; the gradient is 1 at both ends of that range."""
+    return clip(_float(x), min, max)
+
+
+def hard_sigmoid(x: Any, slope: float = 1 / 6, offset: float = 0.5) -> Tensor:
+    """min(max(slope * x + offset, 0), 1); where it bends the gradient is `slope`.
+
+    The defaults bend at -3 and 3, as in PyTorch; the ONNX operator's default slope is 0.2.
+    """
+    return clip(add(mul(_float(x), slope), offset), 0.0, 1.0)
+
+
+def hard_swish(x: Any) -> Tensor:
+    """x * hard_sigmoid(x): 0 up to -3, x from 3 on (Howard et al. 2019, "MobileNetV3").
+
+    The gradient is -1/2 at -3 and 3/2 at 3.
+    """
+    v = _float(x)
+    return mul(clip(v, -3.0), hard_sigmoid(v))  # -inf * 0 would be NaN
+
+
+def mish(x: Any) -> Tensor:
+    """x * tanh(log(1 + exp(x))) (Misra 2019); 0 at -inf."""
+    v = _float(x)
+    return mul(clip(v, -1000.0), tanh(softplus(v)))  # where exp(x) is 0 in all dtypes
+
+
+def softsign(x: Any) -> Tensor:
+    """x / (1 + |x|), between -1 and 1, which it reaches at the infinities.
+
+    >>> softsign([-float("inf"), 3.0]).tolist()
+    [-1.0, 0.75]
+    """
+    v = _float(x)
+    top = 2.0**15 if dtype_of(v) == float16 else 2.0**64  # from where on it is 1 to rounding
+    v = clip(v, -top, top)
+    return div(v, add(abs(v), 1.0))
+
+
+def celu(x: Any, alpha: float = 1.0) -> Tensor:
+    """max(x, 0) + min(0, alpha * (exp(x / alpha) - 1)) (Barron 2017), with the gradient 1 at 0.
+
+    AttributeRefusedError for an alpha that is not above 0.
+    """
+    if not alpha > 0:
+        raise AttributeRefusedError(f"celu got alpha={alpha!r}; it divides by it: give one above 0")
+    v = _float(x)
+    return add(relu(v), mul(expm1(div(clip(v, None, 0.0), alpha)), alpha))
+
+
+def selu(x: Any) -> Tensor:
+    """s * elu(x, a), of which mean 0 and variance 1 are a fixed point; the gradient at 0 is s a.
+
+    s = 1.0507009873554805, a = 1.6732632423543772 (Klambauer et al. 2017).
+    """
+    return mul(elu(x, 1.6732632423543772), 1.0507009873554805)
+
+
+def prelu(x: Any, slope: Any) -> Tensor:
+    """x where x > 0, slope * x elsewhere, with a learnt `slope`, which is the gradient at 0.
+
+    slope broadcasts to x's shape, ShapeError if not: for one number per channel of images
+    (N, C, H, W) it has shape (C, 1, 1).
+    """
+    if not broadcasts_to(shape_of(slope), shape_of(x)):
+        raise ShapeError(
+            f"prelu got x of shape {shape_of(x)} and slope of {shape_of(slope)}, which does not "
+            "broadcast to it; one slope per channel of images has shape (C, 1, 1)"
+        )
+    return select(greater(x, 0), x, mul(slope, clip(x, None, 0)))  # of inf none: 0 * inf is NaN
+
+
+def _float(x: Any) -> Any:
+    """x itself, integers and bools as float32."""
+    return x if is_float(dtype_of(x)) else cast(x, float32)

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING, Any
 
-from .arithmetic import square
+from .arithmetic import abs, add, div, maximum, mul, square, sub
+from .compare import equal, greater, isinf, less_equal, logical_and, logical_or, select
+from .control import stop_gradient
 from .inference.bases import FloatUnary, NumberBinary
+from .inference.shapes import strong
 
 if TYPE_CHECKING:
     from ..tensor import Tensor
 
 __all__ = [
-    "Pow", "Sqrt", "Rsqrt", "Exp", "Expm1", "Exp2", "Log", "Log1p", "Log2",
-    "pow", "sqrt", "rsqrt", "exp", "expm1", "exp2", "log", "log1p", "log2",
+    "Pow", "Sqrt", "Rsqrt", "Exp", "Expm1", "Exp2", "Log", "Log1p", "Log2", "Log10",
+    "pow", "sqrt", "rsqrt", "exp", "expm1", "exp2", "log", "log1p", "log2", "log10",
+    "hypot", "logaddexp", "xlog1py", "xlogy",
 ]  # fmt: skip
 
 
@@ -57,8 +62,13 @@ class Log2(FloatUnary):
     """The logarithm to base 2."""
 
 
+class Log10(FloatUnary):
+    """The logarithm to base 10, whole at whole powers of ten."""
+
+
 sqrt, rsqrt = Sqrt(), Rsqrt()
-exp, expm1, exp2, log, log1p, log2 = Exp(), Expm1(), Exp2(), Log(), Log1p(), Log2()
+exp, expm1, exp2 = Exp(), Expm1(), Exp2()
+log, log1p, log2, log10 = Log(), Log1p(), Log2(), Log10()
 _pow = Pow()
 
 
@@ -69,3 +79,61 @@ def pow(x: Any, y: Any) -> Tensor:
     negative powers. The gradient with respect to y is 0 where x <= 0.
     """
     return square(x) if type(y) is int and y == 2 else _pow(x, y)
+
+
+def logaddexp(x: Any, y: Any) -> Tensor:
+    """log(exp(x) + exp(y)) without overflow: x and y broadcast, integers are cast to float32.
+
+    Two equal infinities give that infinity. The gradient is (exp(x - out), exp(y - out)); where
+    x and y are the same infinity it is (0, 1).
+
+    >>> logaddexp(1000.0, 1000.0)
+    Tensor(1000.6932, shape=(), dtype=float32)
+    """
+    first = greater(x, y)
+    high, low = select(first, x, y), select(first, y, x)
+    same = logical_and(equal(high, low), isinf(high))  # whose difference would be NaN
+    return add(high, log1p(exp(select(same, -inf, sub(low, high)))))
+
+
+def hypot(x: Any, y: Any) -> Tensor:
+    """sqrt(x^2 + y^2), though the squares may leave the range; infinite where x or y is infinite.
+
+    x and y broadcast, integers are cast to float32. The gradient is (x / out, y / out), and 0 where
+    x and y are both 0 and where one is infinite.
+
+    >>> hypot(3e30, 4e30)
+    Tensor(5.e+30, shape=(), dtype=float32)
+    """
+    x, y = strong(x, y)
+    infinite = logical_or(isinf(x), isinf(y))
+    size = select(infinite, inf, maximum(abs(x), abs(y)))
+    end = logical_or(infinite, equal(size, 0))
+    # hypot(x / c, y / c) * c is the same for every c, so no gradient passes to c.
+    scale, size = stop_gradient(select(end, 1.0, size)), stop_gradient(size)
+    parts = (square(div(select(end, 1.0, v), scale)) for v in (x, y))
+    return select(end, size, mul(sqrt(add(*parts)), scale))
+
+
+def xlogy(x: Any, y: Any) -> Tensor:
+    """x * log(y), but 0 where x is 0, unless y is NaN: the limit of x log(x) at 0.
+
+    x and y broadcast, integers are cast to float32. The gradient is (log(y), x / y); where x is 0
+    and log(y) is not finite, it is 0.
+
+    >>> xlogy([0.0, 2.0], [0.0, 1.0]).tolist()
+    [0.0, 0.0]
+    """
+    x, y = strong(x, y)
+    return mul(x, log(select(_vanishes(x, y, 0), 1.0, y)))
+
+
+def xlog1py(x: Any, y: Any) -> Tensor:
+    """x * log(1 + y), accurate for small y, with xlogy's meaning where x is 0."""
+    x, y = strong(x, y)
+    return mul(x, log1p(select(_vanishes(x, y, -1), 0.0, y)))
+
+
+def _vanishes(x: Any, y: Any, end: int) -> Tensor:
+    """Where x is 0 beside an infinite or missing logarithm: that of y <= `end` or y = inf."""
+    return logical_and(equal(x, 0), logical_or(less_equal(y, end), equal(y, inf)))

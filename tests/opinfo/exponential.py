@@ -32,4 +32,5 @@ ROWS = (
     OpInfo(ops.Log, unary(0.1, 4.0), reference=np.log, domain=(0.0, np.inf)),
     OpInfo(ops.Log1p, unary(-0.8, 4.0), reference=np.log1p, domain=(-1.0, np.inf)),
     OpInfo(ops.Log2, unary(0.1, 4.0), reference=np.log2, domain=(0.0, np.inf)),
+    OpInfo(ops.Log10, unary(0.1, 4.0), reference=np.log10, domain=(0.0, np.inf)),
 )  # fmt: skip

@@ -11,7 +11,7 @@ from .registering import in_float32, register, register_ufuncs
 
 _OF_FLOATS = {
     "Sqrt": np.sqrt, "Exp": np.exp, "Expm1": np.expm1, "Exp2": np.exp2, "Log": np.log,
-    "Log1p": np.log1p, "Log2": np.log2,
+    "Log1p": np.log1p, "Log2": np.log2, "Log10": np.log10,
 }  # fmt: skip
 
 register_ufuncs(_OF_FLOATS, *same(1, FLOAT), inplace=(0,))

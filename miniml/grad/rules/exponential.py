@@ -28,5 +28,6 @@ formulas(
         ops.Log: lambda x, out, dout: (dout / x,),
         ops.Log1p: lambda x, out, dout: (dout / (x + 1),),
         ops.Log2: lambda x, out, dout: (dout / x * (1 / math.log(2)),),
+        ops.Log10: lambda x, out, dout: (dout * (1 / math.log(10)) / x,),
     }
 )

@@ -8,9 +8,11 @@ from ... import ops
 from ...dtype import float32
 from ..operators import register_all, register_operator
 
-register_all((1, None), {"Softplus": ops.softplus})
+register_all((1, None), {"Softplus": ops.softplus, "Softsign": ops.softsign})
 register_all((6, None), {"Relu": ops.relu, "Sigmoid": ops.sigmoid})
-register_all((9, None), {"Erf": ops.erf})
+register_all((9, None), {"Erf": ops.erf, "PRelu": ops.prelu})
+register_all((14, None), {"HardSwish": ops.hard_swish})
+register_all((18, None), {"Mish": ops.mish})
 
 
 @register_operator("", "LeakyRelu", (6, None))
@@ -22,12 +24,7 @@ def leaky_relu(x: Any, *, alpha: float = 0.01) -> Any:
 def prelu_by_channel(x: Any, slope: Any) -> Any:
     """slope has one number, or one for each channel, axis 1."""
     behind = (1,) * (len(x.shape) - 2)
-    return prelu(x, ops.reshape(slope, (-1, *behind)) if len(slope.shape) == 1 else slope)
-
-
-@register_operator("", "PRelu", (9, None))
-def prelu(x: Any, slope: Any) -> Any:
-    return ops.where(ops.less(x, 0), ops.mul(slope, x), x)
+    return ops.prelu(x, ops.reshape(slope, (-1, *behind)) if len(slope.shape) == 1 else slope)
 
 
 @register_operator("", "Elu", (6, None))
@@ -37,8 +34,7 @@ def elu(x: Any, *, alpha: float = 1.0) -> Any:
 
 @register_operator("", "Celu", (12, None))
 def celu(x: Any, *, alpha: float = 1.0) -> Any:
-    below = ops.mul(ops.expm1(ops.div(ops.minimum(x, 0.0), alpha)), alpha)
-    return ops.add(ops.maximum(x, 0.0), below)
+    return ops.celu(x, alpha)
 
 
 @register_operator("", "Selu", (6, None))
@@ -48,22 +44,7 @@ def selu(x: Any, *, alpha: float = 1.6732631921768188, gamma: float = 1.05070102
 
 @register_operator("", "HardSigmoid", (6, None))
 def hard_sigmoid(x: Any, *, alpha: float = 0.2, beta: float = 0.5) -> Any:
-    return ops.clip(ops.add(ops.mul(x, alpha), beta), 0.0, 1.0)
-
-
-@register_operator("", "HardSwish", (14, None))
-def hard_swish(x: Any) -> Any:
-    return ops.mul(x, hard_sigmoid(x, alpha=1 / 6))
-
-
-@register_operator("", "Mish", (18, None))
-def mish(x: Any) -> Any:
-    return ops.mul(x, ops.tanh(ops.softplus(x)))
-
-
-@register_operator("", "Softsign", (1, None))
-def softsign(x: Any) -> Any:
-    return ops.div(x, ops.add(ops.abs(x), 1.0))
+    return ops.hard_sigmoid(x, alpha, beta)
 
 
 @register_operator("", "Gelu", (20, None))

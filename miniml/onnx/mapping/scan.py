@@ -11,7 +11,7 @@ from ...dtype import int64
 from ...errors import OnnxError
 from ..known import counted, extent, number
 from ..operators import Constant, Floats, Strings, register_operator
-from .activation import elu, hard_sigmoid, leaky_relu, softsign, thresholded_relu
+from .activation import elu, hard_sigmoid, leaky_relu, thresholded_relu
 
 
 @register_operator("", "CumProd", (26, None))
@@ -41,7 +41,7 @@ _ACTIVATIONS: dict[str, tuple[Any, tuple[str, ...]]] = {
     "relu": (ops.relu, ()),
     "tanh": (ops.tanh, ()),
     "sigmoid": (ops.sigmoid, ()),
-    "softsign": (softsign, ()),
+    "softsign": (ops.softsign, ()),
     "softplus": (ops.softplus, ()),
     "affine": (_affine, ("alpha", "beta")),
     "leakyrelu": (leaky_relu, ("alpha",)),

@@ -91,6 +91,18 @@ def dtype_of(x: Any) -> DType:
     return scalar_dtype(array.flat[0].item()) if array.size else scalar_dtype(0.0)
 
 
+def strong(*xs: Any) -> list[Any]:
+    """Python scalars as arrays of the dtype that they take beside the others, as a call of one
+    primitive would have it; for functions that call several with one or another of `xs`."""
+    weak = [type(x) in (bool, int, float) for x in xs]
+    beside = tuple(dtype_of(x) for x, w in zip(xs, weak, strict=True) if not w)
+    if not beside:
+        return list(xs)
+    return [
+        np.asarray(x, scalar_dtype(x, beside)) if w else x for x, w in zip(xs, weak, strict=True)
+    ]
+
+
 def as_shape(shape: Any, name: str) -> Shape:
     """A shape given as an int, a tuple or a list, as a tuple of ints; ShapeError otherwise."""
     if type(shape) is tuple and _INTS.issuperset(map(type, shape)):

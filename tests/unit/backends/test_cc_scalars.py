@@ -131,7 +131,7 @@ class Case:
 
 
 ELEMENTARY = set(
-    """exp exp2 expm1 log log2 log1p tanh erf erfc sin cos pow tan asin acos atan sinh cosh
+    """exp exp2 expm1 log log2 log10 log1p tanh erf erfc sin cos pow tan asin acos atan sinh cosh
     asinh acosh atanh atan2""".split()
 )
 

@@ -54,6 +54,7 @@ UNARY = {
     "log": lambda x: np.where(x < 0, np.nan, 1 / x),
     "log1p": lambda x: np.where(x < -1, np.nan, 1 / (1 + x)),
     "log2": lambda x: np.where(x < 0, np.nan, 1 / (x * LOG_2)),
+    "log10": lambda x: np.where(x < 0, np.nan, 1 / (x * np.log(x.dtype.type(10)))),
     "sin": np.cos,
     "cos": lambda x: -np.sin(x),
     "tan": lambda x: 1 / np.cos(x) ** 2,

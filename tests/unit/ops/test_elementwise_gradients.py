@@ -157,6 +157,7 @@ def test_second_derivatives_where_the_pieces_of_a_rule_meet(fn):
         (ops.reciprocal, ([0.5, -4.0],)),
         (ops.acosh, ([1.5, 40.0],)),
         (ops.log2, ([0.5, 40.0],)),
+        (ops.log10, ([0.5, 40.0],)),
         (ops.exp2, ([0.5, -4.0],)),
         (lambda x: ops.gelu(x, "tanh"), ([0.5, -4.0, 40.0],)),
     ],
