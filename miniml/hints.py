@@ -81,8 +81,8 @@ _INSTEAD = {
     "ops, which has the functions": "functional lax",
     # layers and losses
     "nn.Cell, with construct": "Module",
-    "nn.Cell, with nn.Dense layers and ops.tanh, called in a loop": (
-        "RNN RNNCell LSTM LSTMCell GRU GRUCell"
+    "nn.LSTM(n_in, n), nn.GRU or nn.RNN; of one step: T = 1, with a state": (
+        "RNNCell LSTMCell GRUCell"
     ),
     "nn.Cell, of nn.Dense, ops.matmul and ops.softmax": (
         "MultiheadAttention MultiHeadAttention Transformer TransformerEncoderLayer"

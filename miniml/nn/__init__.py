@@ -19,6 +19,9 @@ from .loss import MSELoss as MSELoss
 from .norm import BatchNorm2d as BatchNorm2d
 from .norm import Dropout as Dropout
 from .norm import LayerNorm as LayerNorm
+from .recurrent import GRU as GRU
+from .recurrent import LSTM as LSTM
+from .recurrent import RNN as RNN
 from .window import AvgPool2d as AvgPool2d
 from .window import Conv2d as Conv2d
 from .window import Flatten as Flatten

@@ -1,0 +1,196 @@
+"""Layers that read a sequence step by step, as one scan for each layer and direction: RNN, LSTM,
+GRU."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from typing import Any, ClassVar
+
+from .. import ops
+from ..errors import DTypeError
+from ..graph.tracer import as_tensor
+from . import init
+from .arguments import flag, positive
+from .cell import Cell, differing
+from .shapes import refuse_shape, shape_of
+
+
+class Recurrent(Cell):
+    """Base of layers that carry states of shape (N, n) from step to step.
+
+    x: (T, N, n_in), or (N, T, n_in) with batch_first; the output has n features, or with
+    bidirectional 2 n, the backward direction's after the forward one's. A layer k above 0 reads the
+    output of layer k - 1. The state after the last step has shape (layers, N, n), each layer's
+    backward direction after its forward one.
+
+    Weights have PyTorch's names and shapes, and start uniform in +-1 / sqrt(n): weight_ih_l{k}
+    (gates * n, inputs), weight_hh_l{k} (gates * n, n), bias_ih_l{k} and bias_hh_l{k} (gates * n,),
+    and the same with "_reverse" at the end.
+
+    state: where to begin, of that shape, cast to the output's dtype; zeros by default. lengths: how
+    many steps of each sequence are real, integers of shape (N,); the outputs after those are 0, the
+    last state is that of the sequence's own end, and the backward direction begins there.
+    """
+
+    gates: ClassVar[int]
+    states: ClassVar[int] = 1
+
+    def __init__(
+        self,
+        n_in: int,
+        n: int,
+        num_layers: int = 1,
+        bidirectional: bool = False,
+        batch_first: bool = False,
+    ):
+        layer = type(self).__name__
+        positive(layer, n_in=n_in, n=n, num_layers=num_layers)
+        self.n_in, self.n, self.num_layers = n_in, n, num_layers
+        self.bidirectional = flag(layer, "bidirectional", bidirectional)
+        self.batch_first = flag(layer, "batch_first", batch_first)
+        for k, suffix in self._directions():
+            inputs = n_in if k == 0 else n * (1 + self.bidirectional)
+            shapes = (self.gates * n, inputs), (self.gates * n, n), (self.gates * n,)
+            for name, shape in zip(_WEIGHTS, (*shapes, shapes[2]), strict=True):
+                drawn = init.symmetric_uniform(shape, 1.0 / math.sqrt(n))
+                setattr(self, f"{name}_l{k}{suffix}", drawn)
+
+    @abstractmethod
+    def step(self, x: Any, h: Any, *others: Any) -> tuple[Any, ...]:
+        """The next states, of the products of the row (with bias) and of the first state (with
+        bias), then the states before."""
+
+    def construct(self, x: Any, state: Any = None, lengths: Any = None) -> Any:
+        x = self._time_first(as_tensor(x), shape_of(self, x))
+        first = self._first(x, state)
+        real = None if lengths is None else self._real(x, lengths)
+        ends: list[tuple[Any, ...]] = []
+        outs: list[Any] = []
+        for k, suffix in self._directions():
+            if suffix == "" and outs:
+                x, outs = _joined(outs), []
+            start = None if first is None else tuple(s[len(ends)] for s in first)
+            out, end = self._run(x, f"_l{k}{suffix}", start, real)
+            outs.append(out)
+            ends.append(end)
+        out = _joined(outs)
+        last = tuple(ops.stack(parts) for parts in zip(*ends, strict=True))
+        out = ops.swapaxes(out, 0, 1) if self.batch_first else out
+        return out, last if self.states > 1 else last[0]
+
+    def _directions(self) -> list[tuple[int, str]]:
+        """(layer, suffix of its weights' names), in the order in which they run."""
+        suffixes = ("", "_reverse") if self.bidirectional else ("",)
+        return [(k, suffix) for k in range(self.num_layers) for suffix in suffixes]
+
+    def _run(self, x: Any, suffix: str, start: Any, real: Any) -> tuple[Any, tuple[Any, ...]]:
+        """One direction of one layer: its outputs and last states."""
+        w_x, w_h, b_x, b_h = (getattr(self, name + suffix) for name in _WEIGHTS)
+        rows = ops.matmul(x, w_x, transpose_y=True) + b_x  # of all steps at once
+        if start is None:
+            zero = ops.zeros_like(b_h[: self.n])  # on the device of the weights
+            start = (ops.broadcast_to(zero, (x.shape[1], self.n)),) * self.states
+        start = tuple(ops.cast(s, rows.dtype) for s in start)
+
+        def body(before: Any, row: Any) -> Any:
+            row, going = row if real is not None else (row, None)
+            after = self.step(row, ops.matmul(before[0], w_h, transpose_y=True) + b_h, *before)
+            if going is None:
+                return after, after[0]
+            kept = (ops.where(going, a, b) for a, b in zip(after, before, strict=True))
+            return tuple(kept), ops.where(going, after[0], 0.0)
+
+        scanned = rows if real is None else (rows, real)
+        out, last = ops.scan(body, start, scanned, reverse=suffix.endswith("_reverse"))
+        return out, last
+
+    def _time_first(self, x: Any, shape: tuple[int, ...]) -> Any:
+        if len(shape) != 3 or shape[2] != self.n_in:
+            axes = "N, T" if self.batch_first else "T, N"
+            refuse_shape(self, shape, f"({axes}, {self.n_in})")
+        return ops.swapaxes(x, 0, 1) if self.batch_first else x
+
+    def _first(self, x: Any, state: Any) -> tuple[Any, ...] | None:
+        """The given state as a tuple of tensors, checked."""
+        if state is None:
+            return None
+        given = state if self.states > 1 else (state,)
+        if not isinstance(given, (tuple, list)) or len(given) != self.states:
+            got = type(state).__name__
+            raise DTypeError(f"{self.describe()} got a state of type {got}; expected (h, c)")
+        expected = (len(self._directions()), x.shape[1], self.n)
+        for part in given:
+            if shape_of(self, part) != expected:
+                refuse_shape(self, shape_of(self, part), f"a state of shape {expected}")
+        return tuple(map(as_tensor, given))
+
+    def _real(self, x: Any, lengths: Any) -> Any:
+        """(T, N, 1): True where a step is within its sequence's length."""
+        steps, batch = x.shape[:2]
+        if shape_of(self, lengths) != (batch,):
+            refuse_shape(self, shape_of(self, lengths), f"lengths of shape ({batch},)")
+        lengths = as_tensor(lengths)
+        if lengths.dtype.kind not in "iu":
+            raise DTypeError(f"{self.describe()} got lengths of {lengths.dtype}; expected integers")
+        position = ops.arange(steps, dtype=lengths.dtype)
+        return ops.less(ops.reshape(position, (steps, 1, 1)), ops.reshape(lengths, (batch, 1)))
+
+    def describe(self) -> str:
+        """LSTM(n_in, n), and the arguments that are not defaults."""
+        rest = {"num_layers": 1, "bidirectional": False, "batch_first": False}
+        return differing(self, rest).replace("(", f"({self.n_in}, {self.n}, ").replace(", )", ")")
+
+
+class RNN(Recurrent):
+    """h' = tanh(W_ih x + b_ih + W_hh h + b_hh); `rnn(x, state=None, lengths=None)` gives (out, h).
+
+    Source: Elman 1990, "Finding structure in time". As for `Recurrent`.
+    """
+
+    gates = 1
+
+    def step(self, x: Any, h: Any, *others: Any) -> tuple[Any, ...]:
+        return (ops.tanh(x + h),)
+
+
+class LSTM(Recurrent):
+    """c' = f c + i g and h' = o tanh(c'); `lstm(x, state=None, lengths=None)` gives (out, (h, c)).
+
+    i, f, o = sigmoid and g = tanh of their rows of W_ih x + b_ih + W_hh h + b_hh, which stand in
+    the order i, f, g, o; state: (h, c).
+    Source: Hochreiter, Schmidhuber 1997, "Long short-term memory". As for `Recurrent`.
+    """
+
+    gates, states = 4, 2
+
+    def step(self, x: Any, h: Any, *others: Any) -> tuple[Any, ...]:
+        i, f, g, o = ops.split(x + h, 4, axis=1)
+        c = ops.sigmoid(f) * others[1] + ops.sigmoid(i) * ops.tanh(g)
+        return ops.sigmoid(o) * ops.tanh(c), c
+
+
+class GRU(Recurrent):
+    """h' = (1 - z) g + z h; `gru(x, state=None, lengths=None)` gives (out, h).
+
+    r, z = sigmoid of their rows of W_ih x + b_ih + W_hh h + b_hh, and g = tanh(x_g + r h_g), of its
+    rows of both products; the rows are those of r, z, g in this order. As in PyTorch r acts after
+    the product with h, not on h itself. Source: Cho et al. 2014, "Learning phrase representations
+    using RNN encoder-decoder". As for `Recurrent`.
+    """
+
+    gates = 3
+
+    def step(self, x: Any, h: Any, *others: Any) -> tuple[Any, ...]:
+        (x_r, x_z, x_g), (h_r, h_z, h_g) = ops.split(x, 3, axis=1), ops.split(h, 3, axis=1)
+        z = ops.sigmoid(x_z + h_z)
+        g = ops.tanh(x_g + ops.sigmoid(x_r + h_r) * h_g)
+        return (g + z * (others[0] - g),)
+
+
+_WEIGHTS = "weight_ih", "weight_hh", "bias_ih", "bias_hh"
+
+
+def _joined(outs: list[Any]) -> Any:
+    """The outputs of a layer's directions side by side."""
+    return outs[0] if len(outs) == 1 else ops.concat(outs, axis=2)
