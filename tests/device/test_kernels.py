@@ -45,6 +45,8 @@ def test_the_document_says_what_is_lacking():
     (line,) = (
         text
         for text in (Path(__file__).parents[2] / "docs" / "cuda.md").read_text().splitlines()
-        if text.startswith("Primitives or signatures that the CPU has and CUDA lacks, but for memory formats: ")
+        if text.startswith(
+            "Primitives or signatures that the CPU has and CUDA lacks, but for memory formats: "
+        )
     )
     assert line.endswith(f": {', '.join(lacking()) or 'none'}.")
