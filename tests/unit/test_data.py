@@ -3,8 +3,15 @@
 import numpy as np
 import pytest
 
-from miniml.data import load_digits, minibatches
-from miniml.errors import ShapeError
+from miniml.data import (
+    DataLoader,
+    k_fold,
+    load_digits,
+    minibatches,
+    split,
+    stratified_split,
+)
+from miniml.errors import MinimlError, ShapeError
 
 
 def test_the_digits_are_normalised_and_held_out_by_seed():
@@ -46,7 +53,57 @@ def test_batches_cover_every_row_once_in_an_order_of_seed_and_epoch():
 
 
 def test_what_does_not_fit_is_refused():
-    with pytest.raises(ShapeError, match=r"arrays of \[3, 4\] rows"):
+    with pytest.raises(ShapeError, match=r"sources of \[3, 4\] rows"):
         list(minibatches(np.zeros(3), np.zeros(4), size=2))
     with pytest.raises(ShapeError, match="size=5 for 3 rows; expected 1 to 3"):
         list(minibatches(np.zeros(3), size=5))
+    with pytest.raises(ShapeError, match="no rows"):
+        DataLoader(np.zeros((0, 3)), size=1)
+    with pytest.raises(ShapeError, match=r"shape \(\)"):
+        DataLoader(np.zeros(()), size=1)
+    with pytest.raises(MinimlError, match="got a generator"):
+        DataLoader((i for i in [1]), size=1)
+
+
+def test_a_loader_goes_on_from_any_batch_of_any_epoch():
+    loader = DataLoader(np.arange(10), size=3, seed=4)
+    first, second = list(loader), list(loader)
+    assert len(loader) == 3
+    assert loader.epoch == 2
+    assert np.array_equal(next(loader.batches(1, 1))[0], second[1][0])
+    assert not np.array_equal(first, second)
+    assert np.concatenate(list(loader.every_row()), 1)[0].tolist() == list(range(10))
+
+
+def test_rows_of_sequences_are_stacked_and_tuples_stay_together():
+    class Squares:
+        def __len__(self):
+            return 4
+
+        def __getitem__(self, i):
+            return np.full(2, i), i * i
+
+    fields, names = next(iter(DataLoader(Squares(), [5, 6, 7, 8], size=3)))
+    assert fields[0].shape == (3, 2)
+    assert fields[1].tolist() == [0, 1, 4]
+    assert names.tolist() == [5, 6, 7]
+    (a, b), y = next(iter(DataLoader((np.arange(4), -np.arange(4)), np.ones(4), size=2)))
+    assert a.tolist() == [0, 1]
+    assert b.tolist() == [0, -1]
+    assert y.shape == (2,)
+
+
+def test_splits_hold_out_each_row_once_and_keep_the_shares_of_classes():
+    learn, held = split(10, 0.3, seed=1)
+    assert sorted([*learn, *held]) == list(range(10))
+    assert len(held) == 3
+    labels = np.repeat([0, 1], [20, 80])
+    learn, held = stratified_split(labels, 0.25)
+    assert np.bincount(labels[held]).tolist() == [5, 20]
+    assert len(learn) == 75
+    folds = list(k_fold(10, 3))
+    assert sorted(np.concatenate([h for _, h in folds])) == list(range(10))
+    assert all(not set(a) & set(b) and len(a) + len(b) == 10 for a, b in folds)
+    for refused in (lambda: split(10, 1.0), lambda: split(1, 0.5), lambda: k_fold(3, 4)):
+        with pytest.raises(MinimlError, match="expected"):
+            refused()

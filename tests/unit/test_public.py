@@ -28,7 +28,7 @@ CONTRACT = {
     "miniml.grad": """grad value_and_grad vjp jvp jacobian hessian hvp GradOperation bprop_getters
         stop_gradient custom_bprop hook_gradient""",
     "miniml.testing": "gradcheck opcheck OpInfo",
-    "miniml.data": "minibatches",
+    "miniml.data": "minibatches DataLoader split stratified_split k_fold",
     "miniml.train": "train_step Snapshot",
     "miniml.onnx": "load coverage register_operator Constant Setting",
     "miniml.viz": "to_html to_dot to_mermaid",

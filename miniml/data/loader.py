@@ -1,0 +1,104 @@
+"""DataLoader: samples, cut into batches of one size, in an order that seed and epoch fix."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ..errors import MinimlError, ShapeError
+from ..tensor import Array, Tensor
+
+
+class DataLoader:
+    """Batches of arrays or sequences of equal length: tuples with the same rows of each source.
+
+    sources: arrays, Tensors, or anything with `len` and `[i]`, whose items are stacked (a tuple of
+    fields gives a tuple of arrays). A source that is a tuple is several inputs of a network:
+    DataLoader((a, b), y, size=32) gives ((a, b), y). size: rows of a batch. seed: shuffles, in an
+    order that (seed, epoch) fixes; None keeps the order. drop_last leaves out the rows that fill no
+    whole batch, others of them in every epoch: a step is then compiled for one shape only.
+
+    Each iteration is the next epoch, from `epoch` on. `batches` gives any epoch from any batch on,
+    so the two numbers are all the state there is. ShapeError for unequal lengths, no rows, or a
+    size beyond them.
+    """
+
+    def __init__(
+        self, *sources: Any, size: int, seed: int | None = None, drop_last: bool = True
+    ) -> None:
+        self.sources = tuple(_readable(source) for source in sources)
+        self.rows = _rows(self.sources)
+        if not 1 <= size <= self.rows:
+            raise ShapeError(
+                f"DataLoader got size={size} for {self.rows} rows; expected 1 to {self.rows}"
+            )
+        self.size, self.seed, self.drop_last, self.epoch = size, seed, drop_last, 0
+
+    def __len__(self) -> int:
+        """The number of batches in an epoch."""
+        return self.rows // self.size if self.drop_last else -(-self.rows // self.size)
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        epoch, self.epoch = self.epoch, self.epoch + 1
+        return self.batches(epoch)
+
+    def batches(self, epoch: int, start: int = 0) -> Iterator[tuple[Any, ...]]:
+        """The batches of an epoch, from batch number `start` on."""
+        order = np.arange(self.rows)
+        if self.seed is not None:
+            np.random.default_rng((self.seed, epoch)).shuffle(order)
+        return self._cut(order, range(start, len(self)))
+
+    def every_row(self) -> Iterator[tuple[Any, ...]]:
+        """All rows once, in their own order, those that drop_last leaves out included."""
+        return self._cut(np.arange(self.rows), range(-(-self.rows // self.size)))
+
+    def _cut(self, order: Array, numbers: range) -> Iterator[tuple[Any, ...]]:
+        for first in numbers:
+            rows = order[first * self.size : (first + 1) * self.size]
+            yield tuple([_taken(source, rows) for source in self.sources])
+
+
+def _readable(source: Any) -> Any:
+    """The source as an array, a sequence, or a tuple of these."""
+    if isinstance(source, tuple):
+        return tuple(_readable(part) for part in source)
+    if isinstance(source, Tensor):
+        return source.asnumpy()
+    if not (hasattr(source, "__len__") and hasattr(source, "__getitem__")):
+        raise MinimlError(
+            f"DataLoader got a {type(source).__name__}, which has no length or no rows; give "
+            "arrays or sequences; what only yields batches goes to fit as it is"
+        )
+    return source
+
+
+def _rows(sources: tuple[Any, ...]) -> int:
+    """The length of all sources; ShapeError unless it is one, and above 0."""
+    flat = [part for s in sources for part in (s if isinstance(s, tuple) else (s,))]
+    if any(isinstance(part, np.ndarray) and part.ndim == 0 for part in flat):
+        raise ShapeError("DataLoader got an array of shape (), which has no rows")
+    lengths = [len(part) for part in flat]
+    if len(set(lengths)) > 1:
+        raise ShapeError(
+            f"DataLoader got sources of {lengths} rows; they need equally many, a row a sample"
+        )
+    if not sum(lengths):
+        raise ShapeError("DataLoader got no rows; give arrays or sequences with at least one")
+    return lengths[0]
+
+
+def _taken(source: Any, rows: Array) -> Any:
+    if isinstance(source, np.ndarray):
+        return source.take(rows, 0)
+    if isinstance(source, tuple):
+        return tuple(_taken(part, rows) for part in source)
+    return _stacked([source[int(row)] for row in rows])
+
+
+def _stacked(items: list[Any]) -> Any:
+    if isinstance(items[0], tuple):
+        return tuple(np.stack(field) for field in zip(*items, strict=True))
+    return np.stack([np.asarray(item) for item in items])
