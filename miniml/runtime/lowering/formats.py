@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from ...abstract import Abstract, Shape
 from ...backends.expressions.table import follows
