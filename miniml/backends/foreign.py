@@ -76,6 +76,11 @@ def c_kernel(name: str, fn: Any, signature: Signature) -> Callable[..., None]:
     pointers must be of the signature's dtypes, else DeclarationError.
     """
     dtypes: list[Any] = [*signature.inputs, *signature.outputs]
+    if signature.any_dtype or signature.repeats_input or signature.repeats_output:
+        raise DeclarationError(
+            f"{name} is a C function with the signature {signature}; say one dtype for each of its "
+            "pointers, as in 'ff->f'"
+        )
     counts = _counts(name, fn, dtypes)
     address = ctypes.cast(fn, ctypes.c_void_p).value
     prototype = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * len(dtypes), *[ctypes.c_int64] * counts)

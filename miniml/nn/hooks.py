@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from inspect import signature
 from typing import Any, NamedTuple
 
 from ..errors import BpropError, DeclarationError, MinimlError
@@ -53,6 +54,7 @@ def run_hooked(cell: Any, run: Run, args: tuple[Any, ...], by_name: dict[str, An
     kinds: dict[str, list[Hook]] = {}
     for one in cell._hooks:
         kinds.setdefault(one.kind, []).append(one)
+    args, by_name = _in_order(cell, args, by_name)
     replaced_by = ""
     for one in kinds.get("forward pre-hook", ()):
         found = called(one.on(cell), one.fn, cell, args)
@@ -74,6 +76,20 @@ def run_hooked(cell: Any, run: Run, args: tuple[Any, ...], by_name: dict[str, An
     for watch in reversed(backward):
         out = watch.leave(out)
     return out
+
+
+def _in_order(
+    cell: Any, args: tuple[Any, ...], by_name: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The inputs that may be given by position, so that hooks see them, however they were given;
+    and those that may not."""
+    if not by_name:
+        return args, by_name
+    try:
+        given = signature(cell.construct).bind(*args, **by_name)
+    except TypeError:  # the call says what is wrong
+        return args, by_name
+    return given.args, given.kwargs
 
 
 class _Backward:

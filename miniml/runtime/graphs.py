@@ -24,6 +24,7 @@ class CallableGraph:
         self._types = [(v.abstract.shape, v.abstract.dtype) for v in graph.inputs]
         self._names = graph.input_names or tuple(f"x{i}" for i in range(len(graph.inputs)))
         self._compiled = Jit(self._replay)
+        self._compiled.__name__ = graph.name  # warnings and programs are called this
 
     def __call__(self, *args: Any, **named: Any) -> Any:
         if named or len(args) != len(self._names):

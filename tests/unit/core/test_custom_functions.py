@@ -212,6 +212,12 @@ def test_a_c_function_of_a_shared_library(tmp_path):
     [
         ((FLOATS, FLOATS), None, "is a C function; say signature=|does not say what it takes"),
         ((FLOATS,), "f->f", "with 1 argtypes; it takes 2 pointers"),
+        (
+            (FLOATS, FLOATS),
+            "f*->f",
+            r"signature f\*->f; say one dtype for each of its pointers",
+        ),
+        ((FLOATS, FLOATS), ".->.", r"signature \.->\.; say one dtype for each of its pointers"),
         ((FLOATS, FLOATS, ctypes.c_int32), "f->f", "then up to 2 counts of c_int64"),
         ((FLOATS, FLOATS), "d->d", "argument 0 points to c_float; its signature says float64"),
     ],

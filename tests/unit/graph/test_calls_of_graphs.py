@@ -33,6 +33,22 @@ def test_it_is_compiled_once():
     assert graph._run._compiled.recompilations == ["first call"]
 
 
+def test_warnings_call_it_by_its_name():
+    def doubled(x):
+        return x * 2.0
+
+    graph, x = ml.trace(doubled, np.ones(2, np.float32)), np.ones(2, np.float32)
+
+    def call(threads):
+        with ml.context(threads=threads):
+            graph(x)
+
+    for threads in range(1, 5):
+        call(threads)
+    with pytest.warns(ml.errors.PerformanceWarning, match="^doubled is compiled for the fifth"):
+        call(5)
+
+
 def test_inputs_go_by_name():
     graph = ml.trace(lambda x, y: x - y, X, X)
     one = np.ones_like(X)

@@ -160,3 +160,20 @@ def test_a_copy_of_a_cell_has_no_hooks():
     cell.register_forward_hook(lambda c, inputs, out: out * 2.0)
     assert np.array_equal(copy.deepcopy(cell)(X).asnumpy(), X @ W.T)
     assert np.array_equal(cell(X).asnumpy(), (X @ W.T) * 2)
+
+
+@MODES
+def test_inputs_that_are_given_by_name_are_seen_too(mode):
+    class Scaled(nn.Cell):
+        def construct(self, x, bias=0.0, *, scale):
+            return x * scale + bias
+
+    cell = Scaled()
+    cell.register_forward_pre_hook(lambda cell, inputs: (inputs[0] + 1.0, *inputs[1:]))
+    cell.register_backward_hook(lambda cell, dx, dout: (10.0 * dx[0], *dx[1:]))
+    for given in ({"scale": 2.0}, {"scale": 2.0, "bias": ml.Tensor(X)}):
+        with ml.context(mode=mode):
+            value, dx = value_and_grad(lambda x, given=given: ops.sum(cell(x=x, **given)))(X)
+        plus = X if "bias" in given else 0.0
+        np.testing.assert_allclose(value.asnumpy(), np.sum((X + 1.0) * 2.0 + plus), rtol=1e-6)
+        np.testing.assert_array_equal(dx.asnumpy(), np.full_like(X, 20.0))
