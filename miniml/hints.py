@@ -133,7 +133,7 @@ _INSTEAD = {
     "optim.SGD(params, lr, momentum=0.9)": "Momentum",
     "optim.AdamW(params, lr, weight_decay=0.01)": "AdamWeightDecay",
     "optim.RMSprop(params, lr)": "RMSProp",
-    "optim.Optimizer, of which a subclass defines rule": "LBFGS Adadelta NAdam RAdam Adamax",
+    "optim.Optimizer, of which a subclass defines rule": "Adadelta NAdam RAdam Adamax",
     "opt.lr = value, between steps, or a schedule for lr, such as optim.cosine(0.1, steps=1000)": (
         "lr_scheduler set_lr LRScheduler LambdaLR CosineAnnealingLR"
     ),

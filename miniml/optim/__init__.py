@@ -7,6 +7,7 @@ from .adam import Adam as Adam
 from .adam import AdamW as AdamW
 from .clip import clip_by_global_norm as clip_by_global_norm
 from .clip import clip_by_value as clip_by_value
+from .lbfgs import LBFGS as LBFGS
 from .lion import Lion as Lion
 from .optimizer import Optimizer as Optimizer
 from .plateau import OnPlateau as OnPlateau

@@ -95,7 +95,10 @@ class Optimizer(Guarded):
         return state
 
     def _scheduled_rate(self, step: Any) -> Tensor:
-        return ops.cast(self._schedule(step), float32)  # type: ignore[misc]
+        rate = self._schedule(step)  # type: ignore[misc]
+        return (
+            ops.cast(rate, float32) if isinstance(rate, Tensor) else ops.full_like(self._lr, rate)
+        )
 
     def _decayed(self, w: Tensor, g: Tensor, lr: Tensor) -> tuple[Tensor, Tensor]:
         if not self.weight_decay:

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from .. import ops
-from ..dtype import float64
 from ..errors import MinimlError
 from ..nn import Cell
 from ..parameter import Parameter
@@ -61,10 +60,11 @@ class OnPlateau(Cell):
         together(self._update, metric)
 
     def _update(self, metric: Any) -> None:
-        value = ops.cast(metric, float64)
+        given = metric if isinstance(metric, Tensor) else float(metric)  # of no device
+        value = ops.mul(ops.ones_like(self.best), given)
         limit = ops.mul(self.best, ops.sub(1.0, ops.mul(self.threshold, ops.sign(self.best))))
         better = ops.less(value, limit)
-        none = ops.zeros((), self.worse.dtype)
+        none = ops.zeros_like(self.worse)
         worse = ops.where(better, none, ops.add(self.worse, 1))
         falls = ops.greater(worse, self.patience)
         lower = ops.maximum(ops.mul(self.rate, self.factor), self.low)

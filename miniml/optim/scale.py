@@ -67,7 +67,7 @@ class LossScale(Cell):
         grows = ops.greater_equal(good, self.every)
         more = ops.where(grows, ops.minimum(ops.mul(self.scale, self.factor), _MOST), self.scale)
         less = ops.maximum(ops.div(self.scale, self.factor), 1.0)
-        none = ops.zeros((), self.good_steps.dtype)
+        none = ops.zeros_like(self.good_steps)
         count = ops.where(ops.logical_and(finite, ops.logical_not(grows)), good, none)
         scale = ops.where(finite, more, less)
         ops.assign(self.good_steps, count)

@@ -155,7 +155,7 @@ def _at(step: Any) -> Tensor:
 
 
 def _constant(lr: float, step: Any) -> Tensor:
-    return ops.full((), lr, float64)
+    return ops.full_like(_at(step), lr)
 
 
 def _schedule(owner: str, schedule: float | Schedule) -> Schedule:

@@ -22,7 +22,7 @@ CONTRACT = {
         train""",
     "miniml.nn": "Cell CellList Sequential Dense ReLU LSTM GRU RNN CrossEntropyLoss MSELoss init",
     "miniml.ops": "leaky_relu LeakyReLU zeros sum abs all any max min pow round slice sin add",
-    "miniml.optim": """SGD Adam AdamW RMSprop Adagrad Lion Optimizer LossScale OnPlateau
+    "miniml.optim": """SGD Adam AdamW RMSprop Adagrad Lion LBFGS Optimizer LossScale OnPlateau
         chained cosine one_cycle polynomial step_decay warmup Groups Accumulate EMA
         clip_by_global_norm clip_by_value""",
     "miniml.grad": """grad value_and_grad vjp jvp jacobian hessian hvp GradOperation bprop_getters

@@ -134,6 +134,13 @@ def test_averages_follow_the_formula_and_stand_in_for_the_weights(jit):
     assert np.array_equal(opt.params[1].asnumpy(), found[1])
 
 
+def test_the_rate_is_that_of_the_optimizer_inside():
+    inner = optim.SGD(parameters(), lr=0.1)
+    opt = optim.Accumulate(optim.EMA(inner), every=2)
+    opt.lr = 0.25
+    assert float(opt.lr) == float(inner.lr) == 0.25
+
+
 def test_averages_of_16_bits_are_kept_in_32():
     p = ml.Parameter(np.ones(2, np.float16))
     opt = optim.EMA(optim.SGD([p], lr=0.0), decay=0.9999)

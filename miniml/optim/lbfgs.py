@@ -1,0 +1,98 @@
+"""L-BFGS: steps along a direction that estimates the curvature from the last gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from .. import ops
+from ..dtype import promote
+from ..errors import MinimlError
+from ..parameter import Parameter
+from ..tensor import Tensor
+from .arguments import Schedule
+from .optimizer import Optimizer, in_dtype
+
+_LEAST = 1e-10  # of y . s: below it the pair tells nothing about curvature
+
+
+class LBFGS(Optimizer):
+    """w - lr * H g, where H is the inverse Hessian as the last `history` pairs tell it: changes s
+    of w and y of g, by the two-loop recursion.
+
+    One update is one iteration: there is no line search, and each update needs the gradient of the
+    same function, so give whole data and not batches. A pair with y . s <= 1e-10 is left out. The
+    first step is lr * min(1, 1 / sum(|g|)) * g. All parameters are one vector here.
+    Source: Nocedal, Wright 2006, "Numerical optimization", algorithms 7.4 and 7.5, with the
+    first step of PyTorch's LBFGS, whose `step` with max_iter=1 is this update.
+    """
+
+    def __init__(self, params: Iterable[Parameter], lr: float | Schedule = 1.0, history: int = 10):
+        super().__init__(params, lr)
+        if type(history) is not int or history < 1:
+            raise MinimlError(f"LBFGS got history={history!r}; expected an int >= 1")
+        self.history, self._dtype = history, promote(*self.dtypes())
+        self.keep_count()
+        size = sum(p.size for p in self.params)
+        for name in ("steps", "changes"):
+            self.keep(name, np.zeros((history, size), self._dtype))
+        for name in ("last_step", "last_gradient"):
+            self.keep(name, np.zeros(size, self._dtype))
+        self.keep("inverse_products", np.zeros(history, self._dtype))
+        self.keep("scale", np.ones((), self._dtype))
+
+    def new_values(self, grads: Sequence[Tensor]) -> tuple[list[Tensor], dict[str, Tensor]]:
+        """The rule, on all parameters as one vector."""
+        state, g = self._advanced(), self._flat(grads)
+        state.update(self._remembered(g))
+        direction = self._product(g, state)
+        first = ops.equal(self._state["step"], 0)
+        shrink = ops.reciprocal(ops.maximum(ops.sum(ops.abs(g)), 1.0))
+        rate = in_dtype(state.get("lr", self._lr), self._dtype)
+        step = ops.mul(ops.mul(ops.neg(rate), ops.where(first, shrink, 1.0)), direction)
+        state.update(last_step=step, last_gradient=g)
+        w = ops.add(self._flat(self.params), step)
+        return self._parts(w), state
+
+    def _remembered(self, g: Tensor) -> dict[str, Tensor]:
+        """The pairs, with the one of the last step, if it tells anything, in place of the oldest;
+        before the first step it is 0."""
+        s, y = self._state["last_step"], ops.sub(g, self._state["last_gradient"])
+        product, square = ops.sum(ops.mul(y, s)), ops.sum(ops.mul(y, y))
+        tells = ops.greater(product, _LEAST)
+        inverse = ops.reciprocal(ops.where(tells, product, 1.0))
+        found = {}
+        for name, new in {"steps": s, "changes": y, "inverse_products": inverse}.items():
+            old = self._state[name]
+            pushed = ops.concat([old[1:], ops.expand_dims(new, 0)], 0)
+            found[name] = ops.where(tells, pushed, old)
+        scale = ops.div(product, ops.where(tells, square, 1.0))
+        found["scale"] = ops.where(tells, scale, self._state["scale"])
+        return found
+
+    def _product(self, g: Tensor, state: dict[str, Tensor]) -> Tensor:
+        """H g; rows without a pair are 0 and change nothing."""
+        pairs = [
+            (state["steps"][i], state["changes"][i], state["inverse_products"][i])
+            for i in range(self.history)
+        ]
+        shares = []
+        for s, y, inverse in reversed(pairs):
+            shares.append(ops.mul(inverse, ops.sum(ops.mul(s, g))))
+            g = ops.sub(g, ops.mul(shares[-1], y))
+        g = ops.mul(state["scale"], g)
+        for (s, y, inverse), share in zip(pairs, reversed(shares), strict=True):
+            other = ops.mul(inverse, ops.sum(ops.mul(y, g)))
+            g = ops.add(g, ops.mul(ops.sub(share, other), s))
+        return g
+
+    def _flat(self, tensors: Sequence[Tensor]) -> Tensor:
+        return ops.concat([ops.reshape(in_dtype(t, self._dtype), (-1,)) for t in tensors], 0)
+
+    def _parts(self, vector: Tensor) -> list[Tensor]:
+        ends = np.cumsum([p.size for p in self.params]).tolist()
+        return [
+            in_dtype(ops.reshape(vector[end - p.size : end], p.shape), p.dtype)
+            for p, end in zip(self.params, ends, strict=True)
+        ]
