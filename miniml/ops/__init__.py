@@ -25,6 +25,7 @@ from .linalg import *  # noqa: F403
 from .norm import *  # noqa: F403
 from .pool import *  # noqa: F403
 from .random import *  # noqa: F403
+from .rearrange import *  # noqa: F403
 from .reduce import *  # noqa: F403
 from .scan import *  # noqa: F403
 from .shape import *  # noqa: F403
