@@ -100,14 +100,15 @@ _INSTEAD = {
     "ops.softplus(x), in construct": "Softplus",
     "ops.elu(x), in construct": "ELU",
     "nn.CrossEntropyLoss()(logits, labels)": (
-        "NLLLoss nll_loss SoftmaxCrossEntropyWithLogits softmax_cross_entropy"
+        "NLLLoss SoftmaxCrossEntropyWithLogits softmax_cross_entropy"
     ),
     "nn.MSELoss()(prediction, target)": "mse_loss l2_loss",
-    "ops.mean(ops.abs(x - y))": "L1Loss l1_loss",
-    "ops.mean(ops.softplus(x) - x * y), for logits x": (
-        "BCELoss BCEWithLogitsLoss binary_cross_entropy binary_cross_entropy_with_logits"
-    ),
-    "ops.where, as in huber of docs/training.md": "HuberLoss SmoothL1Loss huber_loss",
+    "ops.l1_loss(x, y)": "L1Loss",
+    "ops.bce(probs, target)": "BCELoss binary_cross_entropy BinaryCrossEntropy",
+    "ops.bce_with_logits(logits, target)": "BCEWithLogitsLoss binary_cross_entropy_with_logits",
+    "ops.huber_loss(x, y)": "HuberLoss SmoothL1Loss smooth_l1_loss",
+    "ops.kl_div(log_probs, target)": "KLDivLoss",
+    "ops.cosine_similarity(x, y)": "CosineSimilarity",
     # networks
     "net.get_parameters(), or net.trainable_params() for an optimizer": "parameters",
     "net.parameters_dict()": "named_parameters buffers named_buffers",

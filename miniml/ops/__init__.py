@@ -22,6 +22,7 @@ from .inference.bases import FloatUnary as FloatUnary
 from .inference.bases import Unary as Unary
 from .join import *  # noqa: F403
 from .linalg import *  # noqa: F403
+from .loss import *  # noqa: F403
 from .norm import *  # noqa: F403
 from .pool import *  # noqa: F403
 from .random import *  # noqa: F403

@@ -10,7 +10,7 @@ from typing import Any as Value  # Any is a primitive here
 
 from ..abstract import Shape
 from ..attributes import freeze
-from ..dtype import bfloat16, bool_, float16, float32, int64, is_float
+from ..dtype import bfloat16, bool_, float16, float32, int64
 from ..errors import AttributeRefusedError, ShapeError
 from ..primitive import Primitive
 from . import arithmetic, exponential, rules
@@ -237,8 +237,7 @@ def norm(x: Value, ord: float = 2, axis: Axes = None, keepdims: bool = False) ->
     order = freeze(ord, "norm", "ord")
     if type(order) not in (int, float) or order != order:
         raise AttributeRefusedError(f"norm got ord={ord!r}; it takes a number, inf or -inf")
-    wide = _wide(x) if is_float(dtype_of(x)) else arithmetic.cast(x, float32)
-    return _like(x, _norm(wide, order, axis, keepdims))
+    return _like(x, _norm(arithmetic.as_float(_wide(x)), order, axis, keepdims))
 
 
 def _norm(x: Value, order: float, axis: Axes, keepdims: bool) -> Tensor:

@@ -68,8 +68,8 @@ def test_rearranging_is_numpys(name, fn, reference, x):
     np.testing.assert_array_equal(ml.jit(fn)(x).asnumpy(), reference(x))
 
 
-SMOOTH = ("tril 1", "diag -1", "roll (1, 2) (0, 0)", "repeat 2 -1", "repeat (1, 0, 2) 1", "unstack 1",
-          "meshgrid xy", "masked_fill")  # fmt: skip
+SMOOTH = ("tril 1", "diag -1", "roll (1, 2) (0, 0)", "repeat 2 -1", "repeat (1, 0, 2) 1",
+          "unstack 1", "meshgrid xy", "masked_fill")  # fmt: skip
 
 
 @pytest.mark.parametrize("name", SMOOTH)
