@@ -35,12 +35,11 @@ _INSTEAD = {
     "t.to(device)": "device_put",
     "ops.scatter(t, index, value)": "at index_put index_put_ masked_scatter",
     "ops.where(condition, t, other)": "where",
-    "ops.where(mask, value, t)": "masked_fill masked_fill_",
     # operations
     "ops.cast(t, dtype)": "astype convert_element_type",
     "ops.expand_dims(t, axis)": "unsqueeze",
     "ops.broadcast_to(t, shape)": "expand expand_as",
-    "ops.tile(t, reps)": "repeat",
+    "ops.tile(t, reps), or ops.repeat(t, repeats) for each element by itself": "repeat",
     "ops.split(t, sections)": "chunk",
     "ops.concat([x, y], axis)": "cat concat concatenate hstack vstack",
     "ops.stack([x, y], axis)": "stack dstack",
@@ -49,7 +48,6 @@ _INSTEAD = {
     "ops.clip(t, low, high)": "clamp clamp_ clip_by_value",
     "ops.matmul(x, y)": "mm bmm dot mv dot_general BatchMatMul",
     "ops.matmul(x, w) + b": "linear addmm",
-    "ops.sqrt(ops.sum(t * t))": "norm",
     "ops.add(x, y)": "TensorAdd",
     "ops.sub(x, y)": "subtract",
     "ops.mul(x, y)": "multiply",
@@ -71,7 +69,6 @@ _INSTEAD = {
     "ops.mean(x, axis)": "ReduceMean reduce_mean",
     "ops.max(x, axis)": "amax ReduceMax reduce_max",
     "ops.min(x, axis)": "amin ReduceMin reduce_min",
-    "ops.where(np.tril(np.ones((n, n), bool)), x, 0.0)": "tril triu",
     "ops.normal(shape)": "randn normal_ StandardNormal",
     "ops.uniform(shape)": "rand random uniform_ UniformReal",
     "np.allclose(x, y)": "allclose isclose",
@@ -103,14 +100,15 @@ _INSTEAD = {
     "ops.softplus(x), in construct": "Softplus",
     "ops.elu(x), in construct": "ELU",
     "nn.CrossEntropyLoss()(logits, labels)": (
-        "NLLLoss nll_loss SoftmaxCrossEntropyWithLogits softmax_cross_entropy"
+        "NLLLoss SoftmaxCrossEntropyWithLogits softmax_cross_entropy"
     ),
     "nn.MSELoss()(prediction, target)": "mse_loss l2_loss",
-    "ops.mean(ops.abs(x - y))": "L1Loss l1_loss",
-    "ops.mean(ops.softplus(x) - x * y), for logits x": (
-        "BCELoss BCEWithLogitsLoss binary_cross_entropy binary_cross_entropy_with_logits"
-    ),
-    "ops.where, as in huber of docs/training.md": "HuberLoss SmoothL1Loss huber_loss",
+    "ops.l1_loss(x, y)": "L1Loss",
+    "ops.bce(probs, target)": "BCELoss binary_cross_entropy BinaryCrossEntropy",
+    "ops.bce_with_logits(logits, target)": "BCEWithLogitsLoss binary_cross_entropy_with_logits",
+    "ops.huber_loss(x, y)": "HuberLoss SmoothL1Loss smooth_l1_loss",
+    "ops.kl_div(log_probs, target)": "KLDivLoss",
+    "ops.cosine_similarity(x, y)": "CosineSimilarity",
     # networks
     "net.get_parameters(), or net.trainable_params() for an optimizer": "parameters",
     "net.parameters_dict()": "named_parameters buffers named_buffers",

@@ -22,9 +22,11 @@ from .inference.bases import FloatUnary as FloatUnary
 from .inference.bases import Unary as Unary
 from .join import *  # noqa: F403
 from .linalg import *  # noqa: F403
+from .loss import *  # noqa: F403
 from .norm import *  # noqa: F403
 from .pool import *  # noqa: F403
 from .random import *  # noqa: F403
+from .rearrange import *  # noqa: F403
 from .reduce import *  # noqa: F403
 from .scan import *  # noqa: F403
 from .shape import *  # noqa: F403

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..dtype import DType, float16, float32, is_float
+from ..dtype import DType, float16
 from ..errors import AttributeRefusedError, ShapeError
-from .arithmetic import abs, add, cast, clip, div, mul, neg
+from .arithmetic import abs, add, as_float, clip, div, mul, neg
 from .compare import greater, select
 from .exponential import expm1
 from .inference.bases import FloatBinary, FloatUnary, NumberUnary
@@ -128,7 +128,7 @@ def log_sigmoid(x: Any) -> Tensor:
     >>> log_sigmoid([-1000.0, 1000.0]).tolist()
     [-1000.0, -0.0]
     """
-    return neg(softplus(neg(_float(x))))
+    return neg(softplus(neg(as_float(x))))
 
 
 def relu6(x: Any) -> Tensor:
@@ -138,7 +138,7 @@ def relu6(x: Any) -> Tensor:
 
 def hard_tanh(x: Any, min: Any = -1.0, max: Any = 1.0) -> Tensor:
     """x kept within [min, max], floats; the gradient is 1 at both ends of that range."""
-    return clip(_float(x), min, max)
+    return clip(as_float(x), min, max)
 
 
 def hard_sigmoid(x: Any, slope: float = 1 / 6, offset: float = 0.5) -> Tensor:
@@ -146,7 +146,7 @@ def hard_sigmoid(x: Any, slope: float = 1 / 6, offset: float = 0.5) -> Tensor:
 
     The defaults bend at -3 and 3, as in PyTorch; the ONNX operator's default slope is 0.2.
     """
-    return clip(add(mul(_float(x), slope), offset), 0.0, 1.0)
+    return clip(add(mul(as_float(x), slope), offset), 0.0, 1.0)
 
 
 def hard_swish(x: Any) -> Tensor:
@@ -154,13 +154,13 @@ def hard_swish(x: Any) -> Tensor:
 
     The gradient is -1/2 at -3 and 3/2 at 3.
     """
-    v = _float(x)
+    v = as_float(x)
     return mul(clip(v, -3.0), hard_sigmoid(v))  # -inf * 0 would be NaN
 
 
 def mish(x: Any) -> Tensor:
     """x * tanh(log(1 + exp(x))) (Misra 2019); 0 at -inf."""
-    v = _float(x)
+    v = as_float(x)
     return mul(clip(v, -1000.0), tanh(softplus(v)))  # where exp(x) is 0 in all dtypes
 
 
@@ -170,7 +170,7 @@ def softsign(x: Any) -> Tensor:
     >>> softsign([-float("inf"), 3.0]).tolist()
     [-1.0, 0.75]
     """
-    v = _float(x)
+    v = as_float(x)
     top = 2.0**15 if dtype_of(v) == float16 else 2.0**64  # from where on it is 1 to rounding
     v = clip(v, -top, top)
     return div(v, add(abs(v), 1.0))
@@ -183,7 +183,7 @@ def celu(x: Any, alpha: float = 1.0) -> Tensor:
     """
     if not alpha > 0:
         raise AttributeRefusedError(f"celu got alpha={alpha!r}; it divides by it: give one above 0")
-    v = _float(x)
+    v = as_float(x)
     return add(relu(v), mul(expm1(div(clip(v, None, 0.0), alpha)), alpha))
 
 
@@ -207,8 +207,3 @@ def prelu(x: Any, slope: Any) -> Tensor:
             "broadcast to it; one slope per channel of images has shape (C, 1, 1)"
         )
     return select(greater(x, 0), x, mul(slope, clip(x, None, 0)))  # of inf none: 0 * inf is NaN
-
-
-def _float(x: Any) -> Any:
-    """x itself, integers and bools as float32."""
-    return x if is_float(dtype_of(x)) else cast(x, float32)

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..dtype import INTEGERS, DType, as_dtype
+from ..dtype import INTEGERS, DType, as_dtype, float32, is_float
 from ..errors import DTypeError, ShapeError
 from ..primitive import Primitive
 from . import rules
 from .inference.bases import Binary, FloatBinary, FloatUnary, NumberBinary, NumberUnary, Unary
-from .inference.shapes import needs_number
+from .inference.shapes import dtype_of, needs_number
 
 if TYPE_CHECKING:
     from ..tensor import Tensor
@@ -43,6 +43,11 @@ def cast(x: Any, dtype: object) -> Tensor:
     [2, -2, 127, 0]
     """
     return Cast(as_dtype(dtype))(x)
+
+
+def as_float(x: Any) -> Any:
+    """x itself, integers and bools as float32."""
+    return x if is_float(dtype_of(x)) else cast(x, float32)
 
 
 class Add(Binary):

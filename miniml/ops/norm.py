@@ -191,16 +191,21 @@ def cross_entropy(logits: Any, labels: Any, reduction: str = "mean") -> Tensor:
 
 def reduced_loss(name: str, reduction: str, logits: Shape, labels: Shape) -> Shape:
     """The loss's shape for that reduction."""
-    if reduction not in REDUCTIONS:
-        raise AttributeRefusedError(
-            f"{name} got reduction={reduction!r}; use one of {', '.join(REDUCTIONS)}"
-        )
+    check_reduction(name, reduction)
     if len(logits) != 2 or labels != logits[:1] or logits[1] == 0:
         raise ShapeError(
             f"{name} got logits of shape {logits} and labels of shape {labels}; logits have shape "
             "(N, C) with C at least 1, labels (N,)"
         )
     return labels if reduction == "none" else ()
+
+
+def check_reduction(name: str, reduction: str) -> None:
+    """AttributeRefusedError unless `reduction` is one that losses have."""
+    if reduction not in REDUCTIONS:
+        raise AttributeRefusedError(
+            f"{name} got reduction={reduction!r}; use one of {', '.join(REDUCTIONS)}"
+        )
 
 
 def labelled(name: str, logits: DType, labels: DType) -> DType:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+from math import inf
 from math import prod as product
 from typing import TYPE_CHECKING
 from typing import Any as Value  # Any is a primitive here
@@ -10,9 +11,10 @@ from typing import Any as Value  # Any is a primitive here
 from ..abstract import Shape
 from ..attributes import freeze
 from ..dtype import bfloat16, bool_, float16, float32, int64
-from ..errors import ShapeError
+from ..errors import AttributeRefusedError, ShapeError
 from ..primitive import Primitive
 from . import arithmetic, exponential, rules
+from .compare import equal, select
 from .inference.shapes import Axes, dtype_of, normal_axes, reduced_shape, shape_of
 
 if TYPE_CHECKING:
@@ -20,8 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "All", "Any", "ArgMax", "ArgMin", "CumSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum",
-    "all", "any", "argmax", "argmin", "cumsum", "logsumexp", "max", "mean", "min", "prod", "std",
-    "sum", "var",
+    "all", "any", "argmax", "argmin", "count_nonzero", "cumsum", "logsumexp", "max", "mean", "min",
+    "norm", "prod", "std", "sum", "var",
 ]  # fmt: skip
 
 
@@ -213,6 +215,53 @@ def _var(name: str, x: Value, axis: Axes, keepdims: bool, correction: float) -> 
     centred = arithmetic.sub(x, mean(x, axis, True))
     squares = sum(arithmetic.square(centred), axis, keepdims)
     return arithmetic.div(squares, float(builtins.max(count - correction, 0)))
+
+
+def count_nonzero(x: Value, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    """How many elements of x over `axis` are not 0, int64; NaN is not 0."""
+    return sum(arithmetic.cast(x, bool_), axis, keepdims)
+
+
+def norm(x: Value, ord: float = 2, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    """(sum |x|^ord)^(1 / ord) over `axis`, the length of vectors; of all elements for None.
+
+    ord: any number; inf gives the largest |x| and -inf the smallest, 0 the number of elements that
+    are not 0. Two axes are one vector: there are no matrix norms here. Integers are cast to
+    float32; float16 and bfloat16 are computed in float32. The gradient of a vector of zeros is 0
+    for ord >= 1; for smaller ones it is not finite where an element is 0.
+    AttributeRefusedError for an `ord` that is no number.
+
+    >>> norm([3.0, 4.0]).item(), norm([3.0, -4.0], float("inf")).item()
+    (5.0, 4.0)
+    """
+    order = freeze(ord, "norm", "ord")
+    if type(order) not in (int, float) or order != order:
+        raise AttributeRefusedError(f"norm got ord={ord!r}; it takes a number, inf or -inf")
+    return _like(x, _norm(arithmetic.as_float(_wide(x)), order, axis, keepdims))
+
+
+def _norm(x: Value, order: float, axis: Axes, keepdims: bool) -> Tensor:
+    """The norm in x's own dtype."""
+    if order == 0:
+        return arithmetic.cast(count_nonzero(x, axis, keepdims), dtype_of(x))
+    if order == 2:
+        return _root(sum(arithmetic.square(x), axis, keepdims), order)
+    sizes = arithmetic.abs(x)
+    if order in (inf, -inf):
+        return (max if order > 0 else min)(sizes, axis, keepdims)
+    if order == 1:
+        return sum(sizes, axis, keepdims)
+    return _root(sum(exponential.pow(sizes, float(order)), axis, keepdims), order)
+
+
+def _root(x: Value, order: float) -> Tensor:
+    """x^(1 / order); of 0, where its slope is infinite, without gradient."""
+    if order < 0:
+        return exponential.pow(x, 1 / order)
+    zero = equal(x, 0)
+    safe = select(zero, 1.0, x)
+    root = exponential.sqrt(safe) if order == 2 else exponential.pow(safe, 1 / order)
+    return select(zero, 0.0, root)
 
 
 def _wide(x: Value) -> Value:

@@ -13,7 +13,9 @@ ROOT = Path(__file__).parents[2]
 SCALAR = {"activation", "arithmetic", "compare", "create", "exponential", "trigonometric"}
 # What stands beside the families on a floor, and the families that have nothing there.
 FLOORS = {
-    "miniml/ops": ({"getitem", "rules", "validator", "custom", "function"}, set()),
+    "miniml/ops": (
+        {"getitem", "loss", "rearrange", "rules", "validator", "custom", "function"}, set()
+    ),
     "miniml/grad/rules": ({"call", "formulas"}, {"create", "random"}),
     "miniml/backends/cpu": (None, {"scan"}),
     "miniml/backends/expressions": (

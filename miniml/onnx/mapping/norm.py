@@ -140,8 +140,7 @@ def mean_variance_normalization(x: Any, *, axes: Ints = (0, 2, 3)) -> Any:
 
 @register_operator("", "LpNormalization", (1, None))
 def lp_normalization(x: Any, *, axis: int = -1, p: int = 2) -> Any:
-    sums = ops.sum(ops.abs(x) if p == 1 else ops.square(x), axis, True)
-    size = sums if p == 1 else ops.sqrt(sums)
+    size = ops.norm(x, p, axis, True)
     # A vector of zeros stays one, though its length is 0.
     return ops.div(x, ops.where(ops.equal(size, 0.0), ops.ones_like(size), size))
 

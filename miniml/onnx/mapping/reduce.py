@@ -19,10 +19,6 @@ def _like(x: Any, out: Any) -> Any:
     return out if out.dtype == x.dtype else ops.cast(out, x.dtype)
 
 
-def _norm2(x: Any, axes: Ints | None, keep: bool) -> Any:
-    return ops.sqrt(ops.sum(ops.square(x), axes, keep))
-
-
 def _empty_extremum(x: Any, axes: Ints | None, keep: bool, value: Any) -> Any:
     """The reduction of nothing: the end of the dtype's range."""
     shape = np.empty(x.shape, np.int8).sum(axes, keepdims=keep).shape
@@ -51,7 +47,7 @@ _REDUCTIONS: dict[str, Reduction] = {
     "ReduceMax": _extremum(ops.max, 1),
     "ReduceMin": _extremum(ops.min, -1),
     "ReduceL1": lambda x, a, k: ops.sum(ops.abs(x), a, k),
-    "ReduceL2": _norm2,
+    "ReduceL2": lambda x, a, k: ops.norm(x, 2, a, k),
     "ReduceLogSum": lambda x, a, k: ops.log(ops.sum(x, a, k)),
     "ReduceLogSumExp": ops.logsumexp,
     "ReduceSumSquare": lambda x, a, k: ops.sum(ops.square(x), a, k),

@@ -1,0 +1,167 @@
+"""Losses made of other operations, and the similarity of vectors; `reduction` as cross_entropy."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..dtype import float32, float64, int64, is_float, promote
+from ..errors import AttributeRefusedError, ShapeError
+from .activation import relu, softplus
+from .arithmetic import abs, as_float, cast, clip, div, mul, neg, square, sub
+from .compare import equal, less, logical_and, select
+from .exponential import sqrt, xlog1py, xlogy
+from .index import take_along_axis
+from .inference.shapes import broadcast, dtype_of, normal_axis, shape_of, strong
+from .norm import check_reduction, labelled
+from .reduce import mean, sum
+from .shape import broadcast_to, expand_dims, squeeze
+
+if TYPE_CHECKING:
+    from ..tensor import Tensor
+
+__all__ = [
+    "bce", "bce_with_logits", "cosine_similarity", "hinge", "huber_loss", "kl_div", "l1_loss",
+    "nll_loss",
+]  # fmt: skip
+
+
+def nll_loss(log_probs: Any, labels: Any, reduction: str = "mean") -> Tensor:
+    """-log_probs[n, labels[n]], the negative log likelihood of the labels.
+
+    log_probs (N, C) floats, as of log_softmax; labels (N,) integers in [0, C), else it raises
+    OutOfRangeError when it runs. reduction: "mean" or "sum" over the rows, shape (); or "none",
+    shape (N,). The mean of no rows is NaN.
+
+    >>> nll_loss([[-0.5, -1.0], [-2.0, -0.25]], [0, 1])
+    Tensor(0.375, shape=(), dtype=float32)
+    """
+    shape = shape_of(log_probs)
+    if len(shape) != 2 or shape_of(labels) != shape[:1]:
+        raise ShapeError(
+            f"nll_loss got log_probs of shape {shape} and labels of shape {shape_of(labels)}; "
+            "log_probs have shape (N, C), labels (N,)"
+        )
+    labelled("nll_loss", dtype_of(log_probs), dtype_of(labels))
+    index = cast(labels, int64)
+    # What is negative would count from the end: it is moved to where there is nothing.
+    index = select(less(index, 0), sub(index, shape[1]), index)
+    picked = take_along_axis(log_probs, expand_dims(index, 1), 1)
+    return _reduced("nll_loss", neg(squeeze(picked, 1)), reduction)
+
+
+def bce(probs: Any, target: Any, reduction: str = "mean") -> Tensor:
+    """-target log(probs) - (1 - target) log(1 - probs), the binary cross entropy of probabilities.
+
+    probs and target have one shape and lie in [0, 1]. The loss is infinite where a probability of
+    0 or 1 contradicts its target (PyTorch stops at 100), and NaN outside [0, 1]: `bce_with_logits`
+    has no such ends.
+
+    >>> bce([0.5, 1.0], [0.0, 1.0], "sum")
+    Tensor(0.6931472, shape=(), dtype=float32)
+    """
+    p, t = _pair("bce", probs, target)
+    right, wrong = xlogy(t, p), xlog1py(sub(1.0, t), neg(p))
+    return _reduced("bce", sub(neg(right), wrong), reduction)
+
+
+def bce_with_logits(logits: Any, target: Any, reduction: str = "mean") -> Tensor:
+    """bce(sigmoid(logits), target), exact for logits of any size: with softplus(x) = log(1 + e^x),
+
+        target softplus(-logits) + (1 - target) softplus(logits)
+
+    Logits and targets have one shape; the gradient is sigmoid(logits) - target. Infinite logits
+    give NaN.
+
+    >>> bce_with_logits([1000.0, -1000.0], [1.0, 1.0], "none").tolist()
+    [0.0, 1000.0]
+    """
+    x, t = _pair("bce_with_logits", logits, target)
+    losses = sub(mul(t, softplus(neg(x))), mul(sub(t, 1.0), softplus(x)))
+    return _reduced("bce_with_logits", losses, reduction)
+
+
+def l1_loss(prediction: Any, target: Any, reduction: str = "mean") -> Tensor:
+    """|prediction - target|, of one shape; the gradient is 0 where they are equal."""
+    x, t = _pair("l1_loss", prediction, target)
+    return _reduced("l1_loss", abs(sub(x, t)), reduction)
+
+
+def huber_loss(prediction: Any, target: Any, reduction: str = "mean", delta: float = 1.0) -> Tensor:
+    """d^2 / 2 where |d| <= delta, delta (|d| - delta / 2) elsewhere, for d = prediction - target.
+
+    Both have one shape (Huber 1964). AttributeRefusedError for a delta that is not above 0.
+
+    >>> huber_loss([1.0, 3.0], [0.0, 0.0], "none").tolist()
+    [0.5, 2.5]
+    """
+    if not delta > 0:
+        raise AttributeRefusedError(f"huber_loss got delta={delta!r}; give one above 0")
+    x, t = _pair("huber_loss", prediction, target)
+    d = sub(x, t)
+    kept = clip(d, -float(delta), float(delta))
+    return _reduced("huber_loss", mul(kept, sub(d, mul(kept, 0.5))), reduction)
+
+
+def kl_div(log_probs: Any, target: Any, reduction: str = "mean") -> Tensor:
+    """target (log(target) - log_probs), the terms of the Kullback-Leibler divergence of target
+    from the distribution whose logarithms come first, as in PyTorch.
+
+    Both have one shape; a target of 0 gives 0. The divergence of one distribution is their sum;
+    "mean" divides by the number of all elements, so of a batch (N, C) the mean divergence is
+    "sum" divided by N.
+
+    >>> kl_div([-1.0, -1.0], [1.0, 0.0], "none").tolist()
+    [1.0, 0.0]
+    """
+    x, t = _pair("kl_div", log_probs, target)
+    absent = logical_and(equal(t, 0.0), equal(x, -float("inf")))
+    terms = sub(xlogy(t, t), mul(t, select(absent, 0.0, x)))
+    return _reduced("kl_div", terms, reduction)
+
+
+def hinge(scores: Any, target: Any, reduction: str = "mean") -> Tensor:
+    """max(0, 1 - target * scores) for targets of -1 and 1, of the scores' shape; at the margin,
+    where it bends, the gradient is 0.
+
+    >>> hinge([0.5, 3.0], [1, 1], "none").tolist()
+    [0.5, 0.0]
+    """
+    x, t = _pair("hinge", scores, target)
+    return _reduced("hinge", relu(sub(1.0, mul(t, x))), reduction)
+
+
+def cosine_similarity(x: Any, y: Any, axis: int = -1, eps: float = 1e-8) -> Tensor:
+    """sum(x y) / (max(|x|, eps) max(|y|, eps)) along `axis`, the cosine of the angle of vectors.
+
+    x and y broadcast; integers are cast to float32, float16 and bfloat16 computed in it. Vectors of
+    zeros give 0, and the gradient is finite there.
+
+    >>> cosine_similarity([3.0, 4.0], [[4.0, 3.0], [0.0, 0.0]]).tolist()
+    [0.9599999785423279, 0.0]
+    """
+    x, y = strong(x, y)
+    shape = broadcast("cosine_similarity", shape_of(x), shape_of(y))
+    at = normal_axis("cosine_similarity", axis, len(shape))
+    dtype = promote(dtype_of(x), dtype_of(y))
+    computed = float64 if dtype == float64 else float32
+    x, y = (broadcast_to(cast(v, computed), shape) for v in (x, y))
+    # The root's slope is infinite at 0, but nothing passes to what the clip holds.
+    lengths = [sqrt(clip(sum(square(v), at), eps * eps)) for v in (x, y)]
+    cosine = div(sum(mul(x, y), at), mul(*lengths))
+    return cast(cosine, dtype) if is_float(dtype) else cosine
+
+
+def _pair(name: str, x: Any, target: Any) -> tuple[Any, Any]:
+    """What is compared, of one shape and at least one of them floats; else ShapeError."""
+    if shape_of(x) != shape_of(target):
+        raise ShapeError(
+            f"{name} got shapes {shape_of(x)} and {shape_of(target)}; a loss compares tensors of "
+            "one shape, and broadcasting here is more often a mistake than meant"
+        )
+    x, target = strong(x, target)
+    return (x if is_float(dtype_of(target)) else as_float(x)), target
+
+
+def _reduced(name: str, losses: Tensor, reduction: str) -> Tensor:
+    check_reduction(name, reduction)
+    return losses if reduction == "none" else (mean if reduction == "mean" else sum)(losses)

@@ -1,0 +1,157 @@
+"""Triangles, diagonals, rolls, repeats, grids, slices and fills, against NumPy."""
+
+import numpy as np
+import pytest
+
+import miniml as ml
+from miniml import ops
+from miniml.errors import AttributeRefusedError, DTypeError, ShapeError
+from miniml.grad import grad
+from miniml.testing import gradcheck
+
+X = np.arange(1.0, 25.0).reshape(2, 3, 4)
+M = X[0]
+
+
+def cases():
+    """(name, function of x, the same in NumPy, x)."""
+    for k in (-9, -2, -1, 0, 1, 3, 9):
+        yield f"tril {k}", lambda x, k=k: ops.tril(x, k), lambda x, k=k: np.tril(x, k), X
+        yield f"triu {k}", lambda x, k=k: ops.triu(x, k), lambda x, k=k: np.triu(x, k), X
+        for x in (M, M.T, M[0]):
+            yield f"diag {k}", lambda x, k=k: ops.diag(x, k), lambda x, k=k: np.diag(x, k), x
+    for by, axis in ((1, None), (-30, None), (5, 0), (-1, -1), ((1, 2), (0, 0)), (1, (0, 2)),
+                     ((1, 2), 1), ((1, 3), None), (0, 1)):  # fmt: skip
+        yield (
+            f"roll {by} {axis}",
+            lambda x, by=by, axis=axis: ops.roll(x, by, axis),
+            lambda x, by=by, axis=axis: np.roll(x, by, axis),
+            X,
+        )
+    for n, axis in ((2, None), (0, 1), (3, 0), (2, -1), ((1, 0, 2), 1), ((2,), 2), ([3, 1], 0)):
+        yield (
+            f"repeat {n} {axis}",
+            lambda x, n=n, axis=axis: ops.repeat(x, n, axis),
+            lambda x, n=n, axis=axis: np.repeat(x, n, axis),
+            X,
+        )
+    for axis in (0, 1, -1):
+        yield (
+            f"unstack {axis}",
+            lambda x, axis=axis: ops.stack(ops.unstack(x, axis)),
+            lambda x, axis=axis: np.moveaxis(x, axis, 0),
+            X,
+        )
+    for indexing in ("xy", "ij"):
+        yield (
+            f"meshgrid {indexing}",
+            lambda x, i=indexing: ops.stack(ops.meshgrid(x, x[:2], x[1:], indexing=i)),
+            lambda x, i=indexing: np.stack(np.meshgrid(x, x[:2], x[1:], indexing=i)),
+            M[0],
+        )
+    mask = np.arange(4) % 2 == 0
+    yield (
+        "masked_fill", lambda x: ops.masked_fill(x, mask, -1), lambda x: np.where(mask, -1, x), X
+    )  # fmt: skip
+
+
+CASES = list(cases())
+
+
+@pytest.mark.parametrize(("name", "fn", "reference", "x"), CASES, ids=[c[0] for c in CASES])
+def test_rearranging_is_numpys(name, fn, reference, x):
+    for given in (x, x.astype(np.int32), np.where(x > 4, np.nan, x).astype(np.float16)):
+        expected = reference(given)
+        got = fn(given)
+        assert (got.shape, got.dtype) == (expected.shape, given.dtype)
+        np.testing.assert_array_equal(got.asnumpy(), expected)
+    np.testing.assert_array_equal(ml.jit(fn)(x).asnumpy(), reference(x))
+
+
+SMOOTH = ("tril 1", "diag -1", "roll (1, 2) (0, 0)", "repeat 2 -1", "repeat (1, 0, 2) 1",
+          "unstack 1", "meshgrid xy", "masked_fill")  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SMOOTH)
+def test_gradients_of_rearranging(name):
+    for _, fn, _, x in (c for c in CASES if c[0] == name):
+        assert gradcheck(lambda v, fn=fn: ops.square(fn(v)), x, order=2).ok
+
+
+def test_bools_and_what_is_empty_or_has_no_axes():
+    bools = M % 2 == 0
+    np.testing.assert_array_equal(ops.tril(bools).asnumpy(), np.tril(bools))
+    assert ops.tril(bools).dtype == ops.diag(bools).dtype == ml.bool_
+    assert ops.triu(np.zeros((0, 10**6, 10**6))).shape == (0, 10**6, 10**6)
+    assert ops.diag(np.zeros((0, 3))).shape == ops.diag(np.zeros((3, 0)), 1).shape == (0,)
+    np.testing.assert_array_equal(ops.diag(np.zeros(0), 2).asnumpy(), np.zeros((2, 2)))
+    assert ops.roll(np.zeros((0, 3)), 2, 0).shape == ops.repeat(np.zeros((0, 3)), 2, 0).shape
+    assert ops.roll(5.0, 1).shape == ()
+    assert ops.repeat(5.0, 2).tolist() == [5, 5]
+    assert ops.unstack(np.zeros((2, 0)), 1) == ()
+    assert len(ops.unstack(np.zeros((2, 0)))) == 2
+    assert ops.meshgrid() == ()
+    assert [g.shape for g in ops.meshgrid(1.0, [1, 2])] == [(2, 1), (2, 1)]
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: ops.tril(M[0]), ShapeError, r"tril got x of shape \(4,\); it takes matrices"),
+        (lambda: ops.triu(M, 1.5), AttributeRefusedError, "triu got k=1.5; it takes"),
+        (lambda: ops.diag(X), ShapeError, r"diag got x of shape \(2, 3, 4\)"),
+        (lambda: ops.roll(X, 1, 3), ShapeError, "roll got axis 3"),
+        (lambda: ops.roll(X, (1, 2, 3), (0, 1)), ShapeError, "3 shifts for 2 axes"),
+        (lambda: ops.repeat(X, -1, 0), ShapeError, "repeats=-1 for axis 0"),
+        (lambda: ops.repeat(X, (1, 2), 1), ShapeError, "or 3 of them"),
+        (lambda: ops.repeat(X, True, 0), AttributeRefusedError, "repeat got repeats=True"),
+        (lambda: ops.meshgrid(M), ShapeError, r"meshgrid got tensors of shape \(3, 4\)"),
+        (lambda: ops.meshgrid([1], indexing="yx"), AttributeRefusedError, "use 'xy' or 'ij'"),
+        (lambda: ops.unstack(1.0), ShapeError, "unstack got axis 0"),
+        (lambda: ops.masked_fill(M, [True], M[None]), ShapeError, r"a value of shape \(1, 3, 4\)"),
+        (lambda: ops.masked_fill(M, [True] * 3, 0), ShapeError, r"a mask of shape \(3,\) for x"),
+        (lambda: ops.masked_fill(np.arange(2), [True, False], 0.5), DTypeError, "masked_fill got"),
+        (lambda: ops.masked_fill(M, M, 0), DTypeError, "needs a bool condition"),
+    ],
+)
+def test_refusals(call, error, message):
+    with pytest.raises(error, match=message):
+        call()
+
+
+# Counts and norms
+
+
+@pytest.mark.parametrize("ord", [2, 1, 0, 3, 2.5, 0.5, -1, -2, np.inf, -np.inf])
+@pytest.mark.parametrize("axis", [None, 0, (0, -1)])
+def test_norm_and_count_nonzero_are_numpys(ord, axis):
+    x = np.where(X % 5 == 0, 0, X - 9)
+    for keepdims in (False, True):
+        options = {"axis": axis, "keepdims": keepdims}
+        with np.errstate(divide="ignore"):
+            expected = np.linalg.vector_norm(x, ord=ord, **options)
+        got = ops.norm(x, ord, **options)
+        np.testing.assert_allclose(got.asnumpy(), expected, 1e-13)
+        counts = ops.count_nonzero(x, **options)
+        np.testing.assert_array_equal(counts.asnumpy(), np.count_nonzero(x, **options))
+    np.testing.assert_allclose(ml.jit(lambda v: ops.norm(v, ord, axis))(x).asnumpy(),
+                               ops.norm(x, ord, axis).asnumpy(), 1e-13)  # fmt: skip
+    if ord != 0:
+        distinct = np.sin(X) * X
+        assert gradcheck(lambda v: ops.norm(v, ord, axis), distinct, order=2).ok
+
+
+def test_norm_of_zeros_of_nothing_and_of_other_dtypes():
+    for ord in (1, 1.5, 2, 3):
+        assert grad(lambda x, ord=ord: ops.norm(x, ord))(np.zeros(3)).tolist() == [0, 0, 0]
+    assert ops.norm(np.zeros((0, 3)), axis=0).tolist() == [0, 0, 0]
+    assert np.isnan(ops.norm([1.0, np.nan]).item())
+    assert (ops.norm([3, 4]).item(), ops.norm([3, 4]).dtype) == (5, ml.float32)
+    narrow = ml.Tensor([300.0, 400.0], dtype=ml.float16)  # squares leave float16's range
+    assert (ops.norm(narrow).item(), ops.norm(narrow).dtype) == (500, ml.float16)
+    assert ops.count_nonzero([np.nan, 0.0, -0.0, 1.0]).item() == 2
+    assert ops.count_nonzero([[True], [False]], 0).tolist() == [1]
+    with pytest.raises(ShapeError, match="Max cannot reduce axis 0"):
+        ops.norm(np.zeros(0), np.inf)
+    with pytest.raises(AttributeRefusedError, match="norm got ord='fro'"):
+        ops.norm(M, "fro")
