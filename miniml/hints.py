@@ -85,8 +85,9 @@ _INSTEAD = {
     "nn.LSTM(n_in, n), nn.GRU or nn.RNN; of one step: T = 1, with a state": (
         "RNNCell LSTMCell GRUCell"
     ),
-    "nn.Cell, of nn.Dense, ops.matmul and ops.softmax": (
-        "MultiheadAttention MultiHeadAttention Transformer TransformerEncoderLayer"
+    "nn.MultiHeadAttention(d, heads), batch first": "MultiheadAttention",
+    "nn.TransformerEncoderLayer(d, heads, hidden), several in nn.Sequential or nn.CellList": (
+        "Transformer TransformerEncoder"
     ),
     "nn.Cell, whose construct returns x": "Identity",
     "nn.Dense(in_features, out_features)": "Linear LazyLinear",
@@ -116,7 +117,7 @@ _INSTEAD = {
     "net.get_parameters(), or net.trainable_params() for an optimizer": "parameters",
     "net.parameters_dict()": "named_parameters buffers named_buffers",
     "net.parameters_dict(), or ml.save_checkpoint(net, path)": "state_dict",
-    "ml.load_checkpoint(path, net)": "load_state_dict",
+    "ml.load_checkpoint(path, net), or nn.load_torch_state(net, state)": "load_state_dict",
     "net.cells()": "modules children named_modules named_children",
     "net.set_train()": "train",
     "net.set_train(False)": "eval",

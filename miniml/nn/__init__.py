@@ -9,6 +9,8 @@ from .activation import LeakyReLU as LeakyReLU
 from .activation import ReLU as ReLU
 from .activation import Sigmoid as Sigmoid
 from .activation import Tanh as Tanh
+from .attention import MultiHeadAttention as MultiHeadAttention
+from .attention import TransformerEncoderLayer as TransformerEncoderLayer
 from .cell import Cell as Cell
 from .container import CellList as CellList
 from .container import Sequential as Sequential
@@ -22,6 +24,7 @@ from .norm import LayerNorm as LayerNorm
 from .recurrent import GRU as GRU
 from .recurrent import LSTM as LSTM
 from .recurrent import RNN as RNN
+from .torch_state import load_torch_state as load_torch_state
 from .window import AvgPool2d as AvgPool2d
 from .window import Conv2d as Conv2d
 from .window import Flatten as Flatten
