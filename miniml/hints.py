@@ -89,14 +89,14 @@ _INSTEAD = {
     "nn.TransformerEncoderLayer(d, heads, hidden), several in nn.Sequential or nn.CellList": (
         "Transformer TransformerEncoder"
     ),
-    "nn.Cell, whose construct returns x": "Identity",
     "nn.Dense(in_features, out_features)": "Linear LazyLinear",
     "nn.Sequential(...)": "SequentialCell",
     "nn.CellList([...])": "ModuleList ModuleDict",
     "one attribute for each, as self.w = ml.Parameter(value)": "ParameterList ParameterDict",
     "nn.Conv2d, for x of shape (N, C, 1, L)": "Conv1d",
-    "nn.BatchNorm2d, for x of shape (N, C, 1, 1)": "BatchNorm1d",
-    "nn.LayerNorm(shape)": "GroupNorm InstanceNorm2d RMSNorm",
+    "nn.GroupNorm(num_groups, num_channels), with a group for each channel": (
+        "InstanceNorm1d InstanceNorm2d"
+    ),
     "nn.Dropout(p)": "Dropout1d Dropout2d",
     "ops.mean(x, (2, 3), keepdims=True)": "AdaptiveAvgPool2d GlobalAvgPool2d",
     "ops.softmax(x), in construct": "Softmax",

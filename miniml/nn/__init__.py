@@ -5,6 +5,7 @@ import typing
 from .. import public
 from . import init as init
 from .activation import GELU as GELU
+from .activation import Identity as Identity
 from .activation import LeakyReLU as LeakyReLU
 from .activation import ReLU as ReLU
 from .activation import Sigmoid as Sigmoid
@@ -18,9 +19,12 @@ from .linear import Dense as Dense
 from .linear import Embedding as Embedding
 from .loss import CrossEntropyLoss as CrossEntropyLoss
 from .loss import MSELoss as MSELoss
+from .norm import BatchNorm1d as BatchNorm1d
 from .norm import BatchNorm2d as BatchNorm2d
 from .norm import Dropout as Dropout
+from .norm import GroupNorm as GroupNorm
 from .norm import LayerNorm as LayerNorm
+from .norm import RMSNorm as RMSNorm
 from .recurrent import GRU as GRU
 from .recurrent import LSTM as LSTM
 from .recurrent import RNN as RNN

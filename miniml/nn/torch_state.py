@@ -89,6 +89,6 @@ def _array(name: object, value: Any) -> Array:
         return host_array(value, None)
     except (MinimlError, BufferError, RuntimeError, TypeError, ValueError) as error:
         raise CheckpointError(
-            f"entry {short(name)!r} is no array ({short(error)}); give NumPy arrays, or tensors of "
-            "net.state_dict()"
+            f"entry {short(name)!r} is no array ({short(error)}); give NumPy arrays, or the "
+            "tensors of net.float().state_dict()"
         ) from None
