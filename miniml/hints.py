@@ -81,17 +81,18 @@ _INSTEAD = {
     "nn.LSTM(n_in, n), nn.GRU or nn.RNN; of one step: T = 1, with a state": (
         "RNNCell LSTMCell GRUCell"
     ),
-    "nn.Cell, of nn.Dense, ops.matmul and ops.softmax": (
-        "MultiheadAttention MultiHeadAttention Transformer TransformerEncoderLayer"
+    "nn.MultiHeadAttention(d, heads), batch first": "MultiheadAttention",
+    "nn.TransformerEncoderLayer(d, heads, hidden), several in nn.Sequential or nn.CellList": (
+        "Transformer TransformerEncoder"
     ),
-    "nn.Cell, whose construct returns x": "Identity",
     "nn.Dense(in_features, out_features)": "Linear LazyLinear",
     "nn.Sequential(...)": "SequentialCell",
     "nn.CellList([...])": "ModuleList ModuleDict",
     "one attribute for each, as self.w = ml.Parameter(value)": "ParameterList ParameterDict",
     "nn.Conv2d, for x of shape (N, C, 1, L)": "Conv1d",
-    "nn.BatchNorm2d, for x of shape (N, C, 1, 1)": "BatchNorm1d",
-    "nn.LayerNorm(shape)": "GroupNorm InstanceNorm2d RMSNorm",
+    "nn.GroupNorm(num_groups, num_channels), with a group for each channel": (
+        "InstanceNorm1d InstanceNorm2d"
+    ),
     "nn.Dropout(p)": "Dropout1d Dropout2d",
     "ops.mean(x, (2, 3), keepdims=True)": "AdaptiveAvgPool2d GlobalAvgPool2d",
     "ops.softmax(x), in construct": "Softmax",
@@ -113,7 +114,7 @@ _INSTEAD = {
     "net.get_parameters(), or net.trainable_params() for an optimizer": "parameters",
     "net.parameters_dict()": "named_parameters buffers named_buffers",
     "net.parameters_dict(), or ml.save_checkpoint(net, path)": "state_dict",
-    "ml.load_checkpoint(path, net)": "load_state_dict",
+    "ml.load_checkpoint(path, net), or nn.load_torch_state(net, state)": "load_state_dict",
     "net.cells()": "modules children named_modules named_children",
     "net.set_train()": "train",
     "net.set_train(False)": "eval",

@@ -1,11 +1,12 @@
-"""Layers that normalise or drop values: BatchNorm2d, LayerNorm, Dropout."""
+"""Layers that normalise or drop values."""
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import Any, ClassVar
 
 from .. import ops
-from ..errors import AttributeRefusedError
+from ..errors import AttributeRefusedError, ShapeError
 from ..graph.tracer import as_tensor
 from . import init
 from .arguments import fraction, number, positive
@@ -13,8 +14,8 @@ from .cell import Cell
 from .shapes import refuse_shape, shape_of
 
 
-class BatchNorm2d(Cell):
-    """(x - mean) / sqrt(var + eps) * weight + bias, for each channel of x (N, num_features, H, W).
+class BatchNorm(Cell):
+    """(x - mean) / sqrt(var + eps) * weight + bias, for each channel of x (N, num_features, ...).
 
     In training, mean and variance are the batch's own, and the running ones move by
     running = (1 - momentum) * running + momentum * batch, with the unbiased variance; in
@@ -24,12 +25,15 @@ class BatchNorm2d(Cell):
     """
 
     _shown = "{0.num_features}, eps={0.eps}, momentum={0.momentum}"
+    _axes: ClassVar[tuple[str, ...]]  # after the channels: those of each rank that it takes
+    _values: ClassVar[str]
 
     def __init__(self, num_features: int, eps: float = 1e-5, momentum: float = 0.1):
-        positive("BatchNorm2d", num_features=num_features)
+        layer = type(self).__name__
+        positive(layer, num_features=num_features)
         self.num_features = num_features
-        self.eps = number("BatchNorm2d", "eps", eps, 0.0)
-        self.momentum = fraction("BatchNorm2d", "momentum", momentum)
+        self.eps = number(layer, "eps", eps, 0.0)
+        self.momentum = fraction(layer, "momentum", momentum)
         self.weight = init.constant((num_features,), 1.0)
         self.bias = init.constant((num_features,), 0.0)
         self.running_mean = init.constant((num_features,), 0.0, requires_grad=False)
@@ -37,14 +41,16 @@ class BatchNorm2d(Cell):
 
     def construct(self, x: Any) -> Any:
         shape = shape_of(self, x)
-        if len(shape) != 4 or shape[1] != self.num_features:
-            refuse_shape(self, shape, f"(N, {self.num_features}, H, W)")
+        ranks = [2 + axes.count(",") for axes in self._axes]
+        if len(shape) not in ranks or shape[1] != self.num_features:
+            expected = (f"(N, {self.num_features}{axes})" for axes in self._axes)
+            refuse_shape(self, shape, " or ".join(expected))
         if not self.training:
             running = (self.running_mean, self.running_var)
             return ops.batch_norm(x, self.weight, self.bias, *running, eps=self.eps)[0]
-        count = shape[0] * shape[2] * shape[3]
+        count = shape[0] * math.prod(shape[2:])
         if count < 2:
-            refuse_shape(self, shape, "two or more pixels per channel in training")
+            refuse_shape(self, shape, f"two or more {self._values} per channel in training")
         out, mean, var = ops.batch_norm(x, self.weight, self.bias, training=True, eps=self.eps)
         self._follow(self.running_mean, mean, 1.0)
         self._follow(self.running_var, var, count / (count - 1))
@@ -53,6 +59,18 @@ class BatchNorm2d(Cell):
     def _follow(self, running: Any, batch: Any, factor: float) -> None:
         moved = ops.mul(ops.cast(ops.stop_gradient(batch), running.dtype), self.momentum * factor)
         ops.assign(running, ops.add(ops.mul(running, 1.0 - self.momentum), moved))
+
+
+class BatchNorm1d(BatchNorm):
+    """`BatchNorm` of x (N, num_features) or (N, num_features, L)."""
+
+    _axes, _values = ("", ", L"), "values"
+
+
+class BatchNorm2d(BatchNorm):
+    """`BatchNorm` of images x (N, num_features, H, W)."""
+
+    _axes, _values = (", H, W",), "pixels"
 
 
 class LayerNorm(Cell):
@@ -65,9 +83,7 @@ class LayerNorm(Cell):
     _shown = "{0.shape}, eps={0.eps}"
 
     def __init__(self, shape: int | tuple[int, ...], eps: float = 1e-5):
-        extents = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
-        positive("LayerNorm", **{f"shape[{i}]": n for i, n in enumerate(extents)})
-        self.shape, self.eps = extents, number("LayerNorm", "eps", eps, 0.0)
+        self.shape, self.eps = extents("LayerNorm", shape), number("LayerNorm", "eps", eps, 0.0)
         self.weight = init.constant(self.shape, 1.0)
         self.bias = init.constant(self.shape, 0.0)
 
@@ -76,6 +92,64 @@ class LayerNorm(Cell):
         if shape[-len(self.shape) :] != self.shape:
             refuse_shape(self, shape, f"(..., {', '.join(map(str, self.shape))})")
         return ops.layer_norm(x, self.weight, self.bias, self.eps)
+
+
+class RMSNorm(Cell):
+    """x / sqrt(mean(x^2) + eps) * weight, the mean over the last axes of x, as in `LayerNorm`.
+
+    weight starts with 1. eps is by default the distance of 1 to the next float32.
+    Source: Zhang, Sennrich 2019, "Root mean square layer normalization".
+    """
+
+    _shown = "{0.shape}, eps={0.eps}"
+
+    def __init__(self, shape: int | tuple[int, ...], eps: float = 2.0**-23):
+        self.shape, self.eps = extents("RMSNorm", shape), number("RMSNorm", "eps", eps, 0.0)
+        self.weight = init.constant(self.shape, 1.0)
+
+    def construct(self, x: Any) -> Any:
+        shape = shape_of(self, x)
+        if shape[-len(self.shape) :] != self.shape:
+            refuse_shape(self, shape, f"(..., {', '.join(map(str, self.shape))})")
+        x = as_tensor(x)
+        squares = ops.mean(x * x, tuple(range(-len(self.shape), 0)), keepdims=True)
+        return x * ops.rsqrt(squares + self.eps) * self.weight
+
+
+class GroupNorm(Cell):
+    """(x - mean) / sqrt(var + eps) * weight + bias, for x (N, num_channels, ...).
+
+    mean and variance are those of each sample's groups of num_channels / num_groups channels that
+    stand side by side; weight (all 1) and bias (all 0) are of each channel. With a group for each
+    channel it is instance normalization.
+    Source: Wu, He 2018, "Group normalization".
+    """
+
+    _shown = "{0.num_groups}, {0.num_channels}, eps={0.eps}"
+
+    def __init__(self, num_groups: int, num_channels: int, eps: float = 1e-5):
+        positive("GroupNorm", num_groups=num_groups, num_channels=num_channels)
+        if num_channels % num_groups:
+            raise ShapeError(
+                f"GroupNorm got num_groups={num_groups} for {num_channels} channels; expected a "
+                "divisor"
+            )
+        self.num_groups, self.num_channels = num_groups, num_channels
+        self.eps = number("GroupNorm", "eps", eps, 0.0)
+        self.weight = init.constant((num_channels,), 1.0)
+        self.bias = init.constant((num_channels,), 0.0)
+
+    def construct(self, x: Any) -> Any:
+        shape = shape_of(self, x)
+        if len(shape) < 2 or shape[1] != self.num_channels:
+            refuse_shape(self, shape, f"(N, {self.num_channels}, ...)")
+        size = math.prod(shape[2:]) * self.num_channels // self.num_groups
+        groups = ops.reshape(x, (shape[0], self.num_groups, size))
+        centred = groups - ops.mean(groups, 2, keepdims=True)
+        scale = ops.rsqrt(ops.mean(centred * centred, 2, keepdims=True) + self.eps)
+        column = (self.num_channels,) + (1,) * (len(shape) - 2)
+        weight, bias = (ops.reshape(p, column) for p in (self.weight, self.bias))
+        return ops.reshape(centred * scale, shape) * weight + bias
 
 
 class Dropout(Cell):
@@ -94,3 +168,10 @@ class Dropout(Cell):
     def construct(self, x: Any) -> Any:
         x = as_tensor(x)
         return ops.dropout(x, self.p) if self.training and self.p else x
+
+
+def extents(layer: str, shape: Any) -> tuple[int, ...]:
+    """The extents of the last axes, from an int or a tuple of ints; ShapeError otherwise."""
+    given = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
+    positive(layer, **{f"shape[{i}]": n for i, n in enumerate(given)})
+    return given
