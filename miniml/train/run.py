@@ -112,6 +112,8 @@ class Run:
 
     def _read(self) -> None:
         """Count the steps that were taken; save if it is time to."""
+        if not self._unread:
+            return
         taken = self._unread
         results = [r if isinstance(r, tuple) else (r, None) for r, _ in taken]
         losses = [float(loss) for loss, _ in results]
@@ -124,9 +126,8 @@ class Run:
         self._total, self._sums = total, sums
         self.done, self.steps = self.done + len(losses), self.steps + len(losses)
         self._mark()
-        if losses:
-            self._call("on_steps", losses)
-        if losses and self.steps % self.save_every == 0:
+        self._call("on_steps", losses)
+        if self.steps % self.save_every == 0:
             self._save()
         self._heed()
         self._since = time.perf_counter()
