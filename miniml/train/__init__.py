@@ -1,10 +1,23 @@
-"""Training: one step as one program, checkpoints, snapshots, the search for a NaN."""
+"""Training: a model and its fit, one step as one program, checkpoints, the search for a NaN."""
 
 import typing
 
 from .. import public
+from .callbacks import Callback as Callback
+from .callbacks import EarlyStopping as EarlyStopping
+from .callbacks import Log as Log
+from .callbacks import SaveBest as SaveBest
 from .checkpoint import load_checkpoint as load_checkpoint
 from .checkpoint import save_checkpoint as save_checkpoint
+from .metrics import Metric as Metric
+from .metrics import accuracy as accuracy
+from .metrics import confusion_matrix as confusion_matrix
+from .metrics import f1 as f1
+from .metrics import mean_absolute_error as mean_absolute_error
+from .metrics import mean_squared_error as mean_squared_error
+from .metrics import perplexity as perplexity
+from .metrics import top_k as top_k
+from .model import Model as Model
 from .snapshot import Snapshot as Snapshot
 from .step import locate_nonfinite as locate_nonfinite
 from .step import train_step as train_step

@@ -30,7 +30,8 @@ CONTRACT = {
         stop_gradient custom_bprop hook_gradient""",
     "miniml.testing": "gradcheck opcheck OpInfo",
     "miniml.data": "minibatches DataLoader split stratified_split k_fold",
-    "miniml.train": "train_step Snapshot",
+    "miniml.train": """train_step Snapshot Model Callback EarlyStopping SaveBest Log Metric accuracy
+        top_k confusion_matrix f1 perplexity mean_absolute_error mean_squared_error""",
     "miniml.onnx": "load coverage register_operator Constant Setting",
     "miniml.viz": "to_html to_dot to_mermaid",
 }

@@ -1,0 +1,58 @@
+"""What is looked at before the first step: that data are batches, that labels are classes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from ..data import DataLoader
+from ..errors import MinimlError, OutOfRangeError
+from ..graph.function import trace
+from ..nn import Cell, CrossEntropyLoss
+
+
+def check_batches(who: str, data: Any, epochs: int) -> None:
+    """MinimlError for arrays that are no batches yet, and for a generator of several epochs."""
+    if isinstance(data, (np.ndarray, tuple)) or not hasattr(data, "__iter__"):
+        raise MinimlError(
+            f"{who} got a {type(data).__name__}, which is not a series of batches; give "
+            "data.DataLoader(x, labels, size=64, seed=0)"
+        )
+    if isinstance(data, Iterator) and epochs > 1:
+        raise MinimlError(
+            f"{who} got a {type(data).__name__}, which can be read once only, for {epochs} epochs; "
+            "give a data.DataLoader, a list, or an object whose __iter__ begins anew"
+        )
+
+
+def checked_batch(batch: Any) -> Any:
+    """The batch; MinimlError unless it is (x, *labels)."""
+    if isinstance(batch, (tuple, list)) and batch:
+        return batch
+    raise MinimlError(
+        f"a batch is a tuple (x, *labels); got a {type(batch).__name__}; give (x,) where there "
+        "are no labels"
+    )
+
+
+def check_labels(net: Cell, loss: Callable[..., Any], data: Any) -> None:
+    """OutOfRangeError where an array of labels for CrossEntropyLoss holds one that is no class."""
+    if not (isinstance(loss, CrossEntropyLoss) and isinstance(data, DataLoader)):
+        return
+    labels = data.sources[1] if len(data.sources) > 1 else None
+    if not isinstance(labels, np.ndarray) or labels.dtype.kind not in "iu":
+        return
+    x = next(data.batches(0))[0]
+    classes = trace(net, *(x if isinstance(x, tuple) else (x,))).outputs[0].abstract.shape[-1]
+    wrong = (labels < 0) | (labels >= classes)
+    if loss.ignore_index is not None:
+        wrong &= labels != loss.ignore_index
+    if wrong.any():
+        row = int(np.flatnonzero(wrong.ravel())[0])
+        raise OutOfRangeError(
+            f"the data hold {int(wrong.sum())} labels outside of the {classes} classes of the "
+            f"network, the first in row {row}: {labels.ravel()[row]}; labels are 0 to "
+            f"{classes - 1}, and CrossEntropyLoss(ignore_index=...) names one that counts nowhere"
+        )

@@ -1,0 +1,154 @@
+"""Learner: a network with what it learns from, to be evaluated and asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import optree
+
+from ..data import DataLoader
+from ..errors import MinimlError
+from ..nn import Cell
+from ..optim import LossScale, Optimizer
+from ..runtime.jit import jit
+from ..tensor import Array, Tensor
+from ..tracebacks import hides_frames
+from .checks import check_batches, check_labels, checked_batch
+from .metrics import Metric, Row
+from .step import TrainStep
+
+
+class Learner:
+    """A network, its loss and its optimizer: `evaluate`, `predict`.
+
+    net, loss, optimizer, clip, loss_scale: those of `train_step`. metrics: as `train.accuracy()`;
+    they compare the network's output with the first of the labels.
+    """
+
+    def __init__(
+        self,
+        net: Cell,
+        loss: Callable[..., Any],
+        optimizer: Optimizer,
+        metrics: Sequence[Metric] = (),
+        clip: float | None = None,
+        loss_scale: LossScale | None = None,
+    ) -> None:
+        self.net, self.loss, self.optimizer = net, loss, optimizer
+        self.metrics = _checked(net, metrics)
+        learnt = _WithOutput(loss) if self.metrics else loss
+        self.step = TrainStep(net, learnt, optimizer, clip, loss_scale)
+        self._predicted = jit(net)
+        self._judged = jit(_Judged(net, loss))
+
+    @hides_frames
+    def evaluate(self, data: DataLoader | Iterable[Any]) -> Row:
+        """The loss and the metrics of all rows, with the network in evaluation mode.
+
+        The loss is the mean over batches, weighted with their rows; of a DataLoader all rows count,
+        also those that drop_last leaves out.
+        """
+        check_batches("evaluate", data, 1)
+        check_labels(self.net, self.loss, data)
+        total, rows, sums = 0.0, 0, self.zeros()
+        with evaluating(self.net):
+            batches = data.every_row() if isinstance(data, DataLoader) else data
+            for x, *labels in map(checked_batch, batches):
+                loss, out = self._judged(x, *labels)
+                count = len(x[0] if isinstance(x, tuple) else x)
+                total, rows = total + float(loss) * count, rows + count
+                self.count(sums, out, labels)
+        if not rows:
+            raise MinimlError("evaluate got no batches; give data with at least one")
+        return {"loss": total / rows, **self.results(sums)}
+
+    @hides_frames
+    def predict(self, x: Any, size: int = 256) -> Any:
+        """The network's outputs for all rows of x, as NumPy arrays, in evaluation mode.
+
+        x: an array, or a tuple of several inputs; `size` rows of it at a time are computed.
+        """
+        inputs = x if isinstance(x, tuple) else (x,)
+        count = max(min(size, len(inputs[0])), 1)
+        loader = DataLoader(*map(_array, inputs), size=count, drop_last=False)
+        with evaluating(self.net):
+            outs: list[Any] = [self._predicted(*b) for b in loader.every_row()]
+        return optree.tree_map(lambda *parts: np.concatenate([*map(_array, parts)]), *outs)
+
+    def zeros(self) -> list[Array]:
+        """Sums of the metrics before the first batch."""
+        return [np.zeros(metric.shape) for metric in self.metrics]
+
+    def count(self, sums: list[Array], out: Any, labels: Sequence[Any]) -> None:
+        """Add a batch to the sums of the metrics."""
+        if self.metrics and not labels:
+            raise MinimlError("metrics compare outputs with labels; got batches without labels")
+        if self.metrics:
+            host = _array(out), _array(labels[0])
+            for total, metric in zip(sums, self.metrics, strict=True):
+                total += metric.count(*host)
+
+    def results(self, sums: list[Array]) -> Row:
+        """The values of the metrics, by name."""
+        return {m.name: m.result(total) for m, total in zip(self.metrics, sums, strict=True)}
+
+
+class _WithOutput(Cell):
+    """A loss, with the output beside it."""
+
+    def __init__(self, loss: Callable[..., Any]) -> None:
+        self.loss = loss
+
+    def construct(self, out: Any, *labels: Any) -> Any:
+        return _only(self.loss(out, *labels)), out
+
+
+class _Judged:
+    """The loss and the output of a network."""
+
+    def __init__(self, net: Cell, loss: Callable[..., Any]) -> None:
+        self.net, self.loss, self.__name__ = net, loss, "evaluate"
+
+    def __call__(self, x: Any, *labels: Any) -> Any:
+        out = self.net(*x) if isinstance(x, tuple) else self.net(x)
+        return _only(self.loss(out, *labels)), out
+
+
+def _only(loss: Any) -> Any:
+    """The loss, without what a loss function may return beside it."""
+    return loss[0] if isinstance(loss, tuple) else loss
+
+
+@contextmanager
+def evaluating(net: Cell) -> Iterator[None]:
+    """The network in evaluation mode; afterwards each layer is in its own mode again."""
+    modes = [(cell, cell.training) for cell in net.cells()]
+    try:
+        net.set_train(False)
+        yield
+    finally:
+        for cell, mode in modes:
+            cell.training = mode
+
+
+def _array(value: Any) -> Array:
+    return value.asnumpy() if isinstance(value, Tensor) else np.asarray(value)
+
+
+def _checked(net: object, metrics: Sequence[object]) -> tuple[Metric, ...]:
+    """The metrics; MinimlError for what is none, for two of one name, for a net that is no Cell."""
+    if not isinstance(net, Cell):
+        raise MinimlError(f"Model got a {type(net).__name__} for the network; give an nn.Cell")
+    wrong = [type(m).__name__ for m in metrics if not isinstance(m, Metric)]
+    if wrong:
+        raise MinimlError(
+            f"Model got a {wrong[0]} for a metric; call it, as in metrics=[train.accuracy()]"
+        )
+    known = [m for m in metrics if isinstance(m, Metric)]
+    names = [m.name for m in known]
+    if len({*names, "loss"}) <= len(names):
+        raise MinimlError(f"Model got metrics named {names}; names differ, and none is 'loss'")
+    return tuple(known)

@@ -1,0 +1,307 @@
+"""Run: the loop of `fit`, which can be stopped at any moment and goes on with the same bits."""
+
+from __future__ import annotations
+
+import math
+import signal
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence, Sized
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..archive import PathLike, short, writable
+from ..data import DataLoader
+from ..errors import CheckpointError, MinimlError, NonFiniteError
+from ..nn import Cell
+from ..random import random_state
+from .callbacks import Callback
+from .checkpoint import load_checkpoint, save_checkpoint
+from .checks import checked_batch
+from .entries import CALLS
+from .learner import Learner
+from .metrics import Row
+from .snapshot import Snapshot
+from .step import locate_nonfinite
+
+# Losses are read after so many steps or seconds: reading one makes the program wait for a GPU.
+_STEPS, _SECONDS = 100, 0.25
+
+
+class Run:
+    """One call of `fit`: where it is, and what it has counted.
+
+    epoch, done, steps: whole epochs, batches of the next one, and steps behind it, as of the last
+    time that losses were read. What has happened since is not counted yet, and is undone if
+    something raises.
+    """
+
+    def __init__(
+        self,
+        model: Learner,
+        data: Iterable[Any],
+        epochs: int,
+        validation: Iterable[Any] | None,
+        callbacks: Sequence[Callback],
+        path: PathLike | None,
+        save_every: int,
+    ) -> None:
+        if epochs < 1 or save_every < 1:
+            raise MinimlError(
+                f"fit got epochs={epochs} and save_every={save_every}; expected ints >= 1"
+            )
+        self.model, self.data, self.epochs, self.validation = model, data, epochs, validation
+        self.callbacks, self.save_every = callbacks, save_every
+        self.path = None if path is None else writable(path, CALLS)
+        self.batches = len(data) if isinstance(data, Sized) else None
+        self.epoch = self.done = self.steps = 0
+        self.stopped = self._interrupted = False
+        self._total, self._sums = 0.0, model.zeros()
+        self._unread: list[tuple[Any, Sequence[Any]]] = []
+        self._rows: list[Row] = []
+
+    def stop(self) -> None:
+        """End the run after this epoch."""
+        self.stopped = True
+
+    def go(self) -> list[Row]:
+        """Train to the end; the rows of the epochs."""
+        self._mark()
+        self._resume()
+        try:
+            with self._interrupts():
+                self._call("on_start")
+                while self.epoch < self.epochs and not self.stopped:
+                    self._train()
+                    self._finish()
+        except Exception as error:
+            self._rescue(error)
+            raise
+        finally:
+            self._call("on_end")
+        return self._rows
+
+    def _train(self) -> None:
+        """The rest of an epoch."""
+        if not self.done:
+            self._call("on_epoch_start")
+        step, unread, began = self.model.step, self._unread, time.perf_counter()
+        self._since, room = began, self._room()
+        for x, *labels in self._left():
+            unread.append((step(x, *labels), labels))
+            late = time.perf_counter() > self._since + _SECONDS
+            if len(unread) >= room or late or self._interrupted:
+                self._read()
+                room = self._room()
+        self._read()
+        self._seconds = time.perf_counter() - began
+
+    def _left(self) -> Iterator[Any]:
+        """The batches of this epoch that are not behind the run."""
+        if isinstance(self.data, DataLoader):
+            return self.data.batches(self.epoch, self.done)
+        return map(checked_batch, islice(self.data, self.done, None))
+
+    def _room(self) -> int:
+        """How many steps to take before losses are read."""
+        return min(_STEPS, self.save_every - self.steps % self.save_every)
+
+    def _read(self) -> None:
+        """Count the steps that were taken; save if it is time to."""
+        if not self._unread:
+            return
+        taken = self._unread
+        results = [r if isinstance(r, tuple) else (r, None) for r, _ in taken]
+        losses = [float(loss) for loss, _ in results]
+        self._check_finite(losses)
+        total, sums = self._total, [one.copy() for one in self._sums]
+        for loss, (_, out), (_, labels) in zip(losses, results, taken, strict=True):
+            total += loss
+            self.model.count(sums, out, labels)
+        taken.clear()
+        self._total, self._sums = total, sums
+        self.done, self.steps = self.done + len(losses), self.steps + len(losses)
+        self._mark()
+        self._call("on_steps", losses)
+        if self.steps % self.save_every == 0:
+            self._save()
+        self._heed()
+        self._since = time.perf_counter()
+
+    def _finish(self) -> None:
+        """The end of an epoch: its row, its validation, its callbacks, a checkpoint."""
+        if not self.done:
+            raise MinimlError("fit got data without a batch; give data with at least one")
+        row = {"epoch": self.epoch + 1, "loss": self._total / self.done}
+        row |= self.model.results(self._sums)
+        if self.validation is not None:
+            judged = self.model.evaluate(self._heeding(self.validation))
+            row |= {f"val_{name}": value for name, value in judged.items()}
+        row["seconds"] = self._seconds
+        self._call("on_epoch", row)
+        self._rows.append(row)
+        self.epoch, self.done = self.epoch + 1, 0
+        self._total, self._sums = 0.0, self.model.zeros()
+        self._mark()
+        self._save()
+        self._heed()
+
+    def _heeding(self, data: Iterable[Any]) -> Iterator[Any]:
+        """The batches of a validation, between which Ctrl-C is heard."""
+        for batch in data.every_row() if isinstance(data, DataLoader) else data:
+            self._heed(undo=True)
+            yield batch
+
+    def _check_finite(self, losses: Sequence[float]) -> None:
+        """NonFiniteError for a loss or a weight that is none, with the operation it began in."""
+        bad = next((i for i, loss in enumerate(losses) if not math.isfinite(loss)), None)
+        weights = all(np.isfinite(p.asnumpy()).all() for p in self.model.optimizer.params)
+        if bad is None and weights:
+            return
+        what = "a weight is not finite" if bad is None else f"the loss is {losses[bad]}"
+        last = len(losses) if bad is None else bad + 1
+        self._undo()
+        found = None
+        if not isinstance(self.data, Iterator):
+            found = locate_nonfinite(self.model.step, islice(self._left(), last))
+        where = "it was not found again op by op" if found is None else f"it began where {found}"
+        error = NonFiniteError(
+            f"training stopped: {what} in epoch {self.epoch + 1}, step {self.done + last}; "
+            f"{where}; the network is as it was after step {self.done} of the epoch; a smaller "
+            "learning rate, or clip=1.0, may help"
+        )
+        error.__notes__ = list(getattr(found, "__notes__", ()))
+        raise error
+
+    def _mark(self) -> None:
+        """Remember the present state, which is whole: what is undone goes back to it."""
+        owned = [p for cell in self._cells().values() for p in cell.get_parameters()]
+        self._good = Snapshot(self.model.optimizer, params=owned)
+        self._states = [dict(callback.state) for callback in self.callbacks]
+        self._stopping = self.stopped
+
+    def _undo(self) -> None:
+        self._good.restore()
+        self._unread.clear()
+        self.stopped = self._stopping
+        for callback, state in zip(self.callbacks, self._states, strict=True):
+            callback.state = dict(state)
+
+    def _rescue(self, error: Exception) -> None:
+        """Save the last whole state; whatever happens, the error is the first one."""
+        try:
+            self._undo()
+            self._save()
+        except Exception as second:
+            error.add_note(f"the run could not be saved: {second}")
+        else:
+            error.add_note(self._where())
+
+    def _where(self) -> str:
+        place = f"step {self.done} of epoch {self.epoch + 1}"
+        if self.path is None:
+            return f"the network is as it was after {place}; resume='run.safetensors' saves the run"
+        return f"saved as it was after {place}: fit with resume={str(self.path)!r} goes on there"
+
+    def _call(self, method: str, *args: Any) -> None:
+        for callback in self.callbacks:
+            try:
+                getattr(callback, method)(self, *args)
+            except Exception as error:
+                error.add_note(f"raised by {type(callback).__name__}.{method}")
+                raise
+
+    def _heed(self, undo: bool = False) -> None:
+        """After Ctrl-C: save and stop."""
+        if self._interrupted:
+            if undo:
+                self._undo()
+            self._save()
+            raise KeyboardInterrupt(self._where())
+
+    @contextmanager
+    def _interrupts(self) -> Iterator[None]:
+        """Ctrl-C waits for the end of a step; a second one does not. A handler that somebody else
+        has set stays."""
+        main = threading.current_thread() is threading.main_thread()
+        old = signal.getsignal(signal.SIGINT) if main else None
+        if old is not signal.default_int_handler:
+            yield
+            return
+        signal.signal(signal.SIGINT, self._note_interrupt)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, old)
+
+    def _note_interrupt(self, number: int, frame: Any) -> None:
+        self._interrupted = True
+        signal.signal(number, signal.default_int_handler)
+
+    def _cells(self) -> dict[str, Cell]:
+        """The cells that a step may write."""
+        parts = {
+            "net": self.model.net,
+            "loss": self.model.loss,
+            "scale": self.model.step.loss_scale,
+        }
+        return {name: part for name, part in parts.items() if isinstance(part, Cell)}
+
+    def _state(self) -> dict[str, Any]:
+        """All that an exact resume needs, for a checkpoint."""
+        state = {**self._cells(), "optimizer": self.model.optimizer, "random": random_state}
+        state |= {"epoch": self.epoch, "done": self.done, "steps": self.steps}
+        state |= {"total": self._total, "stopped": self.stopped, **_manifest(self.data)}
+        metrics = zip(self.model.metrics, self._sums, strict=True)
+        state |= {f"metric.{metric.name}": total for metric, total in metrics}
+        return state | {f"{p}{k}": v for p, c in self._stateful() for k, v in c.state.items()}
+
+    def _stateful(self) -> Iterator[tuple[str, Callback]]:
+        """The callbacks that have a state, with the prefix of its names."""
+        count: dict[str, int] = {}
+        for callback in self.callbacks:
+            if callback.state:
+                kind = type(callback).__name__
+                count[kind] = count.get(kind, 0) + 1
+                yield f"callback.{kind}{count[kind]}.", callback
+
+    def _save(self) -> None:
+        if self.path is not None:
+            save_checkpoint(self._state(), self.path)
+
+    def _resume(self) -> None:
+        """Go on from the file, if there is one."""
+        if self.path is None or not Path(self.path).exists():
+            return
+        state = self._state()
+        load_checkpoint(self.path, state)
+        self._check_manifest(state)
+        self.epoch, self.done, self.steps = state["epoch"], state["done"], state["steps"]
+        self._total, self.stopped = state["total"], state["stopped"]
+        self._sums = [state[f"metric.{m.name}"] for m in self.model.metrics]
+        for prefix, callback in self._stateful():
+            callback.state = {key: state[prefix + key] for key in callback.state}
+        self._mark()
+
+    def _check_manifest(self, state: dict[str, Any]) -> None:
+        """CheckpointError where the file is of a run on other data; nothing is then changed."""
+        own = _manifest(self.data)
+        other = [f"{k} {state[k]} in the file, {v} here" for k, v in own.items() if state[k] != v]
+        if other:
+            self._undo()
+            raise CheckpointError(
+                f"{short(self.path)} is of a run on other data: {', '.join(other)} (seed -1: no "
+                "shuffling); give the same DataLoader, or another file; nothing was loaded"
+            )
+
+
+def _manifest(data: Any) -> dict[str, int]:
+    """The numbers by which the data of a run are known."""
+    if not isinstance(data, DataLoader):
+        return {}
+    seed = -1 if data.seed is None else data.seed
+    return {"data.rows": data.rows, "data.size": data.size, "data.seed": seed}

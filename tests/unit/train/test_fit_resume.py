@@ -1,0 +1,226 @@
+"""A fit that is killed, interrupted or broken goes on in one line and ends in the same bits."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import numpy as np
+import pytest
+
+import miniml as ml
+from miniml import nn, optim, train
+from miniml.data import DataLoader
+from miniml.errors import CheckpointError
+from tests.conftest import DEEP
+
+DRAW = np.random.default_rng(0)
+X, Y = DRAW.normal(size=(64, 1, 4, 4)).astype(np.float32), np.arange(64) % 3
+
+
+class Decay(train.Callback):
+    """Another learning rate in each epoch, and a state that is saved."""
+
+    def __init__(self):
+        self.state = {"epochs": 0}
+
+    def on_epoch_start(self, run):
+        run.model.optimizer.lr = 0.01 / (1 + run.epoch)
+
+    def on_epoch(self, run, row):
+        self.state["epochs"] += 1
+
+
+class Breaks(train.Callback):
+    """Raises, or does something else, in one method at one epoch or number of steps."""
+
+    def __init__(self, method, at, action):
+        self.at, self.action = at, action
+        setattr(self, method, self.look)
+
+    def look(self, run, seen):
+        if (seen["epoch"] if isinstance(seen, dict) else run.steps) == self.at:
+            self.action()
+
+
+def fails():
+    raise OSError("the disk of the callback is full")
+
+
+def interrupt():
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def model(features=12):
+    ml.manual_seed(0)
+    net = nn.Sequential(
+        nn.Conv2d(1, 3, 3),
+        nn.BatchNorm2d(3),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Dropout(0.5),
+        nn.Dense(features, 3),
+    )
+    adam = optim.Adam(net.trainable_params(), lr=0.01)
+    return train.Model(net, nn.CrossEntropyLoss(), adam, [train.accuracy(), train.f1(3)])
+
+
+def fit(path, extra=(), learner=None, **options):
+    learner = learner or model()
+    data = DataLoader(X, Y, size=16, seed=options.pop("seed", 1))
+    callbacks = [Decay(), train.EarlyStopping(50, "loss"), *extra]
+    options = {"epochs": 4, "validation": data, "save_every": 1, "show": False} | options
+    return learner.fit(data, callbacks=callbacks, resume=path, **options)
+
+
+@pytest.fixture
+def whole(tmp_path_factory):
+    """The file and the last row of a run without interruption."""
+    path = tmp_path_factory.mktemp("whole") / "run.safetensors"
+    return path, fit(path)[-1]
+
+
+def compare(path, row, whole):
+    assert path.read_bytes() == whole[0].read_bytes()
+    assert {**row, "seconds": 0} == {**whole[1], "seconds": 0}
+    assert os.listdir(path.parent) == [path.name]
+
+
+@pytest.mark.parametrize(
+    ("method", "at"), [("on_epoch", 2), ("on_steps", 3), ("on_steps", 8), ("on_epoch", 4)]
+)
+def test_a_callback_that_raises_loses_nothing(method, at, tmp_path, whole):
+    path = tmp_path / "run.safetensors"
+    with pytest.raises(OSError, match="the disk of the callback") as caught:
+        fit(path, [Breaks(method, at, fails)])
+    notes = "\n".join(caught.value.__notes__)
+    assert f"raised by Breaks.{method}" in notes
+    assert "goes on there" in notes
+    compare(path, fit(path)[-1], whole)
+
+
+@pytest.mark.parametrize(("method", "at"), [("on_epoch", 2), ("on_steps", 3), ("on_steps", 8)])
+def test_ctrl_c_saves_and_the_next_call_goes_on(method, at, tmp_path, whole):
+    path = tmp_path / "run.safetensors"
+    with pytest.raises(KeyboardInterrupt, match="goes on there"):
+        fit(path, [Breaks(method, at, interrupt)])
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    compare(path, fit(path)[-1], whole)
+
+
+def test_ctrl_c_in_a_step_takes_effect_after_it(tmp_path, whole):
+    path, learner = tmp_path / "run.safetensors", model()
+    plain, calls = learner.step, []
+
+    class Interrupted:
+        loss_scale = None
+
+        def __call__(self, *batch):
+            calls.append(interrupt() if len(calls) == 5 else None)
+            return plain(*batch)
+
+    learner.step = Interrupted()
+    with pytest.raises(KeyboardInterrupt, match="step 2 of epoch 2"):
+        fit(path, learner=learner, save_every=1000)
+    compare(path, fit(path)[-1], whole)
+
+
+def test_data_that_raises_loses_nothing(tmp_path):
+    path = tmp_path / "run.safetensors"
+    batches = list(DataLoader(X, Y, size=16))
+
+    class Data:
+        broken = True
+
+        def __iter__(self):
+            yield from batches[:2]
+            if self.broken:
+                raise OSError("the file of batch 3 is gone")
+            yield from batches[2:]
+
+    data, learner = Data(), model()
+    with pytest.raises(OSError, match="batch 3") as caught:
+        learner.fit(data, epochs=2, resume=path, show=False)
+    assert "saved as it was after step" in caught.value.__notes__[-1]
+    data.broken = False
+    learner = model()
+    learner.fit(data, epochs=2, resume=path, show=False)
+    straight = model()
+    straight.fit(batches, epochs=2, show=False)
+    both = zip(learner.net.get_parameters(), straight.net.get_parameters(), strict=True)
+    assert all(np.array_equal(a.asnumpy(), b.asnumpy()) for a, b in both)
+
+
+def test_more_epochs_go_on_from_a_finished_run_and_none_do_nothing(tmp_path, whole):
+    path = tmp_path / "run.safetensors"
+    fit(path, epochs=3)
+    compare(path, fit(path)[-1], whole)
+    assert fit(path) == []
+
+
+def test_the_log_of_a_resumed_run_has_each_epoch_once(tmp_path):
+    path, log = tmp_path / "run.safetensors", tmp_path / "log.jsonl"
+    with pytest.raises(OSError, match="disk"):
+        fit(path, [train.Log(log), Breaks("on_epoch", 3, fails)])
+    fit(path, [train.Log(log)])
+    assert [line[:11] for line in log.read_text().splitlines()] == [
+        f'{{"epoch": {n}' for n in (1, 2, 3, 4)
+    ]
+
+
+def test_files_of_other_runs_are_refused_and_nothing_changes(tmp_path, whole):
+    learner = model(features=12)
+    before = [p.asnumpy() for p in learner.net.get_parameters()]
+    with pytest.raises(CheckpointError, match=r"other data: data\.seed 1 in the file, 2 here"):
+        fit(whole[0], learner=learner, seed=2)
+    after = [p.asnumpy() for p in learner.net.get_parameters()]
+    assert all(map(np.array_equal, before, after))
+    ml.manual_seed(0)
+    other = nn.Sequential(nn.Flatten(), nn.Dense(16, 3))
+    sgd = optim.SGD(other.trainable_params(), lr=0.1)
+    with pytest.raises(CheckpointError, match=r"net\.1\.weight .*nothing was loaded"):
+        fit(whole[0], learner=train.Model(other, nn.CrossEntropyLoss(), sgd))
+    with pytest.raises(CheckpointError, match="no folder"):
+        fit(tmp_path / "none" / "run.safetensors")
+
+
+CHILD = """
+    import sys
+    from miniml import train
+    from tests.unit.train.test_fit_resume import fit
+
+    class Tells(train.Callback):
+        def on_steps(self, run, losses):
+            print("step", flush=True)
+
+    fit(sys.argv[1], [Tells()], epochs=int(sys.argv[2]), save_every=3)
+"""
+
+
+def start(path, epochs):
+    words = [sys.executable, "-c", textwrap.dedent(CHILD), str(path), str(epochs)]
+    return subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+
+
+@pytest.mark.timeout(900)
+def test_a_fit_that_is_killed_ends_in_the_same_bits(tmp_path):
+    """At any moment: in a step, between steps, in a save."""
+    kills, epochs = (20, 300) if DEEP else (2, 40)
+    broken, straight = tmp_path / "broken", tmp_path / "straight"
+    moments = np.random.default_rng(0)
+    for _ in range(kills):
+        process = start(broken, epochs)
+        for _ in range(moments.integers(1, 12)):
+            assert process.stdout.readline() == "step\n"
+        time.sleep(moments.uniform(0.0, 0.01))
+        process.kill()
+        process.communicate()
+        assert process.returncode == -signal.SIGKILL
+    for path in (broken, straight):
+        process = start(path, epochs)
+        process.communicate()
+        assert process.returncode == 0
+    assert broken.read_bytes() == straight.read_bytes()
+    assert sorted(os.listdir(tmp_path)) == ["broken", "straight"]

@@ -1,0 +1,163 @@
+"""Model: fit trains as the loop by hand does, evaluates, predicts and refuses bad data."""
+
+import json
+
+import numpy as np
+import pytest
+
+import miniml as ml
+from miniml import nn, optim, train
+from miniml.data import DataLoader
+from miniml.errors import MinimlError, NonFiniteError, OutOfRangeError
+
+DRAW = np.random.default_rng(0)
+X, Y = DRAW.normal(size=(70, 4)).astype(np.float32), np.arange(70) % 3
+
+
+def network():
+    ml.manual_seed(0)
+    return nn.Sequential(nn.Dense(4, 6), nn.ReLU(), nn.Dropout(0.5), nn.Dense(6, 3))
+
+
+def model(metrics=(), lr=0.01, net=None):
+    net = net or network()
+    return train.Model(
+        net, nn.CrossEntropyLoss(), optim.Adam(net.trainable_params(), lr=lr), metrics
+    )
+
+
+def weights(net):
+    return [p.asnumpy() for p in net.get_parameters()]
+
+
+def loader():
+    return DataLoader(X, Y, size=16, seed=1)
+
+
+def test_fit_is_the_loop_by_hand_bit_by_bit():
+    fitted = model([train.accuracy()])
+    rows = fitted.fit(loader(), epochs=3, validation=DataLoader(X, Y, size=32), show=False)
+    net = network()
+    step = ml.train_step(net, nn.CrossEntropyLoss(), optim.Adam(net.trainable_params(), lr=0.01))
+    losses = [float(step(*batch)) for epoch in range(3) for batch in loader().batches(epoch)]
+    assert all(map(np.array_equal, weights(fitted.net), weights(net)))
+    assert [row["loss"] for row in rows] == pytest.approx(np.reshape(losses, (3, 4)).mean(1))
+    assert list(rows[0]) == ["epoch", "loss", "accuracy", "val_loss", "val_accuracy", "seconds"]
+
+
+def test_evaluation_takes_every_row_without_dropout_and_leaves_modes_alone():
+    fitted = model([train.accuracy()])
+    fitted.net[0].set_train(False)
+    scores = fitted.predict(X, size=32)
+    found = fitted.evaluate(DataLoader(X, Y, size=16))
+    shifted = scores - scores.max(1, keepdims=True)
+    nll = np.log(np.exp(shifted).sum(1)) - shifted[np.arange(70), Y]
+    assert scores.shape == (70, 3)
+    assert found["loss"] == pytest.approx(nll.mean(), rel=1e-5)
+    assert found["accuracy"] == pytest.approx((scores.argmax(1) == Y).mean())
+    assert [c.training for c in fitted.net.cells()] == [True, False, True, True, True]
+
+
+def test_several_inputs_and_labels_and_lists_of_batches():
+    class Sum(nn.Cell):
+        def __init__(self):
+            self.dense = nn.Dense(4, 3)
+
+        def construct(self, a, b):
+            return self.dense(a + b)
+
+    both = model(net=Sum())
+    both.fit(DataLoader((X, X), Y, size=16), epochs=1, show=False)
+    assert both.predict((X, X)).shape == (70, 3)
+    rows = both.fit([((X, X), Y), ((X, X), Y)], epochs=2, show=False)
+    assert len(rows) == 2
+
+
+@pytest.mark.parametrize(
+    ("data", "epochs", "message"),
+    [
+        ((X, Y), 1, "tuple, which is not a series of batches; give data.DataLoader"),
+        (X, 1, "ndarray, which is not a series of batches"),
+        (iter([(X, Y)]), 2, "read once only, for 2 epochs"),
+        ([], 1, "without a batch"),
+        ([X], 1, r"a batch is a tuple \(x, \*labels\); got a ndarray"),
+        (loader(), 0, "epochs=0"),
+    ],
+)
+def test_what_is_no_data_is_refused(data, epochs, message):
+    with pytest.raises(MinimlError, match=message):
+        model().fit(data, epochs=epochs, show=False)
+
+
+def test_labels_out_of_range_are_named_before_the_first_step():
+    net, labels = network(), Y.copy()
+    labels[[5, 9]] = 3
+    before = weights(net)
+    with pytest.raises(OutOfRangeError, match=r"2 labels .* 3 classes .* row 5: 3"):
+        model(net=net).fit(DataLoader(X, labels, size=16), epochs=1, show=False)
+    with pytest.raises(OutOfRangeError, match="row 5"):
+        model(net=net).evaluate(DataLoader(X, labels, size=16))
+    assert all(map(np.array_equal, before, weights(net)))
+
+
+def test_a_model_of_the_wrong_parts_is_refused():
+    net = network()
+    adam = optim.Adam(net.trainable_params())
+    with pytest.raises(MinimlError, match="call it, as in"):
+        train.Model(net, nn.CrossEntropyLoss(), adam, [train.accuracy])
+    with pytest.raises(MinimlError, match="names differ"):
+        train.Model(net, nn.CrossEntropyLoss(), adam, [train.accuracy(), train.accuracy()])
+    with pytest.raises(MinimlError, match=r"give an nn\.Cell"):
+        train.Model(lambda x: x, nn.CrossEntropyLoss(), adam)
+
+
+def test_a_nan_stops_the_run_and_keeps_the_last_good_state(tmp_path):
+    bad, path = X.copy(), tmp_path / "run.safetensors"
+    bad[40] = np.nan
+    fitted = model()
+    data = DataLoader(bad, Y, size=16)
+    with pytest.raises(NonFiniteError, match=r"loss is nan in epoch 1, step 3; it began where"):
+        fitted.fit(data, epochs=1, resume=path, save_every=2, show=False)
+    expected = model()
+    for batch in list(data)[:2]:
+        expected.step(*batch)
+    assert all(map(np.array_equal, weights(fitted.net), weights(expected.net)))
+    ok = model()
+    ok.fit(DataLoader(X, Y, size=16), epochs=1, resume=path, show=False)
+    assert all(np.isfinite(w).all() for w in weights(ok.net))
+
+
+def test_weights_that_are_not_finite_are_never_saved(tmp_path):
+    path = tmp_path / "run.safetensors"
+    fitted = model(lr=1e38)
+    with pytest.raises(NonFiniteError, match="training stopped"):
+        fitted.fit(loader(), epochs=2, resume=path, save_every=1, show=False)
+    assert all(np.isfinite(w).all() for w in weights(fitted.net))
+
+
+def test_a_line_an_epoch_where_there_is_no_terminal(capsys):
+    model([train.accuracy()]).fit(loader(), epochs=2)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split("  ")[0] for line in lines] == ["epoch 1/2", "epoch 2/2"]
+    assert "accuracy 0." in lines[0]
+
+
+def test_logs_are_whole_and_early_stopping_counts(tmp_path):
+    logs = [train.Log(tmp_path / "log.jsonl"), train.Log(tmp_path / "log.csv")]
+    patient = train.EarlyStopping(patience=1, monitor="loss", larger_is_better=True)
+    best = train.SaveBest(tmp_path / "best.safetensors", monitor="loss")
+    fitted = model([train.confusion_matrix(3)], lr=0.0)
+    fitted.net.set_train(False)  # no dropout: with lr=0 all epochs are equal up to their order
+    rows = fitted.fit(
+        DataLoader(X, Y, size=70), epochs=9, callbacks=[*logs, best, patient], show=False
+    )
+    assert len(rows) == 2
+    read = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    assert [row["epoch"] for row in read] == [1, 2]
+    assert np.array_equal(read[0]["confusion_matrix"], rows[0]["confusion_matrix"])
+    head, *lines = (tmp_path / "log.csv").read_text().splitlines()
+    assert head == "epoch,loss,confusion_matrix,seconds"
+    assert len(lines) == 2
+    ml.load_checkpoint(tmp_path / "best.safetensors", network())
+    with pytest.raises(MinimlError, match=r"follows 'val_loss'.*there are epoch, loss, seconds"):
+        fitted.fit(loader(), epochs=1, callbacks=[train.EarlyStopping()], show=False)
