@@ -17,9 +17,10 @@ from .inference.bodies import (
     Tree,
     agree,
     feeds,
-    keeps,
+    kept,
     known_truth,
     merged,
+    outcome,
     tensor_leaves,
     tensors,
     traced,
@@ -213,11 +214,11 @@ def cond(
     """
     chosen = known_truth("Cond", pred)
     if chosen is not None:
-        return tensors("Cond", (on_true if chosen else on_false)(*operands))
+        return outcome("Cond", (on_true if chosen else on_false)(*operands))
     given = tensor_leaves(operands)
     leaves = given.taken()
-    yes = traced(lambda *xs: tensors("Cond", on_true(*given.filled(xs))), leaves, "on_true")
-    no = traced(lambda *xs: tensors("Cond", on_false(*given.filled(xs))), leaves, "on_false")
+    yes = traced(lambda *xs: outcome("Cond", on_true(*given.filled(xs))), leaves, "on_true")
+    no = traced(lambda *xs: outcome("Cond", on_false(*given.filled(xs))), leaves, "on_false")
     if yes.structure != no.structure:
         raise ShapeError(
             f"Cond got on_true, which returns {yes.structure}, and on_false, which returns "
@@ -259,9 +260,7 @@ def while_loop(
     value = tensors("WhileLoop", init)
 
     def step(before: Tree) -> Tree:
-        after = tensors("WhileLoop", body_fn(before))
-        keeps("WhileLoop", "value", before, after)
-        return after
+        return kept("WhileLoop", "value", before, tensors("WhileLoop", body_fn(before)))
 
     done, bound = 0, None if max_iterations is None else index(max_iterations)
     while bound is None or done < bound:

@@ -22,6 +22,7 @@ from .inference.bodies import (
     agree,
     feeds,
     keeps,
+    kept,
     tensor_leaves,
     tensors,
     traced,
@@ -131,8 +132,7 @@ def _step(f: Step, carry: Tree, x: Tree) -> tuple[Tree, Tree]:
             "a y that nobody needs"
         )
     after, y = tensors("Scan", result)
-    keeps("Scan", "carry", carry, after)
-    return after, y
+    return kept("Scan", "carry", carry, after), y
 
 
 def _stepped(f: Step, carry: Tree, xs: Tree, count: int, reverse: bool) -> tuple[Tree, Tree]:

@@ -10,10 +10,12 @@ import numpy as np
 import optree
 
 from ...abstract import Shape
-from ...dtype import bool_
+from ...dtype import FLOATS, bool_, float32
 from ...errors import DTypeError, ShapeError, TracedValueError
 from ...holes import Holes, holes
+from ...settings import current
 from ...trace import current_trace
+from ..arithmetic import cast
 from ..create import full
 from ..shape import reshape
 
@@ -109,9 +111,32 @@ def tensors(name: str, tree: Tree) -> Tree:
     return optree.tree_map(tensor, tree)
 
 
+def kept(name: str, what: str, before: Tree, after: Tree) -> Tree:
+    """What the body of a loop gave back for what it took: the same types; of floats that autocast
+    brought to 16 bits, cast back. ShapeError or DTypeError, naming the leaf of `what`, otherwise.
+    """
+    if current().autocast and optree.tree_structure(before) == optree.tree_structure(after):
+        after = optree.tree_map(_as_before, before, after)
+    keeps(name, what, before, after)
+    return after
+
+
+def _as_before(before: Any, after: Any) -> Any:
+    narrowed = after.dtype == current().autocast and before.dtype in FLOATS
+    return cast(after, before.dtype) if narrowed and before.dtype != after.dtype else after
+
+
+def outcome(name: str, tree: Tree) -> Tree:
+    """The results of a branch, as tensors; in autocast 16 bits come out as float32, so that
+    branches agree whichever of them multiplies."""
+    found, low = tensors(name, tree), current().autocast
+    if not low:
+        return found
+    return optree.tree_map(lambda x: cast(x, float32) if x.dtype == low else x, found)
+
+
 def keeps(name: str, what: str, before: Tree, after: Tree) -> None:
-    """ShapeError or DTypeError, naming the leaf of `what`, unless the body of a loop gave back what
-    it took."""
+    """ShapeError or DTypeError, naming the leaf of `what`, unless both have the same types."""
     left, structure = optree.tree_flatten(before)
     right, other = optree.tree_flatten(after)
     if structure != other:

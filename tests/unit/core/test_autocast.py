@@ -112,6 +112,39 @@ def test_branches_and_loops_cast_too():
     assert not np.array_equal(found, grad(f)(x).asnumpy())
 
 
+@LOW
+def test_branches_and_loops_keep_their_types_whatever_multiplies_in_them(low):
+    weight = (W @ W.T / 50).astype(np.float32)
+
+    def recurrent(x):
+        _, last = ops.scan(
+            lambda h, row: (ops.tanh((h + row) @ weight), h), x[:1] * 0.0, x[:, None]
+        )
+        last = ops.while_loop(lambda h: ops.sum(h * h) > 1.0, lambda h: h @ weight, last, 3)
+        return ops.cond(ops.sum(last) > 1e6, lambda: last @ weight, lambda: last)
+
+    def by_hand(x):
+        product = weight.astype(low).astype("d")
+        h = np.zeros((1, x.shape[1]))
+        for row in x:
+            h = np.tanh((h + row).astype(low).astype("d") @ product)
+        for _ in range(3):
+            h = h.astype(low).astype("d") @ product if np.sum(h * h) > 1.0 else h
+        return h
+
+    assert recurrent(X).dtype == ml.float32
+    with ml.context(autocast=low):
+        eager, compiled = recurrent(ml.Tensor(X)), ml.jit(recurrent)(X)
+        gradient = grad(lambda x: ops.sum(recurrent(x)))
+        gradients = gradient(X), ml.jit(gradient)(X)
+    close = 8 * unit(low)  # rounding of seven products
+    for found in (eager, compiled):
+        assert found.dtype == ml.float32
+        np.testing.assert_allclose(found.asnumpy(), by_hand(X), rtol=close, atol=close)
+    assert {g.dtype for g in gradients} == {ml.float32}
+    np.testing.assert_allclose(*[g.asnumpy() for g in gradients], rtol=close, atol=close)
+
+
 def test_a_compiled_function_depends_on_it():
     product = ml.jit(ops.matmul)
     product(X, W)
