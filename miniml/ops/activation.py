@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..dtype import DType, float16
 from ..errors import AttributeRefusedError, ShapeError
-from .arithmetic import abs, add, as_float, clip, div, mul, neg
+from .arithmetic import abs, add, as_float, clip, div, minimum, mul, neg
 from .compare import greater, select
-from .exponential import expm1
 from .inference.bases import FloatBinary, FloatUnary, NumberUnary
 from .inference.shapes import dtype_of, shape_of
 from .shape import broadcasts_to
@@ -132,8 +131,8 @@ def log_sigmoid(x: Any) -> Tensor:
 
 
 def relu6(x: Any) -> Tensor:
-    """min(max(x, 0), 6); the gradient is 0 at 0 and 1 at 6. Integers stay integers."""
-    return clip(relu(x), None, 6)
+    """min(max(x, 0), 6); the gradient is 0 at 0 and 1/2 at 6. Integers stay integers."""
+    return minimum(relu(x), 6)
 
 
 def hard_tanh(x: Any, min: Any = -1.0, max: Any = 1.0) -> Tensor:
@@ -184,7 +183,7 @@ def celu(x: Any, alpha: float = 1.0) -> Tensor:
     if not alpha > 0:
         raise AttributeRefusedError(f"celu got alpha={alpha!r}; it divides by it: give one above 0")
     v = as_float(x)
-    return add(relu(v), mul(expm1(div(clip(v, None, 0.0), alpha)), alpha))
+    return select(greater(v, 0), v, mul(elu(div(v, alpha)), alpha))
 
 
 def selu(x: Any) -> Tensor:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Pow", "Sqrt", "Rsqrt", "Exp", "Expm1", "Exp2", "Log", "Log1p", "Log2", "Log10",
     "pow", "sqrt", "rsqrt", "exp", "expm1", "exp2", "log", "log1p", "log2", "log10",
-    "hypot", "logaddexp", "xlog1py", "xlogy",
+    "hypot", "logaddexp", "xlogy",
 ]  # fmt: skip
 
 
@@ -106,8 +106,9 @@ def hypot(x: Any, y: Any) -> Tensor:
     Tensor(5.e+30, shape=(), dtype=float32)
     """
     x, y = strong(x, y)
-    infinite = logical_or(isinf(x), isinf(y))
-    size = select(infinite, inf, maximum(abs(x), abs(y)))
+    a, b = abs(x), abs(y)
+    infinite = logical_or(equal(a, inf), equal(b, inf))
+    size = select(infinite, inf, maximum(a, b))
     end = logical_or(infinite, equal(size, 0))
     # hypot(x / c, y / c) * c is the same for every c, so no gradient passes to c.
     scale, size = stop_gradient(select(end, 1.0, size)), stop_gradient(size)
@@ -125,15 +126,6 @@ def xlogy(x: Any, y: Any) -> Tensor:
     [0.0, 0.0]
     """
     x, y = strong(x, y)
-    return mul(x, log(select(_vanishes(x, y, 0), 1.0, y)))
-
-
-def xlog1py(x: Any, y: Any) -> Tensor:
-    """x * log(1 + y), accurate for small y, with xlogy's meaning where x is 0."""
-    x, y = strong(x, y)
-    return mul(x, log1p(select(_vanishes(x, y, -1), 0.0, y)))
-
-
-def _vanishes(x: Any, y: Any, end: int) -> Tensor:
-    """Where x is 0 beside an infinite or missing logarithm: that of y <= `end` or y = inf."""
-    return logical_and(equal(x, 0), logical_or(less_equal(y, end), equal(y, inf)))
+    # Beside a 0, what has no finite logarithm counts as 1; NaN compares False and stays.
+    vanishes = logical_and(equal(x, 0), logical_or(less_equal(y, 0), equal(y, inf)))
+    return mul(x, log(select(vanishes, 1.0, y)))

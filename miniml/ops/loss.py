@@ -9,7 +9,7 @@ from ..errors import AttributeRefusedError, ShapeError
 from .activation import relu, softplus
 from .arithmetic import abs, as_float, cast, clip, div, mul, neg, square, sub
 from .compare import equal, less, logical_and, select
-from .exponential import sqrt, xlog1py, xlogy
+from .exponential import sqrt, xlogy
 from .index import take_along_axis
 from .inference.shapes import broadcast, dtype_of, normal_axis, shape_of, strong
 from .norm import check_reduction, labelled
@@ -53,14 +53,14 @@ def bce(probs: Any, target: Any, reduction: str = "mean") -> Tensor:
     """-target log(probs) - (1 - target) log(1 - probs), the binary cross entropy of probabilities.
 
     probs and target have one shape and lie in [0, 1]. The loss is infinite where a probability of
-    0 or 1 contradicts its target (PyTorch stops at 100), and NaN outside [0, 1]: `bce_with_logits`
-    has no such ends.
+    0 or 1 contradicts its target (PyTorch stops at 100), and NaN outside [0, 1]; 1 - probs
+    is rounded. `bce_with_logits` has no such ends.
 
     >>> bce([0.5, 1.0], [0.0, 1.0], "sum")
     Tensor(0.6931472, shape=(), dtype=float32)
     """
     p, t = _pair("bce", probs, target)
-    right, wrong = xlogy(t, p), xlog1py(sub(1.0, t), neg(p))
+    right, wrong = xlogy(t, p), xlogy(sub(1.0, t), sub(1.0, p))
     return _reduced("bce", sub(neg(right), wrong), reduction)
 
 

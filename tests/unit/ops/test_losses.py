@@ -84,7 +84,6 @@ def test_dtypes_gradient_of_the_target_and_what_is_empty(fn):
 def test_ends():
     inf = np.inf
     assert ops.bce([0.0, 1.0, 0.0, 1.0], [0.0, 1.0, 1.0, 0.0], "none").tolist() == [0, 0, inf, inf]
-    np.testing.assert_allclose(ops.bce(1e-20, 0.0).item(), 1e-20)
     far = np.array([800.0, -800.0, 50.0])
     got = ops.bce_with_logits(far, np.array([0.0, 0, 1]), "none").asnumpy()
     np.testing.assert_allclose(got, [800, 0, np.exp(-50)], 1e-14)
