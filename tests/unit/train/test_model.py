@@ -1,6 +1,7 @@
 """Model: fit trains as the loop by hand does, evaluates, predicts and refuses bad data."""
 
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -140,6 +141,16 @@ def test_a_line_an_epoch_where_there_is_no_terminal(capsys):
     lines = capsys.readouterr().out.splitlines()
     assert [line.split("  ")[0] for line in lines] == ["epoch 1/2", "epoch 2/2"]
     assert "accuracy 0." in lines[0]
+
+
+def test_a_bar_in_a_terminal(capsys, monkeypatch):
+    pytest.importorskip("tqdm")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    model([train.accuracy()]).fit(loader(), epochs=2)
+    out, bars = capsys.readouterr()
+    assert not out
+    assert "epoch 2/2: 100%" in bars
+    assert "accuracy 0." in bars
 
 
 def test_logs_are_whole_and_early_stopping_counts(tmp_path):
