@@ -163,6 +163,8 @@ def test_logs_are_whole_and_early_stopping_counts(tmp_path):
         DataLoader(X, Y, size=70), epochs=9, callbacks=[*logs, best, patient], show=False
     )
     assert len(rows) == 2
+    fitted.fit(DataLoader(X, Y, size=70), epochs=1, callbacks=[patient], show=False)
+    assert patient.state["waited"] == 0
     read = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
     assert [row["epoch"] for row in read] == [1, 2]
     assert np.array_equal(read[0]["confusion_matrix"], rows[0]["confusion_matrix"])
