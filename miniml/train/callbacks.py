@@ -63,6 +63,10 @@ class _Best(Callback):
         self.monitor, self._sign = monitor, -1.0 if larger_is_better else 1.0
         self.state: dict[str, Any] = {"best": float("inf"), "waited": 0}
 
+    def on_start(self, run: Run) -> None:
+        if not run.steps:  # a run that begins anew, perhaps the second of this callback
+            self.state = {"best": float("inf"), "waited": 0}
+
     def improved(self, row: Row) -> bool:
         """True if the number is better than ever."""
         if not isinstance(row.get(self.monitor), (int, float)):

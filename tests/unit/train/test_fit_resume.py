@@ -12,8 +12,10 @@ import pytest
 
 import miniml as ml
 from miniml import nn, optim, train
+from miniml.archive import write
 from miniml.data import DataLoader
 from miniml.errors import CheckpointError
+from miniml.train import checkpoint
 from tests.conftest import DEEP
 
 DRAW = np.random.default_rng(0)
@@ -151,6 +153,23 @@ def test_data_that_raises_loses_nothing(tmp_path):
     straight.fit(batches, epochs=2, show=False)
     both = zip(learner.net.get_parameters(), straight.net.get_parameters(), strict=True)
     assert all(np.array_equal(a.asnumpy(), b.asnumpy()) for a, b in both)
+
+
+def test_a_full_disk_is_named_and_the_older_file_stays(tmp_path, whole, monkeypatch):
+    path, saved = tmp_path / "run.safetensors", []
+
+    def full(target, parts, place):
+        saved.append(place)
+        if len(saved) < 6:
+            return write(target, parts, place)
+        raise CheckpointError(f"{place} cannot be saved: No space left on device")
+
+    monkeypatch.setattr(checkpoint, "write", full)
+    with pytest.raises(CheckpointError, match="No space left") as caught:
+        fit(path)
+    assert "the run could not be saved: " in caught.value.__notes__[-1]
+    monkeypatch.undo()
+    compare(path, fit(path)[-1], whole)
 
 
 def test_more_epochs_go_on_from_a_finished_run_and_none_do_nothing(tmp_path, whole):

@@ -1,6 +1,7 @@
 """Model: fit trains as the loop by hand does, evaluates, predicts and refuses bad data."""
 
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -142,6 +143,16 @@ def test_a_line_an_epoch_where_there_is_no_terminal(capsys):
     assert "accuracy 0." in lines[0]
 
 
+def test_a_bar_in_a_terminal(capsys, monkeypatch):
+    pytest.importorskip("tqdm")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    model([train.accuracy()]).fit(loader(), epochs=2)
+    out, bars = capsys.readouterr()
+    assert not out
+    assert "epoch 2/2: 100%" in bars
+    assert "accuracy 0." in bars
+
+
 def test_logs_are_whole_and_early_stopping_counts(tmp_path):
     logs = [train.Log(tmp_path / "log.jsonl"), train.Log(tmp_path / "log.csv")]
     patient = train.EarlyStopping(patience=1, monitor="loss", larger_is_better=True)
@@ -152,6 +163,8 @@ def test_logs_are_whole_and_early_stopping_counts(tmp_path):
         DataLoader(X, Y, size=70), epochs=9, callbacks=[*logs, best, patient], show=False
     )
     assert len(rows) == 2
+    fitted.fit(DataLoader(X, Y, size=70), epochs=1, callbacks=[patient], show=False)
+    assert patient.state["waited"] == 0
     read = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
     assert [row["epoch"] for row in read] == [1, 2]
     assert np.array_equal(read[0]["confusion_matrix"], rows[0]["confusion_matrix"])
