@@ -10,13 +10,12 @@ import numpy as np
 from .. import ops
 from ..dtype import bool_, float16, is_float
 from ..errors import DTypeError, ShapeError
-from ..graph.tracer import as_tensor
 from . import init
 from .arguments import flag, positive
 from .cell import Cell
 from .linear import Dense
 from .norm import Dropout, LayerNorm
-from .shapes import refuse_shape, shape_of
+from .shapes import beside, refuse_shape, shape_of
 
 
 class MultiHeadAttention(Cell):
@@ -81,7 +80,7 @@ class MultiHeadAttention(Cell):
             a not in (1, b) for a, b in zip(shape[::-1], full[::-1], strict=False)
         ):
             refuse_shape(self, shape, f"a mask that broadcasts to (N, heads, T, S) = {full}")
-        mask = as_tensor(mask)
+        mask = beside(self.in_proj_bias, mask)
         if mask.dtype != bool_ and not is_float(mask.dtype):
             raise DTypeError(
                 f"{self.describe()} got a mask of {mask.dtype}; expected bool or float"
@@ -140,7 +139,7 @@ class TransformerEncoderLayer(Cell):
         d = self.self_attn.d
         if len(shape_of(self, x)) != 3 or shape_of(self, x)[2] != d:
             refuse_shape(self, shape_of(self, x), f"(N, T, {d})")
-        x = as_tensor(x)
+        x = beside(self.linear1.weight, x)
         if self.norm_first:
             x = x + self._attended(self.norm1(x), mask, is_causal)
             return x + self._mlp(self.norm2(x))

@@ -11,7 +11,7 @@ from ..graph.tracer import as_tensor
 from . import init
 from .arguments import fraction, number, positive
 from .cell import Cell
-from .shapes import refuse_shape, shape_of
+from .shapes import beside, refuse_shape, shape_of
 
 
 class BatchNorm(Cell):
@@ -111,7 +111,7 @@ class RMSNorm(Cell):
         shape = shape_of(self, x)
         if shape[-len(self.shape) :] != self.shape:
             refuse_shape(self, shape, f"(..., {', '.join(map(str, self.shape))})")
-        x = as_tensor(x)
+        x = beside(self.weight, x)
         squares = ops.mean(x * x, tuple(range(-len(self.shape), 0)), keepdims=True)
         return x * ops.rsqrt(squares + self.eps) * self.weight
 
@@ -144,7 +144,7 @@ class GroupNorm(Cell):
         if len(shape) < 2 or shape[1] != self.num_channels:
             refuse_shape(self, shape, f"(N, {self.num_channels}, ...)")
         size = math.prod(shape[2:]) * self.num_channels // self.num_groups
-        groups = ops.reshape(x, (shape[0], self.num_groups, size))
+        groups = ops.reshape(beside(self.weight, x), (shape[0], self.num_groups, size))
         centred = groups - ops.mean(groups, 2, keepdims=True)
         scale = ops.rsqrt(ops.mean(centred * centred, 2, keepdims=True) + self.eps)
         column = (self.num_channels,) + (1,) * (len(shape) - 2)

@@ -7,13 +7,15 @@ import math
 from abc import abstractmethod
 from typing import Any, ClassVar
 
+import numpy as np
+
 from .. import ops
 from ..errors import DTypeError
-from ..graph.tracer import as_tensor
+from ..parameter import Parameter
 from . import init
 from .arguments import flag, positive
 from .cell import Cell, differing
-from .shapes import refuse_shape, shape_of
+from .shapes import beside, refuse_shape, shape_of
 
 
 class Recurrent(Cell):
@@ -35,6 +37,7 @@ class Recurrent(Cell):
 
     gates: ClassVar[int]
     states: ClassVar[int] = 1
+    bias_ih_l0: Parameter
 
     def __init__(
         self,
@@ -62,7 +65,7 @@ class Recurrent(Cell):
         bias), then the states before."""
 
     def construct(self, x: Any, state: Any = None, lengths: Any = None) -> Any:
-        x = self._time_first(as_tensor(x), shape_of(self, x))
+        x = self._time_first(x, shape_of(self, x))
         first = self._first(x, state)
         real = None if lengths is None else self._real(x, lengths)
         ends: list[tuple[Any, ...]] = []
@@ -109,6 +112,7 @@ class Recurrent(Cell):
         if len(shape) != 3 or shape[2] != self.n_in:
             axes = "N, T" if self.batch_first else "T, N"
             refuse_shape(self, shape, f"({axes}, {self.n_in})")
+        x = beside(self.bias_ih_l0, x)
         return ops.swapaxes(x, 0, 1) if self.batch_first else x
 
     def _first(self, x: Any, state: Any) -> tuple[Any, ...] | None:
@@ -123,18 +127,18 @@ class Recurrent(Cell):
         for part in given:
             if shape_of(self, part) != expected:
                 refuse_shape(self, shape_of(self, part), f"a state of shape {expected}")
-        return tuple(map(as_tensor, given))
+        return tuple(beside(self.bias_ih_l0, part) for part in given)
 
     def _real(self, x: Any, lengths: Any) -> Any:
         """(T, N, 1): True where a step is within its sequence's length."""
         steps, batch = x.shape[:2]
         if shape_of(self, lengths) != (batch,):
             refuse_shape(self, shape_of(self, lengths), f"lengths of shape ({batch},)")
-        lengths = as_tensor(lengths)
+        lengths = beside(self.bias_ih_l0, lengths)
         if lengths.dtype.kind not in "iu":
             raise DTypeError(f"{self.describe()} got lengths of {lengths.dtype}; expected integers")
-        position = ops.arange(steps, dtype=lengths.dtype)
-        return ops.less(ops.reshape(position, (steps, 1, 1)), ops.reshape(lengths, (batch, 1)))
+        position = np.arange(steps).reshape(steps, 1, 1).astype(lengths.dtype)
+        return ops.less(position, ops.reshape(lengths, (batch, 1)))
 
     def describe(self) -> str:
         """LSTM(n_in, n), and the arguments that are not defaults."""

@@ -25,6 +25,11 @@ def shape_of(cell: Cell, x: Any) -> tuple[int, ...]:
     return x.shape if isinstance(x, Tensor) else np.shape(x)
 
 
+def beside(parameter: Tensor, value: Any) -> Tensor:
+    """The value as a tensor; an array goes to the parameter's device."""
+    return value if isinstance(value, Tensor) else Tensor(value, device=parameter.device)
+
+
 def refuse_shape(cell: Cell, got: tuple[int, ...], expected: str) -> NoReturn:
     """Raise the ShapeError of a layer whose input does not fit, with the user's line."""
     error = ShapeError(f"{cell.describe()} got input of shape {got}; expected {expected}")
