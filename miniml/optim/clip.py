@@ -42,7 +42,7 @@ def clip_by_value(grads: Sequence[Tensor], clip: float) -> tuple[Tensor, ...]:
     GradientArgumentError unless clip is finite and > 0.
 
     >>> clip_by_value([Tensor([3.0, -0.5])], 1.0)[0]
-    Tensor([1., -0.5], shape=(2,), dtype=float32)
+    Tensor([ 1. , -0.5], shape=(2,), dtype=float32)
     """
     limit = checked_clip("clip_by_value", clip)
     return tuple(ops.clip(g, -limit, limit) for g in grads)

@@ -67,6 +67,7 @@ def functions():
 
 
 def test_constants_are_uploaded_once(on_simulator):
+    gc.collect()
     before = len(_made)
     with ml.context(device_target=on_simulator):
         for fn in functions():

@@ -33,8 +33,12 @@ def named(row):
     return re.sub(r"[^\w.]+", "-", row.name)
 
 
-def each(rows):
-    return pytest.mark.parametrize("row", rows, ids=named)
+def each(rows, one_of=1):
+    """A test for each row; those beyond one of so many are for the deep run."""
+    marked = [
+        pytest.param(r, marks=pytest.mark.deep if i % one_of else ()) for i, r in enumerate(rows)
+    ]
+    return pytest.mark.parametrize("row", marked, ids=[named(r) for r in rows])
 
 
 def passes(row, report):
@@ -44,7 +48,7 @@ def passes(row, report):
     assert row.kink or report.forward_calls <= row.most_calls, str(report)
 
 
-@each(SMOOTH + KINKS + SHAPED)
+@each(SMOOTH + KINKS + SHAPED, one_of=2)
 def test_a_correct_pair_passes(row):
     passes(row, judging.check_pair(row))
 
@@ -86,14 +90,7 @@ def test_a_wrong_function_is_found_and_named(row):
     assert judgement.named, judgement.text
 
 
-@pytest.mark.parametrize(
-    "row",
-    [
-        pytest.param(r, marks=pytest.mark.deep if i % 2 else ())
-        for i, r in enumerate(KERNELS + DEFINITIONS + HIDDEN[::4])
-    ],
-    ids=named,
-)
+@each(KERNELS + DEFINITIONS + HIDDEN[::4], one_of=3)
 def test_a_fault_in_a_primitive_is_found_by_its_check(row):
     names = [name for name in CHECKS if re.search(row.check, name)]
     judgement = judging.judge_planted(row, checks=names)
