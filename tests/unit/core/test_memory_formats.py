@@ -183,7 +183,7 @@ def test_what_a_user_converts_is_converted(form, provider, dtype):
 @pytest.fixture
 def doubled(tables_as_before):
     """A primitive for 2 x without a kernel."""
-    return primitive("Doubled")()
+    return primitive("FormatDoubled")()
 
 
 def attr(*formats):
@@ -196,7 +196,7 @@ def test_a_kernel_of_one_format_gets_its_array(form, doubled):
     """The only kernel: the program converts whatever the setting is."""
     seen = []
 
-    @kernel("Doubled", "cpu", attr(form, form))
+    @kernel("FormatDoubled", "cpu", attr(form, form))
     def fill(x, *, out):
         seen.append((x.shape, out.shape))
         np.add(x, x, out=out)
@@ -210,7 +210,7 @@ def test_a_class_selects_formats_for_its_node(doubled):
     """From what its input has: NHWC in, and what it gives is row-major."""
     asked = []
 
-    @kernel("Doubled", "cpu", "f->f", attr("NHWC", None))
+    @kernel("FormatDoubled", "cpu", "f->f", attr("NHWC", None))
     class Twice(Kernel):
         @classmethod
         def select_format(cls, node):
@@ -233,10 +233,10 @@ def test_a_class_selects_formats_for_its_node(doubled):
 
     with ml.context(providers=("miniml",)):
         expected = ml.jit(fn)(x, w)
-        assert ("Doubled", "f->f") in explained(fn, x, w)
+        assert ("FormatDoubled", "f->f") in explained(fn, x, w)
     with ml.context(providers=("miniml",), formats=("NHWC",)):
         np.testing.assert_allclose(ml.jit(fn)(x, w), expected, rtol=1e-5)
-        assert ("Doubled", "f->f NHWC->NCHW") in explained(fn, x, w)
+        assert ("FormatDoubled", "f->f NHWC->NCHW") in explained(fn, x, w)
         assert [p for p, _ in explained(fn, x, w)].count("Convert") == 1
     assert {None, "NHWC"} <= {*asked}
 
@@ -256,7 +256,7 @@ def test_a_class_selects_formats_for_its_node(doubled):
 )
 @pytest.mark.parametrize("others", [(), (attr("CHWN", "CHWN"),)])
 def test_what_a_class_may_not_select(answer, refusal, others, doubled):
-    @kernel("Doubled", "cpu", "f->f", *others)
+    @kernel("FormatDoubled", "cpu", "f->f", *others)
     class Wrong(Kernel):
         @classmethod
         def select_format(cls, node):
@@ -275,7 +275,7 @@ def test_unknown_formats_are_refused_by_name():
 
 
 def test_a_kernel_of_other_formats_alone_is_refused_where_nothing_converts(doubled):
-    kernel("Doubled", "cpu", attr("NHWC", "NHWC"))(lambda x, *, out: None)
+    kernel("FormatDoubled", "cpu", attr("NHWC", "NHWC"))(lambda x, *, out: None)
     with pytest.raises(KernelNotFoundError, match=r"in memory format NCHW on cpu; .*ml.jit"):
         doubled(draw(2, 3, 4, 5))
 
