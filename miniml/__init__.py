@@ -12,6 +12,7 @@ from .backends.registry import elementwise_kernel as elementwise_kernel
 from .backends.registry import kernel as kernel
 from .backends.registry import raw_kernel as raw_kernel
 from .backends.registry import view_kernel as view_kernel
+from .backends.signature import ArraySpec as ArraySpec
 from .backends.signature import KernelAttr as KernelAttr
 from .classic import PrimitiveWithCheck as PrimitiveWithCheck
 from .classic import PrimitiveWithInfer as PrimitiveWithInfer
