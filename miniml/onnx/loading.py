@@ -32,8 +32,9 @@ def load(
 
     Its float initializers become Parameters of the same names, so that it can be trained:
     `value_and_grad(..., weights=graph)`, `optim.SGD(graph.trainable_params(), lr=0.1)`. shapes: of
-    inputs by name; dims: extents of dimensions by name, as {"batch": 1}, which a graph must know.
-    values: arrays for inputs that become constants, as shapes that were made inputs.
+    inputs by name, in place of those in the file; dims: extents of dimensions by name, as
+    {"batch": 1}, which a graph must know. values: arrays for inputs that become constants, as
+    shapes that were made inputs.
 
     Operators that have no row (see `register_operator`) stay in it as `ops.Custom`. OnnxError for a
     file that is damaged, leaves its folder, or needs what miniml lacks.
