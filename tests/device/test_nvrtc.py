@@ -68,7 +68,8 @@ def sample(name, some):
     "name", [pytest.param(n, marks=pytest.mark.deep if i % 2 else ()) for i, n in enumerate(ROWS)]
 )
 def test_kernels_of_every_primitive_compile(name, architecture):
-    """One of every second primitive a day; the next test has all for one architecture, `make nvrtc` for every one."""
+    """One of every second primitive a day; the next test has all for one architecture, and
+    `make nvrtc` those for every one."""
     found = complaints(sample(name, 1 if architecture == ALWAYS else SOME), architecture)
     assert not found, "\n".join(found)
 
