@@ -43,7 +43,8 @@ class ArraySpec(NamedTuple):
 class Signature:
     """Dtypes of inputs and outputs; a repeated last entry stands for any number of them.
 
-    None stands for any dtype, as in the kernels that run other graphs; it is spelt '.'.
+    None stands for any dtype, as in the kernels that run other graphs; it is spelt '.'. arranged:
+    it names a memory format other than row-major order.
     """
 
     inputs: tuple[DType | None, ...]
@@ -53,16 +54,14 @@ class Signature:
     input_formats: tuple[str | None, ...] = ()
     output_formats: tuple[str | None, ...] = ()
     any_dtype: bool = field(init=False)
+    arranged: bool = field(init=False)
 
     def __post_init__(self) -> None:
         # Not `None in`: NumPy says that float64 == None. So this is part of equality, too.
         free = any(d is None for d in (*self.inputs, *self.outputs))
+        named = any(f not in (None, PLAIN) for f in (*self.input_formats, *self.output_formats))
         object.__setattr__(self, "any_dtype", free)
-
-    @property
-    def arranged(self) -> bool:
-        """True where it names a memory format other than row-major order."""
-        return any(f not in (None, PLAIN) for f in (*self.input_formats, *self.output_formats))
+        object.__setattr__(self, "arranged", named)
 
     def arrangement(self, inputs: int, outputs: int) -> tuple[Formats, Formats]:
         """The memory formats of that many inputs and outputs."""
