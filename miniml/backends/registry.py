@@ -156,7 +156,8 @@ def _registering(
 
 
 def elementwise_kernel(name: str, expression: str, *signatures: Spec) -> None:
-    """Register a scalar C expression for an elementwise primitive: its kernel on CUDA.
+    """Register a scalar C expression for an elementwise primitive: its kernel on CUDA, and what it
+    is in fused code on the CPU.
 
     The expression uses the primitive's inputs and numeric attributes by name, as in
     `elementwise_kernel("Snake", "x + sin(alpha * x) / alpha", "f->f", "d->d")`.
