@@ -72,6 +72,8 @@ HONEST_SKIPS = {
     "a driver is here": _has_driver(),
     "no C compiler": not HAS_CC,
     "no cupy": not WHEELS_OF_CUDA,
+    "no torch": not _installed("torch"),
+    "no jax": not _installed("jax"),
     "no onnx": not _installed("onnx"),
     "no NVRTC": not WHEELS_OF_CUDA,
     "no cuBLAS": not _installed("nvidia-cublas", "nvidia-cublas-cu12"),
