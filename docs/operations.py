@@ -215,7 +215,7 @@ barrier | barrier(x, y) | - | - | lax.optimization_barrier | depend
 cond | cond(m[0, 0], ops.sin, ops.cos, x) | - | cond | lax.cond | -
 scan | scan(lambda c, row: (c + row, c * row), x[0], x) | - | - | lax.scan | -
 stop_gradient | stop_gradient(x) | - | Tensor.detach | lax.stop_gradient | =
-while_loop | while_loop(lambda v: v.sum() < 9, ops.exp, x, max_iterations=8) | - | - | lax.while_loop | -
+while_loop | while_loop(lambda v: v < 9, exp, x[0, 0], max_iterations=8) | - | - | lax.while_loop | -
 # Own operations
 custom | - | frompyfunc | library.custom_op | jax.pure_callback | Custom
 pack_attribute | - | - | - | - | -

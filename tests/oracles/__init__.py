@@ -1,0 +1,1 @@
+"""Comparisons with other people's libraries, where they are installed."""

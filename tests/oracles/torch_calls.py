@@ -1,0 +1,303 @@
+"""Calls of PyTorch's operators in the words of `ops`, for the samples that PyTorch tests itself
+with."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import miniml as ml
+from miniml import ops
+
+
+class LacksError(Exception):
+    """A sample uses an option that `ops` does not have."""
+
+
+# Names of arguments in PyTorch that are others here.
+RENAMED = {"dim": "axis", "keepdim": "keepdims", "input": "x", "dims": "axis"}
+
+# Operators whose functions here take the same arguments, some by another name.
+SAME = """
+abs acos acosh add:sub= amax:max amin:min argmax argmin asin asinh atan atan2 atanh
+broadcast_to ceil cos cosh count_nonzero cumsum erf erfc exp exp2 expm1 floor
+flip isfinite isinf isnan log log10 log1p log2 logaddexp
+logsumexp masked_fill maximum minimum
+mul neg outer:outer pow prod reciprocal relu:relu roll rsqrt sigmoid sign
+sin sinh sqrt square sub tan tanh tile tril triu trunc unbind:unstack xlogy hypot
+eq:equal ge:greater_equal gt:greater le:less_equal lt:less ne:not_equal
+log_softmax softmax remainder:mod mean reshape
+matmul bmm:matmul mm:matmul mv:matmul sum all any unsqueeze:expand_dims
+nn.functional.celu:celu nn.functional.elu:elu nn.functional.hardsigmoid:hard_sigmoid
+nn.functional.hardswish:hard_swish nn.functional.logsigmoid:log_sigmoid
+nn.functional.mish:mish nn.functional.prelu:prelu nn.functional.relu:relu
+nn.functional.relu6:relu6 nn.functional.selu:selu nn.functional.silu:silu
+nn.functional.softsign:softsign nn.functional.gelu:gelu nn.functional.cosine_similarity
+"""
+
+CALLS: dict[str, Callable[..., Any]] = {}
+
+
+def calls(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register what stands for these operators."""
+
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        CALLS.update(dict.fromkeys(names, function))
+        return function
+
+    return register
+
+
+def _same(function: Callable[..., Any]) -> Callable[..., Any]:
+    known = inspect.signature(function).parameters
+
+    def call(*args: Any, **named: Any) -> Any:
+        given = {RENAMED.get(name, name): value for name, value in named.items()}
+        unknown = [name for name in given if name not in known]
+        if unknown and known.keys() & {"args", "kwargs"} == set():
+            raise LacksError(", ".join(unknown))
+        return function(*args, **given)
+
+    return call
+
+
+for entry in SAME.split():
+    theirs, _, ours = entry.partition(":")
+    if "=" not in ours:
+        CALLS[theirs] = _same(getattr(ops, ours or theirs.rsplit(".", 1)[-1]))
+
+
+@calls("add")
+def add(x: Any, y: Any, alpha: Any = 1) -> Any:
+    return x + alpha * y
+
+
+@calls("sub")
+def sub(x: Any, y: Any, alpha: Any = 1) -> Any:
+    return x - alpha * y
+
+
+def _logical(function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *xs: function(*(ops.not_equal(x, 0) for x in xs))
+
+
+for entry in ("logical_and", "logical_not", "logical_or", "logical_xor"):
+    CALLS[entry] = _logical(getattr(ops, entry))
+
+
+@calls("where")
+def where(x: Any, condition: Any, y: Any) -> Any:
+    return ops.where(condition, x, y)
+
+
+@calls("take_along_dim")
+def take_along_dim(x: Any, indices: Any, dim: int | None = None) -> Any:
+    if dim is None:
+        return ops.take_along_axis(x.reshape(-1), indices.reshape(-1), 0)
+    return ops.take_along_axis(x, indices, dim)
+
+
+@calls("div:no_rounding_mode", "div:floor_rounding", "div:trunc_rounding")
+def div(x: Any, y: Any, rounding_mode: str | None = None) -> Any:
+    modes = {None: ops.div, "floor": ops.floor_div, "trunc": lambda x, y: ops.trunc(x / y)}
+    return modes[rounding_mode](x, y)
+
+
+@calls("addmm")
+def addmm(c: Any, a: Any, b: Any, beta: float = 1, alpha: float = 1) -> Any:
+    return beta * c + alpha * (a @ b)
+
+
+@calls("clamp")
+def clamp(x: Any, min: Any = None, max: Any = None) -> Any:
+    if min is None and max is None:
+        raise LacksError("no bound")
+    return ops.clip(x, min, max)
+
+
+@calls("cat")
+def cat(xs: Any, dim: int = 0) -> Any:
+    return ops.concat(xs, dim)
+
+
+@calls("stack")
+def stack(xs: Any, dim: int = 0) -> Any:
+    return ops.stack(xs, dim)
+
+
+@calls("einsum")
+def einsum(xs: Any, equation: str) -> Any:
+    return ops.einsum(equation, *xs)
+
+
+@calls("diag")
+def diag(x: Any, diagonal: int = 0) -> Any:
+    return ops.diag(x, diagonal)
+
+
+@calls("permute")
+def permute(x: Any, dims: Any) -> Any:
+    return ops.transpose(x, tuple(dims))
+
+
+@calls("transpose")
+def transpose(x: Any, dim0: int, dim1: int) -> Any:
+    return ops.swapaxes(x, dim0, dim1)
+
+
+@calls("movedim")
+def movedim(x: Any, source: Any, destination: Any) -> Any:
+    return ops.moveaxis(x, source, destination)
+
+
+@calls("squeeze", "squeeze:multiple")
+def squeeze(x: Any, dim: Any = None) -> Any:
+    dims = (dim,) if isinstance(dim, int) else dim
+    if dims is not None:
+        dims = tuple(d for d in dims if x.ndim and x.shape[d] == 1)
+    return ops.squeeze(x, dims)
+
+
+@calls("index_select")
+def index_select(x: Any, dim: int, index: Any) -> Any:
+    if not x.ndim:
+        raise LacksError("an axis of a 0-d tensor")
+    return ops.gather(x, index.reshape(-1), dim)
+
+
+@calls("gather")
+def gather(x: Any, dim: int, index: Any) -> Any:
+    if not x.ndim or index.ndim != x.ndim or index.shape[:dim] != x.shape[:dim]:
+        raise LacksError("indices of fewer rows")
+    return ops.take_along_axis(x, index, dim)
+
+
+@calls("index_add")
+def index_add(x: Any, dim: int, index: Any, source: Any, alpha: float = 1) -> Any:
+    if not x.ndim:
+        raise LacksError("an axis of a 0-d tensor")
+    return ops.scatter_add(x, index.reshape(-1), alpha * source, dim)
+
+
+@calls("sort")
+def sort(x: Any, dim: int = -1, descending: bool = False, stable: bool = False) -> Any:
+    if not x.ndim:
+        raise LacksError("an axis of a 0-d tensor")
+    return ops.sort(x, dim, descending), ops.argsort(x, dim, descending)
+
+
+@calls("topk")
+def topk(x: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
+    if not x.ndim or not sorted:
+        raise LacksError("no order")
+    return ops.topk(x, k, dim, largest)
+
+
+def _spread(function: Callable[..., Any]) -> Callable[..., Any]:
+    def call(
+        x: Any, dim: Any = None, unbiased: Any = None, keepdim: bool = False, correction: Any = 1
+    ) -> Any:
+        if isinstance(dim, bool):
+            dim, unbiased = None, dim
+        count = correction if unbiased is None else int(unbiased)
+        axes = None if dim == () else dim
+        return function(x, axes, keepdim, 1 if count is None else count)
+
+    return call
+
+
+CALLS["var"] = CALLS["var:unbiased"] = _spread(ops.var)
+CALLS["std"] = CALLS["std:unbiased"] = _spread(ops.std)
+
+
+@calls("linalg.vector_norm")
+def vector_norm(
+    x: Any, ord: float = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None
+) -> Any:
+    if dtype is not None or dim == []:
+        raise LacksError("dtype")
+    return ops.norm(x, ord, dim, keepdim)
+
+
+@calls("repeat_interleave")
+def repeat_interleave(x: Any, repeats: Any, dim: int | None = None) -> Any:
+    counts = tuple(repeats.asnumpy().tolist()) if isinstance(repeats, ml.Tensor) else repeats
+    return ops.repeat(x, counts, dim)
+
+
+@calls("nn.functional.hardtanh")
+def hardtanh(x: Any, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Any:
+    return ops.hard_tanh(x, min_val, max_val)
+
+
+@calls("nn.functional.leaky_relu")
+def leaky_relu(x: Any, negative_slope: float = 0.01, inplace: bool = False) -> Any:
+    return ops.leaky_relu(x, negative_slope)
+
+
+@calls("nn.functional.softplus")
+def softplus(x: Any, beta: float = 1, threshold: float = 20) -> Any:
+    return ops.where(beta * x > threshold, x, ops.softplus(beta * x) / beta)
+
+
+@calls("nn.functional.layer_norm")
+def layer_norm(x: Any, shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Any:
+    gamma = ops.ones(shape, x.dtype) if weight is None else weight
+    beta = ops.zeros(shape, x.dtype) if bias is None else bias
+    return ops.layer_norm(x, gamma, beta, eps)
+
+
+@calls("nn.functional.conv2d")
+def conv2d(
+    x: Any,
+    w: Any,
+    bias: Any = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Any:
+    if x.ndim != 4:
+        raise LacksError("no batch")
+    return ops.conv2d(x, w, bias, stride, padding, dilation, groups)
+
+
+@calls("nn.functional.l1_loss")
+def l1_loss(x: Any, y: Any, reduction: str = "mean") -> Any:
+    return ops.l1_loss(x, y, reduction)
+
+
+@calls("nn.functional.huber_loss")
+def huber_loss(x: Any, y: Any, reduction: str = "mean", delta: float = 1.0) -> Any:
+    return ops.huber_loss(x, y, reduction, delta)
+
+
+@calls("nn.functional.binary_cross_entropy")
+def bce(x: Any, y: Any, weight: Any = None, reduction: str = "mean") -> Any:
+    if weight is not None:
+        raise LacksError("weight")
+    return ops.bce(x, y, reduction)
+
+
+@calls("nn.functional.binary_cross_entropy_with_logits")
+def bce_with_logits(
+    x: Any, y: Any, weight: Any = None, reduction: str = "mean", pos_weight: Any = None
+) -> Any:
+    if weight is not None or pos_weight is not None:
+        raise LacksError("weight")
+    return ops.bce_with_logits(x, y, reduction)
+
+
+@calls("nn.functional.kl_div")
+def kl_div(x: Any, y: Any, reduction: str = "mean", log_target: bool = False) -> Any:
+    if log_target:
+        raise LacksError("log_target")
+    return ops.kl_div(x, y, reduction)
+
+
+@calls("nn.functional.one_hot")
+def one_hot(x: Any, num_classes: int = -1) -> Any:
+    if num_classes < 0:
+        raise LacksError("the number of classes is counted")
+    return ops.one_hot(x, num_classes, ml.int64)
