@@ -215,7 +215,7 @@ barrier | barrier(x, y) | - | - | lax.optimization_barrier | depend
 cond | cond(m[0, 0], ops.sin, ops.cos, x) | - | cond | lax.cond | -
 scan | scan(lambda c, row: (c + row, c * row), x[0], x) | - | - | lax.scan | -
 stop_gradient | stop_gradient(x) | - | Tensor.detach | lax.stop_gradient | =
-while_loop | while_loop(lambda v: v < 9, exp, x[0, 0], max_iterations=8) | - | - | lax.while_loop | -
+while_loop | while_loop(lambda v: v < 9, exp, a, max_iterations=8) | - | - | lax.while_loop | -
 # Own operations
 custom | - | frompyfunc | library.custom_op | jax.pure_callback | Custom
 pack_attribute | - | - | - | - | -
@@ -281,6 +281,7 @@ def values(dtype: str) -> dict[str, Any]:
         return ml.Tensor(drawn.astype(np.float64)).astype(dtype)
 
     return {
+        "a": some(),
         "x": some(2, 3),
         "y": some(2, 3),
         "s": some(3),
