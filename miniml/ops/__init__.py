@@ -11,6 +11,7 @@ from .compare import *  # noqa: F403
 from .control import *  # noqa: F403
 from .create import *  # noqa: F403
 from .custom import *  # noqa: F403
+from .decomposition import *  # noqa: F403
 from .exponential import *  # noqa: F403
 from .function import *  # noqa: F403
 from .getitem import *  # noqa: F403

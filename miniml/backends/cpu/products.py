@@ -28,16 +28,17 @@ def ask_threads(setting: Callable[[], int]) -> None:
 def matmul(x: Array, y: Array, out: Array, dtype: Any = None) -> None:
     """np.matmul(x, y, out, dtype=dtype), on one thread."""
     product = np.matmul if dtype is None else partial(np.matmul, dtype=dtype)
-    _limited(out.size * x.shape[-1], product, x, y, out)
+    limited(out.size * x.shape[-1], product, x, y, out)
 
 
 def dot(x: Array, y: Array, out: Array | None = None) -> Any:
     """np.dot(x, y, out), on one thread."""
-    return _limited(max(x.size, y.size), np.dot, x, y, out)
+    return limited(max(x.size, y.size), np.dot, x, y, out)
 
 
-def _limited(work: int, product: Callable[..., Any], x: Array, y: Array, out: Array | None) -> Any:
-    """The product, with the BLAS on few threads for so long.
+def limited(work: int, product: Callable[..., Any], *args: Any) -> Any:
+    """product(*args), which takes about `work` multiplications, with the BLAS on few threads for so
+    long.
 
     OpenBLAS's threads spin while they wait for each other, so that a product takes a hundred times
     as long where another process has their core. Their number is one for the whole process:
@@ -47,9 +48,9 @@ def _limited(work: int, product: Callable[..., Any], x: Array, y: Array, out: Ar
     before = 1 if blas is None else blas.threads()
     limit = 1 if work < LARGE else _threads() or 1
     if blas is None or before <= limit:
-        return product(x, y, out=out)
+        return product(*args)
     blas.set_threads(limit)
     try:
-        return product(x, y, out=out)
+        return product(*args)
     finally:
         blas.set_threads(before)

@@ -1,0 +1,339 @@
+"""Matrices taken apart: linear systems, determinants, factorisations, eigenvalues and inverses.
+
+All functions take stacks of matrices, of shape (..., m, n), in float32 or float64; integers are
+cast to float32, and dtypes of 16 bits are refused: cast them, so that it is seen what is rounded.
+
+Nothing is raised for the numbers in a matrix. One that has no result gets NaN in all elements of
+it, on every device, eagerly and in graphs, and the others of its stack are not affected: a matrix
+with NaN or infinity in it; for `solve`, `inv` and `triangular_solve` one that is singular, in which
+a pivot is exactly 0; for `cholesky` one that is not positive definite. A matrix that is singular
+only up to rounding gives very large numbers instead.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..abstract import Shape
+from ..dtype import float32, float64
+from ..errors import AttributeRefusedError, ShapeError
+from ..primitive import Primitive
+from . import rules
+from .create import eye
+from .inference.shapes import broadcast, dtype_of, shape_of
+from .linalg import matmul
+from .shape import broadcast_to, expand_dims, squeeze, swapaxes
+
+if TYPE_CHECKING:
+    from ..tensor import Tensor
+
+__all__ = [
+    "QR", "SVD", "Cholesky", "Det", "Eigh", "Pinv", "SlogDet", "Solve", "TriangularSolve",
+    "cholesky", "det", "eigh", "inv", "lstsq", "pinv", "qr", "slogdet", "solve", "svd",
+    "triangular_solve",
+]  # fmt: skip
+
+
+class OfMatrices(Primitive, abstract=True):
+    """A function of stacks of matrices, in float32 or float64."""
+
+    promote = "float"
+    infer_dtype = rules.one_of(float32, float64)
+
+
+class Cholesky(OfMatrices):
+    """The lower triangular L with a positive diagonal for which L L^T = (a + a^T) / 2.
+
+    a (..., n, n). NaN where (a + a^T) / 2 is not positive definite.
+    """
+
+    def infer_shape(self, a: Shape) -> Shape:
+        return square(self.name, a)
+
+
+class Solve(OfMatrices):
+    """The x for which a x = b, by elimination with partial pivoting.
+
+    a (..., n, n), b (..., n, k) with the same batch axes. NaN where a is singular.
+    """
+
+    def infer_shape(self, a: Shape, b: Shape) -> Shape:
+        return right_side(self.name, a, b)
+
+
+class TriangularSolve(OfMatrices):
+    """The x for which t x = b, where t is the lower triangle of a, by substitution.
+
+    upper: t is the upper triangle. transpose: t^T x = b. unit_diagonal: t has a diagonal of ones,
+    whatever a has there. Elements of a outside t are not read. a (..., n, n), b (..., n, k) with
+    the same batch axes. NaN where t is singular.
+    """
+
+    upper: bool = False
+    transpose: bool = False
+    unit_diagonal: bool = False
+
+    def infer_shape(self, a: Shape, b: Shape) -> Shape:
+        return right_side(self.name, a, b)
+
+
+class Det(OfMatrices):
+    """The determinant of each matrix of a (..., n, n), of shape (...); 1 for n = 0."""
+
+    def infer_shape(self, a: Shape) -> Shape:
+        return square(self.name, a)[:-2]
+
+
+class SlogDet(OfMatrices):
+    """The sign of the determinant, and the logarithm of its absolute value, each of shape (...).
+
+    a (..., n, n). 0 and -inf where a is singular.
+    """
+
+    outputs = ("sign", "logabsdet")
+
+    def infer_shape(self, a: Shape) -> tuple[Shape, Shape]:
+        return (square(self.name, a)[:-2],) * 2
+
+
+class QR(OfMatrices):
+    """a = q r: q has orthonormal columns; r is upper triangular, with no negative number on its
+    diagonal.
+
+    a (..., m, n), q (..., m, k), r (..., k, n) with k = min(m, n). Where the first k columns of a
+    are independent, q and r are unique.
+    """
+
+    outputs = ("q", "r")
+
+    def infer_shape(self, a: Shape) -> tuple[Shape, Shape]:
+        *batch, m, n = matrices(self.name, a)
+        k = min(m, n)
+        return (*batch, m, k), (*batch, k, n)
+
+
+class SVD(OfMatrices):
+    """a = u diag(s) vh, with orthonormal columns in u and rows in vh, and s >= 0 in descending
+    order.
+
+    a (..., m, n), u (..., m, k), s (..., k), vh (..., k, n) with k = min(m, n). In each column of u
+    the first of the largest numbers is positive: those within a tenth of the largest magnitude,
+    lest rounding choose between equal ones. Where the numbers in s differ and are not 0, u and vh
+    are unique.
+    """
+
+    outputs = ("u", "s", "vh")
+
+    def infer_shape(self, a: Shape) -> tuple[Shape, Shape, Shape]:
+        *batch, m, n = matrices(self.name, a)
+        k = min(m, n)
+        return (*batch, m, k), (*batch, k), (*batch, k, n)
+
+
+class Eigh(OfMatrices):
+    """(a + a^T) / 2 = v diag(w) v^T, with orthonormal columns in v, and w in ascending order.
+
+    a (..., n, n), w (..., n), v (..., n, n). In each column of v the first of the largest numbers
+    is positive: those within a tenth of the largest magnitude, lest rounding choose between equal
+    ones. Where the numbers in w differ, v is unique.
+    """
+
+    outputs = ("w", "v")
+
+    def infer_shape(self, a: Shape) -> tuple[Shape, Shape]:
+        return square(self.name, a)[:-1], a
+
+
+class Pinv(OfMatrices):
+    """The pseudo-inverse of a by its singular values, of which those up to rtol times the largest
+    count as 0.
+
+    a (..., m, n); the output has shape (..., n, m).
+    """
+
+    rtol: float
+
+    def infer_shape(self, a: Shape) -> Shape:
+        if not self.rtol >= 0:
+            raise AttributeRefusedError(f"Pinv got rtol={self.rtol}; it is a number >= 0")
+        *batch, m, n = matrices(self.name, a)
+        return (*batch, n, m)
+
+
+def matrices(name: str, a: Shape) -> Shape:
+    """The shape itself if it is one of a stack of matrices; ShapeError otherwise."""
+    if len(a) < 2:
+        raise ShapeError(f"{name} got shape {a}; it takes matrices, of shape (..., m, n)")
+    return a
+
+
+def square(name: str, a: Shape) -> Shape:
+    """The shape itself if it is one of a stack of square matrices; ShapeError otherwise."""
+    if len(a) < 2 or a[-1] != a[-2]:
+        raise ShapeError(f"{name} got shape {a}; it takes square matrices, of shape (..., n, n)")
+    return a
+
+
+def right_side(name: str, a: Shape, b: Shape) -> Shape:
+    """The shape of b, the right side for a stack of square matrices; ShapeError if it is none."""
+    if b[:-1] != square(name, a)[:-1] or len(b) < 2:
+        raise ShapeError(
+            f"{name} got a of shape {a} and b of shape {b}; b has one row for each row of a, shape "
+            f"{(*a[:-1], 'k')}".replace("'", "")
+        )
+    return b
+
+
+def cholesky(a: Any, upper: bool = False) -> Tensor:
+    """The lower triangular L with a positive diagonal for which L L^T = a; with `upper` the upper
+    triangular R = L^T, for which R^T R = a.
+
+    a (..., n, n), of which the symmetric part (a + a^T) / 2 is taken, so its gradient is symmetric.
+    NaN where that is not positive definite.
+
+    >>> cholesky([[4.0, 2.0], [2.0, 5.0]]).tolist()
+    [[2.0, 0.0], [1.0, 2.0]]
+    """
+    factor = Cholesky()(a)
+    return swapaxes(factor, -1, -2) if upper else factor
+
+
+def solve(a: Any, b: Any) -> Tensor:
+    """The x for which a x = b, by elimination with partial pivoting.
+
+    a (..., n, n); b (n,), or (..., n, k) for k right sides. The batch axes broadcast. NaN where a
+    is singular.
+
+    >>> solve([[2.0, 0.0], [0.0, 4.0]], [1.0, 1.0]).tolist()
+    [0.5, 0.25]
+    """
+    return _solved(Solve(), a, b)
+
+
+def triangular_solve(
+    a: Any, b: Any, upper: bool = False, transpose: bool = False, unit_diagonal: bool = False
+) -> Tensor:
+    """The x for which t x = b, where t is the lower triangle of a, by substitution.
+
+    upper: t is the upper triangle. transpose: t^T x = b. unit_diagonal: t has a diagonal of ones,
+    whatever a has there. Elements of a outside t are not read. a (..., n, n); b (n,) or
+    (..., n, k). The batch axes broadcast. NaN where t is singular.
+
+    >>> triangular_solve([[2.0, 9.0], [1.0, 4.0]], [2.0, 5.0]).tolist()
+    [1.0, 1.0]
+    """
+    return _solved(TriangularSolve(upper, transpose, unit_diagonal), a, b)
+
+
+def _solved(solver: Solve | TriangularSolve, a: Any, b: Any) -> Tensor:
+    """The solver on systems whose batch axes broadcast, and on one right side without its axis."""
+    vector = len(shape_of(b)) == 1
+    columns = expand_dims(b, -1) if vector else b
+    first, second = square(solver.name, shape_of(a)), shape_of(columns)
+    batch = broadcast(f"{solver.name} batch axes", first[:-2], second[:-2])
+    if first[:-2] != batch:
+        a = broadcast_to(a, (*batch, *first[-2:]))
+    if second[:-2] != batch:
+        columns = broadcast_to(columns, (*batch, *second[-2:]))
+    x = solver(a, columns)
+    return squeeze(x, -1) if vector else x
+
+
+def inv(a: Any) -> Tensor:
+    """The inverse: inv(a) a = 1. a (..., n, n); NaN where a is singular.
+
+    `solve(a, b)` is faster and more accurate than `inv(a) @ b`.
+    """
+    shape = square("inv", shape_of(a))
+    return solve(a, eye(shape[-1], dtype=_float_of(a)))
+
+
+def det(a: Any) -> Tensor:
+    """The determinant: the product of the eigenvalues. a (..., n, n); shape (...).
+
+    The gradient is the matrix of cofactors, where a is singular, too; the second derivative is not
+    to be relied on there. `slogdet` is for determinants that no float holds.
+
+    >>> det([[1.0, 2.0], [2.0, 4.0]]).item()
+    0.0
+    """
+    return Det()(a)
+
+
+def slogdet(a: Any) -> tuple[Tensor, Tensor]:
+    """(sign, log|det(a)|), so that det(a) = sign exp(log|det(a)|). a (..., n, n); shapes (...).
+
+    (0, -inf) where a is singular; the gradient is NaN there.
+    """
+    sign, logabsdet = SlogDet()(a)
+    return sign, logabsdet
+
+
+def qr(a: Any) -> tuple[Tensor, Tensor]:
+    """(q, r) with a = q r: orthonormal columns in q, and r upper triangular with a diagonal >= 0.
+
+    a (..., m, n), q (..., m, k), r (..., k, n) with k = min(m, n). The gradient exists where the
+    first k columns of a are independent, and is NaN where they are not.
+    """
+    q, r = QR()(a)
+    return q, r
+
+
+def svd(a: Any) -> tuple[Tensor, Tensor, Tensor]:
+    """(u, s, vh) with a = u diag(s) vh: orthonormal columns in u and rows in vh, s >= 0 descending.
+
+    a (..., m, n), u (..., m, k), s (..., k), vh (..., k, n) with k = min(m, n). In each column of u
+    the first of its largest numbers (those within a tenth of the largest magnitude) is positive.
+    The gradient of what uses s alone is always right; what uses u or vh has none, but infinity or
+    NaN, where two numbers in s are equal, or one is 0.
+    """
+    u, s, vh = SVD()(a)
+    return u, s, vh
+
+
+def eigh(a: Any) -> tuple[Tensor, Tensor]:
+    """(w, v) with a = v diag(w) v^T: the eigenvalues in ascending order, their eigenvectors in
+    orthonormal columns.
+
+    a (..., n, n), of which the symmetric part (a + a^T) / 2 is taken; w (..., n), v (..., n, n). In
+    each column of v the first of its largest numbers (those within a tenth of the largest
+    magnitude) is positive. The gradient of what uses w alone is always right; what uses v has none,
+    but infinity or NaN, where two eigenvalues are equal.
+
+    >>> w, v = eigh([[2.0, 0.0], [0.0, 1.0]])
+    >>> w.tolist(), v.tolist()
+    ([1.0, 2.0], [[0.0, 1.0], [1.0, 0.0]])
+    """
+    w, v = Eigh()(a)
+    return w, v
+
+
+def pinv(a: Any, rtol: float | None = None) -> Tensor:
+    """The pseudo-inverse p: a p a = a, p a p = p, and both a p and p a symmetric.
+
+    a (..., m, n); p (..., n, m). Singular values up to rtol times the largest count as 0; None
+    stands for max(m, n) times the eps of the dtype. The gradient is that among matrices of the same
+    rank.
+    """
+    if rtol is None:
+        rtol = max(matrices("pinv", shape_of(a))[-2:]) * float(np.finfo(_float_of(a)).eps)
+    return Pinv(rtol)(a)
+
+
+def lstsq(a: Any, b: Any, rtol: float | None = None) -> Tensor:
+    """The shortest of all x for which |a x - b| is least: pinv(a) b. NumPy's and PyTorch's give
+    more; this is their first result.
+
+    a (..., m, n); b (m,) or (..., m, k). The batch axes broadcast. rtol: as for `pinv`.
+
+    >>> lstsq([[1.0], [1.0]], [2.0, 4.0]).tolist()
+    [3.0]
+    """
+    return matmul(pinv(a, rtol), b)
+
+
+def _float_of(a: Any) -> Any:
+    """The float dtype in which a is computed, as far as it is accepted."""
+    return float64 if dtype_of(a) == float64 else float32
