@@ -69,6 +69,11 @@ _INSTEAD = {
     "ops.mean(x, axis)": "ReduceMean reduce_mean",
     "ops.max(x, axis)": "amax ReduceMax reduce_max",
     "ops.min(x, axis)": "amin ReduceMin reduce_min",
+    "ops.resize(x, size), or scale_factor=, with mode='linear' for bilinear": (
+        "interpolate upsample ResizeBilinearV2"
+    ),
+    "ops.unfold(x, kernel_size)": "im2col",
+    "ops.fold(x, output_size, kernel_size)": "col2im",
     "ops.normal(shape)": "randn normal_ StandardNormal",
     "ops.uniform(shape)": "rand random uniform_ UniformReal",
     "np.allclose(x, y)": "allclose isclose",
@@ -89,12 +94,17 @@ _INSTEAD = {
     "nn.Sequential(...)": "SequentialCell",
     "nn.CellList([...])": "ModuleList ModuleDict",
     "one attribute for each, as self.w = ml.Parameter(value)": "ParameterList ParameterDict",
-    "nn.Conv2d, for x of shape (N, C, 1, L)": "Conv1d",
     "nn.GroupNorm(num_groups, num_channels), with a group for each channel": (
         "InstanceNorm1d InstanceNorm2d"
     ),
     "nn.Dropout(p)": "Dropout1d Dropout2d",
-    "ops.mean(x, (2, 3), keepdims=True)": "AdaptiveAvgPool2d GlobalAvgPool2d",
+    "nn.GlobalAvgPool()": "GlobalAvgPool1d GlobalAvgPool2d GlobalAvgPool3d",
+    "nn.GlobalMaxPool()": "GlobalMaxPool1d GlobalMaxPool2d GlobalMaxPool3d",
+    "nn.ConvTranspose2d": "Conv2dTranspose",
+    "nn.Upsample(scale_factor=2.0, mode='linear')": "UpsamplingBilinear2d ResizeBilinear",
+    "nn.Upsample(scale_factor=2)": "UpsamplingNearest2d",
+    "ops.unfold(x, kernel_size), in construct": "Unfold",
+    "ops.fold(x, output_size, kernel_size), in construct": "Fold",
     "ops.softmax(x), in construct": "Softmax",
     "ops.log_softmax(x), in construct": "LogSoftmax",
     "ops.silu(x), in construct": "SiLU Swish",

@@ -1,29 +1,71 @@
-"""Layers that look at images through windows: Conv2d, MaxPool2d, AvgPool2d; and Flatten."""
+"""Layers that convolve: Conv1d, Conv2d, Conv3d and their transposes."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 from .. import ops
 from ..errors import ShapeError
-from ..ops.inference.geometry import lengths, paddings
+from ..ops.inference.geometry import EXTENTS, Lengths, PaddingSpec, lengths, paddings
 from . import init
-from .arguments import flag, integer, positive
-from .cell import Cell, differing
-from .shapes import refuse_shape, shape_of
+from .arguments import flag, positive
+from .cell import Cell
+from .shapes import beside, refuse_shape, shape_of
 
-Lengths = int | tuple[int, int]
-Padding = str | int | tuple[int, int] | tuple[tuple[int, int], tuple[int, int]]
+Convolve = Callable[..., Any]
+_DEFAULTS = {"stride": 1, "padding": 0, "output_padding": 0, "dilation": 1, "groups": 1}
 
 
-class Conv2d(Cell):
-    """The 2-d convolution of x (N, in_channels, H, W) with learnt filters, plus a bias.
+class Filters(Cell):
+    """Base of layers with learnt filters for `_n` axes: their arguments and first values."""
 
-    weight: (out_channels, in_channels / groups, rows, columns). bias: (out_channels,), or None
-    with bias=False. Both start uniform in +-1 / sqrt(fan in). The other arguments are those of
-    `ops.conv2d`: padding may be "same".
-    """
+    _n: ClassVar[int]
+    _convolve: ClassVar[Convolve]
+    in_channels: int
+    out_channels: int
+
+    def _check(self, stride: Any, dilation: Any, output_padding: Any = 0) -> None:
+        layer = type(self).__name__
+        lengths(layer, "stride", stride, self._n)
+        lengths(layer, "dilation", dilation, self._n)
+        lengths(layer, "output_padding", output_padding, self._n, 0)
+
+    def _learn(self, first: int, second: int, kernel_size: Any, groups: int, bias: bool) -> None:
+        """Make weight (first, second / groups, *kernel_size), and bias (out_channels,)."""
+        layer = type(self).__name__
+        self.kernel_size = lengths(layer, "kernel_size", kernel_size, self._n)
+        if first % groups or second % groups:
+            raise ShapeError(
+                f"{layer} got groups={groups} for {self.in_channels} channels in and "
+                f"{self.out_channels} out; expected a divisor of both"
+            )
+        shape = (first, second // groups, *self.kernel_size)
+        bound = 1.0 / math.sqrt(math.prod(shape[1:]))
+        learnt = flag(layer, "bias", bias)
+        self.weight = init.symmetric_uniform(shape, bound)
+        self.bias = init.symmetric_uniform((self.out_channels,), bound) if learnt else None
+
+    def construct(self, x: Any) -> Any:
+        shape = shape_of(self, x)
+        if len(shape) != 2 + self._n or shape[1] != self.in_channels:
+            refuse_shape(self, shape, f"(N, {self.in_channels}, {EXTENTS[self._n]})")
+        return type(self)._convolve(beside(self.weight, x), self.weight, self.bias, **self._given())
+
+    def _given(self) -> dict[str, Any]:
+        return {k: getattr(self, k) for k in _DEFAULTS if k in vars(self)}
+
+    def describe(self) -> str:
+        """The layer with its channels and kernel_size, and the arguments that are not defaults."""
+        parts = [f"{k}={v!r}" for k, v in self._given().items() if v != _DEFAULTS[k]]
+        parts += [] if self.bias is not None else ["bias=False"]
+        first = f"{self.in_channels}, {self.out_channels}", f"kernel_size={self.kernel_size}"
+        return f"{type(self).__name__}({', '.join([*first, *parts])})"
+
+
+class Convolution(Filters):
+    """Base of the convolutions."""
 
     def __init__(
         self,
@@ -31,138 +73,106 @@ class Conv2d(Cell):
         out_channels: int,
         kernel_size: Lengths,
         stride: Lengths = 1,
-        padding: Padding = 0,
+        padding: PaddingSpec = 0,
         dilation: Lengths = 1,
         groups: int = 1,
         bias: bool = True,
     ):
-        rows, columns = pair("Conv2d", "kernel_size", kernel_size)
-        positive("Conv2d", in_channels=in_channels, out_channels=out_channels, groups=groups)
-        if in_channels % groups or out_channels % groups:
-            raise ShapeError(
-                f"Conv2d got groups={groups} for {in_channels} channels in and {out_channels} out; "
-                "expected a divisor of both"
-            )
-        _check_windows("Conv2d", stride=stride, dilation=dilation)
-        if padding != "same":
-            paddings("Conv2d", padding)
-        self.in_channels, self.out_channels = in_channels, out_channels
-        self.kernel_size, self.stride, self.padding = (rows, columns), stride, padding
-        self.dilation, self.groups = dilation, groups
-        fan_in = in_channels // groups * rows * columns
-        shape = (out_channels, in_channels // groups, rows, columns)
-        self.weight = init.symmetric_uniform(shape, 1.0 / math.sqrt(fan_in))
-        learnt = flag("Conv2d", "bias", bias)
-        self.bias = (
-            init.symmetric_uniform((out_channels,), 1.0 / math.sqrt(fan_in)) if learnt else None
-        )
-
-    def construct(self, x: Any) -> Any:
-        shape = shape_of(self, x)
-        if len(shape) != 4 or shape[1] != self.in_channels:
-            refuse_shape(self, shape, f"(N, {self.in_channels}, H, W)")
-        return ops.conv2d(
-            x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups
-        )
-
-    def describe(self) -> str:
-        """Conv2d(in, out, kernel_size=...), and the arguments that are not defaults."""
-        rest = {"stride": 1, "padding": 0, "dilation": 1, "groups": 1}
-        values = {k: getattr(self, k) for k in rest}
-        parts = [f"{k}={v!r}" for k, v in values.items() if v != rest[k]]
-        parts += [] if self.bias is not None else ["bias=False"]
-        size = f"kernel_size={self.kernel_size}"
-        return f"Conv2d({', '.join([f'{self.in_channels}, {self.out_channels}', size, *parts])})"
-
-
-class Pooling(Cell):
-    """Base of layers that reduce each window of x (N, C, H, W) to one number."""
-
-    _shown = "{0.kernel_size}, stride={0.stride}, padding={0.padding!r}"
-
-    def __init__(self, kernel_size: Lengths, stride: Lengths | None = None, padding: Padding = 0):
         layer = type(self).__name__
-        self.kernel_size = pair(layer, "kernel_size", kernel_size)
-        self.stride, self.padding = self.kernel_size if stride is None else stride, padding
-        _check_windows(layer, stride=self.stride)
-        paddings(layer, padding)
-
-    def check(self, x: Any) -> None:
-        """ShapeError unless x is a batch of images."""
-        shape = shape_of(self, x)
-        if len(shape) != 4:
-            refuse_shape(self, shape, "(N, C, H, W)")
+        positive(layer, in_channels=in_channels, out_channels=out_channels, groups=groups)
+        self._check(stride, dilation)
+        if padding != "same":
+            paddings(layer, padding, self._n)
+        self.in_channels, self.out_channels = in_channels, out_channels
+        self.stride, self.padding, self.dilation, self.groups = stride, padding, dilation, groups
+        self._learn(out_channels, in_channels, kernel_size, groups, bias)
 
 
-class MaxPool2d(Pooling):
-    """The largest pixel of each window of x (N, C, H, W); windows do not overlap by default."""
+class Conv1d(Convolution):
+    """The convolution of x (N, in_channels, L) with learnt filters, plus a bias: `ops.conv1d`.
 
-    def construct(self, x: Any) -> Any:
-        self.check(x)
-        return ops.max_pool2d(x, self.kernel_size, self.stride, self.padding)
-
-
-class AvgPool2d(Pooling):
-    """The mean of each window of x (N, C, H, W); windows do not overlap by default.
-
-    count_include_pad: False leaves padding out of the mean.
+    weight: (out_channels, in_channels / groups, K), as in PyTorch. The rest: as for Conv2d.
     """
+
+    _n, _convolve = 1, staticmethod(ops.conv1d)
+
+
+class Conv2d(Convolution):
+    """The convolution of x (N, in_channels, H, W) with learnt filters, plus a bias: `ops.conv2d`.
+
+    weight: (out_channels, in_channels / groups, KH, KW), as in PyTorch. bias: (out_channels,), or
+    None with bias=False. Both start uniform in +-1 / sqrt(fan in), the number of weights of one
+    filter. The other arguments are those of the function: padding may be "same".
+    """
+
+    _n, _convolve = 2, staticmethod(ops.conv2d)
+
+
+class Conv3d(Convolution):
+    """The convolution of x (N, in_channels, D, H, W) with learnt filters, plus a bias:
+    `ops.conv3d`.
+
+    weight: (out_channels, in_channels / groups, KD, KH, KW), as in PyTorch. The rest: as for
+    Conv2d.
+    """
+
+    _n, _convolve = 3, staticmethod(ops.conv3d)
+
+
+class Transposed(Filters):
+    """Base of the transposed convolutions."""
 
     def __init__(
         self,
+        in_channels: int,
+        out_channels: int,
         kernel_size: Lengths,
-        stride: Lengths | None = None,
-        padding: Padding = 0,
-        count_include_pad: bool = True,
+        stride: Lengths = 1,
+        padding: PaddingSpec = 0,
+        output_padding: Lengths = 0,
+        groups: int = 1,
+        bias: bool = True,
+        dilation: Lengths = 1,
     ):
-        super().__init__(kernel_size, stride, padding)
-        self.count_include_pad = flag("AvgPool2d", "count_include_pad", count_include_pad)
+        layer = type(self).__name__
+        positive(layer, in_channels=in_channels, out_channels=out_channels, groups=groups)
+        self._check(stride, dilation, output_padding)
+        paddings(layer, padding, self._n)
+        self.in_channels, self.out_channels = in_channels, out_channels
+        self.stride, self.padding, self.dilation, self.groups = stride, padding, dilation, groups
+        self.output_padding = output_padding
+        self._learn(in_channels, out_channels, kernel_size, groups, bias)
 
-    def construct(self, x: Any) -> Any:
-        self.check(x)
-        return ops.avg_pool2d(
-            x, self.kernel_size, self.stride, self.padding, self.count_include_pad
-        )
 
+class ConvTranspose1d(Transposed):
+    """The transpose of a convolution, of x (N, in_channels, L), plus a bias:
+    `ops.conv_transpose1d`.
 
-class Flatten(Cell):
-    """x with its axes start_dim to end_dim, both included, as one; by default all but the first.
-
-    Negative axes count from the end. With start_dim the rank of x there is nothing to flatten,
-    and x gets one more axis of extent 1.
+    weight: (in_channels, out_channels / groups, K), as in PyTorch. The rest: as for
+    ConvTranspose2d.
     """
 
-    def __init__(self, start_dim: int = 1, end_dim: int = -1):
-        self.start_dim = integer("Flatten", "start_dim", start_dim)
-        self.end_dim = integer("Flatten", "end_dim", end_dim)
-
-    def construct(self, x: Any) -> Any:
-        shape = shape_of(self, x)
-        rank = len(shape)
-        start, end = (d + rank if d < 0 else d for d in (self.start_dim, self.end_dim))
-        if not (0 <= start <= rank and 0 <= end < rank and (start <= end or start == rank)):
-            refuse_shape(self, shape, self._expected())
-        merged = math.prod(shape[start : end + 1])
-        return ops.reshape(x, (*shape[:start], merged, *shape[end + 1 :]))
-
-    def _expected(self) -> str:
-        whole = (self.start_dim, self.end_dim) == (1, -1)
-        return "(N, ...)" if whole else "axes from start_dim to end_dim, in this order"
-
-    def describe(self) -> str:
-        """Flatten(what is not the default)."""
-        return differing(self, {"start_dim": 1, "end_dim": -1})
+    _n, _convolve = 1, staticmethod(ops.conv_transpose1d)
 
 
-def _check_windows(layer: str, **values: Any) -> None:
-    for name, value in values.items():
-        lengths(layer, name, value)
+class ConvTranspose2d(Transposed):
+    """The transpose of a convolution, of x (N, in_channels, H, W), plus a bias:
+    `ops.conv_transpose2d`.
+
+    weight: (in_channels, out_channels / groups, KH, KW), as in PyTorch. bias: (out_channels,), or
+    None with bias=False. Both start uniform in +-1 / sqrt(out_channels / groups * KH * KW). The
+    other arguments are those of the function: padding is cut off, output_padding is added behind.
+    """
+
+    _n, _convolve = 2, staticmethod(ops.conv_transpose2d)
 
 
-def pair(layer: str, name: str, value: Any) -> tuple[int, int]:
-    """(rows, columns) from an int or a pair of ints, all positive; ShapeError otherwise."""
-    given = (value, value) if isinstance(value, int) else value
-    if not isinstance(given, (tuple, list)) or len(given) != 2:
-        raise ShapeError(f"{layer} got {name}={value!r}; expected an int or (rows, columns)")
-    positive(layer, **{f"{name}[{i}]": v for i, v in enumerate(given)})
-    return int(given[0]), int(given[1])
+class ConvTranspose3d(Transposed):
+    """The transpose of a convolution, of x (N, in_channels, D, H, W), plus a bias:
+    `ops.conv_transpose3d`.
+
+    weight: (in_channels, out_channels / groups, KD, KH, KW), as in PyTorch. The rest: as for
+    ConvTranspose2d.
+    """
+
+    _n, _convolve = 3, staticmethod(ops.conv_transpose3d)

@@ -9,6 +9,7 @@ from .activation import *  # noqa: F403
 from .arithmetic import *  # noqa: F403
 from .compare import *  # noqa: F403
 from .control import *  # noqa: F403
+from .convolution import *  # noqa: F403
 from .create import *  # noqa: F403
 from .custom import *  # noqa: F403
 from .decomposition import *  # noqa: F403
@@ -25,10 +26,13 @@ from .join import *  # noqa: F403
 from .linalg import *  # noqa: F403
 from .loss import *  # noqa: F403
 from .norm import *  # noqa: F403
+from .patches import *  # noqa: F403
 from .pool import *  # noqa: F403
+from .pooling import *  # noqa: F403
 from .random import *  # noqa: F403
 from .rearrange import *  # noqa: F403
 from .reduce import *  # noqa: F403
+from .resize import *  # noqa: F403
 from .scan import *  # noqa: F403
 from .shape import *  # noqa: F403
 from .sort import *  # noqa: F403

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from ..abstract import Shape
 from ..dtype import DType, int64
 from ..errors import DTypeError, ShapeError
@@ -12,26 +10,16 @@ from . import rules
 from .inference.geometry import (
     NO_PADDING,
     UNIT,
-    Lengths,
     Padding,
-    PaddingSpec,
     Pair,
     fits,
-    lengths,
-    paddings,
+    images,
     pair,
-    planes,
     windows,
 )
 from .inference.shapes import needs_float
 
-if TYPE_CHECKING:
-    from ..tensor import Tensor
-
-__all__ = [
-    "AvgPool2D", "AvgPool2DGrad", "MaxPool2D", "MaxPool2DGather", "MaxPool2DGrad",
-    "avg_pool2d", "max_pool2d",
-]  # fmt: skip
+__all__ = ["AvgPool2D", "AvgPool2DGrad", "MaxPool2D", "MaxPool2DGather", "MaxPool2DGrad"]
 
 
 class Pooling(Primitive, abstract=True):
@@ -44,7 +32,7 @@ class Pooling(Primitive, abstract=True):
 
     def pooled(self, x: Shape) -> Shape:
         """The shape (N, C, OH, OW) of one number per window of x (N, C, H, W)."""
-        image = planes(self.name, "x", x)
+        image = images(self.name, "x", x)
         size = pair(self, "kernel_size", self.kernel_size, 1)
         out = windows(self, image[2:], size, UNIT)
         if any(p >= k for pads, k in zip(self.padding, size, strict=True) for p in pads):
@@ -83,7 +71,7 @@ class MaxPool2DGrad(Primitive):
     input_shape: Pair
 
     def infer_shape(self, dout: Shape, indices: Shape) -> Shape:
-        planes(self.name, "dout", dout)
+        images(self.name, "dout", dout)
         fits(self.name, "indices", indices, dout)
         return (*dout[:2], *pair(self, "input_shape", self.input_shape, 1))
 
@@ -95,7 +83,7 @@ class MaxPool2DGather(Primitive):
     """The pixels of x (N, C, H, W) at `indices` (as MaxPool2D gives them): (N, C, OH, OW)."""
 
     def infer_shape(self, x: Shape, indices: Shape) -> Shape:
-        image, places = planes(self.name, "x", x), planes(self.name, "indices", indices)
+        image, places = images(self.name, "x", x), images(self.name, "indices", indices)
         if image[:2] != places[:2] or 0 in image[2:]:
             raise ShapeError(
                 f"{self.name} got x of shape {x} and indices of shape {indices}; both have shape "
@@ -105,17 +93,6 @@ class MaxPool2DGather(Primitive):
 
     def infer_dtype(self, x: DType, indices: DType) -> DType:
         return indexed(self.name, x, indices)
-
-
-def max_pool2d(
-    x: Any, kernel_size: Lengths, stride: Lengths | None = None, padding: PaddingSpec = 0
-) -> Tensor:
-    """The largest pixel of each window of x (N, C, H, W): (N, C, OH, OW).
-
-    kernel_size, stride: an int, or (rows, columns); stride is by default the kernel's size.
-    padding: as for `conv2d`, without "same". Where two pixels tie, the gradient goes to the first.
-    """
-    return MaxPool2D(*pooling("MaxPool2D", kernel_size, stride, padding))(x)[0]
 
 
 class AvgPool2D(Pooling):
@@ -140,7 +117,7 @@ class AvgPool2DGrad(Pooling):
     count_include_pad: bool = True
 
     def infer_shape(self, dout: Shape) -> Shape:
-        planes(self.name, "dout", dout)
+        images(self.name, "dout", dout)
         x = (*dout[:2], *pair(self, "input_shape", self.input_shape, 1))
         fits(self.name, "dout", dout, self.pooled(x))
         return x
@@ -148,33 +125,8 @@ class AvgPool2DGrad(Pooling):
     infer_dtype = rules.floats
 
 
-def avg_pool2d(
-    x: Any,
-    kernel_size: Lengths,
-    stride: Lengths | None = None,
-    padding: PaddingSpec = 0,
-    count_include_pad: bool = True,
-) -> Tensor:
-    """The mean of each window of x (N, C, H, W): (N, C, OH, OW).
-
-    kernel_size, stride, padding: as for `max_pool2d`. count_include_pad: False leaves padding out
-    of the count.
-    """
-    sizes = pooling("AvgPool2D", kernel_size, stride, padding)
-    return AvgPool2D(*sizes, count_include_pad)(x)
-
-
 def indexed(name: str, values: DType, indices: DType) -> DType:
     """The dtype of the values, floats; DTypeError unless the indices are int64."""
     if indices != int64:
         raise DTypeError(f"{name} got indices of {indices.name}; MaxPool2D gives them as int64")
     return needs_float(name, values)
-
-
-def pooling(
-    name: str, kernel_size: Lengths, stride: Lengths | None, padding: PaddingSpec
-) -> tuple[Pair, Pair, Padding]:
-    """The attributes of a pooling primitive from what its function was given."""
-    size = lengths(name, "kernel_size", kernel_size)
-    step = size if stride is None else lengths(name, "stride", stride)
-    return size, step, paddings(name, padding)

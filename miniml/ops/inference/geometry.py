@@ -1,4 +1,4 @@
-"""Geometry of windows on planes: attributes by axis, how many windows fit, and what is refused."""
+"""Attributes of windows by axis, and the shapes of images: made uniform, or refused by name."""
 
 from __future__ import annotations
 
@@ -7,38 +7,36 @@ from typing import Any
 
 from ...abstract import Shape
 from ...errors import ShapeError
+from .windows import axes_of
 
 Pair = tuple[int, int]
 Padding = tuple[Pair, Pair]
+Paddings = tuple[Pair, ...]  # of any number of axes
 Lengths = int | Sequence[int]
 PaddingSpec = str | int | Sequence[int] | Sequence[Sequence[int]]
 UNIT: Pair = (1, 1)
 NO_PADDING: Padding = ((0, 0), (0, 0))
+
+# The extents behind (N, C), and those of filters, by the number of axes.
+EXTENTS = {1: "L", 2: "H, W", 3: "D, H, W"}
+TAPS = {1: "K", 2: "KH, KW", 3: "KD, KH, KW"}
+_COUNTS = {1: "one int", 2: "two ints", 3: "three ints"}
 
 
 def windows(op: Any, image: Shape, kernel: Shape, dilation: Pair) -> Pair:
     """How many windows (rows, columns) fit into a padded plane; ShapeError where none does."""
     strides, dilations = pair(op, "stride", op.stride, 1), pair(op, "dilation", dilation, 1)
     pads = sides(op, op.padding)
-    counts = []
-    for n, k, s, (before, after), d in zip(image, kernel, strides, pads, dilations, strict=True):
-        reach = d * (k - 1) + 1
-        if n + before + after < reach:
-            raise ShapeError(
-                f"{op.name} cannot fit a window of {tuple(kernel)} with dilation {dilations} into "
-                f"planes of {tuple(image)} with padding {op.padding}; one axis has "
-                f"{n + before + after} pixels for a window of {reach}; pad more"
-            )
-        counts.append((n + before + after - reach) // s + 1)
-    return counts[0], counts[1]
+    rows, columns = axes_of(op.name, image, kernel, strides, pads, dilations)
+    return rows.count, columns.count
 
 
-def planes(name: str, what: str, shape: Shape) -> Shape:
-    """The shape itself if it is (N, C, H, W); ShapeError for another rank."""
-    if len(shape) != 4:
+def images(name: str, what: str, shape: Shape, n: int = 2) -> Shape:
+    """The shape itself if it is (N, C) and n extents; ShapeError for another rank."""
+    if len(shape) != 2 + n:
         raise ShapeError(
-            f"{name} needs {what} of shape (N, C, H, W); got shape {shape}; add the axes that are "
-            "missing with ops.expand_dims"
+            f"{name} needs {what} of shape (N, C, {EXTENTS[n]}); got shape {shape}; add the axes "
+            "that are missing with ops.expand_dims"
         )
     return shape
 
@@ -51,10 +49,14 @@ def fits(name: str, what: str, got: Shape, expected: Shape) -> None:
 
 def pair(op: Any, what: str, value: Any, least: int) -> Pair:
     """The value if it is two ints of at least `least`; ShapeError otherwise."""
-    found = isinstance(value, tuple) and len(value) == 2
+    return whole(op.name, what, value, least, 2)  # type: ignore[return-value]
+
+
+def whole(name: str, what: str, value: Any, least: int, n: int) -> tuple[int, ...]:
+    """The value if it is n ints of at least `least`; ShapeError otherwise."""
+    found = isinstance(value, tuple) and len(value) == n
     if not found or any(type(v) is not int or v < least for v in value):
-        name = op if isinstance(op, str) else op.name
-        raise ShapeError(f"{name} got {what}={value!r}; it is two ints of at least {least}")
+        raise ShapeError(f"{name} got {what}={value!r}; it is {_COUNTS[n]} of at least {least}")
     return value  # type: ignore[no-any-return]
 
 
@@ -62,39 +64,41 @@ def sides(op: Any, padding: Any) -> Padding:
     """The padding if it is two pairs of ints of at least 0; ShapeError otherwise."""
     found = isinstance(padding, tuple) and len(padding) == 2
     if not found or not all(isinstance(p, tuple) and len(p) == 2 for p in padding):
-        name = op if isinstance(op, str) else op.name
-        raise ShapeError(f"{name} got padding={padding!r}; it is ((top, bottom), (left, right))")
+        raise ShapeError(f"{op.name} got padding={padding!r}; it is ((top, bottom), (left, right))")
     for p in padding:
         pair(op, "padding", p, 0)
     return padding  # type: ignore[no-any-return]
 
 
-def lengths(name: str, what: str, value: Lengths) -> Pair:
-    """(rows, columns), both at least 1, from an int or a pair."""
-    given = tuple(value) if isinstance(value, (list, tuple)) else (value, value)
-    return pair(name, what, given, 1)
+def lengths(name: str, what: str, value: Lengths, n: int = 2, least: int = 1) -> tuple[int, ...]:
+    """n ints of at least `least`, from one for all axes or one for each."""
+    given = tuple(value) if isinstance(value, (list, tuple)) else (value,) * n
+    return whole(name, what, given, least, n)
 
 
-def paddings(name: str, value: PaddingSpec) -> Padding:
-    """((top, bottom), (left, right)) from an int, a pair, two pairs or "valid"."""
+def paddings(name: str, value: PaddingSpec, n: int = 2) -> Paddings:
+    """n pairs (before, after), from an int, n ints, n pairs or "valid"."""
     if value == "valid":
-        return NO_PADDING
+        return ((0, 0),) * n
     if isinstance(value, str) or not isinstance(value, (int, list, tuple)):
         raise ShapeError(
-            f"{name} got padding={value!r}; it is an int, (rows, columns), "
-            "((top, bottom), (left, right)), 'valid' or, for convolution, 'same'"
+            f"{name} got padding={value!r}; it is an int, one int or pair (before, after) for each "
+            "axis, 'valid' or, for convolution, 'same'"
         )
-    sides = [value, value] if isinstance(value, int) else list(value)
-    if len(sides) != 2:
-        raise ShapeError(f"{name} got padding={value!r}; give rows and columns")
-    top, left = (tuple(s) if isinstance(s, (list, tuple)) else (s, s) for s in sides)
-    return pair(name, "padding", top, 0), pair(name, "padding", left, 0)
+    given = [value] * n if isinstance(value, int) else list(value)
+    if len(given) != n:
+        raise ShapeError(
+            f"{name} got padding={value!r}; give one int or pair (before, after) for each axis of "
+            f"({EXTENTS[n]})"
+        )
+    pairs = (tuple(s) if isinstance(s, (list, tuple)) else (s, s) for s in given)
+    return tuple(whole(name, "padding", p, 0, 2) for p in pairs)  # type: ignore[misc]
 
 
-def same_padding(image: Shape, kernel: Shape, stride: Pair, dilation: Pair) -> Padding:
-    """The zeros that make OH = ceil(H / stride); an odd one goes to the bottom and the right."""
+def same_padding(image: Shape, kernel: Shape, stride: Shape, dilation: Shape) -> Paddings:
+    """The zeros that make the output's extents ceil(extent / stride); an odd one goes behind."""
     pads = []
-    for n, k, s, d in zip(image, kernel, stride, dilation, strict=False):
+    for n, k, s, d in zip(image, kernel, stride, dilation, strict=True):
         total = max((-(-n // s) - 1) * s + d * (k - 1) + 1 - n, 0)
         pads.append((total // 2, total - total // 2))
-    return (pads[0], pads[1]) if len(pads) == 2 else NO_PADDING
+    return tuple(pads)
