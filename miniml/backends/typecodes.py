@@ -23,3 +23,14 @@ def same(arity: int, codes: str, out: str = "") -> list[str]:
 def pairs(codes: str) -> list[str]:
     """Signatures with two inputs of any of these dtypes, and an output like the first."""
     return [f"{x}{y}->{x}" for x in codes for y in codes]
+
+
+def with_sums(codes: str, *patterns: str) -> list[str]:
+    """Each pattern with every code for x, and for s the code of sums: "f" for floats of 16 bits."""
+    return [p.replace("s", "f" if c in LOW else c).replace("x", c) for p in patterns for c in codes]
+
+
+# Of attention and its gradients, with masks of bools and of floats.
+ATTENTION = "xxx?L->xs", "xxxxL->xs"
+ATTENTION_GRAD = "xxx?Lssx->xxx", "xxxxLssx->xxx"
+ATTENTION_MASK_GRAD = ("xxxxLssx->x",)

@@ -70,7 +70,7 @@ def _gradients(call: Call, cotangents: dict[Var, Any]) -> tuple[Any, ...]:
         (out,), (var,) = call.outs, call.outputs
         dout = cotangents[var]
     else:
-        dout = Cotangents(call.outputs, cotangents)
+        dout = Cotangents(call.outputs, cotangents, call.inputs)
     try:
         gradients: Any = bprop(*given, out, dout)
     except TypeError:
@@ -107,19 +107,29 @@ def _check_arguments(primitive: Primitive, bprop: Bprop, count: int) -> None:
 
 
 class Cotangents(tuple[Any, ...]):
-    """The cotangents of a node's outputs, which knows which of them something has given."""
+    """The cotangents of a node's outputs, which knows which of them something has given, and which
+    inputs are differentiated."""
 
     used: tuple[bool, ...]
+    needed: tuple[bool, ...]
 
-    def __new__(cls, outputs: Sequence[Var], cotangents: dict[Var, Any]) -> Cotangents:
+    def __new__(
+        cls, outputs: Sequence[Var], cotangents: dict[Var, Any], inputs: Sequence[Var | None]
+    ) -> Cotangents:
         made = super().__new__(cls, [_cotangent(v, cotangents) for v in outputs])
         made.used = tuple([v in cotangents for v in outputs])
+        made.needed = tuple([v is not None for v in inputs])
         return made
 
 
 def used(dout: tuple[Any, ...], index: int) -> bool:
     """False where nothing uses that output, so that its cotangent is zeros and terms can go."""
     return dout.used[index] if isinstance(dout, Cotangents) else True
+
+
+def needed(dout: tuple[Any, ...], index: int) -> bool:
+    """False where that input is not differentiated, so that its gradient need not be computed."""
+    return dout.needed[index] if isinstance(dout, Cotangents) else True
 
 
 def _cotangent(var: Var, cotangents: dict[Var, Any]) -> Any:

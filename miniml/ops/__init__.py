@@ -7,6 +7,7 @@ from . import rules as rules
 from . import validator as validator
 from .activation import *  # noqa: F403
 from .arithmetic import *  # noqa: F403
+from .attention import *  # noqa: F403
 from .compare import *  # noqa: F403
 from .control import *  # noqa: F403
 from .convolution import *  # noqa: F403

@@ -37,6 +37,8 @@ NO_FUNCTION: dict[str, str] = {
     "MaxPool2DGrad": _BY_RULES,
     "PutAlongAxisAdd": _BY_RULES,
     "ReLUGrad": _BY_RULES,
+    "ScaledDotProductAttentionGrad": _BY_RULES,
+    "ScaledDotProductAttentionMaskGrad": _BY_RULES,
     "SliceGrad": _BY_RULES,
 }
 # Primitives whose bprop refuses, and why.
