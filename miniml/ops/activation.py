@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from ..tensor import Tensor
 
 __all__ = [
-    "Erf", "Erfc", "Sigmoid", "Softplus", "SiLU", "ReLU", "ReLUGrad", "LeakyReLU",
+    "Erf", "Erfc", "ErfInv", "Sigmoid", "Softplus", "SiLU", "ReLU", "ReLUGrad", "LeakyReLU",
     "LeakyReLUGrad", "ELU", "GELU",
-    "erf", "erfc", "sigmoid", "softplus", "silu", "relu", "relu_grad", "leaky_relu", "elu", "gelu",
-    "celu", "hard_sigmoid", "hard_swish", "hard_tanh", "log_sigmoid", "mish", "prelu", "relu6",
-    "selu", "softsign",
+    "erf", "erfc", "erfinv", "sigmoid", "softplus", "silu", "relu", "relu_grad", "leaky_relu",
+    "elu", "gelu", "celu", "hard_sigmoid", "hard_swish", "hard_tanh", "log_sigmoid", "mish",
+    "prelu", "relu6", "selu", "softsign",
 ]  # fmt: skip
 
 
@@ -31,6 +31,10 @@ class Erf(FloatUnary):
 
 class Erfc(FloatUnary):
     """1 - erf(x), accurate where erf(x) is near 1."""
+
+
+class ErfInv(FloatUnary):
+    """The y with erf(y) = x: infinite at -1 and 1, NaN beyond."""
 
 
 class Sigmoid(FloatUnary):
@@ -96,7 +100,8 @@ class GELU(FloatUnary):
 
 
 # fmt: off
-erf, erfc, sigmoid, softplus, silu = Erf(), Erfc(), Sigmoid(), Softplus(), SiLU()
+erf, erfc, erfinv = Erf(), Erfc(), ErfInv()
+sigmoid, softplus, silu = Sigmoid(), Softplus(), SiLU()
 relu, relu_grad = ReLU(), ReLUGrad()
 # fmt: on
 

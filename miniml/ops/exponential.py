@@ -1,10 +1,12 @@
-"""Powers, roots, exponentials and logarithms, element by element."""
+"""Powers, roots, exponentials and logarithms, those of gamma too, element by element."""
 
 from __future__ import annotations
 
 from math import inf
 from typing import TYPE_CHECKING, Any
 
+from ..dtype import DType
+from ..errors import AttributeRefusedError
 from .arithmetic import abs, add, div, maximum, mul, square, sub
 from .compare import equal, greater, isinf, less_equal, logical_and, logical_or, select
 from .control import stop_gradient
@@ -15,9 +17,10 @@ if TYPE_CHECKING:
     from ..tensor import Tensor
 
 __all__ = [
-    "Pow", "Sqrt", "Rsqrt", "Exp", "Expm1", "Exp2", "Log", "Log1p", "Log2", "Log10",
-    "pow", "sqrt", "rsqrt", "exp", "expm1", "exp2", "log", "log1p", "log2", "log10",
-    "hypot", "logaddexp", "xlogy",
+    "Pow", "Sqrt", "Rsqrt", "Exp", "Expm1", "Exp2", "Log", "Log1p", "Log2", "Log10", "LGamma",
+    "Polygamma",
+    "pow", "sqrt", "rsqrt", "exp", "expm1", "exp2", "log", "log1p", "log2", "log10", "lgamma",
+    "digamma", "hypot", "logaddexp", "polygamma", "xlogy",
 ]  # fmt: skip
 
 
@@ -66,9 +69,32 @@ class Log10(FloatUnary):
     """The logarithm to base 10, whole at whole powers of ten."""
 
 
+class LGamma(FloatUnary):
+    """log |gamma(x)|; inf at 0, at the negative integers and at both infinities.
+
+    The error is below 3 units in the last digit of the result or of 1, whichever is more. The
+    gradient is digamma(x).
+    """
+
+
+class Polygamma(FloatUnary):
+    """The derivative of order n + 1 of log |gamma(x)|, which is digamma for n = 0.
+
+    n: an int from 0 to 20. The gradient is polygamma(n + 1, x).
+    """
+
+    n: int
+
+    def infer_dtype(self, x: DType) -> DType:
+        if not 0 <= self.n <= 20:
+            raise AttributeRefusedError(f"Polygamma got n={self.n!r}; it takes an int from 0 to 20")
+        return x
+
+
 sqrt, rsqrt = Sqrt(), Rsqrt()
 exp, expm1, exp2 = Exp(), Expm1(), Exp2()
 log, log1p, log2, log10 = Log(), Log1p(), Log2(), Log10()
+lgamma, digamma = LGamma(), Polygamma(0)
 _pow = Pow()
 
 
@@ -129,3 +155,19 @@ def xlogy(x: Any, y: Any) -> Tensor:
     # Beside a 0, what has no finite logarithm counts as 1; NaN compares False and stays.
     vanishes = logical_and(equal(x, 0), logical_or(less_equal(y, 0), equal(y, inf)))
     return mul(x, log(select(vanishes, 1.0, y)))
+
+
+def polygamma(n: int, x: Any) -> Tensor:
+    """(-1)^(n + 1) n! sum of 1 / (x + k)^(n + 1) over k >= 0, the derivative of order n of digamma.
+
+    n: an int from 0 to 20; 0 is digamma, the derivative of lgamma. Integers are cast to float32. At
+    0 and the negative integers it is infinite, with the sign (-1)^(n + 1), and digamma NaN; at -0.0
+    digamma is inf and at 0.0 -inf. In float32 the error is below one unit in the last digit, in
+    float64 below 12 of the result or of 1, whichever is more; for even n > 0 and x < 0, where it
+    has zeros, of the terms that cancel there. AttributeRefusedError for other n.
+    Source: Abramowitz and Stegun, 6.4.
+
+    >>> polygamma(1, 1.0), digamma(1.0)
+    (Tensor(1.644934, shape=(), dtype=float32), Tensor(-0.5772157, shape=(), dtype=float32))
+    """
+    return Polygamma(n)(x)

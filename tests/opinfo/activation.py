@@ -3,7 +3,7 @@
 import math
 
 import numpy as np
-from scipy.special import expit
+from scipy.special import erfinv, expit
 
 from miniml import ops
 from miniml.errors import AttributeRefusedError, DTypeError
@@ -64,6 +64,7 @@ def relu(x):
 ROWS = (
     OpInfo(ops.Erf, unary(), reference=erf),
     OpInfo(ops.Erfc, unary(), reference=erfc),
+    OpInfo(ops.ErfInv, unary(-0.9, 0.9), reference=erfinv, domain=(-1.0, 1.0)),
     OpInfo(ops.Sigmoid, unary(-4.0, 4.0), reference=expit),
     OpInfo(ops.Softplus, unary(-4.0, 4.0), reference=lambda x: np.logaddexp(x, 0)),
     OpInfo(ops.SiLU, unary(-4.0, 4.0), reference=lambda x: np.maximum(x, -1e3) / (1 + np.exp(-x))),

@@ -1,13 +1,15 @@
 """Rows of powers, roots, exponentials and logarithms."""
 
 import numpy as np
+from scipy import special
 
 from miniml import ops
 from miniml.dtype import is_float
 from miniml.errors import DTypeError
-from miniml.testing import OpInfo, Refusal
+from miniml.testing import OpInfo, Refusal, Sample
 
 from .arithmetic import BOOLS, binary, no_bool, unary
+from .draws import numbers
 
 
 def powers(rng, dtype):
@@ -15,6 +17,13 @@ def powers(rng, dtype):
     low = (0.3, 2.0) if is_float(dtype) else (-2.0, 2.0)
     exponents = (-2.0, 2.0) if is_float(dtype) else (0.0, 3.0)
     yield from binary(*low, exponents)(rng, dtype)
+
+
+def polygammas(rng, dtype):
+    """Off the poles at 0, -1, -2 ..."""
+    for n, shape, low in ((0, (2, 3), 0.3), (0, (4,), -1.8), (1, (3,), 0.3), (2, (), 0.5)):
+        x = numbers(rng, shape, dtype, low, low + (0.6 if low < 0 else 3.0))
+        yield Sample((x,), {"n": n})
 
 
 ROWS = (
@@ -33,4 +42,11 @@ ROWS = (
     OpInfo(ops.Log1p, unary(-0.8, 4.0), reference=np.log1p, domain=(-1.0, np.inf)),
     OpInfo(ops.Log2, unary(0.1, 4.0), reference=np.log2, domain=(0.0, np.inf)),
     OpInfo(ops.Log10, unary(0.1, 4.0), reference=np.log10, domain=(0.0, np.inf)),
+    OpInfo(ops.LGamma, unary(0.2, 4.0), domain="not 0, -1, -2, ...",
+           reference=lambda x: np.where(np.isinf(x), np.inf, special.gammaln(x))),  # C's at -inf
+    OpInfo(ops.Polygamma, polygammas, reference=lambda x, n: special.polygamma(n, x),
+           domain="not 0, -1, -2, ...", refused=(
+               Refusal((np.ones(3),), "n=-1; it takes an int from 0 to 20", {"n": -1}),
+               Refusal((np.ones(3),), "n=1.0; it is declared n: int", {"n": 1.0}),
+           )),
 )  # fmt: skip

@@ -34,6 +34,7 @@ A max(A x, A y) { return x > y || y != y ? x : y; }
 """
 # The types of A for which a function of `expressions.functions` means something, if not all.
 _TYPES = {
+    "polygamma": _REAL, "polygamma_above": (float64,),
     "float_mod": _REAL, "float_floor_div": _REAL, "scaled_sum": _REAL, "int_floor_div": INTEGERS,
     "int_mod": INTEGERS, "int_pow": INTEGERS, "wrapped_quotient": INTEGERS,
 }  # fmt: skip

@@ -29,6 +29,13 @@ def erfc(x: Array, *, out: Array) -> None:
     special.erfc(x, out=out)
 
 
+def erfinv(x: Array, *, out: Array) -> None:
+    from scipy import special
+
+    special.erfinv(x, out=out)
+    np.copysign(out, x, out=out)  # -0.0 stays
+
+
 def sigmoid(x: Array, *, out: Array) -> None:
     # exp(-x) overflows to inf below -88 in float32, and 1 / inf is the right 0.
     np.negative(x, out=out)
@@ -131,6 +138,7 @@ for _code in FLOAT:
     register("ReLUGrad", relu_grad_of(np.zeros((), from_type_code(_code))), f"{_code * 2}->{_code}")
 register_floats("Erf", erf)
 register_floats("Erfc", erfc)
+register_floats("ErfInv", erfinv)
 register_floats("Sigmoid", sigmoid)
 register_floats("Softplus", softplus)
 register_floats("SiLU", silu)

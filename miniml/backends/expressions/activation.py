@@ -13,6 +13,7 @@ _TANH_ARGUMENT = f"T(-1.5957691216057308) * {_X} * (T(1) + T(0.044715) * x * x)"
 _OF_ONE = {
     "Erf": "erf(x)",
     "Erfc": "erfc(x)",
+    "ErfInv": "erfinv(x)",
     "ReLU": "nan_max(x, T(0))",
     "Sigmoid": _SIGMOID,
     "Softplus": "nan_max(x, T(0)) + log1p(exp(-fabs(x)))",

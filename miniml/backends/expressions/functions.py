@@ -63,6 +63,47 @@ A int_pow(A x, A y) {
   return A(result);
 }
 
+// The derivative of order n of digamma at x > 0: 1 / (x + k)^(n + 1) while x + k is small, then the
+// formula of Euler and Maclaurin, b being the Bernoulli numbers over factorials (A & S, 6.4.11).
+A polygamma_above(A x, A n) {
+  const A b[8] = {A(1) / A(12), A(-1) / A(720), A(1) / A(30240), A(-1) / A(1209600),
+                  A(1) / A(47900160), A(-691) / A(1307674368000), A(1) / A(74724249600),
+                  A(-3617) / A(10670622842880000)};
+  A sum = A(0), sign = A(-1), factorial = A(1);
+  for (; x < A(10) + A(2) * n; x += A(1)) {
+    A power = x;
+    for (A i = A(0); i < n; i += A(1)) power *= x;
+    sum += A(1) / power;
+  }
+  A power = A(1);
+  for (A i = A(1); i <= n; i += A(1)) {
+    power *= x;
+    factorial *= i;
+    sign = -sign;
+  }
+  const A over = A(1) / x;
+  A term = over / power, tail = term / A(2);
+  A rising = A(1);
+  for (int k = 0; k < 8; ++k) {
+    rising *= k ? (n + A(2 * k)) * (n + A(2 * k + 1)) * over * over : (n + A(1)) * over;
+    tail += b[k] * rising * term;
+  }
+  return sign * factorial * (sum + tail + (n == A(0) ? -log(x) : A(1) / power / n));
+}
+
+// By periodicity below 0: with the fractions f and g of x, f + g = 1,
+// p(x) = p(f) + (-1)^(n + 1) (p(g) - p(1 - x)).
+A polygamma(A x, A n) {
+  const double v = double(x), m = double(n), down = floor(v);
+  const double odd = fmod(m, 2.0) == 0.0 ? -1.0 : 1.0;
+  if (v > 0.0) return A(v - v == 0.0 ? polygamma_above(v, m) : m == 0.0 ? v : 0.0);
+  if (v == 0.0) return A(m == 0.0 ? copysign(INFINITY, -x) : odd * INFINITY);
+  if (!(v - v == 0.0)) return A(NAN);
+  if (v == down) return A(m == 0.0 ? NAN : odd * INFINITY);
+  return A(polygamma_above(v - down, m) +
+           odd * (polygamma_above(down + 1.0 - v, m) - polygamma_above(1.0 - v, m)));
+}
+
 // The sum of two sums of exponentials, s of exp(x - m) and t of exp(x - k), from the larger top.
 A scaled_sum(A m, A s, A k, A t) {
   const A top = nan_max(m, k);

@@ -13,6 +13,7 @@ formulas(
     {
         ops.Erf: lambda x, out, dout: (dout * _bell(x),),
         ops.Erfc: lambda x, out, dout: (-dout * _bell(x),),
+        ops.ErfInv: lambda x, out, dout: (dout / _bell(out),),
         ops.Sigmoid: lambda x, out, dout: (dout * (out * (1 - out)),),
         ops.Softplus: lambda x, out, dout: (dout * ops.sigmoid(x),),
         ops.ReLU: lambda x, out, dout: (ops.relu_grad(out, dout),),

@@ -18,6 +18,11 @@ def pow_bprop(self: ops.Pow, x: Any, y: Any, out: Any, dout: Any) -> tuple[Any, 
     return dx, ops.select(x <= 0, 0, dout * log * out)
 
 
+@rule(ops.Polygamma)
+def polygamma_bprop(self: ops.Polygamma, x: Any, out: Any, dout: Any) -> tuple[Any]:
+    return (dout * ops.polygamma(self.n + 1, x),)
+
+
 formulas(
     {
         ops.Sqrt: lambda x, out, dout: (dout / (out * 2),),
@@ -28,6 +33,7 @@ formulas(
         ops.Log: lambda x, out, dout: (dout / x,),
         ops.Log1p: lambda x, out, dout: (dout / (x + 1),),
         ops.Log2: lambda x, out, dout: (dout / x * (1 / math.log(2)),),
+        ops.LGamma: lambda x, out, dout: (dout * ops.digamma(x),),
         ops.Log10: lambda x, out, dout: (dout * (1 / math.log(10)) / x,),
     }
 )

@@ -32,13 +32,17 @@ ATTRIBUTES = {
     "GELU": ({"approximate": True}, {"approximate": False}),
     "LeakyReLU": ({"slope": 0.1}, {"slope": 0.0}, {"slope": 2.0}),
     "LeakyReLUGrad": ({"slope": 0.1}, {"slope": 2.0}),
+    "Polygamma": ({"n": 0}, {"n": 1}),
     "Full": ({"value": 3},), "Eye": ({"n": 40, "m": 25},),
     "Arange": ({"start": -7, "stop": 993, "step": 1},),
     "Linspace": ({"start": 3, "stop": 90, "num": 1000},),
 }  # fmt: skip
 # The error of functions in units of the last digit, NumPy's and ours together. GELU and SciPy's
 # erfc multiply the rounding of an argument by its square.
-ULPS = {"GELU": 600, "Erfc": 600, "Pow": 4, "Softplus": 6, "SiLU": 10, "Sigmoid": 8, "ELU": 6}
+ULPS = {
+    "GELU": 600, "Erfc": 600, "Pow": 4, "Softplus": 6, "SiLU": 10, "Sigmoid": 8, "ELU": 6,
+    "LGamma": 4, "Polygamma": 12,
+}  # fmt: skip
 EITHER_ZERO = {"Maximum", "Minimum", "ReLU"}  # of 0 and -0 NumPy takes the first only in float16
 ROUNDED_TWICE = {"Arange", "Linspace"}  # in 16 bits
 
@@ -132,7 +136,7 @@ class Case:
 
 ELEMENTARY = set(
     """exp exp2 expm1 log log2 log10 log1p tanh erf erfc sin cos pow tan asin acos atan sinh cosh
-    asinh acosh atanh atan2""".split()
+    asinh acosh atanh atan2 lgamma polygamma erfinv""".split()
 )
 
 
