@@ -22,7 +22,11 @@ from .loss import MSELoss as MSELoss
 from .norm import BatchNorm1d as BatchNorm1d
 from .norm import BatchNorm2d as BatchNorm2d
 from .norm import Dropout as Dropout
+from .norm import Dropout1d as Dropout1d
+from .norm import Dropout2d as Dropout2d
 from .norm import GroupNorm as GroupNorm
+from .norm import InstanceNorm1d as InstanceNorm1d
+from .norm import InstanceNorm2d as InstanceNorm2d
 from .norm import LayerNorm as LayerNorm
 from .norm import RMSNorm as RMSNorm
 from .pool import AdaptiveAvgPool1d as AdaptiveAvgPool1d

@@ -9,9 +9,9 @@ from .. import ops
 from ..errors import AttributeRefusedError, ShapeError
 from ..graph.tracer import as_tensor
 from . import init
-from .arguments import fraction, number, positive
+from .arguments import flag, fraction, number, positive
 from .cell import Cell
-from .shapes import beside, refuse_shape, shape_of
+from .shapes import refuse_shape, shape_of
 
 
 class BatchNorm(Cell):
@@ -111,9 +111,7 @@ class RMSNorm(Cell):
         shape = shape_of(self, x)
         if shape[-len(self.shape) :] != self.shape:
             refuse_shape(self, shape, f"(..., {', '.join(map(str, self.shape))})")
-        x = beside(self.weight, x)
-        squares = ops.mean(x * x, tuple(range(-len(self.shape), 0)), keepdims=True)
-        return x * ops.rsqrt(squares + self.eps) * self.weight
+        return ops.rms_norm(x, self.weight, self.eps)
 
 
 class GroupNorm(Cell):
@@ -143,13 +141,52 @@ class GroupNorm(Cell):
         shape = shape_of(self, x)
         if len(shape) < 2 or shape[1] != self.num_channels:
             refuse_shape(self, shape, f"(N, {self.num_channels}, ...)")
-        size = math.prod(shape[2:]) * self.num_channels // self.num_groups
-        groups = ops.reshape(beside(self.weight, x), (shape[0], self.num_groups, size))
-        centred = groups - ops.mean(groups, 2, keepdims=True)
-        scale = ops.rsqrt(ops.mean(centred * centred, 2, keepdims=True) + self.eps)
-        column = (self.num_channels,) + (1,) * (len(shape) - 2)
-        weight, bias = (ops.reshape(p, column) for p in (self.weight, self.bias))
-        return ops.reshape(centred * scale, shape) * weight + bias
+        return ops.group_norm(x, self.num_groups, self.weight, self.bias, self.eps)
+
+
+class InstanceNorm(Cell):
+    """(x - mean) / sqrt(var + eps), for each channel of each sample of x (N, num_features, ...).
+
+    affine: whether the result is multiplied by weight (starts with 1) and bias (with 0) is added,
+    one number of each for every channel; without, both are None. Training and evaluation are the
+    same: there are no running statistics, as by default in PyTorch.
+    Source: Ulyanov, Vedaldi, Lempitsky 2016, "Instance normalization".
+    """
+
+    _axes: ClassVar[str]
+
+    def __init__(self, num_features: int, eps: float = 1e-5, affine: bool = False):
+        layer = type(self).__name__
+        positive(layer, num_features=num_features)
+        self.num_features, self.eps = num_features, number(layer, "eps", eps, 0.0)
+        learnt = flag(layer, "affine", affine)
+        self.weight = init.constant((num_features,), 1.0) if learnt else None
+        self.bias = init.constant((num_features,), 0.0) if learnt else None
+
+    def construct(self, x: Any) -> Any:
+        shape = shape_of(self, x)
+        if len(shape) != 2 + self._axes.count(",") or shape[1] != self.num_features:
+            refuse_shape(self, shape, f"(N, {self.num_features}{self._axes})")
+        if math.prod(shape[2:]) < 2:
+            refuse_shape(self, shape, "two or more values per channel of each sample")
+        return ops.instance_norm(x, self.weight, self.bias, self.eps)
+
+    def describe(self) -> str:
+        """InstanceNorm2d(num_features, eps=...)."""
+        tail = "" if self.weight is None else ", affine=True"
+        return f"{type(self).__name__}({self.num_features}, eps={self.eps}{tail})"
+
+
+class InstanceNorm1d(InstanceNorm):
+    """`InstanceNorm` of x (N, num_features, L)."""
+
+    _axes = ", L"
+
+
+class InstanceNorm2d(InstanceNorm):
+    """`InstanceNorm` of images x (N, num_features, H, W)."""
+
+    _axes = ", H, W"
 
 
 class Dropout(Cell):
@@ -161,13 +198,48 @@ class Dropout(Cell):
     _shown = "{0.p}"
 
     def __init__(self, p: float = 0.5):
-        self.p = number("Dropout", "p", p)
+        layer = type(self).__name__
+        self.p = number(layer, "p", p)
         if not 0.0 <= self.p < 1.0:
-            raise AttributeRefusedError(f"Dropout got p={p}; expected 0 <= p < 1")
+            raise AttributeRefusedError(f"{layer} got p={p}; expected 0 <= p < 1")
 
     def construct(self, x: Any) -> Any:
         x = as_tensor(x)
-        return ops.dropout(x, self.p) if self.training and self.p else x
+        return self.dropped(x) if self.training and self.p else x
+
+    def dropped(self, x: Any) -> Any:
+        """What x is in training."""
+        return ops.dropout(x, self.p)
+
+
+class ChannelDropout(Dropout):
+    """In training each channel of each sample becomes 0 as a whole with probability p, and the
+    others grow by 1 / (1 - p); in evaluation it does nothing.
+
+    Source: Tompson et al. 2015, "Efficient object localization using convolutional networks".
+    """
+
+    _axes: ClassVar[str]
+
+    def dropped(self, x: Any) -> Any:
+        """What x is in training."""
+        shape = shape_of(self, x)
+        if len(shape) != 2 + self._axes.count(","):
+            refuse_shape(self, shape, f"(N, C{self._axes})")
+        ones = ops.ones_like(x[(slice(None), slice(None), *[slice(1)] * (len(shape) - 2))])
+        return ops.mul(x, ops.dropout(ones, self.p))
+
+
+class Dropout1d(ChannelDropout):
+    """`ChannelDropout` of x (N, C, L)."""
+
+    _axes = ", L"
+
+
+class Dropout2d(ChannelDropout):
+    """`ChannelDropout` of images x (N, C, H, W)."""
+
+    _axes = ", H, W"
 
 
 def extents(layer: str, shape: Any) -> tuple[int, ...]:

@@ -12,11 +12,13 @@ from .compare import *  # noqa: F403
 from .control import *  # noqa: F403
 from .convolution import *  # noqa: F403
 from .create import *  # noqa: F403
+from .ctc import *  # noqa: F403
 from .custom import *  # noqa: F403
 from .decomposition import *  # noqa: F403
 from .exponential import *  # noqa: F403
 from .function import *  # noqa: F403
 from .getitem import *  # noqa: F403
+from .group_norm import *  # noqa: F403
 from .index import *  # noqa: F403
 from .inference.bases import Binary as Binary
 from .inference.bases import Comparison as Comparison

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from ..tensor import Tensor
 
 __all__ = [
-    "BatchNorm", "CrossEntropy", "CrossEntropyGrad", "LayerNorm", "LogSoftmax", "Softmax",
-    "batch_norm", "cross_entropy", "layer_norm", "log_softmax", "softmax",
+    "BatchNorm", "CheckedLabels", "CrossEntropy", "CrossEntropyGrad", "LayerNorm", "LogSoftmax",
+    "Softmax", "batch_norm", "layer_norm", "log_softmax", "softmax",
 ]  # fmt: skip
 
 
@@ -177,16 +177,24 @@ class CrossEntropyGrad(Primitive):
         return labelled(self.name, probs, labels)
 
 
-def cross_entropy(logits: Any, labels: Any, reduction: str = "mean") -> Tensor:
-    """The cross entropy of softmax(logits) with integer labels: log(sum(exp)) minus the label's.
+class CheckedLabels(Primitive):
+    """The labels, all of which are in [0, classes) or equal `ignored`; else OutOfRangeError.
 
-    logits (N, C) floats; labels (N,) integers in [0, C), else the call is refused. reduction:
-    "mean" or "sum" over the rows, shape (); or "none", shape (N,).
-
-    >>> cross_entropy([[0.0, 0.0], [0.0, 0.0]], [0, 1])
-    Tensor(0.6931472, shape=(), dtype=float32)
+    of, what: who is named in the error, and what the integers are called. On a GPU, where nothing
+    waits to look at values, it checks nothing: losses are NaN for the labels that it would refuse.
     """
-    return CrossEntropy(reduction)(logits, labels)[0]
+
+    differentiable = False
+    classes: int
+    of: str = "CrossEntropy"
+    ignored: int | None = None
+    what: str = "label"
+
+    def infer_shape(self, labels: Shape) -> Shape:
+        return labels
+
+    def infer_dtype(self, labels: DType) -> DType:
+        return needs_integers(self.of, labels, self.what)
 
 
 def reduced_loss(name: str, reduction: str, logits: Shape, labels: Shape) -> Shape:
@@ -210,8 +218,13 @@ def check_reduction(name: str, reduction: str) -> None:
 
 def labelled(name: str, logits: DType, labels: DType) -> DType:
     """The logits' dtype, a float; DTypeError unless the labels are integers."""
-    if labels not in INTEGERS:
-        raise DTypeError(
-            f"{name} needs labels of an integer dtype, class numbers; got {labels.name}"
-        )
+    needs_integers(name, labels)
     return needs_float(name, logits)
+
+
+def needs_integers(name: str, labels: DType, what: str = "label") -> DType:
+    """The dtype of labels; DTypeError unless they are integers."""
+    if labels not in INTEGERS:
+        numbers = ", class numbers" if what == "label" else ""
+        raise DTypeError(f"{name} needs {what}s of an integer dtype{numbers}; got {labels.name}")
+    return labels

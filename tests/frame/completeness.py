@@ -25,6 +25,7 @@ from .calls import rng_of
 _BY_RULES = "called by gradient rules only"
 NO_FUNCTION: dict[str, str] = {
     "AvgPool2DGrad": _BY_RULES,
+    "CheckedLabels": "called by losses only",
     "Conv2DInputGrad": _BY_RULES,
     "Conv2DWeightGrad": _BY_RULES,
     "Convert": "made by lowering; a program is asked for a format by a setting",

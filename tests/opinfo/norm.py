@@ -102,6 +102,13 @@ def cross_entropy_grad_samples(rng, dtype):
         yield Sample((numbers(rng, shape, dtype, 0.1, 0.9), labels, dloss), attrs)
 
 
+def checked_labels_samples(rng, dtype):
+    for shape, attrs in (((3,), {}), ((2, 2), {"ignored": 5}), ((0,), {})):
+        labels = rng.integers(0, 4, shape).astype(dtype)
+        labels.flat[:1] = attrs.get("ignored", 3)
+        yield Sample((labels,), {"classes": 4, **attrs})
+
+
 NO_AXIS = (
     Refusal((np.ones((2, 3)),), "axis 2 of a tensor of rank 2", {"axis": 2}, ShapeError),
     Refusal((np.ones(()),), "axis -1 of a tensor of rank 0", {}, ShapeError),
@@ -126,6 +133,16 @@ ROWS = (
         Refusal((X, ONES, ONES), r"x of shape \(2, 3, 4\), gamma of \(4,\)", error=ShapeError),
         Refusal((ONES, ONES, ONES), r"x has shape \(N, C, ...\)", error=ShapeError),
         Refusal((X, np.ones(3), ONES), r"beta of \(4,\)", error=ShapeError),
+    )),
+    OpInfo(ops.CheckedLabels, checked_labels_samples, dtypes="bhilBHIL",
+           reference=lambda labels, classes, of="", ignored=None, what="": labels,
+           domain="0 <= labels < classes", refused=(
+        Refusal((np.array([[0, 1], [5, 4]]),), r"label 4 for 4 classes; .*this is labels\[1, 1\]",
+                {"classes": 4, "of": "CheckedLabels", "ignored": 5}, OutOfRangeError),
+        Refusal((np.array([3, -1]),), r"got n_length -1; n_lengths are 0 to 3, and .*n_lengths\[1",
+                {"classes": 4, "of": "CheckedLabels", "what": "n_length"}, OutOfRangeError),
+        Refusal((np.ones(2),), "needs labels of an integer dtype",
+                {"classes": 4, "of": "CheckedLabels"}, DTypeError),
     )),
     OpInfo(ops.CrossEntropy, cross_entropy_samples, reference=cross_entropy, refused=(
         refused_labels(0, 3, match="label 3 for 3 classes; labels are 0 to 2"),

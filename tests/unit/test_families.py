@@ -15,8 +15,8 @@ SCALAR = {"activation", "arithmetic", "compare", "create", "exponential", "trigo
 FLOORS = {
     "miniml/ops": (
         {
-            "convolution", "custom", "function", "getitem", "loss", "patches", "pooling",
-            "rearrange", "resize", "rules", "validator",
+            "convolution", "ctc", "custom", "function", "getitem", "group_norm", "loss", "patches",
+            "pooling", "rearrange", "resize", "rules", "validator",
         },
         set(),
     ),

@@ -10,7 +10,8 @@ import numpy as np
 from ...dtype import DType, int64, uint8, uint16, uint32, uint64
 from ...errors import OutOfRangeError
 from ..kernel import Array
-from ..typecodes import INT
+from ..registry import kernel
+from ..typecodes import INT, same
 from . import products
 from .registering import register_floats
 
@@ -121,8 +122,21 @@ def rows_of(shape: tuple[int, int], dtype: DType) -> Rows:
     )
 
 
-def check_labels(labels: Array, classes: int) -> None:
-    """OutOfRangeError unless all labels are classes."""
+def checked_labels(
+    labels: Array, *, classes: int, of: str, ignored: int | None, what: str, out: Array
+) -> None:
+    check_labels(labels, classes, of, ignored, what)
+    np.copyto(out, labels)
+
+
+def check_labels(
+    labels: Array,
+    classes: int,
+    of: str = "CrossEntropy",
+    ignored: int | None = None,
+    what: str = "label",
+) -> None:
+    """OutOfRangeError unless all labels are classes, or `ignored`."""
     # As an unsigned number a negative label is larger than any class: one comparison finds both.
     unsigned = UNSIGNED[labels.itemsize]
     if classes > LARGEST[labels.itemsize]:
@@ -130,16 +144,22 @@ def check_labels(labels: Array, classes: int) -> None:
     else:
         outside = np.greater_equal(labels.view(unsigned), unsigned.type(classes))
     if np.count_nonzero(outside):
-        wrong = labels[outside][0]
-        raise OutOfRangeError(
-            f"CrossEntropy got label {wrong} for {classes} classes; labels are 0 to {classes - 1}"
-        )
+        if ignored is not None:
+            outside &= np.not_equal(labels, ignored)
+        for index in np.argwhere(outside)[:1].tolist():
+            place = ", ".join(map(str, index)) or "()"
+            among = "" if what.endswith("length") else f" for {classes} classes"
+            raise OutOfRangeError(
+                f"{of} got {what} {labels[tuple(index)]}{among}; {what}s are 0 to {classes - 1}, "
+                f"and this is {what}s[{place}]"
+            )
 
 
 UNSIGNED = {1: uint8, 2: uint16, 4: uint32, 8: uint64}
 LARGEST = {size: 2 ** (8 * size) - 1 for size in UNSIGNED}
 
 
+kernel("CheckedLabels", "cpu", *same(1, INT))(checked_labels)
 register_floats("Softmax", softmax)
 register_floats("LogSoftmax", log_softmax)
 register_floats("LayerNorm", layer_norm, "{}{}{}->{}{}{}")

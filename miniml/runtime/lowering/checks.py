@@ -9,10 +9,10 @@ from math import prod
 from ...backends.selection import Target
 from ...graph.ir import Graph, Node, Var
 from ...graph.passes.motion import Loop
+from ...ops.norm import CheckedLabels
 from ...ops.scan import Scan
 from ...primitive import Primitive
 from .decompose import decompose
-from .labels import CheckedLabels
 from .legalize import legalize
 from .movement import CheckedIndices, Window, movement
 from .native import in_c

@@ -16,8 +16,8 @@ from ...dtype import DType, bfloat16, float16, float32, int32
 from ...graph.ir import Graph, Node, Var
 from ...graph.passes.prune import prune
 from ...graph.tracer import trace_graph
+from ...ops.norm import CheckedLabels
 from ...primitive import Primitive
-from .labels import CheckedLabels
 from .native import in_parts, native
 
 Composition = Callable[..., Sequence[Any]]  # composition(primitive, *inputs) -> the outputs
@@ -139,11 +139,10 @@ def decompose(graph: Graph, target: Target) -> Graph:
     constants = list(graph.constants)
     checked: dict[tuple[Primitive, Var], Var] = {}
     for node in graph.nodes:
-        if not _composed(node, target):
-            nodes.append(node)
-            continue
-        made, extra = _inlined(node, target.home, checked)
-        constants += extra
+        made = [node]
+        if _composed(node, target):
+            made, extra = _inlined(node, target.home, checked)
+            constants += extra
         for each in made:  # what may fail and can run first does, between no kernels in C
             early = isinstance(each.primitive, CheckedLabels) and each.inputs[0] in graph.inputs
             (first if early else nodes).append(each)

@@ -263,7 +263,9 @@ def test_what_is_refused_in_a_step_is_refused_before_the_loop(wrong):
         ml.jit(checking)(*given)
     with pytest.raises(IndexError) as found:
         ml.jit(checking)(*given)
-    assert str(found.value) == str(expected.value)
+    # All steps' labels are checked at once, so that the place found names the step, too.
+    said = [str(error.value).partition(", and this is")[0] for error in (found, expected)]
+    assert said[0] == said[1]
     lines = [error.value.__notes__[0].splitlines()[1:] for error in (found, expected)]
     assert lines[0] == lines[1]
 

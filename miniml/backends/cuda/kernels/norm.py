@@ -10,7 +10,7 @@ import numpy as np
 
 from ...expressions.types import accumulation
 from ...kernel import Kernel, KernelNode
-from ...registry import kernel
+from ...registry import kernel, view_kernel
 from ...signature import ArraySpec
 from ...typecodes import FLOAT
 from ..text.groups import BLOCK, grid_for, parts
@@ -146,6 +146,11 @@ class BatchNormKernel(Kernel):
         arrays = [a.flat for a in (*inputs, *outputs, *workspace)]
         rest = self.sizes, np.float64(self.node.attrs["eps"]), lanes
         self.batch_norm(*self.shared, (*arrays, *rest))
+
+
+@view_kernel("CheckedLabels", "cuda")
+def checked_labels(labels: Any, *, classes: int, of: str, ignored: int | None, what: str) -> Any:
+    return labels  # losses mark what is outside as NaN
 
 
 kernel("BatchNorm", "cuda", *[f"{c * 3}->{c * 3}" for c in FLOAT])(BatchNormKernel)
