@@ -9,6 +9,8 @@ import numpy as np
 
 from ..errors import MinimlError, ShapeError
 from ..tensor import Array, Tensor
+from .images import Transform
+from .prefetch import prefetched
 
 
 class DataLoader:
@@ -20,21 +22,36 @@ class DataLoader:
     order that (seed, epoch) fixes; None keeps the order. drop_last leaves out the rows that fill no
     whole batch, others of them in every epoch: a step is then compiled for one shape only.
 
+    transform: called with the first source's rows of a batch and a NumPy Generator, which (seed,
+    epoch, number of the batch) fix, gives what takes their place; see `random_crop`. prefetch: a
+    thread makes up to so many batches before they are asked for, the same in the same order, while
+    the program computes: for sources and transforms that take as long as a step.
+
     Each iteration is the next epoch, from `epoch` on. `batches` gives any epoch from any batch on,
     so the two numbers are all the state there is. ShapeError for unequal lengths, no rows, or a
     size beyond them.
     """
 
     def __init__(
-        self, *sources: Any, size: int, seed: int | None = None, drop_last: bool = True
+        self,
+        *sources: Any,
+        size: int,
+        seed: int | None = None,
+        drop_last: bool = True,
+        transform: Transform | None = None,
+        prefetch: int = 0,
     ) -> None:
         self.sources = tuple(_readable(source) for source in sources)
         self.rows = _rows(self.sources)
-        if not 1 <= size <= self.rows:
+        if not (_is_int(size) and 1 <= size <= self.rows):
             raise ShapeError(
                 f"DataLoader got size={size} for {self.rows} rows; expected 1 to {self.rows}"
             )
+        for name, value in (("seed", 0 if seed is None else seed), ("prefetch", prefetch)):
+            if not (_is_int(value) and value >= 0):
+                raise MinimlError(f"DataLoader got {name}={value!r}; expected an int >= 0")
         self.size, self.seed, self.drop_last, self.epoch = size, seed, drop_last, 0
+        self.transform, self.prefetch = transform, prefetch
 
     def __len__(self) -> int:
         """The number of batches in an epoch."""
@@ -49,16 +66,28 @@ class DataLoader:
         order = np.arange(self.rows)
         if self.seed is not None:
             np.random.default_rng((self.seed, epoch)).shuffle(order)
-        return self._cut(order, range(start, len(self)))
+        return self._ahead(self._cut(order, range(start, len(self)), epoch))
 
     def every_row(self) -> Iterator[tuple[Any, ...]]:
         """All rows once, in their own order, those that drop_last leaves out included."""
-        return self._cut(np.arange(self.rows), range(-(-self.rows // self.size)))
+        return self._ahead(self._cut(np.arange(self.rows), range(-(-self.rows // self.size)), 0))
 
-    def _cut(self, order: Array, numbers: range) -> Iterator[tuple[Any, ...]]:
-        for first in numbers:
-            rows = order[first * self.size : (first + 1) * self.size]
-            yield tuple([_taken(source, rows) for source in self.sources])
+    def _ahead(self, batches: Iterator[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
+        return prefetched(batches, self.prefetch) if self.prefetch else batches
+
+    def _cut(self, order: Array, numbers: range, epoch: int) -> Iterator[tuple[Any, ...]]:
+        for number in numbers:
+            rows = order[number * self.size : (number + 1) * self.size]
+            batch = tuple([_taken(source, rows) for source in self.sources])
+            if self.transform is None:
+                yield batch
+            else:
+                draw = np.random.default_rng((self.seed or 0, epoch, number))
+                yield (self.transform(batch[0], draw), *batch[1:])
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, (int, np.integer))
 
 
 def _readable(source: Any) -> Any:
@@ -67,6 +96,8 @@ def _readable(source: Any) -> Any:
         return tuple(_readable(part) for part in source)
     if isinstance(source, Tensor):
         return source.asnumpy()
+    if isinstance(source, list) and source and isinstance(source[0], (int, float)):
+        return np.asarray(source)
     if not (hasattr(source, "__len__") and hasattr(source, "__getitem__")):
         raise MinimlError(
             f"DataLoader got a {type(source).__name__}, which has no length or no rows; give "

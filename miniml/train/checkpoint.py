@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping
-from pathlib import Path
-from typing import Any
+from collections.abc import Collection, Mapping, MutableMapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -18,7 +18,8 @@ from ..undo import write_all
 from ..uninterrupted import uninterrupted
 from .entries import CALLS, array_of, entries_of, keys_of, like, spec_of
 
-_SHOWN = 8
+_FEW = 5
+Value = TypeVar("Value")
 
 
 def save_checkpoint(obj: Any, path: PathLike) -> None:
@@ -37,18 +38,51 @@ def save_checkpoint(obj: Any, path: PathLike) -> None:
     write(target, encoded(_gather(entries_of(obj))), path)
 
 
-def load_checkpoint(path: PathLike, obj: Any) -> None:
+def load_checkpoint(
+    path: PathLike, obj: Any, only: str | Sequence[str] | None = None, strict: bool = True
+) -> None:
     """Give `obj`, as for `save_checkpoint`, the values that the file holds.
 
     The file must hold exactly the names, shapes and dtypes of `obj`; these are compared before
-    data are read. CheckpointError names every entry that is missing, extra or different, or a
-    file that is damaged; `obj` is then as it was. In a dict, Tensors, arrays and numbers are
-    replaced by values of the same type; Parameters are updated in place.
+    data are read. CheckpointError names every entry that is missing, unexpected or different, or
+    a file that is damaged; `obj` is then as it was. In a dict, Tensors, arrays and numbers are
+    replaced by values of the same type; Parameters are updated in place. Files are read as data:
+    nothing in them is run.
+
+    only: a pattern of names, or several, as in "body.*" (`fnmatch`: * is any text, dots included);
+    all other entries of file and object are left alone. strict=False leaves those alone that one
+    of the two lacks; what both have must still agree in shape and dtype.
     """
     source = readable(path, CALLS, "save_checkpoint(obj, path)")
-    entries = entries_of(obj)
-    arrays = _read(source, entries, obj)
-    _apply(obj, entries, arrays)
+    held = entries_of(obj)
+    with opened(source) as archive:
+        entries, stored = _chosen(held, only), _chosen(archive.specs, only)
+        shared = {n: v for n, v in entries.items() if n in stored}
+        _check_specs(path, entries if strict else shared, stored, obj, strict)
+        if not shared and not (strict and only is None):
+            raise CheckpointError(
+                f"{short(path)} and the {type(obj).__name__} have no entry in common"
+                f"{_that_match(only)}; the file has {_few(archive.specs)}; the "
+                f"{type(obj).__name__} has {_few(held)}; nothing was loaded"
+            )
+        arrays = archive.read()
+    _apply(obj, shared, arrays)
+
+
+def _chosen(found: Mapping[str, Value], only: str | Sequence[str] | None) -> dict[str, Value]:
+    """What has a name that matches a pattern; everything without one."""
+    patterns = ["*"] if only is None else [only] if isinstance(only, str) else only
+    return {n: v for n, v in found.items() if any(fnmatchcase(n, p) for p in patterns)}
+
+
+def _that_match(only: object) -> str:
+    return "" if only is None else f" that matches only={short(repr(only))}"
+
+
+def _few(names: Collection[str]) -> str:
+    """The first names, to be compared by eye."""
+    listed = ", ".join(map(short, [*names][:_FEW])) or "none"
+    return listed + (f" and {len(names) - _FEW} more" if len(names) > _FEW else "")
 
 
 def _gather(entries: Mapping[str, Any]) -> dict[str, Array]:
@@ -80,34 +114,31 @@ def _apply(obj: Any, entries: Mapping[str, Any], arrays: Mapping[str, Array]) ->
             obj.update({keys[name]: value for name, value in others.items()})
 
 
-def _read(path: Path, entries: Mapping[str, Any], obj: Any) -> dict[str, Array]:
-    """The arrays of all entries; CheckpointError if the file holds others, or is damaged."""
-    with opened(path) as archive:
-        _check_specs(path, entries, archive.specs, obj)
-        return archive.read()
-
-
 def _check_specs(
-    path: Path, entries: Mapping[str, Any], stored: Mapping[str, Spec], obj: Any
+    path: PathLike, entries: Mapping[str, Any], stored: Mapping[str, Spec], obj: Any, strict: bool
 ) -> None:
-    problems = [p for name, value in entries.items() for p in _misfits(name, value, stored)]
-    problems += [f"{short(n)} is extra" for n in stored if n not in entries]
+    """CheckpointError unless the file has the entries, with their types, and (strict) no others."""
+    lacking = [
+        f"{short(n)} ({_type(spec_of(v))}) is missing"
+        for n, v in entries.items()
+        if n not in stored
+    ]
+    lacking += [f"{short(n)} is unexpected" for n in stored if strict and n not in entries]
+    problems = [_differs(n, v, stored[n]) for n, v in entries.items() if n in stored]
+    problems = [*filter(None, problems), *lacking]
     if problems:
-        more = len(problems) - _SHOWN
-        tail = f"; and {more} more" if more > 0 else ""
+        partly = "; strict=False or only='body.*' loads a part" if lacking else ""
         raise CheckpointError(
-            f"{short(path)} does not fit the {type(obj).__name__}: "
-            f"{'; '.join(problems[:_SHOWN])}{tail}; nothing was loaded"
+            f"{short(path)} does not fit the {type(obj).__name__}: {'; '.join(problems)}; nothing "
+            f"was loaded{partly}"
         )
 
 
-def _misfits(name: str, value: Any, stored: Mapping[str, Spec]) -> list[str]:
-    expected, got = spec_of(value), stored.get(name)
+def _differs(name: str, value: Any, got: Spec) -> str:
+    expected = spec_of(value)
     if got == expected:
-        return []
-    if got is None:
-        return [f"{short(name)} ({_type(expected)}) is missing"]
-    return [f"{short(name)} is {_type(got)} in the file, {_type(expected)} here"]
+        return ""
+    return f"{short(name)} is {_type(got)} in the file, {_type(expected)} here"
 
 
 def _type(spec: Spec | None) -> str:

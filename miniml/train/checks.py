@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from ..data import DataLoader
 from ..errors import MinimlError, OutOfRangeError
 from ..graph.function import trace
 from ..nn import Cell, CrossEntropyLoss
+from ..tensor import Array
 
 
 def check_batches(who: str, data: Any, epochs: int) -> None:
@@ -27,7 +28,13 @@ def check_batches(who: str, data: Any, epochs: int) -> None:
         )
 
 
-def checked_batch(batch: Any) -> Any:
+def batches_of(data: Iterable[Any]) -> Generator[Any, None, None]:
+    """The batches, each checked; to be closed, since a thread may prefetch them."""
+    for batch in data:
+        yield _checked(batch)
+
+
+def _checked(batch: Any) -> Any:
     """The batch; MinimlError unless it is (x, *labels)."""
     if isinstance(batch, (tuple, list)) and batch:
         return batch
@@ -38,21 +45,36 @@ def checked_batch(batch: Any) -> Any:
 
 
 def check_labels(net: Cell, loss: Callable[..., Any], data: Any) -> None:
-    """OutOfRangeError where an array of labels for CrossEntropyLoss holds one that is no class."""
-    if not (isinstance(loss, CrossEntropyLoss) and isinstance(data, DataLoader)):
+    """OutOfRangeError where labels for CrossEntropyLoss hold one that is no class: all labels of
+    an array in a DataLoader, or of a list of batches."""
+    if not isinstance(loss, CrossEntropyLoss):
         return
-    labels = data.sources[1] if len(data.sources) > 1 else None
-    if not isinstance(labels, np.ndarray) or labels.dtype.kind not in "iu":
+    found = _all_labels(data)
+    if found is None:
         return
-    x = next(data.batches(0))[0]
-    classes = trace(net, *(x if isinstance(x, tuple) else (x,))).outputs[0].abstract.shape[-1]
+    x, labels = found
+    shape = trace(net, *(x if isinstance(x, tuple) else (x,))).outputs[0].abstract.shape
+    classes = shape[:2][-1]  # (N, C) or (N, C, ...)
     wrong = (labels < 0) | (labels >= classes)
     if loss.ignore_index is not None:
         wrong &= labels != loss.ignore_index
     if wrong.any():
-        row = int(np.flatnonzero(wrong.ravel())[0])
+        row, first = np.argwhere(wrong)[0][0], labels[wrong][0]
         raise OutOfRangeError(
             f"the data hold {int(wrong.sum())} labels outside of the {classes} classes of the "
-            f"network, the first in row {row}: {labels.ravel()[row]}; labels are 0 to "
+            f"network, the first in row {row}: {first}; labels are 0 to "
             f"{classes - 1}, and CrossEntropyLoss(ignore_index=...) names one that counts nowhere"
         )
+
+
+def _all_labels(data: Any) -> tuple[Any, Array] | None:
+    """An input of the network and all labels, if they are integers that can be seen at once."""
+    if isinstance(data, DataLoader):
+        labels = data.sources[1] if len(data.sources) > 1 else None
+        if isinstance(labels, np.ndarray) and labels.dtype.kind in "iu":
+            return next(data.batches(0))[0], labels
+    elif isinstance(data, list) and data and all(isinstance(b, tuple) and len(b) > 1 for b in data):
+        parts = [b[1] for b in data]
+        if all(isinstance(p, np.ndarray) and p.dtype.kind in "iu" and p.ndim for p in parts):
+            return data[0][0], np.concatenate([np.ravel(p) for p in parts])
+    return None

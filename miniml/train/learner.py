@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from ..optim import LossScale, Optimizer
 from ..runtime.jit import jit
 from ..tensor import Array, Tensor
 from ..tracebacks import hides_frames
-from .checks import check_batches, check_labels, checked_batch
+from .checks import batches_of, check_batches, check_labels
 from .metrics import Metric, Row
 from .step import TrainStep
 
@@ -54,9 +54,9 @@ class Learner:
         check_batches("evaluate", data, 1)
         check_labels(self.net, self.loss, data)
         total, rows, sums = 0.0, 0, self.zeros()
-        with evaluating(self.net):
-            batches = data.every_row() if isinstance(data, DataLoader) else data
-            for x, *labels in map(checked_batch, batches):
+        every = batches_of(data.every_row() if isinstance(data, DataLoader) else data)
+        with evaluating(self.net), closing(every) as batches:
+            for x, *labels in batches:
                 loss, out = self._judged(x, *labels)
                 count = len(x[0] if isinstance(x, tuple) else x)
                 total, rows = total + float(loss) * count, rows + count

@@ -6,8 +6,8 @@ import math
 import signal
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence, Sized
-from contextlib import contextmanager
+from collections.abc import Generator, Iterable, Iterator, Sequence, Sized
+from contextlib import closing, contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from ..nn import Cell
 from ..random import random_state
 from .callbacks import Callback
 from .checkpoint import load_checkpoint, save_checkpoint
-from .checks import checked_batch
+from .checks import batches_of
 from .entries import CALLS
 from .learner import Learner
 from .metrics import Row
@@ -91,20 +91,21 @@ class Run:
             self._call("on_epoch_start")
         step, unread, began = self.model.step, self._unread, time.perf_counter()
         self._since, room = began, self._room()
-        for x, *labels in self._left():
-            unread.append((step(x, *labels), labels))
-            late = time.perf_counter() > self._since + _SECONDS
-            if len(unread) >= room or late or self._interrupted:
-                self._read()
-                room = self._room()
+        with closing(self._left()) as batches:
+            for x, *labels in batches:
+                unread.append((step(x, *labels), labels))
+                late = time.perf_counter() > self._since + _SECONDS
+                if len(unread) >= room or late or self._interrupted:
+                    self._read()
+                    room = self._room()
         self._read()
         self._seconds = time.perf_counter() - began
 
-    def _left(self) -> Iterator[Any]:
+    def _left(self) -> Generator[Any, None, None]:
         """The batches of this epoch that are not behind the run."""
         if isinstance(self.data, DataLoader):
-            return self.data.batches(self.epoch, self.done)
-        return map(checked_batch, islice(self.data, self.done, None))
+            return batches_of(self.data.batches(self.epoch, self.done))
+        return batches_of(islice(self.data, self.done, None))
 
     def _room(self) -> int:
         """How many steps to take before losses are read."""

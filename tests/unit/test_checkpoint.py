@@ -74,7 +74,7 @@ def damaged(path, how):
     arrays = safetensors.numpy.load_file(path)
     if how == "missing":
         del arrays["2.bias"]
-    elif how == "extra":
+    elif how == "unexpected":
         arrays["3.scale"] = np.zeros(2, np.float32)
     elif how == "shape":
         arrays["0.weight"] = np.zeros((4, 4), np.float32)
@@ -87,7 +87,7 @@ def damaged(path, how):
     ("how", "message"),
     [
         ("missing", r"2\.bias \(float32\[2\]\) is missing"),
-        ("extra", r"3\.scale is extra"),
+        ("unexpected", r"3\.scale is unexpected"),
         ("shape", r"0\.weight is float32\[4, 4\] in the file, float32\[4, 3\] here"),
         ("dtype", r"0\.weight is float64\[4, 3\] in the file, float32\[4, 3\] here"),
     ],
@@ -107,9 +107,47 @@ def test_all_problems_are_named_at_once(tmp_path):
     path = tmp_path / "net.safetensors"
     save_checkpoint(small_net(1), path)
     damaged(path, "missing")
-    damaged(path, "extra")
-    with pytest.raises(CheckpointError, match=r"2\.bias .* is missing; 3\.scale is extra"):
+    damaged(path, "unexpected")
+    with pytest.raises(CheckpointError, match=r"2\.bias .* is missing; 3\.scale is unexpected"):
         load_checkpoint(path, small_net(2))
+    many = {f"w{i}": 1.0 for i in range(50)}
+    with pytest.raises(CheckpointError) as caught:
+        load_checkpoint(path, many)
+    assert str(caught.value).count("is missing") == 50
+    assert str(caught.value).count("is unexpected") == 4
+
+
+def test_a_part_is_loaded_by_pattern(tmp_path):
+    path, saved, net = tmp_path / "x", small_net(1), small_net(2)
+    save_checkpoint({"net": saved, "epoch": 3, "best": 0.5}, path)
+    before = values(net)
+    load_checkpoint(path, {"net": net}, only="net.0.*")
+    assert np.array_equal(net[0].weight.asnumpy(), saved[0].weight.asnumpy())
+    assert np.array_equal(net[2].weight.asnumpy(), before["2.weight"])
+    rest = {"net": net, "epoch": 0}
+    load_checkpoint(path, rest, only=["net.2.*", "epoch"])
+    assert same(values(net), values(saved))
+    assert rest["epoch"] == 3
+
+
+def test_without_strict_what_one_side_lacks_is_left_alone(tmp_path):
+    path, saved, net = tmp_path / "x", small_net(1), small_net(2)
+    save_checkpoint({"0": saved[0], "epoch": 3}, path)
+    before = values(net)
+    load_checkpoint(path, net, strict=False)
+    assert np.array_equal(net[0].weight.asnumpy(), saved[0].weight.asnumpy())
+    assert np.array_equal(net[2].weight.asnumpy(), before["2.weight"])
+    other = {"0.weight": ml.Tensor([1.0])}
+    with pytest.raises(CheckpointError, match=r"0\.weight is float32\[4, 3\] in the file"):
+        load_checkpoint(path, other, strict=False)
+    with pytest.raises(CheckpointError, match=r"no entry in common that matches only='head\.\*'"):
+        load_checkpoint(path, net, only="head.*")
+    with pytest.raises(CheckpointError, match=r"no entry .*the file has 0\.bias, .* has step"):
+        load_checkpoint(path, {"step": 1}, strict=False)
+    assert same(
+        {k: v for k, v in values(net).items() if k[0] == "2"},
+        {k: v for k, v in before.items() if k[0] == "2"},
+    )
 
 
 def test_truncated_at_any_length(tmp_path):
