@@ -10,7 +10,7 @@ from ..epoch import Epoch
 from ..grad.recompute import recomputed
 from ..graph.calls import by_position
 from ..location import Layer, layers
-from ..settings import current, in_context
+from ..settings import current
 from ..trace import computes_at_once, current_trace
 from .hooks import run_hooked
 from .paths import layer_of
@@ -83,4 +83,5 @@ class Entry:
 
 def _watched() -> bool:
     """True where somebody looks at calls, and so at the names of layers."""
-    return in_context() is not None and bool(current().watchers)
+    settings = current()
+    return settings.check_nan or bool(settings.watchers)
