@@ -52,6 +52,7 @@ from .graph.saved import load_graph as load_graph
 from .graph.saved import save_graph as save_graph
 from .runtime.eager import EagerTrace as _EagerTrace
 from .runtime.explain import explain as explain
+from .runtime.finite import debug_nans as debug_nans
 from .runtime.hooks import hooks as hooks
 from .runtime.jit import jit as jit
 from .runtime.profile import profile as profile

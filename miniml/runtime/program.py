@@ -106,7 +106,13 @@ class Program:
     @property
     def checks(self) -> list[LookAt]:
         """What looks at the outputs of each kernel because the settings say so."""
-        return [finding_nan(self.device.to_host)] if self.settings.check_nan else []
+        if not self.settings.check_nan:
+            return []
+        return [finding_nan(self.device.to_host, cache(self._members))]
+
+    def _members(self, node: Node) -> Program:
+        """What runs the members of a fused node one by one, under the same settings."""
+        return Program(node.primitive.attributes["body"], self.target.without(NATIVE))
 
     @property
     def plan(self) -> Plan:
