@@ -123,7 +123,9 @@ def _rows(sources: tuple[Any, ...]) -> int:
 
 def _taken(source: Any, rows: Array) -> Any:
     if isinstance(source, np.ndarray):
-        return source.take(rows, 0)
+        if source.flags.c_contiguous:
+            return source.take(rows, 0)
+        return np.ascontiguousarray(source[rows])  # take would first copy the whole view
     if isinstance(source, tuple):
         return tuple(_taken(part, rows) for part in source)
     return _stacked([source[int(row)] for row in rows])

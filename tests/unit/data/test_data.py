@@ -1,5 +1,7 @@
 """The digits and the minibatches: what is held out, in which order, and what is refused."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -73,6 +75,20 @@ def test_a_loader_goes_on_from_any_batch_of_any_epoch():
     assert np.array_equal(next(loader.batches(1, 1))[0], second[1][0])
     assert not np.array_equal(first, second)
     assert np.concatenate(list(loader.every_row()), 1)[0].tolist() == list(range(10))
+
+
+def test_of_a_view_only_the_rows_of_a_batch_are_copied():
+    windows = np.lib.stride_tricks.sliding_window_view(np.arange(50_000.0), 1000)[::5]
+    first = np.random.default_rng((0, 0)).permutation(len(windows))[:4]
+    tracemalloc.start()
+    (batch,) = next(iter(DataLoader(windows, size=4, seed=0)))
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert np.array_equal(batch[:, 0], 5.0 * first)
+    assert batch.flags.c_contiguous
+    assert most < 1e6  # the whole view has 78 MB
+    (batch,) = next(iter(DataLoader(np.ones((3, 4, 5)).T, size=2)))
+    assert batch.flags.c_contiguous
 
 
 def test_rows_of_sequences_are_stacked_and_tuples_stay_together():
