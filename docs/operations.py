@@ -33,7 +33,8 @@ primitive's definition, gradient, kernels and tests.
 """
 
 # A line `# Title` begins a section. function | example | NumPy | PyTorch | JAX | MindSpore; "=" is
-# the function's own name in the usual place: np, torch, jnp and mindspore.ops; "F" is PyTorch's.
+# the function's own name in the usual place: np, torch, jnp and mindspore.ops; "F" is that in
+# torch.nn.functional, and in the last column PyTorch's.
 TABLE = """
 # Arithmetic
 abs | abs(x) | = | = | = | =
@@ -104,6 +105,10 @@ sigmoid | sigmoid(x) | - | = | nn.sigmoid | =
 silu | silu(x) | - | F.silu | nn.silu | =
 softplus | softplus(x) | - | F.softplus | nn.softplus | softplus
 softsign | softsign(x) | - | F.softsign | nn.soft_sign | =
+digamma | digamma(x) | - | = | scipy.special.digamma | =
+erfinv | erfinv(x - 0.5) | - | = | scipy.special.erfinv | =
+lgamma | lgamma(x) | - | = | scipy.special.gammaln | =
+polygamma | polygamma(1, x) | - | = | scipy.special.polygamma | =
 # Comparisons and choices
 equal | equal(x, y) | = | eq | = | =
 greater | greater(x, y) | = | gt | = | =
@@ -190,24 +195,60 @@ uniform | uniform((2, 3)) | random.uniform | rand | random.uniform | =
 einsum | einsum("ij,kj->ik", x, y) | = | = | = | =
 matmul | matmul(x, y.T) | = | = | = | =
 outer | outer(x[0], y[0]) | = | = | = | =
+# Linear algebra
+cholesky | cholesky(spd) | linalg.cholesky | linalg.cholesky | linalg.cholesky | =
+det | det(matrix) | linalg.det | linalg.det | linalg.det | =
+eigh | eigh(spd) | linalg.eigh | linalg.eigh | linalg.eigh | -
+inv | inv(spd) | linalg.inv | linalg.inv | linalg.inv | inverse
+lstsq | lstsq(tall, x[0, :2]) | linalg.lstsq | linalg.lstsq | linalg.lstsq | lstsq
+pinv | pinv(tall) | linalg.pinv | linalg.pinv | linalg.pinv | =
+qr | qr(tall) | linalg.qr | linalg.qr | linalg.qr | =
+slogdet | slogdet(matrix) | linalg.slogdet | linalg.slogdet | linalg.slogdet | =
+solve | solve(spd, matrix) | linalg.solve | linalg.solve | linalg.solve | -
+svd | svd(tall) | linalg.svd | linalg.svd | linalg.svd | =
+triangular_solve | triangular_solve(spd, matrix) | - | linalg.solve_triangular | scipy.linalg.solve_triangular | -
 # Windows
 avg_pool2d | avg_pool2d(image, 2) | - | F.avg_pool2d | - | =
 conv2d | conv2d(image, filters) | - | F.conv2d | lax.conv | =
 max_pool2d | max_pool2d(image, 2) | - | F.max_pool2d | - | =
+conv1d | conv1d(series, taps) | - | F.conv1d | lax.conv | =
+conv3d | conv3d(volume, cubes) | - | F.conv3d | lax.conv | =
+conv_transpose1d | conv_transpose1d(series, taps) | - | F.conv_transpose1d | lax.conv_transpose | -
+conv_transpose2d | conv_transpose2d(image, filters) | - | F.conv_transpose2d | lax.conv_transpose | -
+conv_transpose3d | conv_transpose3d(volume, cubes) | - | F.conv_transpose3d | lax.conv_transpose | -
+adaptive_avg_pool1d | adaptive_avg_pool1d(series, 3) | - | F.adaptive_avg_pool1d | - | =
+adaptive_avg_pool2d | adaptive_avg_pool2d(image, 3) | - | F.adaptive_avg_pool2d | - | =
+adaptive_avg_pool3d | adaptive_avg_pool3d(volume, 2) | - | F.adaptive_avg_pool3d | - | =
+adaptive_max_pool1d | adaptive_max_pool1d(series, 3) | - | F.adaptive_max_pool1d | - | =
+adaptive_max_pool2d | adaptive_max_pool2d(image, 3) | - | F.adaptive_max_pool2d | - | =
+adaptive_max_pool3d | adaptive_max_pool3d(volume, 2) | - | F.adaptive_max_pool3d | - | -
+avg_pool1d | avg_pool1d(series, 2) | - | F.avg_pool1d | - | =
+avg_pool3d | avg_pool3d(volume, 2) | - | F.avg_pool3d | - | =
+fold | fold(columns, 3, 2) | - | F.fold | - | =
+max_pool1d | max_pool1d(series, 2) | - | F.max_pool1d | - | -
+max_pool3d | max_pool3d(volume, 2) | - | F.max_pool3d | - | =
+resize | resize(image, 8) | - | F.interpolate | jax.image.resize | interpolate
+unfold | unfold(image, 3) | - | F.unfold | - | =
 # Norms and softmax
 batch_norm | batch_norm(x, s, s, training=True) | - | F.batch_norm | - | =
 layer_norm | layer_norm(x, s, s) | - | F.layer_norm | - | =
+group_norm | group_norm(image, 2) | - | F.group_norm | - | =
+instance_norm | instance_norm(image) | - | F.instance_norm | - | -
 log_softmax | log_softmax(x) | - | = | nn.log_softmax | =
+rms_norm | rms_norm(x, s) | - | F.rms_norm | - | =
+scaled_dot_product_attention | scaled_dot_product_attention(q, q, q) | - | F | nn.dot_product_attention | -
 softmax | softmax(x) | - | = | nn.softmax | =
 # Losses
 bce | bce(ops.sigmoid(x), t) | - | F.binary_cross_entropy | - | binary_cross_entropy
 bce_with_logits | bce_with_logits(x, t) | - | F.binary_cross_entropy_with_logits | - | F
 cosine_similarity | cosine_similarity(x, y) | - | = | - | =
 cross_entropy | cross_entropy(x, labels) | - | F.cross_entropy | - | =
+ctc_loss | ctc_loss(frames, labels[None], 4, 2) | - | F.ctc_loss | - | =
 hinge | hinge(x, t) | - | - | - | -
 huber_loss | huber_loss(x, y) | - | F.huber_loss | - | =
 kl_div | kl_div(ops.log_softmax(x), t) | - | F.kl_div | - | =
 l1_loss | l1_loss(x, y) | - | F.l1_loss | - | =
+mse_loss | mse_loss(x, y) | - | F.mse_loss | - | =
 nll_loss | nll_loss(ops.log_softmax(x), labels) | - | F.nll_loss | - | =
 # Control
 assign | - | - | Tensor.copy_ | - | =
@@ -258,6 +299,7 @@ def rows() -> Iterator[Row]:
             section = line[2:]
             continue
         name, example, *others = (part.strip() for part in line.split(" | "))
+        others[1] = f"F.{name}" if others[1] == "F" else others[1]
         others[3] = others[1].removeprefix("F.") if others[3] == "F" else others[3]
         spelled = tuple(_spelled(name, other, i) for i, other in enumerate(others))
         yield Row(section, name, "" if example == "-" else example, spelled)
@@ -291,6 +333,13 @@ def values(dtype: str) -> dict[str, Any]:
         "series": some(1, 2, 7),
         "volume": some(1, 2, 3, 4, 4),
         "matrix": some(2, 2),
+        "spd": some(2, 2) * 0 + ml.Tensor([[4, 1], [1, 3]]).astype(dtype),
+        "tall": some(3, 2) * 0 + ml.Tensor([[1, 0], [1, 1], [0, 2]]).astype(dtype),
+        "taps": some(2, 2, 3),
+        "cubes": some(2, 2, 2, 2, 2),
+        "columns": some(1, 4, 4),
+        "frames": some(4, 1, 3),
+        "q": some(1, 2, 3),
         "i": ml.Tensor([2, 0, 1]),
         "j": ml.Tensor([[2, 0], [0, 1]]),
         "m": ml.Tensor([[True, False, True], [False, False, True]]),

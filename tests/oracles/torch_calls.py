@@ -7,6 +7,8 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 import miniml as ml
 from miniml import ops
 
@@ -33,7 +35,7 @@ nn.functional.celu:celu nn.functional.elu:elu nn.functional.hardsigmoid:hard_sig
 nn.functional.hardswish:hard_swish nn.functional.logsigmoid:log_sigmoid
 nn.functional.mish:mish nn.functional.prelu:prelu nn.functional.relu:relu
 nn.functional.relu6:relu6 nn.functional.selu:selu nn.functional.silu:silu
-nn.functional.softsign:softsign nn.functional.gelu:gelu nn.functional.cosine_similarity
+lgamma digamma erfinv linalg.cholesky linalg.det linalg.inv linalg.slogdet nn.functional.softsign:softsign nn.functional.gelu:gelu nn.functional.cosine_similarity
 """
 
 CALLS: dict[str, Callable[..., Any]] = {}
@@ -248,19 +250,201 @@ def layer_norm(x: Any, shape: Any, weight: Any = None, bias: Any = None, eps: fl
     return ops.layer_norm(x, gamma, beta, eps)
 
 
-@calls("nn.functional.conv2d")
-def conv2d(
-    x: Any,
-    w: Any,
-    bias: Any = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-) -> Any:
+def _batched(rank: int, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Of a function of x (N, C, *rank axes) with PyTorch's arguments."""
+
+    def call(x: Any, *args: Any, **named: Any) -> Any:
+        if x.ndim != rank + 2:
+            raise LacksError("no batch")
+        if named.pop("return_indices", False):
+            raise LacksError("return_indices")
+        return function(x, *args, **named)
+
+    return call
+
+
+def _average(function: Callable[..., Any]) -> Callable[..., Any]:
+    def call(
+        x: Any,
+        kernel_size: Any,
+        stride: Any = None,
+        padding: Any = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        divisor_override: int | None = None,
+    ) -> Any:
+        if divisor_override:
+            raise LacksError("divisor_override")
+        if padding == (2,):
+            raise LacksError("one number for several axes in a tuple")
+        return function(x, kernel_size, stride or None, padding, ceil_mode, count_include_pad)
+
+    return call
+
+
+def _adaptive(function: Callable[..., Any]) -> Callable[..., Any]:
+    def call(x: Any, output_size: Any, return_indices: bool = False) -> Any:
+        if return_indices:
+            raise LacksError("return_indices")
+        return function(x, output_size)
+
+    return call
+
+
+for rank in (1, 2, 3):
+    made = {entry: getattr(ops, f"{entry}{rank}d") for entry in ("conv", "conv_transpose")}
+    made["avg_pool"] = _average(getattr(ops, f"avg_pool{rank}d"))
+    made["max_pool"] = getattr(ops, f"max_pool{rank}d")
+    made["adaptive_avg_pool"] = _adaptive(getattr(ops, f"adaptive_avg_pool{rank}d"))
+    made["adaptive_max_pool"] = _adaptive(getattr(ops, f"adaptive_max_pool{rank}d"))
+    CALLS.update({f"nn.functional.{n}{rank}d": _batched(rank, f) for n, f in made.items()})
+
+
+@calls("nn.functional.unfold")
+def unfold(x: Any, *args: Any, **named: Any) -> Any:
     if x.ndim != 4:
         raise LacksError("no batch")
-    return ops.conv2d(x, w, bias, stride, padding, dilation, groups)
+    return ops.unfold(x, *args, **named)
+
+
+@calls(
+    *(
+        f"nn.functional.interpolate:{mode}"
+        for mode in ("nearest", "linear", "bilinear", "trilinear", "bicubic")
+    )
+)
+def interpolate(
+    x: Any,
+    size: Any = None,
+    scale_factor: Any = None,
+    mode: str = "nearest",
+    align_corners: bool | None = None,
+    recompute_scale_factor: bool | None = None,
+    antialias: bool = False,
+) -> Any:
+    if antialias or recompute_scale_factor or scale_factor is not None:
+        raise LacksError("antialias; a factor that is not the ratio of the sizes")
+    mode = {"bilinear": "linear", "trilinear": "linear", "bicubic": "cubic"}.get(mode, mode)
+    return ops.resize(x, size, None, mode, bool(align_corners))
+
+
+@calls("nn.functional.group_norm")
+def group_norm(
+    x: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5
+) -> Any:
+    return ops.group_norm(x, num_groups, weight, bias, eps)
+
+
+@calls("nn.functional.instance_norm")
+def instance_norm(
+    x: Any,
+    running_mean: Any = None,
+    running_var: Any = None,
+    weight: Any = None,
+    bias: Any = None,
+    use_input_stats: bool = True,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Any:
+    if x.ndim < 3 or not use_input_stats:
+        raise LacksError("no batch")
+    return ops.instance_norm(x, weight, bias, eps)
+
+
+@calls("nn.functional.rms_norm")
+def rms_norm(x: Any, shape: Any, weight: Any = None, eps: float | None = None) -> Any:
+    if len(shape) != 1 or x.ndim == 0:
+        raise LacksError("several axes")
+    small = float(np.finfo(np.float64).eps) if eps is None else eps
+    return ops.rms_norm(x, ops.ones(shape, x.dtype) if weight is None else weight, small)
+
+
+@calls("nn.functional.scaled_dot_product_attention")
+def attention(
+    q: Any,
+    k: Any,
+    v: Any,
+    attn_mask: Any = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Any:
+    if dropout_p or enable_gqa:
+        raise LacksError("dropout, groups of heads")
+    return ops.scaled_dot_product_attention(q, k, v, attn_mask, 0.0, is_causal, scale)
+
+
+@calls("linalg.pinv")
+def pinv(a: Any, rtol: Any = None, atol: Any = None, hermitian: bool = False) -> Any:
+    if isinstance(rtol, ml.Tensor) or atol is not None:
+        raise LacksError("tolerances as tensors, atol")
+    return ops.pinv(a, rtol)
+
+
+@calls("linalg.solve")
+def solve(a: Any, b: Any) -> Any:
+    if 1 < b.ndim < a.ndim:
+        raise LacksError("stacks of vectors, which NumPy takes for matrices")
+    return ops.solve(a, b)
+
+
+@calls("linalg.solve_triangular")
+def solve_triangular(
+    a: Any, b: Any, upper: bool, left: bool = True, unitriangular: bool = False
+) -> Any:
+    if not left:
+        raise LacksError("left")
+    return ops.triangular_solve(a, b, upper, False, unitriangular)
+
+
+@calls("linalg.qr")
+def qr(a: Any, mode: str = "reduced") -> Any:
+    if mode != "reduced":
+        raise LacksError(mode)
+    return ops.qr(a)
+
+
+@calls("linalg.eigh")
+def eigh(a: Any, UPLO: str = "L") -> Any:  # noqa: N803
+    return ops.eigh(a)
+
+
+@calls("linalg.svd")
+def svd(a: Any, full_matrices: bool = True) -> Any:
+    if full_matrices and a.ndim > 1 and a.shape[-1] != a.shape[-2]:
+        raise LacksError("full_matrices")
+    return ops.svd(a)
+
+
+@calls("polygamma:polygamma_n_0", *(f"polygamma:polygamma_n_{n}" for n in (1, 2, 3, 4)))
+def polygamma(x: Any, n: int) -> Any:
+    return ops.polygamma(n, x)
+
+
+@calls("nn.functional.cross_entropy")
+def cross_entropy(x: Any, y: Any, weight: Any = None, **named: Any) -> Any:
+    if x.ndim < 2:
+        raise LacksError("no batch")
+    return ops.cross_entropy(x, y, weight=weight, **named)
+
+
+@calls("nn.functional.nll_loss")
+def nll_loss(x: Any, y: Any, weight: Any = None, **named: Any) -> Any:
+    if x.ndim < 2:
+        raise LacksError("no batch")
+    return ops.nll_loss(x, y, weight=weight, **named)
+
+
+@calls("nn.functional.ctc_loss")
+def ctc_loss(x: Any, *args: Any, **named: Any) -> Any:
+    """Of logits: PyTorch's gradient is right only where its input comes from log_softmax."""
+    return ops.ctc_loss(ops.log_softmax(x), *args, **named)
+
+
+@calls("nn.functional.mse_loss")
+def mse_loss(x: Any, y: Any, reduction: str = "mean") -> Any:
+    return ops.mse_loss(x, y, reduction)
 
 
 @calls("nn.functional.l1_loss")
