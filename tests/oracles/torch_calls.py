@@ -35,7 +35,10 @@ nn.functional.celu:celu nn.functional.elu:elu nn.functional.hardsigmoid:hard_sig
 nn.functional.hardswish:hard_swish nn.functional.logsigmoid:log_sigmoid
 nn.functional.mish:mish nn.functional.prelu:prelu nn.functional.relu:relu
 nn.functional.relu6:relu6 nn.functional.selu:selu nn.functional.silu:silu
-lgamma digamma erfinv linalg.cholesky linalg.det linalg.inv linalg.slogdet nn.functional.softsign:softsign nn.functional.gelu:gelu nn.functional.cosine_similarity
+lgamma digamma erfinv
+linalg.cholesky linalg.det linalg.inv linalg.slogdet
+nn.functional.softsign:softsign nn.functional.gelu:gelu
+nn.functional.cosine_similarity
 """
 
 CALLS: dict[str, Callable[..., Any]] = {}
@@ -406,7 +409,7 @@ def qr(a: Any, mode: str = "reduced") -> Any:
 
 
 @calls("linalg.eigh")
-def eigh(a: Any, UPLO: str = "L") -> Any:  # noqa: N803
+def eigh(a: Any, UPLO: str = "L") -> Any:
     return ops.eigh(a)
 
 
