@@ -254,7 +254,8 @@ def svd(a: Any) -> tuple[Tensor, Tensor, Tensor]:
     a (..., m, n), u (..., m, k), s (..., k), vh (..., k, n) with k = min(m, n). In each column of u
     the first of its largest numbers (those within a tenth of the largest magnitude) is positive.
     The gradient of what uses s alone is always right; what uses u or vh has none, but infinity or
-    NaN, where two numbers in s are equal, or one is 0.
+    NaN, where two numbers in s are equal, or one is 0. sum(s) is the nuclear norm, max(s) the
+    spectral norm.
     """
     u, s, vh = SVD()(a)
     return u, s, vh

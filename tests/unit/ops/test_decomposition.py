@@ -81,6 +81,21 @@ def test_what_lies_outside_a_triangle_is_not_read():
     assert ops.triangular_solve(both, b, unit_diagonal=True).tolist() == [2, 3]
 
 
+@pytest.mark.parametrize("upper", [False, True])
+@pytest.mark.parametrize("transpose", [False, True])
+def test_triangles_of_many_rows(upper, transpose):
+    """Which are solved one by one; one of them is singular."""
+    a, b = RNG.normal(size=(3, 40, 40)) + 40 * np.eye(40), RNG.normal(size=(3, 40, 2))
+    a[1, 7, 7] = 0
+    x = ops.triangular_solve(a, b, upper, transpose).asnumpy()
+    t = np.triu(a) if upper else np.tril(a)
+    left = (t.mT if transpose else t) @ x - b
+    assert np.isnan(left[1]).all()
+    assert np.abs(left[[0, 2]]).max() < 1e-12
+    one = ops.triangular_solve(a[0], b[0], upper, transpose).asnumpy()
+    np.testing.assert_allclose(one, x[0], rtol=1e-14)
+
+
 def test_check_nan_names_the_call():
     with ml.context(check_nan=True), pytest.raises(NonFiniteError, match="Solve") as caught:
         ops.inv(SINGULAR)
