@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..abstract import Shape
-from ..dtype import float32, float64
-from ..errors import AttributeRefusedError, ShapeError
+from ..dtype import float32, float64, is_float
+from ..errors import AttributeRefusedError
 from ..primitive import Primitive
 from . import rules
 from .create import eye
-from .inference.shapes import broadcast, dtype_of, shape_of
+from .inference.shapes import broadcast, dtype_of, matrices, right_side, shape_of, square
 from .linalg import matmul
 from .shape import broadcast_to, expand_dims, squeeze, swapaxes
 
@@ -64,11 +64,10 @@ class Solve(OfMatrices):
 
 
 class TriangularSolve(OfMatrices):
-    """The x for which t x = b, where t is the lower triangle of a, by substitution.
+    """The x for which t x = b, or t^T x = b, where t is a triangle of a, by substitution.
 
-    upper: t is the upper triangle. transpose: t^T x = b. unit_diagonal: t has a diagonal of ones,
-    whatever a has there. Elements of a outside t are not read. a (..., n, n), b (..., n, k) with
-    the same batch axes. NaN where t is singular.
+    a (..., n, n), b (..., n, k) with the same batch axes; the attributes are those of
+    `triangular_solve`.
     """
 
     upper: bool = False
@@ -115,13 +114,8 @@ class QR(OfMatrices):
 
 
 class SVD(OfMatrices):
-    """a = u diag(s) vh, with orthonormal columns in u and rows in vh, and s >= 0 in descending
-    order.
-
-    a (..., m, n), u (..., m, k), s (..., k), vh (..., k, n) with k = min(m, n). In each column of u
-    the first of the largest numbers is positive: those within a tenth of the largest magnitude,
-    lest rounding choose between equal ones. Where the numbers in s differ and are not 0, u and vh
-    are unique.
+    """a = u diag(s) vh, as `svd` says: u and vh are unique where no two numbers in s are equal and
+    none is 0. The tenth in the rule of signs keeps rounding from choosing between equal numbers.
     """
 
     outputs = ("u", "s", "vh")
@@ -133,11 +127,8 @@ class SVD(OfMatrices):
 
 
 class Eigh(OfMatrices):
-    """(a + a^T) / 2 = v diag(w) v^T, with orthonormal columns in v, and w in ascending order.
-
-    a (..., n, n), w (..., n), v (..., n, n). In each column of v the first of the largest numbers
-    is positive: those within a tenth of the largest magnitude, lest rounding choose between equal
-    ones. Where the numbers in w differ, v is unique.
+    """(a + a^T) / 2 = v diag(w) v^T, as `eigh` says: v is unique where no two numbers in w are
+    equal.
     """
 
     outputs = ("w", "v")
@@ -160,30 +151,6 @@ class Pinv(OfMatrices):
             raise AttributeRefusedError(f"Pinv got rtol={self.rtol}; it is a number >= 0")
         *batch, m, n = matrices(self.name, a)
         return (*batch, n, m)
-
-
-def matrices(name: str, a: Shape) -> Shape:
-    """The shape itself if it is one of a stack of matrices; ShapeError otherwise."""
-    if len(a) < 2:
-        raise ShapeError(f"{name} got shape {a}; it takes matrices, of shape (..., m, n)")
-    return a
-
-
-def square(name: str, a: Shape) -> Shape:
-    """The shape itself if it is one of a stack of square matrices; ShapeError otherwise."""
-    if len(a) < 2 or a[-1] != a[-2]:
-        raise ShapeError(f"{name} got shape {a}; it takes square matrices, of shape (..., n, n)")
-    return a
-
-
-def right_side(name: str, a: Shape, b: Shape) -> Shape:
-    """The shape of b, the right side for a stack of square matrices; ShapeError if it is none."""
-    if b[:-1] != square(name, a)[:-1] or len(b) < 2:
-        raise ShapeError(
-            f"{name} got a of shape {a} and b of shape {b}; b has one row for each row of a, shape "
-            f"{(*a[:-1], 'k')}".replace("'", "")
-        )
-    return b
 
 
 def cholesky(a: Any, upper: bool = False) -> Tensor:
@@ -246,8 +213,8 @@ def inv(a: Any) -> Tensor:
 
     `solve(a, b)` is faster and more accurate than `inv(a) @ b`.
     """
-    shape = square("inv", shape_of(a))
-    return solve(a, eye(shape[-1], dtype=_float_of(a)))
+    shape, dtype = square("inv", shape_of(a)), dtype_of(a)
+    return solve(a, eye(shape[-1], dtype=dtype if is_float(dtype) else float32))
 
 
 def det(a: Any) -> Tensor:
@@ -265,7 +232,7 @@ def det(a: Any) -> Tensor:
 def slogdet(a: Any) -> tuple[Tensor, Tensor]:
     """(sign, log|det(a)|), so that det(a) = sign exp(log|det(a)|). a (..., n, n); shapes (...).
 
-    (0, -inf) where a is singular; the gradient is NaN there.
+    (0, -inf) where a is singular, and no gradient but NaN.
     """
     sign, logabsdet = SlogDet()(a)
     return sign, logabsdet
@@ -287,7 +254,8 @@ def svd(a: Any) -> tuple[Tensor, Tensor, Tensor]:
     a (..., m, n), u (..., m, k), s (..., k), vh (..., k, n) with k = min(m, n). In each column of u
     the first of its largest numbers (those within a tenth of the largest magnitude) is positive.
     The gradient of what uses s alone is always right; what uses u or vh has none, but infinity or
-    NaN, where two numbers in s are equal, or one is 0.
+    NaN, where two numbers in s are equal, or one is 0. sum(s) is the nuclear norm, max(s) the
+    spectral norm.
     """
     u, s, vh = SVD()(a)
     return u, s, vh
@@ -318,7 +286,8 @@ def pinv(a: Any, rtol: float | None = None) -> Tensor:
     rank.
     """
     if rtol is None:
-        rtol = max(matrices("pinv", shape_of(a))[-2:]) * float(np.finfo(_float_of(a)).eps)
+        dtype = float64 if dtype_of(a) == float64 else float32
+        rtol = max(matrices("pinv", shape_of(a))[-2:]) * float(np.finfo(dtype).eps)
     return Pinv(rtol)(a)
 
 
@@ -328,12 +297,7 @@ def lstsq(a: Any, b: Any, rtol: float | None = None) -> Tensor:
 
     a (..., m, n); b (m,) or (..., m, k). The batch axes broadcast. rtol: as for `pinv`.
 
-    >>> lstsq([[1.0], [1.0]], [2.0, 4.0]).tolist()
-    [3.0]
+    >>> lstsq([[2.0], [0.0]], [4.0, 1.0]).tolist()
+    [2.0]
     """
     return matmul(pinv(a, rtol), b)
-
-
-def _float_of(a: Any) -> Any:
-    """The float dtype in which a is computed, as far as it is accepted."""
-    return float64 if dtype_of(a) == float64 else float32

@@ -17,6 +17,7 @@ Pair = tuple[Array, Array]
 NoResult = np.linalg.LinAlgError
 # Numbers of a vector this close to the largest count as equal to it when its sign is chosen.
 LARGEST = 0.9
+SMALL = 32  # rows; up to here it is faster to solve a whole stack by elimination
 
 
 def finite(a: Array) -> Array:
@@ -40,10 +41,22 @@ def triangular_solve(
     t = np.triu(a) if upper else np.tril(a)
     if unit_diagonal:
         np.einsum("...ii->...i", t)[...] = 1
-    t = finite(t.mT if transpose else t)
-    if upper != transpose:
+    t, upwards = finite(t.mT if transpose else t), upper != transpose
+    if t.shape[-1] > SMALL:
+        return substituted(t, b, upwards)
+    if upwards:
         return np.linalg.solve(t, b)  # which finds nothing to eliminate
     return np.linalg.solve(t[..., ::-1, ::-1], b[..., ::-1, :])[..., ::-1, :]
+
+
+def substituted(t: Array, b: Array, upwards: bool) -> Array:
+    """One matrix after the other by LAPACK's substitution, which NumPy does not have."""
+    from scipy.linalg import solve_triangular
+
+    out = np.empty(b.shape, b.dtype)
+    for i in np.ndindex(b.shape[:-2]):
+        out[i] = solve_triangular(t[i], b[i], lower=not upwards, check_finite=False)
+    return out
 
 
 def det(a: Array) -> Array:

@@ -68,6 +68,30 @@ def needs_float(name: str, dtype: DType) -> DType:
     return dtype
 
 
+def matrices(name: str, a: Shape) -> Shape:
+    """The shape itself if it is one of a stack of matrices; ShapeError otherwise."""
+    if len(a) < 2:
+        raise ShapeError(f"{name} got shape {a}; it takes matrices, of shape (..., m, n)")
+    return a
+
+
+def square(name: str, a: Shape) -> Shape:
+    """The shape itself if it is one of a stack of square matrices; ShapeError otherwise."""
+    if len(a) < 2 or a[-1] != a[-2]:
+        raise ShapeError(f"{name} got shape {a}; it takes square matrices, of shape (..., n, n)")
+    return a
+
+
+def right_side(name: str, a: Shape, b: Shape) -> Shape:
+    """The shape of b, the right side for a stack of square matrices; ShapeError if it is none."""
+    if b[:-1] != square(name, a)[:-1] or len(b) < 2:
+        raise ShapeError(
+            f"{name} got a of shape {a} and b of shape {b}; b has one row for each row of a, shape "
+            f"{(*a[:-1], 'k')}".replace("'", "")
+        )
+    return b
+
+
 def shape_of(x: Any) -> Shape:
     """The shape of a tensor (traced ones too), an array, a number or nested sequences of them."""
     shape = getattr(x, "shape", None)

@@ -76,12 +76,14 @@ __device__ __forceinline__ void accumulate(
     EACH_COLUMN(c, k) if (c >= j) reflected(w, j, m, factors[j], q, c);
   __syncthreads();
 }
+// Turns columns p and q by an angle, given by its sine and the tangent of its half: the cosine is
+// not rounded by itself, which would change the columns' lengths a little each time.
 __device__ __forceinline__ void rotated(
-    const Matrix& x, long long m, long long p, long long q, T cosine, T sine) {
+    const Matrix& x, long long m, long long p, long long q, T sine, T half) {
   EACH_ROW(i, 0, m) {
     const T left = x(i, p), right = x(i, q);
-    x(i, p) = cosine * left - sine * right;
-    x(i, q) = sine * left + cosine * right;
+    x(i, p) = left - sine * (right + half * left);
+    x(i, q) = right + sine * (left - half * right);
   }
 }
 // Rotates the columns of w (m, n) until all are orthogonal, to `tolerance`, and those of v (n, n)
@@ -104,10 +106,10 @@ __device__ __forceinline__ void orthogonalise(
         changed = true;
         const T half = (qq - pp) / (T(2) * pq);
         const T tangent = copysign(T(1), half) / (fabs(half) + sqrt(T(1) + half * half));
-        const T cosine = T(1) / sqrt(T(1) + tangent * tangent);
+        const T cosine = T(1) / sqrt(T(1) + tangent * tangent), sine = cosine * tangent;
         __syncwarp();
-        rotated(w, m, p, q, cosine, cosine * tangent);
-        rotated(v, n, p, q, cosine, cosine * tangent);
+        rotated(w, m, p, q, sine, sine / (T(1) + cosine));
+        rotated(v, n, p, q, sine, sine / (T(1) + cosine));
       }
       __syncthreads();
     }
