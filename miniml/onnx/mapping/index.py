@@ -12,7 +12,7 @@ from ...dtype import as_dtype, bool_, float32, int64, is_float
 from ...errors import OnnxError
 from ...ops.resize import blended, weighted
 from ..interpolation import Grid, nearest
-from ..known import counted, extent, ints, number, table
+from ..known import counted, extent, ints, number
 from ..operators import Constant, Floats, Ints, Setting, register_operator
 from ..sampling import sampled
 from .shape import flatten
@@ -222,7 +222,8 @@ def resize(
         else:
             points, cubic = grid.points(), mode == "cubic"
             shrunk = min(scale, 1.0) if antialias else 1.0
-            table(count, 4 * int(1 + 1 / shrunk))
+            if shrunk < 0.005:
+                raise OnnxError(f"antialias of scale {scale} takes too many elements for each")
             near = weighted(
                 points, grid.extent, cubic, cubic_coeff_a, shrunk, bool(exclude_outside)
             )
