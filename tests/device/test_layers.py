@@ -24,10 +24,16 @@ CASES = {
     "Conv3d": (nn.Conv3d(3, 2, (2, 1, 2), padding=1), (X[None, ..., None],)),
     "ConvTranspose1d": (nn.ConvTranspose1d(2, 1, 3, 2, 1, 1), (X,)),
     "ConvTranspose3d": (nn.ConvTranspose3d(3, 2, 2, 2), (X[None, ..., None],)),
-    "MaxPool1d": (nn.MaxPool1d(2, 1, dilation=2, ceil_mode=True), (X,)),
-    "AvgPool3d": (nn.AvgPool3d((1, 3, 1), 2, ceil_mode=True), (X[None, ..., None],)),
-    "AdaptiveAvgPool1d": (nn.AdaptiveAvgPool1d(3), (X,)),
-    "Upsample": (nn.Upsample(6, mode="linear"), (X,)),
+    "MaxPool1d": (
+        nn.Sequential(nn.Conv1d(2, 2, 1), nn.MaxPool1d(2, 1, dilation=2, ceil_mode=True)),
+        (X,),
+    ),
+    "AvgPool3d": (
+        nn.Sequential(nn.Conv3d(3, 2, 1), nn.AvgPool3d((1, 3, 1), 2, ceil_mode=True)),
+        (X[None, ..., None],),
+    ),
+    "AdaptiveAvgPool1d": (nn.Sequential(nn.Conv1d(2, 2, 1), nn.AdaptiveAvgPool1d(3)), (X,)),
+    "Upsample": (nn.Sequential(nn.Conv1d(2, 2, 1), nn.Upsample(6, mode="linear")), (X,)),
 }
 
 
