@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 from .. import ops
 from ..errors import AttributeRefusedError
 from ..ops.inference.geometry import EXTENTS, Lengths, PaddingSpec, lengths, paddings
-from ..ops.resize import MODES
-from .arguments import choice, flag, integer
+from ..ops.resize import check_mode
+from .arguments import flag, integer
 from .cell import Cell, differing
 from .shapes import refuse_shape, shape_of
 
@@ -235,9 +235,9 @@ class Upsample(Cell):
                 f"Upsample got size={size!r} and scale_factor={scale_factor!r}; expected one of "
                 "the two"
             )
-        self.size, self.scale_factor = size, scale_factor
-        self.mode = choice("Upsample", "mode", mode, MODES)
         self.align_corners = flag("Upsample", "align_corners", align_corners)
+        check_mode("Upsample", mode, align_corners)
+        self.size, self.scale_factor, self.mode = size, scale_factor, mode
 
     def construct(self, x: Any) -> Any:
         shape = shape_of(self, x)

@@ -1,5 +1,4 @@
-"""Interpolation along one axis: where each output lies in the input, and the weights of the inputs
-around it."""
+"""Where each element of a resized axis lies in the input, as ONNX has it."""
 
 from __future__ import annotations
 
@@ -9,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..errors import OnnxError
-from .known import Array, counted, table
+from .known import Array, counted
 
 
 @dataclass(frozen=True)
@@ -66,35 +65,3 @@ def nearest(grid: Grid, rounding: str) -> Array:
         raise OnnxError(f"nearest_mode {rounding!r} is not {', '.join(_ROUNDINGS)}")
     found = _ROUNDINGS[rounding](grid.points())
     return np.asarray(np.clip(found, 0, grid.extent - 1).astype(np.int64))
-
-
-def _linear(t: Array) -> Array:
-    return np.asarray(np.clip(1 - np.abs(t), 0, 1))
-
-
-def _cubic(t: Array, a: float) -> Array:
-    """Keys' kernel."""
-    t = np.abs(t)
-    near = ((a + 2) * t - (a + 3)) * t * t + 1
-    far = ((t - 5) * t + 8) * t * a - 4 * a
-    return np.asarray(np.where(t <= 1, near, np.where(t < 2, far, 0)))
-
-
-def weighted(
-    grid: Grid, cubic: bool, a: float, antialias: bool, exclude_outside: bool
-) -> tuple[Array, Array]:
-    """(count, taps): the inputs around each output, and their weights, which sum to 1.
-
-    antialias: where the input shrinks, the kernel is as much wider. exclude_outside: what lies
-    outside of the input has no weight; else it is as the input's end.
-    """
-    x, scale = grid.points(), min(grid.scale, 1.0) if antialias else 1.0
-    first = int(np.floor(-(2 if cubic else 1) / scale)) + 1
-    table(grid.count, 2 - 2 * first)
-    taps = np.floor(x).astype(np.int64)[:, None] + np.arange(first, 2 - first)
-    distance = (taps - x[:, None]) * scale
-    weights = _cubic(distance, a) if cubic else _linear(distance)
-    if exclude_outside:
-        weights = weights * ((taps >= 0) & (taps < grid.extent))
-    weights = weights / weights.sum(1, keepdims=True)
-    return np.clip(taps, 0, grid.extent - 1), weights

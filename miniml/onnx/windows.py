@@ -1,52 +1,13 @@
-"""Windows that move over the axes of an image behind the first two: extents, padding, positions."""
+"""Windows that move over the axes of an image behind the first two, as ONNX describes them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from ..errors import OnnxError
-from .known import Array, counted, table
+from ..ops.inference.windows import Axis
+from .known import table
 from .operators import Ints
-
-
-@dataclass(frozen=True)
-class Axis:
-    """The windows along one axis: `count` of them, each `size` elements `dilation` apart."""
-
-    extent: int
-    size: int
-    stride: int
-    dilation: int
-    before: int
-    after: int  # the padding declared
-    count: int
-
-    @property
-    def reach(self) -> int:
-        """How many elements of the axis a window spans."""
-        return self.dilation * (self.size - 1) + 1
-
-    @property
-    def needed_after(self) -> int:
-        """The padding behind that the last window needs: with ceil_mode more than is declared."""
-        return max((self.count - 1) * self.stride + self.reach - self.extent - self.before, 0)
-
-    def places(self) -> Array:
-        """(count, size): which element of the padded axis each element of each window is."""
-        table(self.count, self.size)
-        first = counted(self.count)[:, None] * self.stride
-        return np.asarray(first + counted(self.size) * self.dilation)
-
-    def sizes(self, with_padding: bool) -> Array:
-        """(count,): how many elements of each window lie in the axis, or in declared padding."""
-        places = self.places() - self.before
-        low, high = (self.before, self.after) if with_padding else (0, 0)
-        inside: Array = (places >= -low) & (places < self.extent + high)
-        return np.asarray(inside.sum(1))
 
 
 def axes_of(
@@ -72,25 +33,27 @@ def axes_of(
         raise OnnxError(
             f"kernel {kernel}, strides {strides} and dilations {dilations} are >= 1, pads >= 0"
         )
-    rows: Iterator[Ints] = zip(extents, *sizes, around[:n], around[n:], [0] * n, strict=True)
-    return tuple(_axis(Axis(*row), auto_pad, ceil_mode) for row in rows)
+    rows = zip(extents, *sizes, around[:n], around[n:], strict=True)
+    found = (Axis(n, k, s, d, b, a, bool(ceil_mode)) for n, k, s, d, b, a in rows)
+    return tuple(_axis(axis, auto_pad) for axis in found)
 
 
-def _axis(a: Axis, auto_pad: str, ceil_mode: int) -> Axis:
-    """The axis with the windows counted, and padded as `auto_pad` says."""
+def _axis(a: Axis, auto_pad: str) -> Axis:
+    """The axis padded as `auto_pad` says."""
     if auto_pad.startswith("SAME"):
-        count = -(-a.extent // a.stride)
-        total = max((count - 1) * a.stride + a.reach - a.extent, 0)
+        total = max((-(-a.extent // a.stride) - 1) * a.stride + a.reach - a.extent, 0)
         before = total // 2 if auto_pad == "SAME_UPPER" else -(-total // 2)
-        return replace(a, before=before, after=total - before, count=count)
+        return Axis(a.extent, a.size, a.stride, a.dilation, before, total - before)
     if auto_pad not in ("NOTSET", "VALID"):
         raise OnnxError(f"auto_pad {auto_pad!r} is not NOTSET, VALID, SAME_UPPER or SAME_LOWER")
-    a = a if auto_pad == "NOTSET" else replace(a, before=0, after=0)
-    room = a.extent + a.before + a.after - a.reach
-    count = (-(-room // a.stride) if ceil_mode else room // a.stride) + 1
-    if ceil_mode and (count - 1) * a.stride >= a.extent + a.before:
-        count -= 1  # a window that begins in the padding behind
-    return replace(a, count=max(count, 0))
+    return a if auto_pad == "NOTSET" else Axis(a.extent, a.size, a.stride, a.dilation, ceil=a.ceil)
+
+
+def bounded(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
+    """The axes; OnnxError for windows too many or too large to be listed."""
+    for axis in axes:
+        table(axis.count, axis.size)
+    return axes
 
 
 def spatial(x: Any, at_least: int = 1) -> Ints:

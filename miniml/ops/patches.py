@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from ..abstract import Shape
 from ..errors import ShapeError
-from .create import zeros
-from .index import gather, scatter_add
+from .index import IndexAdd, gather
 from .inference.geometry import EXTENTS, Lengths, PaddingSpec, images, lengths, paddings
-from .inference.shapes import as_shape, dtype_of, shape_of
+from .inference.shapes import as_shape, shape_of
 from .inference.windows import Array, Axis, axes_of
 from .join import pad, slice
 from .shape import reshape, transpose
@@ -106,8 +104,7 @@ def put_together(x: Any, at: int, axis: Axis) -> Tensor:
     places, as one axis."""
     shape, places = shape_of(x), axis.places() + axis.before
     whole = max(axis.before + axis.extent, int(places.max(initial=-1)) + 1)
-    sums = zeros((*shape[:at], whole, *shape[at + 2 :]), dtype_of(x))
-    sums = scatter_add(sums, places, x, at)
+    sums = IndexAdd((at,), at, (*shape[:at], whole, *shape[at + 2 :]))(x, places)
     ends = (axis.before, axis.before + axis.extent)
     if ends == (0, whole):
         return sums
@@ -119,8 +116,8 @@ def added_up(x: Any, axes: tuple[Axis, ...]) -> Tensor:
     n, rows, _ = shape_of(x)
     sizes, counts = [a.size for a in axes], [a.count for a in axes]
     apart = reshape(x, (n, rows // prod(sizes), *sizes, *counts))
-    order = np.arange(2, 2 + 2 * len(axes)).reshape(2, -1)[::-1].T.ravel().tolist()
-    apart = transpose(apart, (0, 1, *order))
+    pairs = [(2 + len(axes) + i, 2 + i) for i in range(len(axes))]
+    apart = transpose(apart, (0, 1, *chain(*pairs)))
     for i, axis in enumerate(axes):
         apart = put_together(apart, 2 + i, axis)
     return apart

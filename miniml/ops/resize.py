@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,12 +12,11 @@ import numpy as np
 from ..abstract import Shape
 from ..dtype import float32, float64, is_float
 from ..errors import AttributeRefusedError, ShapeError
-from .arithmetic import cast, mul
+from .arithmetic import add, cast, mul
 from .index import gather
 from .inference.geometry import EXTENTS, Lengths, lengths
 from .inference.shapes import dtype_of, shape_of
 from .inference.windows import Array
-from .reduce import sum
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,28 +51,34 @@ def resize(
     >>> resize([[[1.0, 3.0]]], 4, mode="linear").tolist()
     [[[1.0, 1.5, 2.5, 3.0]]]
     """
-    if mode not in MODES:
-        raise AttributeRefusedError(
-            f"resize got mode={mode!r}; expected one of {', '.join(map(repr, MODES))}, for any "
-            "number of axes"
-        )
-    if align_corners and mode not in ("linear", "cubic"):
-        raise AttributeRefusedError(
-            f"resize got align_corners for mode={mode!r}; it has no corners"
-        )
+    check_mode("resize", mode, align_corners)
     given, nearest = dtype_of(x), mode.startswith("nearest")
     half = 0.0 if mode == "nearest" else 0.5
-    x = x if nearest or given in WIDE else cast(x, float32)
+    out = x if nearest or given in WIDE else cast(x, float32)
     for at, line in enumerate(_lines(shape_of(x), size, scale_factor), 2):
         if line.same:
             continue
         if nearest:
             places = np.minimum(line.points(half).astype(np.int64), line.extent - 1)
-            x = gather(x, places, at)
+            out = gather(out, places, at)
         else:
             points = line.corners() if align_corners else line.points(half) - half
-            x = blended(x, at, *weighted(points, line.extent, mode == "cubic"))
-    return cast(x, given if nearest or is_float(given) else float32)
+            out = blended(out, at, *weighted(points, line.extent, mode == "cubic"))
+    kept = given if nearest or is_float(given) else float32
+    return cast(out, kept) if out is x or dtype_of(out) != kept else out
+
+
+def check_mode(name: str, mode: str, align_corners: bool) -> None:
+    """AttributeRefusedError for a mode that is none, or one without corners to be aligned."""
+    if mode not in MODES:
+        raise AttributeRefusedError(
+            f"{name} got mode={mode!r}; expected one of {', '.join(map(repr, MODES))}, for any "
+            "number of axes: bilinear and trilinear are 'linear', bicubic is 'cubic'"
+        )
+    if align_corners and mode not in ("linear", "cubic"):
+        raise AttributeRefusedError(
+            f"{name} got align_corners=True for mode={mode!r}; 'linear' and 'cubic' have corners"
+        )
 
 
 @dataclass(frozen=True)
@@ -158,6 +164,10 @@ def _cubic(t: Array, a: float) -> Array:
 
 def blended(x: Any, at: int, taps: Array, weights: Array) -> Tensor:
     """sum over k of weights[:, k] * x at taps[:, k], along axis `at`."""
-    around = gather(x, taps, at)
-    shape = (*weights.shape, *(1,) * (len(shape_of(x)) - 1 - at))
-    return sum(mul(around, weights.astype(dtype_of(x)).reshape(shape)), at + 1)
+    shape = (-1, *(1,) * (len(shape_of(x)) - 1 - at))
+    factors = weights.astype(dtype_of(x)).T
+    parts = (
+        mul(gather(x, places, at), factor.reshape(shape))
+        for places, factor in zip(taps.T, factors, strict=True)
+    )
+    return reduce(add, parts)

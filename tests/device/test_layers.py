@@ -20,6 +20,20 @@ CASES = {
     "GroupNorm": (nn.GroupNorm(1, 2), (X,)),
     "RMSNorm": (nn.RMSNorm(4), (X,)),
     "BatchNorm1d": (nn.BatchNorm1d(2), (X,)),
+    "Conv1d": (nn.Conv1d(2, 3, 2, dilation=2), (X,)),
+    "Conv3d": (nn.Conv3d(3, 2, (2, 1, 2), padding=1), (X[None, ..., None],)),
+    "ConvTranspose1d": (nn.ConvTranspose1d(2, 1, 3, 2, 1, 1), (X,)),
+    "ConvTranspose3d": (nn.ConvTranspose3d(3, 2, 2, 2), (X[None, ..., None],)),
+    "MaxPool1d": (
+        nn.Sequential(nn.Conv1d(2, 2, 1), nn.MaxPool1d(2, 1, dilation=2, ceil_mode=True)),
+        (X,),
+    ),
+    "AvgPool3d": (
+        nn.Sequential(nn.Conv3d(3, 2, 1), nn.AvgPool3d((1, 3, 1), 2, ceil_mode=True)),
+        (X[None, ..., None],),
+    ),
+    "AdaptiveAvgPool1d": (nn.Sequential(nn.Conv1d(2, 2, 1), nn.AdaptiveAvgPool1d(3)), (X,)),
+    "Upsample": (nn.Sequential(nn.Conv1d(2, 2, 1), nn.Upsample(6, mode="linear")), (X,)),
 }
 
 

@@ -10,7 +10,8 @@ import numpy as np
 from ... import ops
 from ...dtype import as_dtype, bool_, float32, int64, is_float
 from ...errors import OnnxError
-from ..interpolation import Grid, nearest, weighted
+from ...ops.resize import blended, weighted
+from ..interpolation import Grid, nearest
 from ..known import counted, extent, ints, number
 from ..operators import Constant, Floats, Ints, Setting, register_operator
 from ..sampling import sampled
@@ -219,14 +220,14 @@ def resize(
         if mode == "nearest":
             values = ops.gather(values, nearest(grid, nearest_mode), axis)
         else:
-            taps, weights = weighted(
-                grid, mode == "cubic", cubic_coeff_a, bool(antialias), bool(exclude_outside)
+            points, cubic = grid.points(), mode == "cubic"
+            shrunk = min(scale, 1.0) if antialias else 1.0
+            if shrunk < 0.005:
+                raise OnnxError(f"antialias of scale {scale} takes too many elements for each")
+            near = weighted(
+                points, grid.extent, cubic, cubic_coeff_a, shrunk, bool(exclude_outside)
             )
-            shape = [1] * (len(x.shape) + 1)
-            at = axis % len(x.shape)
-            shape[at : at + 2] = weights.shape
-            around = ops.gather(values, taps, axis)
-            values = ops.sum(ops.mul(around, weights.astype(around.dtype).reshape(shape)), at + 1)
+            values = blended(values, axis % len(x.shape), *near)
         if grid.outside().any():
             here = grid.outside().reshape(_along(x, axis))
             outside = here if outside is None else ops.logical_or(outside, here)

@@ -3,48 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from ... import ops
-from ...dtype import as_dtype, is_float
+from ...dtype import as_dtype, float64, is_float
 from ...errors import OnnxError
+from ...ops.inference.windows import Axis
+from ...ops.patches import laid_apart
+from ...ops.pooling import average, largest
 from ..known import counted, ints
 from ..operators import Constant, Ints, register_operator
 from ..reader import Node
-from ..windows import Axis, along, axes_of, spatial
-
-Reduce = Callable[[Any, int], Any]
-
-
-def folded(x: Any, axes: Sequence[Axis], value: Any, reduce: Reduce) -> Any:
-    """x, padded with a value, reduced over its windows: one axis after another."""
-    pads = ((0, 0), (0, 0), *((a.before, max(a.after, a.needed_after)) for a in axes))
-    x = ops.pad(x, pads, value) if any(map(any, pads)) else x
-    for i, axis in enumerate(axes):
-        x = reduce(ops.gather(x, axis.places(), 2 + i), 3 + i)
-    return x
-
-
-def _planes(x: Any, axes: Sequence[Axis]) -> tuple[Any, tuple[Any, ...]] | None:
-    """x as planes, with what the 2-d primitives take; None where they do not serve: for other
-    numbers of axes, dilations, integers, and windows in the padding alone."""
-    if len(axes) > 2 or not is_float(as_dtype(x.dtype)) or any(a.dilation > 1 for a in axes):
-        return None
-    pads = [(a.before, a.needed_after) for a in axes]
-    if 0 in x.shape[2:] or any(p >= a.size for a, two in zip(axes, pads, strict=True) for p in two):
-        return None
-    sizes, strides = [a.size for a in axes], [a.stride for a in axes]
-    if len(axes) == 1:
-        x, sizes, strides, pads = ops.expand_dims(x, 2), [1, *sizes], [1, *strides], [(0, 0), *pads]
-    return x, (tuple(sizes), tuple(strides), tuple(pads))
-
-
-def _shaped(out: Any, x: Any, axes: Sequence[Axis]) -> Any:
-    shape = (*x.shape[:2], *(a.count for a in axes))
-    return out if tuple(out.shape) == shape else ops.reshape(out, shape)
+from ..windows import along, axes_of, bounded, spatial
 
 
 @register_operator("", "AveragePool", (1, None))
@@ -54,18 +28,7 @@ def average_pool(
     count_include_pad: int = 0,
 ) -> Any:  # fmt: skip
     axes = axes_of(spatial(x), kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
-    planes = _planes(x, axes)
-    declared = all(a.needed_after <= a.after for a in axes)
-    if planes is not None and (declared or not count_include_pad):
-        images, windows = planes
-        size, stride, padding = windows
-        pool = ops.AvgPool2D(size, stride, padding, bool(count_include_pad))
-        return _shaped(pool(images), x, axes)
-    out = folded(x, axes, 0, ops.sum)
-    for i, axis in enumerate(axes):
-        share = 1 / axis.sizes(bool(count_include_pad))
-        out = ops.mul(out, share.astype(x.dtype).reshape(along(2 + i, len(x.shape))))
-    return out
+    return average(x, bounded(axes), bool(count_include_pad))
 
 
 @register_operator("", "LpPool", (2, None))
@@ -75,7 +38,9 @@ def lp_pool(
     ceil_mode: int = 0,
 ) -> Any:  # fmt: skip
     axes = axes_of(spatial(x), kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
-    return ops.pow(folded(ops.pow(ops.abs(x), float(p)), axes, 0, ops.sum), 1.0 / p)
+    whole = tuple(replace(a, after=max(a.after, a.behind), ceil=False) for a in bounded(axes))
+    mean = average(ops.pow(ops.abs(x), float(p)), whole, True)
+    return ops.pow(ops.mul(mean, float(prod(a.size for a in axes))), 1.0 / p)
 
 
 @register_operator("", "MaxPool", (1, None))
@@ -84,31 +49,26 @@ def max_pool(
     pads: Ints | None = None, auto_pad: str = "NOTSET", ceil_mode: int = 0, storage_order: int = 0,
     node: Node,
 ) -> Any:  # fmt: skip
-    axes = axes_of(spatial(x), kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
-    planes = _planes(x, axes)
-    if planes is not None:
-        out, places = ops.MaxPool2D(*planes[1])(planes[0])
-        out, places = _shaped(out, x, axes), _shaped(places, x, axes)
-    else:
-        kind = as_dtype(x.dtype)
-        lowest = float("-inf") if is_float(kind) else int(np.iinfo(kind).min)
-        out = folded(x, axes, lowest, ops.max)
-        if len(node.outputs) < 2:
-            return out
-        places = _argmax(x, axes, lowest)
-    return out, _numbered(x, places, storage_order) if len(node.outputs) > 1 else places
+    axes = bounded(axes_of(spatial(x), kernel_shape, strides, dilations, pads, auto_pad, ceil_mode))
+    values = x if is_float(as_dtype(x.dtype)) else ops.cast(x, float64)
+    out = ops.cast(largest(values, axes), x.dtype)
+    if len(node.outputs) < 2:
+        return out
+    return out, _numbered(x, _argmax(values, axes), storage_order)
 
 
-def _argmax(x: Any, axes: Sequence[Axis], lowest: Any) -> Any:
+def _argmax(x: Any, axes: Sequence[Axis]) -> Any:
     """Where in its plane the first maximum of each window is, in row-major order."""
-    n = len(axes)
-    apart = folded(x, axes, lowest, lambda windows, axis: ops.moveaxis(windows, axis, -1))
-    best = ops.argmax(ops.reshape(apart, (*x.shape[:2], *(a.count for a in axes), -1)), -1)
+    n, apart = len(axes), x
+    for i, axis in enumerate(axes):
+        apart = laid_apart(apart, 2 + 2 * i, axis.places(), float("-inf"))
+    ordered = ops.transpose(apart, (0, 1, *range(2, 2 + 2 * n, 2), *range(3, 3 + 2 * n, 2)))
+    best = ops.argmax(ops.reshape(ordered, (*ordered.shape[: 2 + n], -1)), -1)
     place: Any = np.zeros((), np.int64)
     for i, axis in enumerate(axes):
         inner = prod(a.size for a in axes[i + 1 :])
         tap = ops.mod(ops.floor_div(best, inner), axis.size)
-        first = (counted(axis.count) * axis.stride - axis.before).reshape(along(2 + i, 2 + n))
+        first = axis.places()[:, 0].reshape(along(2 + i, 2 + n))
         here = ops.add(first, ops.mul(tap, axis.dilation))
         place = ops.add(ops.mul(place, axis.extent), here)
     return place
