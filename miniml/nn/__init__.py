@@ -11,7 +11,6 @@ from .activation import ReLU as ReLU
 from .activation import Sigmoid as Sigmoid
 from .activation import Tanh as Tanh
 from .attention import MultiHeadAttention as MultiHeadAttention
-from .attention import TransformerEncoderLayer as TransformerEncoderLayer
 from .cell import Cell as Cell
 from .container import CellList as CellList
 from .container import Sequential as Sequential
@@ -25,10 +24,15 @@ from .norm import Dropout as Dropout
 from .norm import GroupNorm as GroupNorm
 from .norm import LayerNorm as LayerNorm
 from .norm import RMSNorm as RMSNorm
+from .positions import LearnedPositions as LearnedPositions
+from .positions import RotaryPositions as RotaryPositions
+from .positions import SinusoidalPositions as SinusoidalPositions
 from .recurrent import GRU as GRU
 from .recurrent import LSTM as LSTM
 from .recurrent import RNN as RNN
 from .torch_state import load_torch_state as load_torch_state
+from .transformer import TransformerDecoderLayer as TransformerDecoderLayer
+from .transformer import TransformerEncoderLayer as TransformerEncoderLayer
 from .window import AvgPool2d as AvgPool2d
 from .window import Conv2d as Conv2d
 from .window import Flatten as Flatten

@@ -26,6 +26,7 @@ from .linalg import *  # noqa: F403
 from .loss import *  # noqa: F403
 from .norm import *  # noqa: F403
 from .pool import *  # noqa: F403
+from .positions import *  # noqa: F403
 from .random import *  # noqa: F403
 from .rearrange import *  # noqa: F403
 from .reduce import *  # noqa: F403

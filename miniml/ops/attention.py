@@ -16,7 +16,7 @@ from ..trace import computes_at_once
 from . import random
 from .arithmetic import add, cast, mul
 from .compare import equal, logical_not, select
-from .create import beside
+from .create import on_device_of
 from .inference.shapes import broadcast, dtype_of, needs_float, shape_of
 from .linalg import matmul
 from .norm import softmax
@@ -221,24 +221,25 @@ def scaled_dot_product_attention(
     >>> scaled_dot_product_attention(x, x, x, is_causal=True, scale=0.0).tolist()
     [[1.0, 0.0], [0.5, 0.5]]
     """
-    q, k, v, mask = _together(q, k, v, mask)
-    of_mask = () if mask is None else shape_of(mask)
-    full = scores_shape(_NAME, shape_of(q), shape_of(k), shape_of(v), of_mask)
-    factor = 1.0 / math.sqrt(shape_of(q)[-1] or 1) if scale is None else float(scale)
-    if not math.isfinite(factor) or not 0.0 <= dropout <= 1.0:
+    if not 0.0 <= dropout <= 1.0 or (scale is not None and not math.isfinite(scale)):
         raise AttributeRefusedError(
             f"{_NAME} got scale={scale} and dropout={dropout}; the scale is finite, and a "
             "probability is in [0, 1]"
         )
-    if math.prod(full) <= (COMPOSED_EAGERLY if computes_at_once() else COMPOSED):
-        weights = _weights(mul(matmul(q, k, transpose_y=True), factor), mask, bool(is_causal))
-        return matmul(random.dropout(weights, dropout), v)
-    state, skip = np.zeros(2, np.uint64), 0
-    if dropout:
-        with beside(q):
+    with on_device_of(q, k, v):
+        q, k, v, mask = _together(q, k, v, mask)
+        of_mask = () if mask is None else shape_of(mask)
+        full = scores_shape(_NAME, shape_of(q), shape_of(k), shape_of(v), of_mask)
+        factor = 1.0 / math.sqrt(shape_of(q)[-1] or 1) if scale is None else float(scale)
+        if math.prod(full) <= (COMPOSED_EAGERLY if computes_at_once() else COMPOSED):
+            scores = mul(matmul(q, k, transpose_y=True), factor)
+            return matmul(random.dropout(_weights(scores, mask, is_causal), dropout), v)
+        state, skip = np.zeros(2, np.uint64), 0
+        if dropout:
             state, skip = random.reserved(full, dtype_of(q))
-    attend = ScaledDotProductAttention(factor, bool(is_causal), float(dropout), skip)
-    return attend(q, k, v, np.ones((1, 1), np.bool_) if mask is None else mask, state)[0]
+        mask = np.ones((1, 1), np.bool_) if mask is None else mask
+        attend = ScaledDotProductAttention(factor, is_causal, float(dropout), skip)
+        return attend(q, k, v, mask, state)[0]
 
 
 _NAME = "scaled_dot_product_attention"

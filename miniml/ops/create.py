@@ -194,14 +194,15 @@ def ones(shape: int | Shape, dtype: object = float) -> Tensor:
 def full_like(x: Any, value: Any, dtype: object = None) -> Tensor:
     """A tensor filled with `value`, of x's shape, on x's device, of x's dtype by default."""
     kind = dtype_of(x) if dtype is None else as_dtype(dtype)
-    with beside(x):
+    with on_device_of(x):
         return full(shape_of(x), value, kind)
 
 
-def beside(x: Any) -> AbstractContextManager[object]:
-    """A context in which new tensors are made on the device of x, if x is on one."""
-    device = getattr(x, "device", None)
-    if not isinstance(device, str) or device == current().device_target:
+def on_device_of(*xs: Any) -> AbstractContextManager[object]:
+    """A context in which new tensors are made on the device of the first x that is on one."""
+    found = (device for x in xs if isinstance(device := getattr(x, "device", None), str))
+    device = next(found, current().device_target)
+    if device == current().device_target:
         return nullcontext()
     return context(device_target=device)
 

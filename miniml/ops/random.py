@@ -13,7 +13,7 @@ from ..errors import AttributeRefusedError, DTypeError, ShapeError
 from ..primitive import Primitive
 from ..trace import current_trace
 from .arithmetic import mul
-from .create import beside
+from .create import on_device_of
 
 if TYPE_CHECKING:
     from ..tensor import Tensor
@@ -147,7 +147,7 @@ def dropout(x: Any, p: float = 0.5) -> Tensor:
         return x  # type: ignore[no-any-return]
     given = getattr(x, "dtype", None)
     kind = float32 if given is None or not is_float(as_dtype(given)) else as_dtype(given)
-    with beside(x):
+    with on_device_of(x):
         kept = bernoulli(np.shape(x), 1.0 - p, kind)
     return mul(x, mul(kept, 1.0 / (1.0 - p)) if p < 1.0 else kept)
 
