@@ -11,7 +11,6 @@ from .activation import ReLU as ReLU
 from .activation import Sigmoid as Sigmoid
 from .activation import Tanh as Tanh
 from .attention import MultiHeadAttention as MultiHeadAttention
-from .attention import TransformerEncoderLayer as TransformerEncoderLayer
 from .cell import Cell as Cell
 from .container import CellList as CellList
 from .container import Sequential as Sequential
@@ -45,10 +44,15 @@ from .pool import MaxPool1d as MaxPool1d
 from .pool import MaxPool2d as MaxPool2d
 from .pool import MaxPool3d as MaxPool3d
 from .pool import Upsample as Upsample
+from .positions import LearnedPositions as LearnedPositions
+from .positions import RotaryPositions as RotaryPositions
+from .positions import SinusoidalPositions as SinusoidalPositions
 from .recurrent import GRU as GRU
 from .recurrent import LSTM as LSTM
 from .recurrent import RNN as RNN
 from .torch_state import load_torch_state as load_torch_state
+from .transformer import TransformerDecoderLayer as TransformerDecoderLayer
+from .transformer import TransformerEncoderLayer as TransformerEncoderLayer
 from .window import Conv1d as Conv1d
 from .window import Conv2d as Conv2d
 from .window import Conv3d as Conv3d

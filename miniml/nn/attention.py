@@ -1,20 +1,17 @@
-"""Layers in which every position looks at others: MultiHeadAttention, TransformerEncoderLayer."""
+"""MultiHeadAttention, in which every position looks at others."""
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
-import numpy as np
-
 from .. import ops
-from ..dtype import bool_, float16, is_float
-from ..errors import DTypeError, ShapeError
+from ..dtype import bool_, is_float
+from ..errors import AttributeRefusedError, DTypeError, ShapeError
 from . import init
 from .arguments import flag, positive
 from .cell import Cell
 from .linear import Dense
-from .norm import Dropout, LayerNorm
+from .norm import Dropout
 from .shapes import beside, refuse_shape, shape_of
 
 
@@ -29,36 +26,52 @@ class MultiHeadAttention(Cell):
     (T, S). True means that it does, as in ops.where and unlike in PyTorch's MultiheadAttention; a
     query that sees none gets 0 from every head. A mask of floats is added to the products, with
     -inf for what is not seen. is_causal: query i sees keys 0 to i, and of these what mask says.
-    dropout: of the softmax, in training.
+    dropout: of the softmax, in training. bias=False: in_proj_bias is None and out_proj has none.
+    rotary: a cell that turns the heads' queries and keys (N, heads, T, d / heads) by their
+    positions, such as RotaryPositions. Long sequences are computed in blocks, whose memory does not
+    grow with T S: `ops.scaled_dot_product_attention`.
 
     in_proj_weight starts Xavier uniform, out_proj as a Dense with bias 0, in_proj_bias with 0.
     Source: Vaswani et al. 2017, "Attention is all you need".
     """
 
-    def __init__(self, d: int, heads: int, dropout: float = 0.0):
+    def __init__(
+        self,
+        d: int,
+        heads: int,
+        dropout: float = 0.0,
+        bias: bool = True,
+        rotary: Cell | None = None,
+    ):
         positive("MultiHeadAttention", d=d, heads=heads)
         if d % heads:
             raise ShapeError(
                 f"MultiHeadAttention got heads={heads} for d={d}; expected a divisor of d"
             )
+        if not isinstance(rotary, Cell | None):
+            raise AttributeRefusedError(
+                f"MultiHeadAttention got rotary={rotary!r}; expected a cell, such as "
+                f"nn.RotaryPositions({d // heads})"
+            )
         self.d, self.heads = d, heads
         self.in_proj_weight = init.xavier_uniform((3 * d, d), d, 3 * d)
-        self.in_proj_bias = init.constant((3 * d,), 0.0)
-        self.out_proj = Dense(d, d)
-        self.out_proj.bias = init.constant((d,), 0.0)
+        self.out_proj = Dense(d, d, bias)
+        self.in_proj_bias = init.constant((3 * d,), 0.0) if bias else None
+        if bias:
+            self.out_proj.bias = init.constant((d,), 0.0)
         self.dropout = Dropout(dropout)
+        self.rotary = rotary
 
     def construct(self, q: Any, k: Any, v: Any, mask: Any = None, is_causal: bool = False) -> Any:
         queries, keys = self._checked(q, k, v)
-        visible, added = self._masks(mask, (queries[0], self.heads, queries[1], keys[1]))
-        if flag("MultiHeadAttention", "is_causal", is_causal):
-            earlier = np.tril(np.ones((queries[1], keys[1]), np.bool_))
-            visible = earlier if visible is None else ops.logical_and(visible, earlier)
+        mask = self._mask(mask, (queries[0], self.heads, queries[1], keys[1]))
+        causal = flag("MultiHeadAttention", "is_causal", is_causal)
         q, k, v = self._projected(q, k, v)
-        scores = ops.matmul(q, k, transpose_y=True) * (1.0 / math.sqrt(self.d // self.heads))
-        weights = _softmax(scores if added is None else scores + added, visible)
-        out = ops.transpose(ops.matmul(self.dropout(weights), v), (0, 2, 1, 3))
-        return self.out_proj(ops.reshape(out, queries))
+        if self.rotary is not None:
+            q, k = self.rotary(q), self.rotary(k)
+        dropout = self.dropout.p if self.dropout.training else 0.0
+        out = ops.scaled_dot_product_attention(q, k, v, mask, dropout, causal)
+        return self.out_proj(ops.reshape(ops.transpose(out, (0, 2, 1, 3)), queries))
 
     def _checked(self, q: Any, k: Any, v: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """The shapes of q and k, if those of all three fit."""
@@ -71,30 +84,31 @@ class MultiHeadAttention(Cell):
             refuse_shape(self, shape_of(self, v), f"v of k's shape, {keys}")
         return queries, keys
 
-    def _masks(self, mask: Any, full: tuple[int, ...]) -> tuple[Any, Any]:
-        """(mask, None) for bools, (None, mask) for numbers."""
+    def _mask(self, mask: Any, full: tuple[int, ...]) -> Any:
+        """The mask as a tensor, if it fits scores of shape `full`."""
         if mask is None:
-            return None, None
+            return None
         shape = shape_of(self, mask)
         if len(shape) > 4 or any(
             a not in (1, b) for a, b in zip(shape[::-1], full[::-1], strict=False)
         ):
             refuse_shape(self, shape, f"a mask that broadcasts to (N, heads, T, S) = {full}")
-        mask = beside(self.in_proj_bias, mask)
+        mask = beside(self.in_proj_weight, mask)
         if mask.dtype != bool_ and not is_float(mask.dtype):
             raise DTypeError(
                 f"{self.describe()} got a mask of {mask.dtype}; expected bool or float"
             )
-        return (mask, None) if mask.dtype == bool_ else (None, mask)
+        return mask
 
     def _projected(self, *inputs: Any) -> list[Any]:
         """Q, K and V, (N, heads, positions, features); one product for inputs that are one."""
         weight, bias = self.in_proj_weight, self.in_proj_bias
         if inputs[0] is inputs[1] is inputs[2]:
-            projected = ops.matmul(inputs[0], weight, transpose_y=True) + bias
+            projected = _affine(inputs[0], weight, bias)
             return [self._by_head(part) for part in ops.split(projected, 3, axis=2)]
-        blocks = zip(inputs, ops.split(weight, 3), ops.split(bias, 3), strict=True)
-        return [self._by_head(ops.matmul(x, w, transpose_y=True) + b) for x, w, b in blocks]
+        biases = (None,) * 3 if bias is None else ops.split(bias, 3)
+        blocks = zip(inputs, ops.split(weight, 3), biases, strict=True)
+        return [self._by_head(_affine(*block)) for block in blocks]
 
     def _by_head(self, x: Any) -> Any:
         batch, positions, d = x.shape
@@ -102,59 +116,13 @@ class MultiHeadAttention(Cell):
         return ops.transpose(cut, (0, 2, 1, 3))
 
     def describe(self) -> str:
-        """MultiHeadAttention(d, heads)."""
+        """MultiHeadAttention(d, heads), and the arguments that are not defaults."""
         tail = f", dropout={self.dropout.p}" if self.dropout.p else ""
+        tail += "" if self.in_proj_bias is not None else ", bias=False"
+        tail += "" if self.rotary is None else f", rotary={self.rotary.describe()}"
         return f"MultiHeadAttention({self.d}, {self.heads}{tail})"
 
 
-def _softmax(scores: Any, visible: Any) -> Any:
-    """softmax(scores) over what is visible; 0 where nothing is."""
-    if visible is None:
-        return ops.softmax(scores)
-    low = -6e4 if scores.dtype == float16 else -1e38  # -inf in a whole row would give NaN
-    return ops.where(visible, ops.softmax(ops.where(visible, scores, low)), 0.0)
-
-
-class TransformerEncoderLayer(Cell):
-    """norm2(y + mlp(y)) of y = norm1(x + attention(x)), for x (N, T, d): self-attention, then a
-    layer of `hidden` ReLU units, both with dropout.
-
-    norm_first: y + mlp(norm2(y)) of y = x + attention(norm1(x)) instead. Called as
-    `layer(x, mask=None, is_causal=False)`, as in MultiHeadAttention. Its parts have PyTorch's
-    names: self_attn, linear1, linear2, norm1, norm2; dropout acts in PyTorch's four places.
-    Source: Vaswani et al. 2017, "Attention is all you need".
-    """
-
-    def __init__(
-        self, d: int, heads: int, hidden: int, dropout: float = 0.1, norm_first: bool = False
-    ):
-        positive("TransformerEncoderLayer", hidden=hidden)
-        self.norm_first = flag("TransformerEncoderLayer", "norm_first", norm_first)
-        self.self_attn = MultiHeadAttention(d, heads, dropout)
-        self.linear1, self.linear2 = Dense(d, hidden), Dense(hidden, d)
-        self.norm1, self.norm2 = LayerNorm(d), LayerNorm(d)
-        self.dropout = Dropout(dropout)
-
-    def construct(self, x: Any, mask: Any = None, is_causal: bool = False) -> Any:
-        d = self.self_attn.d
-        if len(shape_of(self, x)) != 3 or shape_of(self, x)[2] != d:
-            refuse_shape(self, shape_of(self, x), f"(N, T, {d})")
-        x = beside(self.linear1.weight, x)
-        if self.norm_first:
-            x = x + self._attended(self.norm1(x), mask, is_causal)
-            return x + self._mlp(self.norm2(x))
-        x = self.norm1(x + self._attended(x, mask, is_causal))
-        return self.norm2(x + self._mlp(x))
-
-    def _attended(self, x: Any, mask: Any, is_causal: bool) -> Any:
-        return self.dropout(self.self_attn(x, x, x, mask, is_causal))
-
-    def _mlp(self, x: Any) -> Any:
-        hidden = self.dropout(ops.relu(self.linear1(x)))
-        return self.dropout(self.linear2(hidden))
-
-    def describe(self) -> str:
-        """TransformerEncoderLayer(d, heads, hidden, ...)."""
-        tail = ", norm_first=True" if self.norm_first else ""
-        own = f"{self.self_attn.d}, {self.self_attn.heads}, {self.linear1.out_features}"
-        return f"TransformerEncoderLayer({own}, dropout={self.dropout.p}{tail})"
+def _affine(x: Any, weight: Any, bias: Any) -> Any:
+    product = ops.matmul(x, weight, transpose_y=True)
+    return product if bias is None else product + bias

@@ -76,22 +76,26 @@ class BatchNorm2d(BatchNorm):
 class LayerNorm(Cell):
     """(x - mean) / sqrt(var + eps) * weight + bias, mean and variance over the last axes of x.
 
-    shape: the extents of those axes, an int for one. weight starts with 1, bias with 0.
-    Source: Ba, Kiros, Hinton 2016, "Layer normalization".
+    shape: the extents of those axes, an int for one. weight starts with 1, bias with 0; with
+    bias=False it is None. Source: Ba, Kiros, Hinton 2016, "Layer normalization".
     """
 
-    _shown = "{0.shape}, eps={0.eps}"
-
-    def __init__(self, shape: int | tuple[int, ...], eps: float = 1e-5):
+    def __init__(self, shape: int | tuple[int, ...], eps: float = 1e-5, bias: bool = True):
         self.shape, self.eps = extents("LayerNorm", shape), number("LayerNorm", "eps", eps, 0.0)
         self.weight = init.constant(self.shape, 1.0)
-        self.bias = init.constant(self.shape, 0.0)
+        self.bias = init.constant(self.shape, 0.0) if flag("LayerNorm", "bias", bias) else None
 
     def construct(self, x: Any) -> Any:
         shape = shape_of(self, x)
         if shape[-len(self.shape) :] != self.shape:
             refuse_shape(self, shape, f"(..., {', '.join(map(str, self.shape))})")
-        return ops.layer_norm(x, self.weight, self.bias, self.eps)
+        bias = ops.zeros_like(self.weight) if self.bias is None else self.bias
+        return ops.layer_norm(x, self.weight, bias, self.eps)
+
+    def describe(self) -> str:
+        """LayerNorm(shape, eps), and bias=False."""
+        tail = "" if self.bias is not None else ", bias=False"
+        return f"LayerNorm({self.shape}, eps={self.eps}{tail})"
 
 
 class RMSNorm(Cell):

@@ -13,7 +13,7 @@ from .. import ops
 from ..errors import DTypeError
 from ..parameter import Parameter
 from . import init
-from .arguments import flag, positive
+from .arguments import flag, fraction, positive
 from .cell import Cell, differing
 from .shapes import beside, refuse_shape, shape_of
 
@@ -28,7 +28,10 @@ class Recurrent(Cell):
 
     Weights have PyTorch's names and shapes, and start uniform in +-1 / sqrt(n): weight_ih_l{k}
     (gates * n, inputs), weight_hh_l{k} (gates * n, n), bias_ih_l{k} and bias_hh_l{k} (gates * n,),
-    and the same with "_reverse" at the end.
+    and the same with "_reverse" at the end. bias=False: the last two are None.
+
+    dropout: in training, the probability with which an output of a layer becomes 0 before the next
+    layer reads it, the others being divided by 1 - dropout; those of the last layer stay.
 
     state: where to begin, of that shape, cast to the output's dtype; zeros by default. lengths: how
     many steps of each sequence are real, integers of shape (N,); the outputs after those are 0, the
@@ -37,7 +40,7 @@ class Recurrent(Cell):
 
     gates: ClassVar[int]
     states: ClassVar[int] = 1
-    bias_ih_l0: Parameter
+    weight_ih_l0: Parameter
 
     def __init__(
         self,
@@ -46,17 +49,22 @@ class Recurrent(Cell):
         num_layers: int = 1,
         bidirectional: bool = False,
         batch_first: bool = False,
+        dropout: float = 0.0,
+        bias: bool = True,
     ):
         layer = type(self).__name__
         positive(layer, n_in=n_in, n=n, num_layers=num_layers)
         self.n_in, self.n, self.num_layers = n_in, n, num_layers
         self.bidirectional = flag(layer, "bidirectional", bidirectional)
         self.batch_first = flag(layer, "batch_first", batch_first)
+        self.dropout = fraction(layer, "dropout", dropout)
+        self.bias = flag(layer, "bias", bias)
         for k, suffix in self._directions():
             inputs = n_in if k == 0 else n * (1 + self.bidirectional)
             shapes = (self.gates * n, inputs), (self.gates * n, n), (self.gates * n,)
             for name, shape in zip(_WEIGHTS, (*shapes, shapes[2]), strict=True):
-                drawn = init.symmetric_uniform(shape, 1.0 / math.sqrt(n))
+                has = bias or name.startswith("weight")
+                drawn = init.symmetric_uniform(shape, 1.0 / math.sqrt(n)) if has else None
                 setattr(self, f"{name}_l{k}{suffix}", drawn)
 
     @abstractmethod
@@ -72,7 +80,7 @@ class Recurrent(Cell):
         outs: list[Any] = []
         for k, suffix in self._directions():
             if suffix == "" and outs:
-                x, outs = _joined(outs), []
+                x, outs = self._dropped(_joined(outs)), []
             start = None if first is None else tuple(s[len(ends)] for s in first)
             out, end = self._run(x, f"_l{k}{suffix}", start, real)
             outs.append(out)
@@ -82,6 +90,9 @@ class Recurrent(Cell):
         out = ops.swapaxes(out, 0, 1) if self.batch_first else out
         return out, last if self.states > 1 else last[0]
 
+    def _dropped(self, x: Any) -> Any:
+        return ops.dropout(x, self.dropout) if self.training and self.dropout else x
+
     def _directions(self) -> list[tuple[int, str]]:
         """(layer, suffix of its weights' names), in the order in which they run."""
         suffixes = ("", "_reverse") if self.bidirectional else ("",)
@@ -90,15 +101,15 @@ class Recurrent(Cell):
     def _run(self, x: Any, suffix: str, start: Any, real: Any) -> tuple[Any, tuple[Any, ...]]:
         """One direction of one layer: its outputs and last states."""
         w_x, w_h, b_x, b_h = (getattr(self, name + suffix) for name in _WEIGHTS)
-        rows = ops.matmul(x, w_x, transpose_y=True) + b_x  # of all steps at once
+        rows = _plus(_product(x, w_x), b_x)  # of all steps at once
         if start is None:
-            zero = ops.zeros_like(b_h[: self.n])  # on the device of the weights
+            zero = ops.zeros_like(w_h[0])  # on the device of the weights
             start = (ops.broadcast_to(zero, (x.shape[1], self.n)),) * self.states
         start = tuple(ops.cast(s, rows.dtype) for s in start)
 
         def body(before: Any, row: Any) -> Any:
             row, going = row if real is not None else (row, None)
-            after = self.step(row, ops.matmul(before[0], w_h, transpose_y=True) + b_h, *before)
+            after = self.step(row, _plus(_product(before[0], w_h), b_h), *before)
             if going is None:
                 return after, after[0]
             kept = (ops.where(going, a, b) for a, b in zip(after, before, strict=True))
@@ -112,7 +123,7 @@ class Recurrent(Cell):
         if len(shape) != 3 or shape[2] != self.n_in:
             axes = "N, T" if self.batch_first else "T, N"
             refuse_shape(self, shape, f"({axes}, {self.n_in})")
-        x = beside(self.bias_ih_l0, x)
+        x = beside(self.weight_ih_l0, x)
         return ops.swapaxes(x, 0, 1) if self.batch_first else x
 
     def _first(self, x: Any, state: Any) -> tuple[Any, ...] | None:
@@ -127,14 +138,14 @@ class Recurrent(Cell):
         for part in given:
             if shape_of(self, part) != expected:
                 refuse_shape(self, shape_of(self, part), f"a state of shape {expected}")
-        return tuple(beside(self.bias_ih_l0, part) for part in given)
+        return tuple(beside(self.weight_ih_l0, part) for part in given)
 
     def _real(self, x: Any, lengths: Any) -> Any:
         """(T, N, 1): True where a step is within its sequence's length."""
         steps, batch = x.shape[:2]
         if shape_of(self, lengths) != (batch,):
             refuse_shape(self, shape_of(self, lengths), f"lengths of shape ({batch},)")
-        lengths = beside(self.bias_ih_l0, lengths)
+        lengths = beside(self.weight_ih_l0, lengths)
         if lengths.dtype.kind not in "iu":
             raise DTypeError(f"{self.describe()} got lengths of {lengths.dtype}; expected integers")
         position = np.arange(steps).reshape(steps, 1, 1).astype(lengths.dtype)
@@ -142,7 +153,10 @@ class Recurrent(Cell):
 
     def describe(self) -> str:
         """LSTM(n_in, n), and the arguments that are not defaults."""
-        rest = {"num_layers": 1, "bidirectional": False, "batch_first": False}
+        rest = {
+            "num_layers": 1, "bidirectional": False, "batch_first": False, "dropout": 0.0,
+            "bias": True,
+        }  # fmt: skip
         return differing(self, rest).replace("(", f"({self.n_in}, {self.n}, ").replace(", )", ")")
 
 
@@ -193,6 +207,14 @@ class GRU(Recurrent):
 
 
 _WEIGHTS = "weight_ih", "weight_hh", "bias_ih", "bias_hh"
+
+
+def _product(x: Any, weight: Any) -> Any:
+    return ops.matmul(x, weight, transpose_y=True)
+
+
+def _plus(x: Any, bias: Any) -> Any:
+    return x if bias is None else x + bias
 
 
 def _joined(outs: list[Any]) -> Any:

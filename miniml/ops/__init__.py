@@ -32,6 +32,7 @@ from .norm import *  # noqa: F403
 from .patches import *  # noqa: F403
 from .pool import *  # noqa: F403
 from .pooling import *  # noqa: F403
+from .positions import *  # noqa: F403
 from .random import *  # noqa: F403
 from .rearrange import *  # noqa: F403
 from .reduce import *  # noqa: F403

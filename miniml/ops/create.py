@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from math import ceil, isfinite
 from typing import TYPE_CHECKING, Any
 
@@ -193,11 +194,17 @@ def ones(shape: int | Shape, dtype: object = float) -> Tensor:
 def full_like(x: Any, value: Any, dtype: object = None) -> Tensor:
     """A tensor filled with `value`, of x's shape, on x's device, of x's dtype by default."""
     kind = dtype_of(x) if dtype is None else as_dtype(dtype)
-    device = getattr(x, "device", None)
-    if not isinstance(device, str) or device == current().device_target:
+    with on_device_of(x):
         return full(shape_of(x), value, kind)
-    with context(device_target=device):
-        return full(shape_of(x), value, kind)
+
+
+def on_device_of(*xs: Any) -> AbstractContextManager[object]:
+    """A context in which new tensors are made on the device of the first x that is on one."""
+    found = (device for x in xs if isinstance(device := getattr(x, "device", None), str))
+    device = next(found, current().device_target)
+    if device == current().device_target:
+        return nullcontext()
+    return context(device_target=device)
 
 
 def zeros_like(x: Any, dtype: object = None) -> Tensor:

@@ -13,6 +13,7 @@ from ..errors import AttributeRefusedError, DTypeError, ShapeError
 from ..primitive import Primitive
 from ..trace import current_trace
 from .arithmetic import mul
+from .create import on_device_of
 
 if TYPE_CHECKING:
     from ..tensor import Tensor
@@ -136,7 +137,8 @@ def bernoulli(shape: int | Shape, p: float = 0.5, dtype: object = bool) -> Tenso
 def dropout(x: Any, p: float = 0.5) -> Tensor:
     """x with each element set to 0 with probability p, the others divided by 1 - p.
 
-    The expectation is x. p: a Python number in [0, 1]; the draws are the default generator's.
+    The expectation is x. p: a Python number in [0, 1]; the draws are the default generator's, made
+    on x's device.
     Source: Srivastava et al., "Dropout" (2014).
     """
     if not 0.0 <= p <= 1.0:
@@ -145,7 +147,8 @@ def dropout(x: Any, p: float = 0.5) -> Tensor:
         return x  # type: ignore[no-any-return]
     given = getattr(x, "dtype", None)
     kind = float32 if given is None or not is_float(as_dtype(given)) else as_dtype(given)
-    kept = bernoulli(np.shape(x), 1.0 - p, kind)
+    with on_device_of(x):
+        kept = bernoulli(np.shape(x), 1.0 - p, kind)
     return mul(x, mul(kept, 1.0 / (1.0 - p)) if p < 1.0 else kept)
 
 
