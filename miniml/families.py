@@ -7,9 +7,9 @@ from importlib import import_module
 from pkgutil import iter_modules
 
 FAMILIES = (
-    "activation", "arithmetic", "compare", "control", "create", "exponential", "index", "join",
-    "linalg", "norm", "pool", "random", "reduce", "scan", "shape", "sort", "trigonometric",
-    "window",
+    "activation", "arithmetic", "compare", "control", "create", "cumulative", "exponential",
+    "index", "join", "linalg", "norm", "pool", "random", "reduce", "scan", "shape", "sort",
+    "trigonometric", "window",
 )  # fmt: skip
 
 

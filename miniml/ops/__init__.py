@@ -10,6 +10,7 @@ from .arithmetic import *  # noqa: F403
 from .compare import *  # noqa: F403
 from .control import *  # noqa: F403
 from .create import *  # noqa: F403
+from .cumulative import *  # noqa: F403
 from .custom import *  # noqa: F403
 from .exponential import *  # noqa: F403
 from .function import *  # noqa: F403
