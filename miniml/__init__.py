@@ -33,6 +33,7 @@ from .dtype import uint64 as uint64
 from .infer import infer_rule as infer_rule
 from .parameter import Parameter as Parameter
 from .primitive import Primitive as Primitive
+from .random import Generator as Generator
 from .random import manual_seed as manual_seed
 from .random import random_state as random_state
 from .settings import GRAPH_MODE as GRAPH_MODE

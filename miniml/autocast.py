@@ -15,8 +15,8 @@ LOW = frozenset({"MatMul", "Einsum", "Conv2D", "Conv2DInputGrad", "Conv2DWeightG
 # These overflow float16 (from 65504 on), or lose in sums and near 1 what 16 bits do not hold.
 WIDE = frozenset(
     """Softmax LogSoftmax LogSumExp LayerNorm BatchNorm CrossEntropy Sum Mean Prod CumSum
-    Exp Exp2 Expm1 Log Log1p Log2 Log10 LGamma Polygamma Pow Reciprocal Rsqrt Square Softplus
-    Sinh Cosh Tan Asin Acos Erf Erfc ErfInv""".split()
+    CumProd Exp Exp2 Expm1 Log Log1p Log2 Log10 LGamma Polygamma Pow Reciprocal Rsqrt Square
+    Softplus Sinh Cosh Tan Asin Acos Erf Erfc ErfInv""".split()
 )
 _NARROW = float16, bfloat16
 

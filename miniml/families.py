@@ -7,9 +7,9 @@ from importlib import import_module
 from pkgutil import iter_modules
 
 FAMILIES = (
-    "activation", "arithmetic", "attention", "compare", "control", "create", "decomposition",
-    "exponential", "index", "join", "linalg", "norm", "pool", "random", "reduce", "scan", "shape",
-    "sort", "trigonometric", "window",
+    "activation", "arithmetic", "attention", "compare", "control", "create", "cumulative",
+    "decomposition", "exponential", "index", "join", "linalg", "norm", "pool", "random", "reduce",
+    "scan", "shape", "sort", "trigonometric", "window",
 )  # fmt: skip
 
 

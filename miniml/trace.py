@@ -48,17 +48,19 @@ class Trace(Protocol):
 
     def graph_of(
         self, fn: Callable[..., Any], operands: Sequence[Any]
-    ) -> tuple[Any, list[Any], int]:
+    ) -> tuple[Any, list[Any], dict[Any, int]]:
         """The graph of a branch or loop body, the live outer values it captured (its last inputs),
-        and how many random blocks it draws; they are not reserved yet."""
+        and how many random blocks it draws of each generator; they are not reserved yet."""
         raise GraphError(f"{type(self).__name__} runs branches and loops at once, without a graph")
 
     def stand_in(self, parameter: Any) -> Any:
         """The value that a parameter has now inside this trace: a tensor that keeps this value when
         the parameter is written to, and is the same object until then."""
 
-    def reserve(self, blocks: int) -> tuple[Any, int]:
-        """Random state to draw from: a (key, offset) tensor, and how many blocks to skip."""
+    def reserve(self, blocks: int, generator: Any = None) -> tuple[Any, int]:
+        """Random state to draw from: a (key, offset) tensor, and how many blocks to skip.
+
+        generator: whose stream it is; None for the default one."""
 
     def guard(self, owner: Any, state: object) -> None:
         """Note that what is traced depends on `owner`, such as a cell, being in `state`."""

@@ -57,14 +57,14 @@ class ForwardingTrace:
 
     def graph_of(
         self, fn: Callable[..., Any], operands: Sequence[Any]
-    ) -> tuple[Graph, list[Any], int]:
+    ) -> tuple[Graph, list[Any], dict[Any, int]]:
         return trace_body(self, fn, operands)
 
     def stand_in(self, parameter: Any) -> Any:
         return self.parent.stand_in(parameter)
 
-    def reserve(self, blocks: int) -> tuple[Any, int]:
-        return self.parent.reserve(blocks)
+    def reserve(self, blocks: int, generator: Any = None) -> tuple[Any, int]:
+        return self.parent.reserve(blocks, generator)
 
     def guard(self, owner: Any, state: object) -> None:
         self.parent.guard(owner, state)

@@ -33,7 +33,7 @@ class Notes:
 
     complete: the run is over. captured: the tensors of the record, by Var, and their values.
     parameters: by id, each with what it was when it was first read: a Var of `captured`, or a
-    value. draws: what it reserved of the random stream. autocast: what the context cast to.
+    value. draws: what it reserved of random streams. autocast: what the context cast to.
     """
 
     def __init__(self, record: Any):
@@ -113,8 +113,8 @@ class _Noting(_Known):
             notes.parameters[id(parameter)] = parameter, kept
         return self.parent.stand_in(parameter)
 
-    def reserve(self, blocks: int) -> tuple[Any, int]:
-        drawn = self.parent.reserve(blocks)
+    def reserve(self, blocks: int, generator: Any = None) -> tuple[Any, int]:
+        drawn = self.parent.reserve(blocks, generator)
         if not self.notes.complete:
             self.notes.draws.append(drawn)
         return drawn
@@ -156,7 +156,7 @@ class _Again(_Known):
             return self.parent.stand_in(parameter)
         return self.symbols[kept] if isinstance(kept, Var) else kept
 
-    def reserve(self, blocks: int) -> tuple[Any, int]:
+    def reserve(self, blocks: int, generator: Any = None) -> tuple[Any, int]:
         try:
             return next(self.draws)
         except StopIteration:

@@ -46,7 +46,7 @@ class GraphTrace:
         self.versions: dict[int, TracedTensor] = {}
         self.captures: dict[int, tuple[Any, TracedTensor]] = {}
         self.guards: dict[int, tuple[Any, object]] = {}
-        self.blocks = 0
+        self.blocks: dict[random.Generator, int] = {}
 
     def input(self, abstract: Abstract) -> TracedTensor:
         """One more input of the graph."""
@@ -83,10 +83,11 @@ class GraphTrace:
 
     def _same_device(self, primitive: Primitive, tensors: Sequence[Tensor]) -> None:
         """DeviceError for a tensor on another device than the graph's, except beside the state of
-        the random stream, which lives on the host and serves every device."""
+        a random stream, which lives on the host and serves every device."""
         for t in tensors:
             if t.device != self.device:
-                if any(t is random.default_generator.state for t in tensors):
+                streams = random.default_generator, *self.blocks
+                if any(t is stream.state for t in tensors for stream in streams):
                     return
                 raise two_devices(primitive.name, self.device, t.device)
 
@@ -179,28 +180,31 @@ class GraphTrace:
 
     def graph_of(
         self, fn: Callable[..., Any], operands: Sequence[Any]
-    ) -> tuple[Graph, list[Any], int]:
+    ) -> tuple[Graph, list[Any], dict[Any, int]]:
         return trace_body(self, fn, operands)
 
     def stand_in(self, parameter: Any) -> Any:
         return self.lift(parameter)
 
-    def reserve(self, blocks: int) -> tuple[Any, int]:
+    def reserve(self, blocks: int, generator: Any = None) -> tuple[Any, int]:
         # A body draws from the outer trace's state; whoever traces the body reserves the blocks.
-        state, start = (
-            (random.default_generator.state, 0) if self.outer is None else self.outer.reserve(0)
-        )
-        skip, self.blocks = start + self.blocks, self.blocks + blocks
-        return state, skip
+        stream = generator or random.default_generator
+        state, start = (stream.state, 0) if self.outer is None else self.outer.reserve(0, stream)
+        drawn = self.blocks.get(stream, 0)
+        self.blocks[stream] = drawn + blocks
+        return state, start + drawn
+
+    def drawn(self) -> dict[Any, int]:
+        """The generators drawn from, with the number of blocks."""
+        return {stream: blocks for stream, blocks in self.blocks.items() if blocks}
 
     def finish(self, outputs: Sequence[Any], name: str = "graph") -> Graph:
         """End the trace, which is current: the graph with these outputs. Random blocks drawn are
-        written once."""
+        written once for each stream."""
         outs = tuple([self.lift(as_tensor(o)).var for o in outputs])
-        if self.blocks and self.outer is None:
-            state = random.default_generator.state
-            (after,) = self.bind(Add(), (state, np.array([0, self.blocks], np.uint64)))
-            self.bind(Assign(), (state, after))
+        for stream, blocks in self.drawn().items() if self.outer is None else ():
+            (after,) = self.bind(Add(), (stream.state, np.array([0, blocks], np.uint64)))
+            self.bind(Assign(), (stream.state, after))
         self.ended = True
         constants = tuple(self.constants.values())
         state_pairs = tuple(self.state.values())
@@ -237,9 +241,10 @@ def known_value(
 
 def trace_body(
     outer: Any, fn: Callable[..., Any], operands: Sequence[Any]
-) -> tuple[Graph, list[Any], int]:
+) -> tuple[Graph, list[Any], dict[Any, int]]:
     """The graph of a branch or loop body, whose inputs are the operands, then the captures; the
-    captures; and the number of random blocks it draws. operands: tensors, or types of such."""
+    captures; and the number of random blocks it draws of each generator. operands: tensors, or
+    types of such."""
     typed = [o if isinstance(o, Abstract) else as_tensor(o)._abstract for o in operands]
     devices = [o.device for o in operands if isinstance(o, Tensor)]
     inner = GraphTrace(devices[0] if devices else current().device_target, outer)
@@ -250,7 +255,7 @@ def trace_body(
             graph = inner.finish(outs, getattr(fn, "__name__", "body"))
     finally:
         inner.ended = True
-    return graph, [value for value, _ in inner.captures.values()], inner.blocks
+    return graph, [value for value, _ in inner.captures.values()], inner.drawn()
 
 
 def trace_graph(

@@ -13,6 +13,7 @@ from .control import *  # noqa: F403
 from .convolution import *  # noqa: F403
 from .create import *  # noqa: F403
 from .ctc import *  # noqa: F403
+from .cumulative import *  # noqa: F403
 from .custom import *  # noqa: F403
 from .decomposition import *  # noqa: F403
 from .exponential import *  # noqa: F403

@@ -12,7 +12,7 @@ from ..abstract import Shape
 from ..dtype import FLOATS, DType, bool_, float32, is_float, promote, uint64
 from ..errors import AttributeRefusedError, DTypeError, ShapeError
 from ..primitive import Primitive
-from ..trace import computes_at_once
+from ..trace import computes_at_once, current_trace
 from . import random
 from .arithmetic import add, cast, mul
 from .compare import equal, logical_not, select
@@ -236,7 +236,7 @@ def scaled_dot_product_attention(
             return matmul(random.dropout(_weights(scores, mask, is_causal), dropout), v)
         state, skip = np.zeros(2, np.uint64), 0
         if dropout:
-            state, skip = random.reserved(full, dtype_of(q))
+            state, skip = current_trace().reserve(random.block_count(full, dtype_of(q)))
         mask = np.ones((1, 1), np.bool_) if mask is None else mask
         attend = ScaledDotProductAttention(factor, is_causal, float(dropout), skip)
         return attend(q, k, v, mask, state)[0]

@@ -15,6 +15,7 @@ from ..trace import current_trace
 from .compare import logical_and
 from .inference.bases import Unary
 from .inference.bodies import (
+    Traced,
     Tree,
     agree,
     feeds,
@@ -227,11 +228,12 @@ def cond(
         )
     if yes.blocks != no.blocks:
         raise GraphError(
-            f"Cond got branches that draw {yes.blocks} and {no.blocks} blocks of random numbers; "
-            "in a graph both draw equally many: draw before the cond, and pass the draws to it"
+            f"Cond got branches that draw {_counted(yes)} and {_counted(no)} blocks of random "
+            "numbers; in a graph both draw equally many of each generator: draw before the cond, "
+            "and pass the draws to it"
         )
-    if yes.blocks:
-        current_trace().reserve(yes.blocks)
+    for generator, blocks in yes.blocks.items():
+        current_trace().reserve(blocks, generator)
     inputs, (true_takes, false_takes) = merged(leaves, yes, no)
     outs = Cond(yes.graph, no.graph, true_takes, false_takes)(truth(pred), *inputs)
     return yes.structure.unflatten(outs)
@@ -305,13 +307,17 @@ def _unbounded(cond_fn: Callable[[Tree], Any], step: Callable[[Tree], Tree], val
     leaves = given.taken()
     condition = traced(lambda *xs: truth(cond_fn(given.filled(xs))), leaves, "condition")
     body = traced(lambda *xs: step(given.filled(xs)), leaves, "body")
-    _refuse_draws(condition.blocks + body.blocks)
+    _refuse_draws(condition.blocks | body.blocks)
     inputs, takes = merged(leaves, condition, body)
     outs = WhileLoop(condition.graph, body.graph, *takes)(*inputs)
     return given.filled(tuple(outs))
 
 
-def _refuse_draws(blocks: int) -> None:
+def _counted(branch: Traced) -> str:
+    return " + ".join(map(str, branch.blocks.values())) or "0"
+
+
+def _refuse_draws(blocks: object) -> None:
     if blocks:
         raise GraphError(
             "WhileLoop draws random numbers in its body; in a graph it cannot, because its trip "

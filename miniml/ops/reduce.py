@@ -1,4 +1,4 @@
-"""Reductions: many elements to one, along axes; and running sums."""
+"""Reductions: many elements to one, along axes."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from ..tensor import Tensor
 
 __all__ = [
-    "All", "Any", "ArgMax", "ArgMin", "CumSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum",
-    "all", "any", "argmax", "argmin", "count_nonzero", "cumsum", "logsumexp", "max", "mean", "min",
+    "All", "Any", "ArgMax", "ArgMin", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum",
+    "all", "any", "argmax", "argmin", "count_nonzero", "logsumexp", "max", "mean", "min",
     "norm", "prod", "std", "sum", "var",
 ]  # fmt: skip
 
@@ -108,19 +108,6 @@ class LogSumExp(Reduction):
     promote = "float"
 
 
-class CumSum(Primitive):
-    """Sums of the elements up to each one along `axis`, from the end with `reverse`.
-
-    With `exclusive` an element is not part of its own sum. Integers and bools give 64 bits.
-    """
-
-    axis: int
-    reverse: bool = False
-    exclusive: bool = False
-    infer_shape = rules.along("axis")
-    infer_dtype = rules.sums
-
-
 def refuse_nothing(name: str, shape: Shape, axes: tuple[int, ...]) -> None:
     """ShapeError when one of the axes to reduce has extent 0."""
     for axis in axes:
@@ -184,12 +171,6 @@ def all(x: Value, axis: Axes = None, keepdims: bool = False) -> Tensor:
 def logsumexp(x: Value, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """log(sum(exp(x))) over `axis`, without overflow."""
     return LogSumExp(freeze(axis, "LogSumExp", "axis"), keepdims)(x)
-
-
-def cumsum(x: Value, axis: int, reverse: bool = False, exclusive: bool = False) -> Tensor:
-    """The running sum of x along `axis`, from the end with `reverse`; each element's own value is
-    left out with `exclusive`."""
-    return CumSum(freeze(axis, "CumSum", "axis"), reverse, exclusive)(x)
 
 
 def var(x: Value, axis: Axes = None, keepdims: bool = False, correction: float = 0) -> Tensor:

@@ -179,17 +179,17 @@ def _traced(f: Step, carry: Tree, xs: Tree, count: int, reverse: bool) -> tuple[
 def _drawing(
     body: Traced, place: int, count: int, reverse: bool
 ) -> tuple[Any, list[Any], list[Any]]:
-    """The body's graph; what it scans besides: of the random stream, the state at each step, if it
-    draws; and its other captures. place: of the captures among the graph's inputs."""
-    graph, captures, trace = body.graph, list(body.captures), current_trace()
-    state, _ = trace.reserve(0)
-    at = next((i for i, value in enumerate(captures) if value is state), None)
-    if at is None:
-        return graph, [], captures
+    """The body's graph; what it scans besides: of each random stream that it draws from, the state
+    at each step; and its other captures. place: of the captures among the graph's inputs."""
+    inputs, captures, trace = list(body.graph.inputs), list(body.captures), current_trace()
     steps = np.arange(count)[::-1] if reverse else np.arange(count)
-    skipped = np.stack([np.zeros_like(steps), steps * body.blocks], 1).astype(np.uint64)
-    states = add(captures.pop(at), skipped)
-    trace.reserve(body.blocks * count)
-    inputs = list(graph.inputs)
-    inputs.insert(place, inputs.pop(place + at))
-    return replace(graph, inputs=tuple(inputs)), [states], captures
+    states = []
+    for generator, blocks in body.blocks.items():
+        state, _ = trace.reserve(0, generator)
+        at = next(i for i, value in enumerate(captures) if value is state)
+        inputs.insert(place, inputs.pop(place + at))
+        skipped = np.stack([np.zeros_like(steps), steps * blocks], 1).astype(np.uint64)
+        states.append(add(captures.pop(at), skipped))
+        trace.reserve(blocks * count, generator)
+        place += 1
+    return replace(body.graph, inputs=tuple(inputs)), states, captures

@@ -161,14 +161,14 @@ class EagerTrace(Trace):
 
     def graph_of(
         self, fn: Callable[..., Any], operands: Sequence[Any]
-    ) -> tuple[Graph, list[Any], int]:
+    ) -> tuple[Graph, list[Any], dict[Any, int]]:
         return trace_body(self, fn, operands)
 
     def stand_in(self, parameter: Any) -> Tensor:
         return read(parameter)
 
-    def reserve(self, blocks: int) -> tuple[Any, int]:
-        return random.default_generator.reserve(blocks), 0
+    def reserve(self, blocks: int, generator: Any = None) -> tuple[Any, int]:
+        return (generator or random.default_generator).reserve(blocks), 0
 
 
 def _kind_of(value: Any) -> object:

@@ -57,16 +57,16 @@ class StagedTrace(Trace):
 
     def graph_of(
         self, fn: Callable[..., Any], operands: Sequence[Any]
-    ) -> tuple[Graph, list[Any], int]:
+    ) -> tuple[Graph, list[Any], dict[Any, int]]:
         return trace_body(self, fn, operands)
 
     def stand_in(self, parameter: Any) -> Any:
         version = self._versions.get(id(parameter))
         return eager_trace().stand_in(parameter) if version is None else version[1]
 
-    def reserve(self, blocks: int) -> tuple[Any, int]:
+    def reserve(self, blocks: int, generator: Any = None) -> tuple[Any, int]:
         """Draw from a version of the stream's state, as from any other parameter."""
-        state = random.default_generator.state
+        state = (generator or random.default_generator).state
         before = self._now(state)._data
         after = before + np.array([0, blocks], np.uint64)
         self._versions[id(state)] = state, Tensor.wrap(after, "cpu")

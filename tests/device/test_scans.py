@@ -78,3 +78,31 @@ def test_long_rows_are_cut_and_short_ones_are_not():
     assert parts(1, CUT, BLOCK) == 2
     assert parts(1, 1 << 30, BLOCK) == 1024
     assert parts(1 << 20, 1 << 20, BLOCK) == 1
+
+
+@pytest.mark.parametrize("shape", [(3, 33), (1100,), (CUT + 5,), (300, 40), (2, 0)], ids=str)
+def test_products_and_extrema(on_device, shape):
+    x = np.random.default_rng(6).integers(-9, 9, shape)
+    signs = np.where(x < 0, -1.0, 1.0).astype(np.float32)
+    for reverse, exclusive in ((False, False), (True, True)):
+        got = ops.cumprod(ml.Tensor(signs), 0, reverse, exclusive).asnumpy()
+        turned = np.flip(signs, 0) if reverse else signs
+        right = np.cumprod(turned, 0)
+        if exclusive:
+            right = np.roll(right, 1, 0)
+            right[:1] = 1
+        np.testing.assert_array_equal(got, np.flip(right, 0) if reverse else right)
+    for fn, ufunc in ((ops.cummax, np.maximum), (ops.cummin, np.minimum)):
+        for dtype in (np.int8, np.float32, np.float16):
+            given = x.astype(dtype)
+            got, places = fn(ml.Tensor(given), -1)
+            np.testing.assert_array_equal(got.asnumpy(), ufunc.accumulate(given, axis=-1))
+            with ml.context(device_target="cpu"):
+                np.testing.assert_array_equal(places.asnumpy(), fn(given, -1)[1].asnumpy())
+
+
+def test_extrema_of_what_is_not_finite(on_device):
+    x = np.zeros(1500, np.float32)
+    x[500], x[700], x[1200] = -np.inf, np.inf, np.nan
+    for fn, ufunc in ((ops.cummax, np.maximum), (ops.cummin, np.minimum)):
+        np.testing.assert_array_equal(fn(ml.Tensor(x), 0)[0].asnumpy(), ufunc.accumulate(x))

@@ -1,6 +1,7 @@
 """Rows of random draws, against Philox 4x32-10 in Python integers."""
 
 import numpy as np
+from scipy import stats
 
 from miniml import ops
 from miniml.dtype import bfloat16
@@ -75,6 +76,25 @@ def bernoulli(state, shape, dtype, p=0.5, skip=0):
     return np.array(drawn, bool).astype(dtype).reshape(shape)
 
 
+def inner(state, skip, count):
+    """Odd multiples of 2^-53: numbers in (0, 1)."""
+    words = stream(state, skip, 2 * count)
+    pairs = zip(words[::2], words[1::2])
+    return np.array([(high << 32 | low) >> 11 | 1 for low, high in pairs], float) / 2.0**53
+
+
+def gumbel(state, shape, dtype, loc=0.0, scale=1.0, skip=0):
+    return stats.gumbel_r.ppf(inner(state, skip, int(np.prod(shape)))).reshape(shape) * scale + loc
+
+
+def truncated_normal(state, shape, dtype, mean=0.0, std=1.0, low=-2.0, high=2.0, skip=0):
+    u = inner(state, skip, int(np.prod(shape))).reshape(shape)
+    a, b = (low - mean) / std, (high - mean) / std
+    side = -1 if a > 0 else 1  # of which cdf has more digits
+    start, end = sorted(stats.norm.cdf([side * a, side * b]))
+    return mean + side * std * stats.norm.ppf(start + u * (end - start))
+
+
 def states(rng):
     """Any key with an offset that stays, and one that runs over 2**64."""
     key = int(rng.integers(2**62)) * 3
@@ -121,6 +141,19 @@ ROWS = (
         INTS,
         *refusals(({"std": -1.0}, "std is not negative"), ({"mean": np.inf}, "both are finite")),
     )),
+    OpInfo(ops.Gumbel, draws(FLOATS, {"loc": 4.0, "scale": 0.5}), reference=gumbel, refused=(
+        INTS,
+        *refusals(({"scale": -1.0}, "scale is not negative"), ({"loc": np.inf}, "both are finite")),
+    )),
+    OpInfo(ops.TruncatedNormal,
+           draws(FLOATS, {"mean": 4.0, "std": 0.5, "low": 3.5, "high": np.inf},
+                 {"low": 3.0, "high": 8.0}),
+           reference=truncated_normal, refused=(
+               INTS,
+               *refusals(({"std": 0.0}, "std is above 0"), ({"mean": np.inf}, "both are finite"),
+                         ({"low": 2.0}, "low=2.0 and high=2.0"), ({"low": np.nan}, "low=nan"),
+                         ({"low": 40.0, "high": 50.0}, "within 37 std of the mean")),
+           )),
     OpInfo(ops.Bernoulli, draws((np.bool_, np.int8, *FLOATS), {"p": 0.25}, {"p": 0.0}, {"p": 1.0}),
            reference=bernoulli, refused=refusals(({"p": 1.5}, "p=1.5; a probability"),
                                                  ({"p": np.nan}, "a probability"))),

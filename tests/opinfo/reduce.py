@@ -1,4 +1,4 @@
-"""Rows of the reductions and the running sum."""
+"""Rows of the reductions."""
 
 import numpy as np
 
@@ -44,29 +44,10 @@ def coins(rng, shape, dtype):
     return rng.integers(0, 2, size=shape).astype(dtype)
 
 
-def running(rng, dtype):
-    for shape, axis in (((4,), 0), ((0, 3), 0), ((0, 3), 1), ((1,), -1), ((2, 3, 5), 1)):
-        for reverse in (False, True):
-            for exclusive in (False, True):
-                attrs = {"axis": axis, "reverse": reverse, "exclusive": exclusive}
-                yield Sample((numbers(rng, shape, dtype),), attrs)
-
-
 def argmax_samples(rng, dtype):
     for shape, axis in (((), None), ((1,), 0), ((4,), None), ((2, 3, 5), -2), ((2, 3, 5), None)):
         for keepdims in (False, True):
             yield Sample((ladder(rng, shape, dtype),), {"axis": axis, "keepdims": keepdims})
-
-
-def running_sum(x, axis, reverse, exclusive):
-    """Sums of explicit slices, so that an infinity stays out of sums it is no part of; they begin
-    with a term, not with 0, which keeps the sign of -0.0."""
-    x = np.moveaxis(np.asarray(x), axis, 0)
-    n = len(x)
-    parts = [x[i + exclusive :] if reverse else x[: i + 1 - exclusive] for i in range(n)]
-    rows = [np.add.accumulate(p)[-1] if len(p) else p.sum(axis=0) for p in parts]
-    out = np.stack(rows) if rows else x
-    return np.moveaxis(out, 0, axis)
 
 
 NO_AXIS = Refusal((np.ones((2, 3)),), "axis 2 of a tensor of rank 2", {"axis": 2}, ShapeError)
@@ -86,10 +67,4 @@ ROWS = (
     OpInfo(ops.Any, reducing(coins, CASES + EMPTY), np.any, refused=AXES, nan="handled"),
     OpInfo(ops.All, reducing(coins, CASES + EMPTY), np.all, refused=AXES, nan="handled"),
     OpInfo(ops.LogSumExp, reducing(signed, CASES + EMPTY), np.logaddexp.reduce, refused=AXES),
-    OpInfo(
-        ops.CumSum,
-        running,
-        running_sum,
-        refused=(Refusal((np.ones(3),), "axis 1 of a tensor of rank 1", {"axis": 1}),),
-    ),
 )

@@ -2,8 +2,8 @@
 
 Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3" (SC 2011).
 
-The recipe, which every device repeats (`uniform` and `bernoulli` bit for bit, `normal` up to the
-rounding of log, sqrt, sin and cos):
+The recipe, which every device repeats (`uniform` and `bernoulli` bit for bit, the others up to the
+rounding of log, sqrt, sin, cos and the inverse of cdf):
 
 - `state` is (key, offset), two unsigned 64-bit numbers. Block `i` of a draw encrypts the 128-bit
   counter whose low 64 bits are `(offset + skip + i) mod 2**64` and whose high 64 bits are zero,
@@ -28,6 +28,16 @@ rounding of log, sqrt, sin and cos):
                 b = ((w[4*j+3] << 32 | w[4*j+2]) >> 11) * 2**-53
       z[2*j], z[2*j+1] = sqrt(-2 log a) * (cos(2 pi b), sin(2 pi b))
       draw = T(mean) + T(std) * z
+
+- `gumbel` and `truncated_normal` work in float64 for every dtype, and take two words an element::
+
+      u = ((w[2*e+1] << 32 | w[2*e]) >> 11 | 1) * 2**-53     in (0, 1), both ends alike
+      gumbel:            draw = loc - scale * log(-log(u))
+      truncated_normal:  p = cdf(a) + u * (cdf(b) - cdf(a))
+                         draw = mean + std * inverse(p), kept within [low, high]
+
+  a and b are the bounds less the mean, in units of std. Where both are above 0, where cdf has lost
+  its digits, a, b and std change their signs.
 """
 
 import math
@@ -38,6 +48,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..kernel import Array
+from ..truncation import truncation
 
 Words = npt.NDArray[np.uint32]
 State = npt.NDArray[np.uint64]
@@ -94,6 +105,13 @@ def unit64(words: Words) -> npt.NDArray[np.float64]:
     wide = words.astype(np.uint64)
     wide = ((wide[:, 1::2] << WORD_BITS) | wide[:, 0::2]) >> np.uint64(11)
     return wide * np.float64(2.0**-53)
+
+
+def inner64(words: Words) -> npt.NDArray[np.float64]:
+    """Words (n, 4) to float64 (n, 2): odd multiples of 2^-53, in (0, 1)."""
+    wide = words.astype(np.uint64)
+    wide = ((wide[:, 1::2] << WORD_BITS) | wide[:, 0::2]) >> np.uint64(11)
+    return (wide | np.uint64(1)) * np.float64(2.0**-53)
 
 
 def unit32(words: Words) -> npt.NDArray[np.float32]:
@@ -175,3 +193,49 @@ def bernoulli(
     threshold = math.ceil(float(p) * 2.0**24)
     for words, piece in stream(state, skip, 4, out):
         piece[...] = ((words >> np.uint32(8)) < threshold).reshape(-1)[: piece.size]
+
+
+def gumbel(
+    state: State,
+    *,
+    shape: Shape,
+    dtype: np.dtype[Any],
+    loc: float,
+    scale: float,
+    skip: int,
+    out: Array,
+) -> None:
+    """Independent draws of loc - scale * log(-log(u)), u uniform in (0, 1).
+
+    `state` (2,) uint64; `out` has `shape` and a float `dtype`.
+    """
+    for words, piece in stream(state, skip, 2, out):
+        draw = np.log(-np.log(inner64(words).reshape(-1)[: piece.size]))
+        piece[...] = loc - scale * draw
+
+
+def truncated_normal(
+    state: State,
+    *,
+    shape: Shape,
+    dtype: np.dtype[Any],
+    mean: float,
+    std: float,
+    low: float,
+    high: float,
+    skip: int,
+    out: Array,
+) -> None:
+    """Independent draws from the part of the normal distribution of `mean` and `std` in
+    [low, high].
+
+    `state` (2,) uint64; `out` has `shape` and a float `dtype`.
+    """
+    from scipy import special
+
+    start, span, spread = truncation(mean, std, low, high)
+    ends = np.asarray(low, dtype), np.asarray(high, dtype)
+    for words, piece in stream(state, skip, 2, out):
+        p = start + inner64(words).reshape(-1)[: piece.size] * span
+        piece[...] = mean + spread * special.ndtri(p)
+        piece[...] = np.minimum(np.maximum(piece, ends[0]), ends[1])

@@ -189,17 +189,6 @@ def logsumexp(x: Array, *, axis: Axes, keepdims: bool, out: Array) -> None:
     np.add(out, peak.reshape(out.shape), out=out)
 
 
-def cumsum(x: Array, *, axis: int, reverse: bool, exclusive: bool, out: Array) -> None:
-    sums = out
-    if reverse:
-        x, sums = np.flip(x, axis), np.flip(sums, axis)
-    if exclusive:
-        x, sums = np.moveaxis(x, axis, 0), np.moveaxis(sums, axis, 0)
-        sums[:1] = 0
-        x, sums, axis = x[:-1], sums[1:], 0
-    np.add.accumulate(x, axis=axis, out=sums, dtype=sums.dtype)
-
-
 # Sums of integers and bools have 64 bits.
 _WHOLE = [f"{c}->{'L' if c.isupper() else 'l'}" for c in "?" + INT]
 
@@ -220,5 +209,3 @@ register("ArgMin", reducing(np.argmin), *same(1, ANY, "l"))
 register("Any", reducing(np.any), *same(1, ANY, "?"))
 register("All", reducing(np.all), *same(1, ANY, "?"))
 register_floats("LogSumExp", logsumexp)
-register_floats("CumSum", cumsum)
-register("CumSum", cumsum, *_WHOLE)

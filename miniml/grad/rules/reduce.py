@@ -1,4 +1,4 @@
-"""Gradients of reductions and running sums."""
+"""Gradients of reductions."""
 
 from __future__ import annotations
 
@@ -83,11 +83,6 @@ def log_sum_exp_bprop(self: ops.LogSumExp, x: Any, out: Any, dout: Any) -> tuple
     shares = ops.exp(x - ops.select(nothing, 0, total))
     total = ops.select(nothing, 1, ops.sum(shares, self.axis, True))
     return (expanded(dout, x.shape, self.axis, self.keepdims) / total * shares,)
-
-
-@rule(ops.CumSum)
-def cum_sum_bprop(self: ops.CumSum, x: Any, out: Any, dout: Any) -> tuple[Any]:
-    return (ops.cumsum(dout, self.axis, not self.reverse, self.exclusive),)
 
 
 def expanded(dout: Any, shape: Shape, axis: Any, keepdims: bool) -> Any:

@@ -101,7 +101,7 @@ class PatternTrace(Trace):
     def stand_in(self, parameter: Any) -> NoReturn:
         raise GraphError("a pattern has no parameters; take a variable for the value of one")
 
-    def reserve(self, blocks: int) -> NoReturn:
+    def reserve(self, blocks: int, generator: Any = None) -> NoReturn:
         raise GraphError("a pattern draws no random numbers; take a variable for the draw")
 
 

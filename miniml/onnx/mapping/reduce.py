@@ -1,4 +1,4 @@
-"""Reductions along axes, and running sums."""
+"""Reductions along axes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from ... import ops
 from ...dtype import as_dtype, bool_
-from ..known import extent, ints, number
+from ..known import extent, ints
 from ..operators import Constant, Ints, register_operator
 
 Reduction = Callable[[Any, Ints | None, bool], Any]
@@ -91,8 +91,3 @@ def argmax(x: Any, *, axis: int = 0, keepdims: int = 1, select_last_index: int =
 @register_operator("", "ArgMin", (1, None))
 def argmin(x: Any, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Any:
     return _place(x, axis, keepdims, select_last_index, ops.argmin)
-
-
-@register_operator("", "CumSum", (11, None))
-def cumsum(x: Any, axis: Constant, *, exclusive: int = 0, reverse: int = 0) -> Any:
-    return _like(x, ops.cumsum(x, number(axis), bool(reverse), bool(exclusive)))

@@ -1,4 +1,4 @@
-"""Running products and recurrent layers."""
+"""Recurrent layers."""
 
 from __future__ import annotations
 
@@ -9,22 +9,9 @@ from typing import Any
 from ... import ops
 from ...dtype import int64
 from ...errors import OnnxError
-from ..known import counted, extent, number
-from ..operators import Constant, Floats, Strings, register_operator
+from ..known import counted, extent
+from ..operators import Floats, Strings, register_operator
 from .activation import elu, hard_sigmoid, leaky_relu, thresholded_relu
-
-
-@register_operator("", "CumProd", (26, None))
-def cumprod(x: Any, axis: Constant, *, exclusive: int = 0, reverse: int = 0) -> Any:
-    rows = ops.moveaxis(x, int(number(axis)), 0)
-
-    def step(carry: Any, row: Any) -> Any:
-        product = ops.mul(carry, row)
-        return product, carry if exclusive else product
-
-    out, _ = ops.scan(step, ops.ones(rows.shape[1:], x.dtype), rows, reverse=bool(reverse))
-    return ops.moveaxis(out, 0, int(number(axis)))
-
 
 Function = Callable[[Any], Any]
 

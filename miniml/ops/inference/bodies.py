@@ -24,11 +24,12 @@ Tree = Any
 
 @dataclass(frozen=True)
 class Traced:
-    """A function as a graph; `structure` is that of what it returned."""
+    """A function as a graph; `structure` is that of what it returned. blocks: those that it draws
+    of each generator."""
 
     graph: Any
     captures: list[Any]
-    blocks: int
+    blocks: dict[Any, int]
     structure: Any
 
 

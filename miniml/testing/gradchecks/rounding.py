@@ -10,8 +10,9 @@ import numpy as np
 from ...dtype import DType, float32, is_float
 from ...graph.forwarding import ForwardingTrace
 from ...ops.arithmetic import Add, Sub
+from ...ops.cumulative import CumSum
 from ...ops.linalg import Einsum, MatMul
-from ...ops.reduce import CumSum, LogSumExp, Mean, Sum
+from ...ops.reduce import LogSumExp, Mean, Sum
 from ...ops.shape import SumTo
 from ...primitive import Primitive
 from ...tensor import Tensor

@@ -1,15 +1,17 @@
 """Random draws as functions of a seed: repeatable, equal in both modes, and of the right law."""
 
+import itertools
 import sys
 from threading import Thread
 
 import numpy as np
 import pytest
+from scipy import stats
 
 import miniml as ml
 from miniml import ops
 from miniml.backends.cpu import philox
-from miniml.errors import AttributeRefusedError, DTypeError, ShapeError
+from miniml.errors import AttributeRefusedError, DTypeError, OutOfRangeError, ShapeError
 from miniml.grad import grad, vjp
 from miniml.ops.random import block_count
 from miniml.random import Generator, default_generator
@@ -149,3 +151,115 @@ def test_threads_draw_different_numbers():
     finally:
         sys.setswitchinterval(interval)
     assert sorted(drawn) == list(range(1200))
+
+
+# Laws: each test has one seed; a right law fails with one in a thousand of all seeds.
+
+
+def kolmogorov(sample, law):
+    assert stats.kstest(sample.asnumpy().ravel().astype(float), law).pvalue > 1e-3
+
+
+def test_floats_have_their_laws():
+    g = Generator(12)
+    kolmogorov(ops.uniform((4000,), -1.0, 3.0, generator=g), stats.uniform(-1, 4).cdf)
+    kolmogorov(ops.normal((4000,), 1.0, 2.0, generator=g), stats.norm(1, 2).cdf)
+    kolmogorov(ops.gumbel((4000,), 1.0, 2.0, generator=g), stats.gumbel_r(1, 2).cdf)
+    for low, high in ((-2, 2), (-np.inf, -1), (0.5, np.inf), (6, 9), (-9, -6), (-0.25, 30)):
+        drawn = ops.truncated_normal((2000,), low=low, high=high, dtype="float64", generator=g)
+        assert low <= drawn.min().item() < drawn.max().item() <= high
+        kolmogorov(drawn, stats.truncnorm(low, high).cdf)
+    drawn = ops.truncated_normal((2000,), 3.0, 0.5, 2.0, 3.25, generator=g)
+    kolmogorov(drawn, stats.truncnorm(-2, 0.5, 3, 0.5).cdf)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "dtype"),
+    [
+        (0, 6, "int64"),
+        (-128, 128, "int8"),
+        (2**63, 2**63 + 5, "uint64"),
+        (-4, 5, int),
+    ],
+)
+def test_whole_numbers_are_equally_likely(low, high, dtype):
+    drawn = ops.randint((100, 64), low, high, dtype, Generator(12)).asnumpy().ravel()
+    values, counts = np.unique(drawn, return_counts=True)
+    assert [int(v) for v in values] == list(range(low, high))
+    assert stats.chisquare(counts).pvalue > 1e-3
+
+
+def test_the_widest_range_of_whole_numbers():
+    drawn = ops.randint((50,), -5, 2**53 - 5, generator=Generator(1)).asnumpy()
+    assert drawn.max() > 2**52 > drawn.min() >= -5
+    assert {n % 2 for n in drawn.tolist()} == {0, 1}
+    assert ops.randint((0, 2), 3, 4).shape == (0, 2)
+    assert ops.randint((), 3, 4).item() == 3
+
+
+def test_all_orders_are_equally_likely():
+    g = Generator(12)
+    orders = [tuple(ops.permutation(4, generator=g).tolist()) for _ in range(600)]
+    found = [orders.count(order) for order in itertools.permutations(range(4))]
+    assert stats.chisquare(found).pvalue > 1e-3
+
+
+def test_permutation_keeps_what_it_shuffles(monkeypatch):
+    x = np.arange(24.0).reshape(2, 3, 4)
+    shuffled = ops.permutation(x, -1, Generator(1)).asnumpy()
+    order = shuffled[0, 0].astype(int).tolist()
+    assert sorted(order) == [0, 1, 2, 3] != order
+    np.testing.assert_array_equal(shuffled, x[..., order])
+    assert ops.permutation(0).shape == (0,)
+    assert ops.permutation(np.zeros((0, 2))).shape == (0, 2)
+    (slope,) = vjp(lambda x: ops.permutation(x, 2, Generator(1)) * np.arange(4.0), x)[1](x * 0 + 1)
+    np.testing.assert_array_equal(slope.asnumpy()[1, 1][order], np.arange(4.0))
+    ties = lambda *attributes, **skip: lambda state: ml.Tensor(np.full(5, 0.5))  # noqa: E731
+    monkeypatch.setattr("miniml.ops.random.Uniform", ties)
+    assert ops.permutation(5).tolist() == [0, 1, 2, 3, 4]
+
+
+def test_categories_have_their_probabilities():
+    g, p = Generator(12), np.array([[0.1, 0.2, 0.7, 0.0], [0.25, 0.25, 0.25, 0.25]])
+    with np.errstate(divide="ignore"):
+        drawn = ops.categorical(np.log(p) + [[5.0], [-900.0]], 3000, g).asnumpy()
+    assert drawn.shape == (3000, 2)
+    assert drawn.dtype == np.int64
+    for row, column in zip(p, drawn.T, strict=True):
+        found = np.bincount(column, minlength=4)
+        assert found[row == 0].sum() == 0
+        assert stats.chisquare(found[row > 0], 3000 * row[row > 0]).pvalue > 1e-3
+    assert ops.categorical(ml.Tensor([0.0, 50.0], dtype="float16"), generator=g).item() == 1
+    assert ops.categorical(np.zeros((0, 3))).shape == (0,)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_logits_without_a_law_are_refused(bad):
+    logits = np.array([[0.0, 1.0], [-np.inf, bad]])
+    with pytest.raises(OutOfRangeError, match="categorical got a row of logits with a NaN"):
+        ops.categorical(logits)
+    with pytest.raises(OutOfRangeError, match="index 2"):
+        ml.jit(ops.categorical)(logits)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "says"),
+    [
+        (lambda: ops.randint((2,), 3, 3), AttributeRefusedError, "low=3 and high=3; they are ints"),
+        (lambda: ops.randint((2,), 0.5, 3), AttributeRefusedError, "low=0.5 .*they are ints"),
+        (lambda: ops.randint((2,), 0, 2**60), AttributeRefusedError, "by at most"),
+        (lambda: ops.randint((2,), 0, 300, "uint8"), DTypeError, "which uint8 cannot hold"),
+        (lambda: ops.randint((2,), -1, 3, "uint8"), DTypeError, "which uint8 cannot hold"),
+        (lambda: ops.randint((2,), 0, 3, "float32"), DTypeError, "draws integers; got .* float32"),
+        (lambda: ops.permutation(-1), ShapeError, "got shape -1"),
+        (lambda: ops.permutation(ml.Tensor(1.0)), ShapeError, "permutation got axis 0"),
+        (lambda: ops.permutation(ml.Tensor([1.0]), 1), ShapeError, "permutation got axis 1"),
+        (lambda: ops.categorical(1.0), ShapeError, r"logits of shape \(\)"),
+        (lambda: ops.categorical(np.zeros((2, 0))), ShapeError, r"logits of shape \(2, 0\)"),
+        (lambda: ops.gumbel((2,), scale=-1.0), AttributeRefusedError, "scale=-1.0"),
+        (lambda: ops.gumbel((2,), dtype=int), DTypeError, "draws floats"),
+    ],
+)
+def test_refusals_of_the_others(call, error, says):
+    with pytest.raises(error, match=says):
+        call()

@@ -15,6 +15,7 @@ import numpy as np
 from ...expressions.types import computed
 from ...kernel import KernelNode, Launch
 from ...registry import raw_kernel
+from ...truncation import truncation
 from ...typecodes import ANY, FLOAT
 from ..text.layout import spread
 
@@ -49,6 +50,11 @@ __device__ __forceinline__ float unit(const Words& w, int i, float) {
 __device__ __forceinline__ double unit(const Words& w, int i, double) {
   const unsigned long long wide = (unsigned long long)w.w[2 * i + 1] << 32 | w.w[2 * i];
   return (double)(wide >> 11) * 1.1102230246251565e-16;
+}
+// Odd multiples of 2^-53, in (0, 1).
+__device__ __forceinline__ double inner(const Words& w, int i) {
+  const unsigned long long wide = (unsigned long long)w.w[2 * i + 1] << 32 | w.w[2 * i];
+  return (double)(wide >> 11 | 1) * 1.1102230246251565e-16;
 }
 // Neither the product nor the sum may be fused.
 __device__ __forceinline__ float spread(float u, float span, float low) {
@@ -106,6 +112,26 @@ extern "C" __global__ void normal(
 """
 )
 
+# Of two doubles for each block, whatever the dtype; VALUE is the draw that u gives.
+INVERSE = (
+    PHILOX
+    + r"""
+extern "C" __global__ void inverse(
+    const unsigned long long* state, T_OUT0* out, unsigned long long skip, double a, double b,
+    double c, double d, double low, double high, long long n) {
+  MINIML_FOR(i, (n + 1) / 2) {
+    const Words words = block_of(state, skip, i);
+    for (int e = 0; e < 2 && i * 2 + e < n; ++e) {
+      const double u = inner(words, e), draw = load(store<T_OUT0>(VALUE));
+      out[i * 2 + e] = store<T_OUT0>(draw < low ? low : draw > high ? high : draw);
+    }
+  }
+}
+"""
+)
+GUMBEL = "spread(log(-log(u)), -b, a)"
+TRUNCATED = "spread(normcdfinv(spread(u, b, a)), c, d)"
+
 BERNOULLI = (
     PHILOX
     + r"""
@@ -146,8 +172,26 @@ def bernoulli(node: KernelNode) -> Launch:
     return draws(node, 1, np.uint32(math.ceil(float(node.attrs["p"]) * 2.0**24)))
 
 
+def gumbel(node: KernelNode) -> Launch:
+    loc, scale = float(node.attrs["loc"]), float(node.attrs["scale"])
+    return draws(node, 2, *map(np.float64, (loc, scale, 0, 0, -np.inf, np.inf)))
+
+
+def truncated_normal(node: KernelNode) -> Launch:
+    mean, std, *ends = (float(node.attrs[name]) for name in ("mean", "std", "low", "high"))
+    numbers = *truncation(mean, std, *ends), mean
+    rounded = np.array(ends).astype(node.outputs[0].dtype).astype(np.float64)
+    return draws(node, 2, *map(np.float64, (*numbers, *rounded)))
+
+
 _FLOATS = [f"L->{c}" for c in FLOAT]
 raw_kernel("Uniform", *_FLOATS, entry="uniform", source=UNIFORM, launch=uniform)
 raw_kernel("Normal", *_FLOATS, entry="normal", source=NORMAL, launch=normal)
+for _name, _launch, _value in (
+    ("Gumbel", gumbel, GUMBEL), ("TruncatedNormal", truncated_normal, TRUNCATED),
+):  # fmt: skip
+    raw_kernel(
+        _name, *_FLOATS, entry="inverse", source=INVERSE, launch=_launch, defines={"VALUE": _value}
+    )
 _ANY = [f"L->{c}" for c in ANY]
 raw_kernel("Bernoulli", *_ANY, entry="bernoulli", source=BERNOULLI, launch=bernoulli)

@@ -98,21 +98,32 @@ SIM_ALWAYS_INLINE void sincos(double x, double* s, double* c) { *s = sin(x), *c 
 SIM_ALWAYS_INLINE void sincosf(float x, float* s, float* c) { *s = sinf(x), *c = cosf(x); }
 SIM_ALWAYS_INLINE void sincospi(double x, double* s, double* c) { *s = sinpi(x), *c = cospi(x); }
 SIM_ALWAYS_INLINE void sincospif(float x, float* s, float* c) { *s = sinpif(x), *c = cospif(x); }
-// Winitzki's approximation (2008), and Halley's steps on erf, or on erfc where 1 - y is small.
-SIM_INLINE double erfinv(double y) {
-  double z = fabs(y);
-  if (!(z < 1.0)) return z == 1.0 ? copysign(__builtin_inf(), y) : __builtin_nan("");
-  if (z == 0.0) return y;
-  double w = log((1.0 - z) * (1.0 + z)), a = 2.0 / (sim_pi * 0.147) + w / 2.0;
+// Winitzki's approximation (2008), and Halley's steps on erf, or on erfc where z = 1 - y is small:
+// for y and z in (0, 1), the one of them that is small being exact.
+SIM_INLINE double sim_erfinv(double y, double z) {
+  double w = log(z * (1.0 + y)), a = 2.0 / (sim_pi * 0.147) + w / 2.0;
   double x = sqrt(sqrt(a * a - w / 0.147) - a);
   for (int i = 0; i < 3; ++i) {
-    double error = z > 0.5 ? (1.0 - z) - erfc(x) : erf(x) - z;
+    double error = y > 0.5 ? z - erfc(x) : erf(x) - y;
     double step = error / (1.12837916709551257390 * exp(-x * x));
     x -= step / (1.0 + x * step);
   }
-  return copysign(x, y);
+  return x;
 }
+SIM_INLINE double erfinv(double y) {
+  double z = fabs(y);
+  if (!(z < 1.0)) return z == 1.0 ? copysign(__builtin_inf(), y) : __builtin_nan("");
+  return z == 0.0 ? y : copysign(sim_erfinv(z, 1.0 - z), y);
+}
+SIM_INLINE double erfcinv(double y) {
+  if (!(y > 0.0 && y < 1.0)) return y > 0.0 && y < 2.0 ? -erfinv(y - 1.0) :
+      y == 0.0 ? __builtin_inf() : y == 2.0 ? -__builtin_inf() : __builtin_nan("");
+  return sim_erfinv(1.0 - y, y);
+}
+SIM_INLINE double normcdfinv(double p) { return -erfcinv(2.0 * p) / sim_sqrt_half; }
 SIM_INLINE float erfinvf(float y) { return (float)erfinv((double)y); }
+SIM_INLINE float erfcinvf(float y) { return (float)erfcinv((double)y); }
+SIM_INLINE float normcdfinvf(float p) { return (float)normcdfinv((double)p); }
 SIM_INLINE float saturatef(float x) { return x > 0.0f ? (x < 1.0f ? x : 1.0f) : 0.0f; }
 SIM_INLINE float __saturatef(float x) { return saturatef(x); }
 

@@ -1,20 +1,22 @@
-"""Running sums: threads, warps or blocks scan a row, or its parts after the sums of those before.
+"""Running sums, products and extrema: threads, warps or blocks scan a row, or its parts.
 
-For a row that is cut, the parts are summed first, then these sums are scanned; the last launch
-begins each part with the sum before it.
+The texts speak of sums: JOIN is what joins two of them, and NONE that of nothing. For a row that is
+cut, the parts are summed first, then these sums are scanned; the last launch begins each part with
+the sum before it.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from ...expressions.types import accumulation
+from ....dtype import DType, int64, uint64
+from ...expressions.types import accumulation, computed, ends
 from ...kernel import Kernel, KernelNode
 from ...registry import kernel
 from ...signature import ArraySpec
-from ...typecodes import FLOAT, INT
+from ...typecodes import ANY, FLOAT
 from ..text.groups import BLOCK, along, grid_for, parts
 from ..text.source import unit
 
@@ -24,10 +26,17 @@ CHUNKS = 4  # of 32 elements, which a warp loads before it scans the first
 # it; `carry` is the sum before all of them.
 TEXT = r"""
 using namespace miniml;
+struct Joined {
+  typedef S A;
+  static __device__ __forceinline__ A combine(A a, A b) { return JOIN(a, b); }
+  static __device__ __forceinline__ A crossed(A a, int o) {
+    return __shfl_xor_sync(0xffffffffu, a, o);
+  }
+};
 __device__ __forceinline__ S scanned(S sum, int lane) {
   for (int o = 1; o < 32; o <<= 1) {
     const S before = __shfl_up_sync(0xffffffffu, sum, o);
-    if (lane >= o) sum += before;
+    if (lane >= o) sum = JOIN(before, sum);
   }
   return sum;
 }
@@ -35,7 +44,7 @@ __device__ __forceinline__ S scanned(S sum, int lane) {
 __device__ __forceinline__ S before_warp(S own, int lanes, S* carry) {
   S before = *carry;
   if (lanes == 32) {
-    *carry += own;
+    *carry = JOIN(*carry, own);
     return before;
   }
   __shared__ S warps[32];
@@ -46,7 +55,7 @@ __device__ __forceinline__ S before_warp(S own, int lanes, S* carry) {
   S all = before;
   for (int w = 0; w < count; ++w) {
     if (w == warp) before = all;
-    all += warps[w];
+    all = JOIN(all, warps[w]);
   }
   *carry = all;
   return before;
@@ -57,23 +66,23 @@ template <typename A, typename B> __device__ __forceinline__ void scan_part(
   const int lane = threadIdx.x & 31, warp = lanes == 32 ? 0 : threadIdx.x >> 5;
   for (long long tile = begin; tile < end; tile += CHUNKS * lanes) {
     const long long first = tile + CHUNKS * 32 * warp + lane;
-    S own[CHUNKS], total = S(0);
+    S own[CHUNKS], total = NONE;
 #pragma unroll
     for (int c = 0; c < CHUNKS; ++c) {
       const long long i = first + 32 * c;
-      own[c] = i < end ? S(load(x[(reverse ? n - 1 - i : i) * inner])) : S(0);
+      own[c] = i < end ? S(load(x[(reverse ? n - 1 - i : i) * inner])) : NONE;
     }
 #pragma unroll
     for (int c = 0; c < CHUNKS; ++c) {
       const S sum = scanned(own[c], lane), left = __shfl_up_sync(0xffffffffu, sum, 1);
-      own[c] = total + (!exclusive ? sum : lane ? left : S(0));
-      total += __shfl_sync(0xffffffffu, sum, 31);
+      own[c] = JOIN(total, !exclusive ? sum : lane ? left : NONE);
+      total = JOIN(total, S(__shfl_sync(0xffffffffu, sum, 31)));
     }
     const S before = before_warp(total, lanes, &carry);
 #pragma unroll
     for (int c = 0; c < CHUNKS; ++c) {
       const long long i = first + 32 * c;
-      if (i < end) out[(reverse ? n - 1 - i : i) * inner] = store<B>(before + own[c]);
+      if (i < end) out[(reverse ? n - 1 - i : i) * inner] = store<B>(JOIN(before, own[c]));
     }
   }
 }
@@ -82,7 +91,7 @@ extern "C" __global__ void scan(
   for (long long g = group_index(lanes); g < s.rows * s.split; g += group_count(lanes)) {
     const Part p = part_of(g, s.rows, s.n, s.split, s.length, lanes);
     const long long base = p.row / s.inner * s.n * s.inner + p.row % s.inner;
-    S carry = s.split > 1 ? carries[p.row * s.split + p.number] : S(0);
+    S carry = s.split > 1 ? carries[p.row * s.split + p.number] : NONE;
     if (lanes > 1) {
       scan_part(
           x + base, out + base, p.begin, p.end, s.n, s.inner, carry, lanes, reverse, exclusive);
@@ -90,7 +99,7 @@ extern "C" __global__ void scan(
     }
     for (long long i = p.begin; i < p.end; ++i) {
       const long long at = base + (reverse ? s.n - 1 - i : i) * s.inner;
-      const S sum = carry + S(load(x[at]));
+      const S sum = JOIN(carry, S(load(x[at])));
       out[at] = store<OUT>(exclusive ? carry : sum);
       carry = sum;
     }
@@ -101,18 +110,18 @@ extern "C" __global__ void sum_parts(
   for (long long g = group_index(lanes); g < s.rows * s.split; g += group_count(lanes)) {
     const Part p = part_of(g, s.rows, s.n, s.split, s.length, lanes);
     const T* from = x + p.row / s.inner * s.n * s.inner + p.row % s.inner;
-    S sum = S(0);
+    S sum = NONE;
 #pragma unroll 4
     for (long long i = p.begin + threadIdx.x % lanes; i < p.end; i += lanes)
-      sum += S(load(from[(reverse ? s.n - 1 - i : i) * s.inner]));
-    sum = combined<Total<S> >(sum, lanes);
+      sum = JOIN(sum, S(load(from[(reverse ? s.n - 1 - i : i) * s.inner])));
+    sum = combined<Joined>(sum, lanes);
     if (threadIdx.x % lanes == 0) sums[p.row * s.split + p.number] = sum;
   }
 }
 extern "C" __global__ void scan_sums(S* sums, long long rows, long long split) {
   for (long long row = blockIdx.x; row < rows; row += gridDim.x) {
     S* own = sums + row * split;
-    scan_part(own, own, 0, split, split, 1, S(0), blockDim.x, false, true);
+    scan_part(own, own, 0, split, split, 1, NONE, blockDim.x, false, true);
     __syncthreads();
   }
 }
@@ -120,8 +129,15 @@ extern "C" __global__ void scan_sums(S* sums, long long rows, long long split) {
 ROWS = np.dtype([(f, np.int64) for f in "rows n inner split length".split()])
 
 
-class CumSumKernel(Kernel):
-    """Running sums along an axis, in the type of sums."""
+class Scan(Kernel):
+    """What JOIN makes of the elements up to each one along an axis, in the type S."""
+
+    join: ClassVar[str]
+    none: ClassVar[str]
+
+    def sum_type(self, dtype: DType) -> DType:
+        """The dtype in which elements are joined."""
+        return accumulation(dtype)
 
     def prepare(self, node: KernelNode) -> None:
         super().prepare(node)
@@ -132,10 +148,11 @@ class CumSumKernel(Kernel):
         self.split = parts(rows, n, self.lanes)
         length = -(-n // self.split)
         self.sizes = np.array([(rows, n, inner, self.split, length)], ROWS)
-        self.sum_dtype = accumulation(dtype)
-        code = unit(
-            TEXT, T=dtype, OUT=node.outputs[0].dtype, S=self.sum_dtype, CHUNKS=CHUNKS, Rows=ROWS
-        )
+        self.flags = tuple(np.int32(node.attrs.get(f, 0)) for f in ("reverse", "exclusive"))
+        self.sum_dtype = self.sum_type(dtype)
+        out, (low, high) = node.outputs[0].dtype, ends(self.sum_dtype)
+        texts = {"JOIN(a, b)": self.join, "NONE": self.none, "LOWEST": low, "HIGHEST": high}
+        code = unit(TEXT, T=dtype, OUT=out, S=self.sum_dtype, CHUNKS=CHUNKS, Rows=ROWS, **texts)
         get = node.device.compiler.function
         names = ("scan", "sum_parts", "scan_sums") if self.split > 1 else ("scan",)
         self.scan, *self.more = [get(code, name) for name in names]
@@ -145,17 +162,48 @@ class CumSumKernel(Kernel):
         return (ArraySpec((rows * self.split if self.split > 1 else 1,), self.sum_dtype),)
 
     def launch(self, inputs: Any, workspace: Any, outputs: Any, stream: object) -> None:
-        x, sums, attrs = inputs[0].flat, workspace[0].flat, self.node.attrs
-        rows, lanes, reverse = self.sizes["rows"][0], np.int32(self.lanes), attrs["reverse"]
+        x, sums, reverse = inputs[0].flat, workspace[0].flat, self.flags[0]
+        rows, lanes = self.sizes["rows"][0], np.int32(self.lanes)
         grid, block = grid_for(int(rows) * self.split, self.lanes)
         if self.more:
             sum_parts, scan_sums = self.more
-            sum_parts(grid, block, (x, sums, self.sizes, lanes, np.int32(reverse)))
+            sum_parts(grid, block, (x, sums, self.sizes, lanes, reverse))
             scan_sums(*grid_for(int(rows), BLOCK), (sums, rows, np.int64(self.split)))
-        flags = np.int32(reverse), np.int32(attrs["exclusive"])
-        self.scan(grid, block, (x, outputs[0].flat, sums, self.sizes, lanes, *flags))
+        self.scan(grid, block, (x, outputs[0].flat, sums, self.sizes, lanes, *self.flags))
 
 
-for _c in "?" + INT + FLOAT:
-    _out = _c if _c in FLOAT else "L" if _c.isupper() else "l"
-    kernel("CumSum", "cuda", f"{_c}->{_out}")(CumSumKernel)
+class CumSumKernel(Scan):
+    """Running sums, in the type of sums."""
+
+    join, none = "S((a) + (b))", "S(0)"
+
+
+class CumProdKernel(Scan):
+    """Running products, in the type of sums."""
+
+    join, none = "S((a) * (b))", "S(1)"
+
+
+class CumMaxKernel(Scan):
+    """Running maxima."""
+
+    join, none = "nan_max(a, b)", "S(LOWEST)"
+
+    def sum_type(self, dtype: DType) -> DType:
+        if dtype.kind in "biu":  # shuffles take no narrow ones
+            return uint64 if dtype.kind == "u" else int64
+        return computed(dtype)
+
+
+class CumMinKernel(CumMaxKernel):
+    """Running minima."""
+
+    join, none = "nan_min(a, b)", "S(HIGHEST)"
+
+
+for _c in ANY:
+    _wide = _c if _c in FLOAT else "L" if _c.isupper() else "l"
+    kernel("CumSum", "cuda", f"{_c}->{_wide}")(CumSumKernel)
+    kernel("CumProd", "cuda", f"{_c}->{_wide}")(CumProdKernel)
+    kernel("CumMax", "cuda", f"{_c}->{_c}")(CumMaxKernel)
+    kernel("CumMin", "cuda", f"{_c}->{_c}")(CumMinKernel)
