@@ -89,7 +89,9 @@ def test_probabilities_of_0_dtypes_and_nothing():
     np.testing.assert_allclose(slope.ravel(), [0, -1, -1, 0], atol=1e-14)
     half = ops.ctc_loss(logs.astype(np.float16), *one)
     assert half.dtype == ml.float16
-    empty = ops.ctc_loss(np.zeros((2, 3, 4)), np.zeros((3, 0), int), np.full(3, 2), np.zeros(3, int))
+    empty = ops.ctc_loss(
+        np.zeros((2, 3, 4)), np.zeros((3, 0), int), np.full(3, 2), np.zeros(3, int)
+    )
     assert empty.item() == 0.0
     none = ops.ctc_loss(np.zeros((0, 1, 2)), np.array([[1]]), np.array([0]), np.array([1]))
     assert none.item() == np.inf
