@@ -28,6 +28,7 @@ from .activation import Tanh as Tanh
 from .attention import MultiHeadAttention as MultiHeadAttention
 from .attention import TransformerEncoderLayer as TransformerEncoderLayer
 from .cell import Cell as Cell
+from .container import CellDict as CellDict
 from .container import CellList as CellList
 from .container import Sequential as Sequential
 from .linear import Dense as Dense

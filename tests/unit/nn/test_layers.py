@@ -153,7 +153,11 @@ def test_losses():
         (nn.Flatten(), [np.float32(1)], r"Flatten\(\) got input of shape \(\)"),
         (nn.CrossEntropyLoss(), [np.zeros((2, 3)), np.zeros((2, 1), int)], r"labels of shape \(2,"),
         (nn.CrossEntropyLoss(), [np.zeros(3), np.zeros(3, int)], r"\(N, C, \.\.\.\)"),
-        (nn.MSELoss(), [np.zeros((2, 1)), np.zeros(2)], "mse_loss got shapes .* tensors of one shape"),
+        (
+            nn.MSELoss(),
+            [np.zeros((2, 1)), np.zeros(2)],
+            "mse_loss got shapes",
+        ),
     ],
 )
 def test_inputs_that_do_not_fit_are_refused_by_name(layer, inputs, message):
