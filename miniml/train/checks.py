@@ -10,7 +10,7 @@ import numpy as np
 from ..data import DataLoader
 from ..errors import MinimlError, OutOfRangeError
 from ..graph.function import trace
-from ..nn import Cell, CrossEntropyLoss
+from ..nn import Cell, NLLLoss
 
 
 def check_batches(who: str, data: Any, epochs: int) -> None:
@@ -38,21 +38,25 @@ def checked_batch(batch: Any) -> Any:
 
 
 def check_labels(net: Cell, loss: Callable[..., Any], data: Any) -> None:
-    """OutOfRangeError where an array of labels for CrossEntropyLoss holds one that is no class."""
-    if not (isinstance(loss, CrossEntropyLoss) and isinstance(data, DataLoader)):
+    """OutOfRangeError where an array of labels for CrossEntropyLoss or NLLLoss holds one that is no
+    class."""
+    if not (isinstance(loss, NLLLoss) and isinstance(data, DataLoader)):
         return
     labels = data.sources[1] if len(data.sources) > 1 else None
     if not isinstance(labels, np.ndarray) or labels.dtype.kind not in "iu":
         return
     x = next(data.batches(0))[0]
-    classes = trace(net, *(x if isinstance(x, tuple) else (x,))).outputs[0].abstract.shape[-1]
+    scores = trace(net, *(x if isinstance(x, tuple) else (x,))).outputs[0].abstract.shape
+    if len(scores) < 2:
+        return  # which the loss refuses
+    classes = scores[1]
     wrong = (labels < 0) | (labels >= classes)
     if loss.ignore_index is not None:
         wrong &= labels != loss.ignore_index
     if wrong.any():
-        row = int(np.flatnonzero(wrong.ravel())[0])
+        first = tuple(np.argwhere(wrong)[0].tolist())
         raise OutOfRangeError(
             f"the data hold {int(wrong.sum())} labels outside of the {classes} classes of the "
-            f"network, the first in row {row}: {labels.ravel()[row]}; labels are 0 to "
-            f"{classes - 1}, and CrossEntropyLoss(ignore_index=...) names one that counts nowhere"
+            f"network, the first in row {first[0]}: {labels[first]}; labels are 0 to "
+            f"{classes - 1}, and ignore_index= of the loss names one that counts nowhere"
         )
