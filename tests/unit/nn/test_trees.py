@@ -135,7 +135,7 @@ def test_floats_of_another_dtype(dtype):
     assert np.array_equal(net.state_dict()["0.weight"], kept.astype(dtype))
     assert net.to(dtype)[0].weight is weight
     assert net(X.astype(dtype)).dtype == dtype
-    with pytest.raises(DTypeError, match="net.to got int32; parameters are floats"):
+    with pytest.raises(DTypeError, match=r"net\.to got int32; parameters"):
         net.to(ml.int32)
 
 
@@ -158,9 +158,7 @@ def test_freezing_by_patterns_and_thawing():
     assert learning(net) == []
     assert learning(net.unfreeze()) == everything  # running statistics do not learn
     for pattern in ("body", "0.w", 7):
-        with pytest.raises(
-            AttributeRefusedError, match=r"no parameter or layer .* are 0.weight, 0"
-        ):
+        with pytest.raises(AttributeRefusedError, match=r"no parameter or layer .* 0.weight, 0"):
             net.freeze(pattern)
 
 
