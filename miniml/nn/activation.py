@@ -1,13 +1,16 @@
-"""Layers without parameters that work element by element."""
+"""Activations as layers: each is the function of `ops` named beside it, element by element."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from .. import ops
 from ..graph.tracer import as_tensor
-from .arguments import choice, number
+from . import init
+from .arguments import number, positive
 from .cell import Cell, differing
+from .function import FunctionCell
+from .shapes import refuse_shape, shape_of
 
 
 class Identity(Cell):
@@ -17,52 +20,131 @@ class Identity(Cell):
         return as_tensor(x)
 
 
-class ReLU(Cell):
+class Activation(FunctionCell):
+    """Base of layers that are a function of one tensor."""
+
+    def construct(self, x: Any) -> Any:
+        return self.function(x)
+
+
+class ReLU(Activation, of=ops.relu):
     """max(x, 0)."""
 
-    def construct(self, x: Any) -> Any:
-        return ops.relu(x)
+
+class ReLU6(Activation, of=ops.relu6):
+    """min(max(x, 0), 6)."""
 
 
-class LeakyReLU(Cell):
+class LeakyReLU(Activation, of=ops.leaky_relu):
     """x where x > 0, slope * x elsewhere."""
 
-    _shown = "{0.slope}"
-
-    def __init__(self, slope: float = 0.01):
-        self.slope = number("LeakyReLU", "slope", slope)
-
-    def construct(self, x: Any) -> Any:
-        return ops.leaky_relu(x, self.slope)
+    slope: float = 0.01
 
 
-class GELU(Cell):
+class ELU(Activation, of=ops.elu):
+    """x where x > 0, alpha * (exp(x) - 1) elsewhere."""
+
+    alpha: float = 1.0
+
+
+class CELU(Activation, of=ops.celu):
+    """max(x, 0) + min(0, alpha * (exp(x / alpha) - 1))."""
+
+    alpha: float = 1.0
+
+
+class SELU(Activation, of=ops.selu):
+    """s * elu(x, a), of which mean 0 and variance 1 are a fixed point."""
+
+
+class GELU(Activation, of=ops.gelu):
     """x Phi(x), where Phi is the standard normal distribution function: `ops.gelu`.
 
     approximate: "none", or "tanh" for x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))).
     Source: Hendrycks, Gimpel 2016, "Gaussian error linear units".
     """
 
-    def __init__(self, approximate: str = "none"):
-        self.approximate = choice("GELU", "approximate", approximate, ("none", "tanh"))
-
-    def construct(self, x: Any) -> Any:
-        return ops.gelu(x, self.approximate)
-
-    def describe(self) -> str:
-        """The constructor call, without defaults."""
-        return differing(self, {"approximate": "none"})
+    approximate: Literal["none", "tanh"] = "none"
 
 
-class Sigmoid(Cell):
+class SiLU(Activation, of=ops.silu):
+    """x * sigmoid(x), also called swish."""
+
+
+class Mish(Activation, of=ops.mish):
+    """x * tanh(log(1 + exp(x)))."""
+
+
+class Sigmoid(Activation, of=ops.sigmoid):
     """1 / (1 + exp(-x))."""
 
-    def construct(self, x: Any) -> Any:
-        return ops.sigmoid(x)
+
+class LogSigmoid(Activation, of=ops.log_sigmoid):
+    """-log(1 + exp(-x))."""
 
 
-class Tanh(Cell):
+class HardSigmoid(Activation, of=ops.hard_sigmoid):
+    """min(max(slope * x + offset, 0), 1)."""
+
+    slope: float = 1 / 6
+    offset: float = 0.5
+
+
+class HardSwish(Activation, of=ops.hard_swish):
+    """x * hard_sigmoid(x)."""
+
+
+class Tanh(Activation, of=ops.tanh):
     """The hyperbolic tangent."""
 
+
+class HardTanh(Activation, of=ops.hard_tanh):
+    """x kept within [min, max]."""
+
+    min: float = -1.0
+    max: float = 1.0
+
+
+class Softplus(Activation, of=ops.softplus):
+    """log(1 + exp(x))."""
+
+
+class Softsign(Activation, of=ops.softsign):
+    """x / (1 + |x|)."""
+
+
+class Softmax(Activation, of=ops.softmax):
+    """exp(x) / sum(exp(x)) along `axis`."""
+
+    axis: int = -1
+
+
+class LogSoftmax(Activation, of=ops.log_softmax):
+    """x - log(sum(exp(x))) along `axis`."""
+
+    axis: int = -1
+
+
+class PReLU(Cell):
+    """x where x > 0, weight * x elsewhere, with a learnt weight of shape (num_parameters,).
+
+    One weight serves all; or there is one for each channel of x (N, num_parameters, ...). They
+    start with `slope`. Source: He, Zhang, Ren, Sun 2015, "Delving deep into rectifiers".
+    """
+
+    def __init__(self, num_parameters: int = 1, slope: float = 0.25):
+        positive("PReLU", num_parameters=num_parameters)
+        self.num_parameters = num_parameters
+        self.weight = init.constant((num_parameters,), number("PReLU", "slope", slope))
+
     def construct(self, x: Any) -> Any:
-        return ops.tanh(x)
+        shape = shape_of(self, x)
+        if self.num_parameters == 1:
+            return ops.prelu(x, ops.reshape(self.weight, ()))
+        if len(shape) < 2 or shape[1] != self.num_parameters:
+            refuse_shape(self, shape, f"(N, {self.num_parameters}, ...)")
+        return ops.prelu(x, ops.reshape(self.weight, (-1, *(1,) * (len(shape) - 2))))
+
+    def describe(self) -> str:
+        """PReLU(num_parameters=...)."""
+        return differing(self, {"num_parameters": 1})

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from .. import epoch
+from ..dtype import DType
 from ..errors import AttributeRefusedError, MinimlError
 from ..hints import unknown
 from ..parameter import Parameter
-from ..settings import device_name
-from ..tensor import Tensor
+from ..tensor import Array, Tensor
 from ..trace import Guarded, current_trace
 from ..tracebacks import hide_frames
 from .constructor import Constructor, refuse_arguments, shown
 from .contents import changes_silently, contents, holds
 from .entry import Entry
+from .freezing import freeze, unfreeze
 from .hooks import Handle, Hook, hook
+from .moving import move
 from .paths import note_layer
+from .state import load
 from .summary import Summary, summary
 
 
@@ -49,6 +52,7 @@ class Cell(Guarded):
     _watched: tuple[str, ...]  # names of attributes that may change without an assignment
     _entry: Entry
     _hooks: tuple[Hook, ...]
+    _frozen: tuple[str, ...]  # names of own parameters that `freeze` keeps from learning
     _recomputed: ClassVar[bool] = False
     _shown: ClassVar[str] = ""  # what stands in the brackets of describe(), "{0}" being the cell
 
@@ -60,7 +64,7 @@ class Cell(Guarded):
             """Set up here, so that a subclass may forget super().__init__()."""
             refuse_arguments(cls, args, kwargs)
             cell = super().__new__(cls)
-            cell.__dict__.update(training=True, _structure=0, _watched=(), _hooks=())
+            cell.__dict__.update(training=True, _structure=0, _watched=(), _hooks=(), _frozen=())
             cell.__dict__["_entry"] = Entry(cell)
             return cell
 
@@ -154,6 +158,22 @@ class Cell(Guarded):
                     found[value.name] = value
         return found
 
+    def named_parameters(self) -> Iterator[tuple[str, Parameter]]:
+        """The pairs of `parameters_dict`, each parameter once."""
+        yield from self.parameters_dict().items()
+
+    def state_dict(self) -> dict[str, Array]:
+        """A copy of every parameter's data, as a NumPy array, by its path."""
+        return {name: p.asnumpy() for name, p in self.named_parameters()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Give the parameters the values of a `state_dict`, cast to their dtypes.
+
+        CheckpointError lists all that is missing, unexpected or of another shape; nothing has
+        changed then. What PyTorch saved, `nn.load_torch_state` reads.
+        """
+        load("load_state_dict", self, state)
+
     def _name_parameters(self, prefix: str) -> None:
         """Name those that nobody has named yet, for the text of graphs."""
         for name, value in self.__dict__.items():
@@ -174,20 +194,42 @@ class Cell(Guarded):
             cell.training = bool(mode)
         return self
 
-    def to(self, device: str) -> Self:
-        """Bring all parameters to a device; returns the cell.
+    def apply(self, fn: Callable[[Cell], object]) -> Self:
+        """Call fn(cell) for every cell, children before those that hold them; returns the cell."""
+        for cell in reversed(list(self.cells())):
+            fn(cell)
+        return self
 
-        A parameter elsewhere is replaced by a new one with the same data: make the optimizer
-        afterwards.
+    def freeze(self, *patterns: str) -> Self:
+        """Let no optimizer train the parameters that match, all without patterns; returns the cell.
+
+        patterns: paths of parameters or of layers, with * and ? for any characters, as in
+        freeze("body", "*.bias"). They lose `requires_grad`, so make the optimizer afterwards.
+        AttributeRefusedError for a pattern that nothing matches.
         """
-        device = device_name(device)
-        moved: dict[int, Parameter] = {}
-        for cell in self.cells():
-            for name, old in list(cell.__dict__.items()):
-                if isinstance(old, Parameter) and old.device != device:
-                    if id(old) not in moved:
-                        moved[id(old)] = Parameter(old, old.name, old.requires_grad, device)
-                    setattr(cell, name, moved[id(old)])
+        freeze(self, patterns)
+        return self
+
+    def unfreeze(self, *patterns: str) -> Self:
+        """Undo `freeze` for the parameters that match, for all without patterns; returns the cell.
+
+        What never learnt, such as running statistics, stays as it is.
+        """
+        unfreeze(self, patterns)
+        return self
+
+    def _note_frozen(self, names: tuple[str, ...]) -> None:
+        self.__dict__["_frozen"] = names
+        self._changed("_frozen")
+
+    def to(self, target: str | DType) -> Self:
+        """Bring all parameters to a device, "cuda", or floats to a dtype, ml.float16; returns the
+        cell.
+
+        A parameter that is elsewhere or of another dtype is replaced by a new one with the same
+        data: make the optimizer afterwards.
+        """
+        move(self, target)
         return self
 
     def register_forward_pre_hook(self, fn: Callable[..., Any]) -> Handle:

@@ -1,8 +1,8 @@
-"""Cells made of other cells, in order: Sequential and CellList."""
+"""Cells made of other cells: Sequential, CellList and CellDict."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
 from typing import Any, Self, overload
 
 from ..errors import AttributeRefusedError
@@ -14,16 +14,7 @@ class _Ordered:
 
     def append(self, cell: Cell) -> Self:
         """Add a cell at the end; returns the container."""
-        if not isinstance(cell, Cell):
-            raise AttributeRefusedError(
-                f"{type(self).__name__} holds cells; got {cell!r} of type {type(cell).__name__}; "
-                + _instead(cell)
-            )
-        if id(self) in map(id, cell.cells()):
-            raise AttributeRefusedError(
-                f"{type(self).__name__} cannot hold itself, nor a cell that holds it"
-            )
-        setattr(self, str(len(self)), cell)
+        setattr(self, str(len(self)), _held(self, cell))
         return self
 
     def __len__(self) -> int:
@@ -43,6 +34,20 @@ class _Ordered:
     def _of(self, cells: list[Cell]) -> Self:
         """A container like this one of other cells."""
         raise NotImplementedError
+
+
+def _held(container: object, cell: object) -> Cell:
+    """The cell; AttributeRefusedError for what is none, and for one that holds the container."""
+    if not isinstance(cell, Cell):
+        raise AttributeRefusedError(
+            f"{type(container).__name__} holds cells; got {cell!r} of type {type(cell).__name__}; "
+            + _instead(cell)
+        )
+    if id(container) in map(id, cell.cells()):
+        raise AttributeRefusedError(
+            f"{type(container).__name__} cannot hold itself, nor a cell that holds it"
+        )
+    return cell
 
 
 def _instead(given: object) -> str:
@@ -87,3 +92,67 @@ class CellList(_Ordered, Cell):
 
     def _of(self, cells: list[Cell]) -> Self:
         return type(self)(cells)
+
+
+class CellDict(Cell):
+    """A dict of cells by name whose parameters are found: "heads.left.weight". It is not called
+    itself.
+
+    The names are those of attributes, so none has a dot or is that of a method or attribute of a
+    cell: AttributeRefusedError.
+    """
+
+    def __init__(self, cells: Mapping[str, Cell] | None = None):
+        if cells is not None and not isinstance(cells, Mapping):
+            raise AttributeRefusedError(
+                f"CellDict got {type(cells).__name__}; expected a dict of cells, as in "
+                "{'left': cell}"
+            )
+        for name, cell in (cells or {}).items():
+            self[name] = cell
+
+    def __setitem__(self, name: str, cell: Cell) -> None:
+        self._check_name(name)
+        setattr(self, name, _held(self, cell))
+
+    def _check_name(self, name: object) -> None:
+        word = isinstance(name, str) and name and "." not in name
+        if word and (name in self or not hasattr(self, str(name))):
+            return
+        why = ", which every cell has" if word else ""
+        raise AttributeRefusedError(
+            f"CellDict got the name {name!r}{why}; a name is a word without dots, such as 'left', "
+            "and no method of a cell"
+        )
+
+    def __getitem__(self, name: str) -> Cell:
+        return self._cells[name]
+
+    def __delitem__(self, name: str) -> None:
+        self._cells[name]  # KeyError for a name that is not there
+        delattr(self, name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._cells
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._cells)
+
+    def __len__(self) -> int:
+        return len(self._cells)
+
+    def keys(self) -> KeysView[str]:
+        """The names, in the order in which they came."""
+        return self._cells.keys()
+
+    def values(self) -> ValuesView[Cell]:
+        """The cells."""
+        return self._cells.values()
+
+    def items(self) -> ItemsView[str, Cell]:
+        """Pairs of a name and its cell."""
+        return self._cells.items()
+
+    @property
+    def _cells(self) -> dict[str, Cell]:
+        return {name: v for name, v in vars(self).items() if isinstance(v, Cell)}

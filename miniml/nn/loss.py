@@ -1,37 +1,135 @@
-"""What training minimises: CrossEntropyLoss, MSELoss."""
+"""What training minimises: the losses of `ops` as layers, each by the function named beside it."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from .. import ops
 from ..abstract import typed
-from ..dtype import int64, is_float
+from ..dtype import is_float
 from ..errors import ShapeError
 from ..graph.tracer import as_tensor
 from ..ops.norm import REDUCTIONS
 from ..parameter import Parameter
 from .arguments import choice, fraction, integer
 from .cell import Cell, differing
-from .shapes import refuse_shape, shape_of
+from .function import FunctionCell
+from .shapes import shape_of
+
+Reduction = Literal["mean", "sum", "none"]
 
 
-class CrossEntropyLoss(Cell):
-    """The mean over the batch of -log softmax(logits)[label], a float of shape ().
+class Loss(FunctionCell):
+    """Base of losses of a prediction and a target of its shape.
 
-    logits: (N, C) floats for C classes. labels: (N,), integers from 0 to C - 1. With w_c the
-    class weights (1 by default), e = label_smoothing and y_n the labels, row n has the loss
+    reduction: "mean" over all elements, "sum", or "none" for a loss of each element.
+    """
 
-        l_n = -(1 - e) w_{y_n} log softmax(logits_n)[y_n] - e / C sum_c w_c log softmax(logits_n)[c]
+    reduction: Reduction = "mean"
 
-    weight: (C,), the weight of each class; kept as a Parameter without gradient. ignore_index:
-    rows with this label count nowhere, neither in sums nor in means; it may lie outside the
-    classes. None, the default, ignores no row, so a label outside the classes is refused.
-    reduction: "mean" is sum_n l_n / sum_n w_{y_n} (NaN where no row counts), "sum" is sum_n l_n,
-    "none" is (l_1, ..., l_N), with 0 for rows that are ignored. label_smoothing: from 0 to 1
-    (Szegedy et al. 2015, "Rethinking the Inception architecture"). These are PyTorch's formulas.
+    def construct(self, prediction: Any, target: Any) -> Any:
+        return self.function(prediction, target)
+
+
+class MSELoss(Loss, of=ops.mse_loss):
+    """(prediction - target)^2. As for all losses here, the shapes are equal: broadcasting is more
+    often a mistake than meant."""
+
+
+class L1Loss(Loss, of=ops.l1_loss):
+    """|prediction - target|."""
+
+
+class HuberLoss(Loss, of=ops.huber_loss):
+    """d^2 / 2 where |d| <= delta, delta (|d| - delta / 2) elsewhere; d = prediction - target."""
+
+    delta: float = 1.0
+
+
+class BCELoss(Loss, of=ops.bce):
+    """-target log(p) - (1 - target) log(1 - p), for probabilities p."""
+
+
+class BCEWithLogitsLoss(Loss, of=ops.bce_with_logits):
+    """The binary cross entropy of sigmoid(prediction), exact for logits of any size."""
+
+
+class KLDivLoss(Loss, of=ops.kl_div):
+    """target (log(target) - prediction), for a prediction that is the logarithm of probabilities.
+
+    "mean" divides by the number of all elements, as in PyTorch; the mean divergence of a batch is
+    "sum" divided by N.
+    """
+
+
+class HingeLoss(Loss, of=ops.hinge):
+    """max(0, 1 - target * prediction) for targets of -1 and 1."""
+
+
+class CosineSimilarity(FunctionCell, of=ops.cosine_similarity):
+    """sum(x y) / (max(|x|, eps) max(|y|, eps)) along `axis`, of vectors that broadcast.
+
+    axis: the last by default, in PyTorch axis 1.
+    """
+
+    axis: int = -1
+    eps: float = 1e-8
+
+    def construct(self, x: Any, y: Any) -> Any:
+        return self.function(x, y)
+
+
+class CTCLoss(FunctionCell, of=ops.ctc_loss):
+    """The CTC loss of log_probs (T, N, C) and targets (N, S) of these lengths: `ops.ctc_loss`.
+
+    zero_infinity: 0 in place of the infinite loss of a target that cannot be spelt.
+    """
+
+    blank: int = 0
+    reduction: Reduction = "mean"
+    zero_infinity: bool = False
+
+    def construct(
+        self, log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any
+    ) -> Any:
+        return self.function(log_probs, targets, input_lengths, target_lengths)
+
+
+class NLLLoss(Cell):
+    """-w_c log_probs_c at each label c: `ops.nll_loss`, whose options it has.
+
+    log_probs: (N, C, ...), labels: (N, ...). weight: w, (C,), kept as a Parameter without gradient.
+    """
+
+    def __init__(
+        self, weight: Any = None, ignore_index: int | None = None, reduction: str = "mean"
+    ):
+        name = type(self).__name__
+        self.weight = None if weight is None else _class_weights(name, weight)
+        self.ignore_index = (
+            None if ignore_index is None else integer(name, "ignore_index", ignore_index)
+        )
+        self.reduction = choice(name, "reduction", reduction, REDUCTIONS)
+
+    def construct(self, log_probs: Any, labels: Any) -> Any:
+        _see(self, log_probs, labels)
+        return ops.nll_loss(log_probs, labels, self.reduction, self.weight, self.ignore_index)
+
+    def describe(self) -> str:
+        """The constructor call, without defaults."""
+        shown = {} if self.weight is None else {"weight": self.weight._host("repr").tolist()}
+        rest = {"ignore_index": None, "reduction": "mean", "label_smoothing": 0.0}
+        return differing(self, {k: v for k, v in rest.items() if hasattr(self, k)}, **shown)
+
+
+class CrossEntropyLoss(NLLLoss):
+    """The cross entropy of softmax(logits) with labels: `ops.cross_entropy`, whose options it has.
+
+    logits: (N, C, ...) floats for C classes. labels: (N, ...) integers from 0 to C - 1, or
+    probabilities of the logits' shape. ignore_index: None by default, so that a label outside the
+    classes is refused; -100 in PyTorch. weight is kept as a Parameter without gradient.
     """
 
     def __init__(
@@ -41,84 +139,23 @@ class CrossEntropyLoss(Cell):
         reduction: str = "mean",
         label_smoothing: float = 0.0,
     ):
-        name = "CrossEntropyLoss"
-        self.weight = None if weight is None else _class_weights(weight)
-        self.ignore_index = (
-            None if ignore_index is None else integer(name, "ignore_index", ignore_index)
-        )
-        self.reduction = choice(name, "reduction", reduction, REDUCTIONS)
-        self.label_smoothing = fraction(name, "label_smoothing", label_smoothing)
+        super().__init__(weight, ignore_index, reduction)
+        self.label_smoothing = fraction("CrossEntropyLoss", "label_smoothing", label_smoothing)
 
     def construct(self, logits: Any, labels: Any) -> Any:
-        self._check(shape_of(self, logits), shape_of(self, labels))
-        if self.weight is None and self.ignore_index is None and not self.label_smoothing:
-            return ops.cross_entropy(logits, labels, self.reduction)
-        logits, labels = as_tensor(logits), as_tensor(labels)
-        counts = self._counts(labels)
-        inside = labels if counts is None else ops.where(counts, labels, ops.zeros_like(labels))
-        share = ops.ones_like(labels) if self.weight is None else ops.gather(self.weight, inside)
-        share = _where(counts, ops.cast(share, logits.dtype))
-        losses = _where(counts, self._losses(logits, inside, share))
-        if self.reduction == "mean":
-            return _weighted_mean(losses, share)
-        return ops.sum(losses) if self.reduction == "sum" else losses
-
-    def _counts(self, labels: Any) -> Any:
-        """Which rows count; None for all."""
-        if self.ignore_index is None:
-            return None
-        return ops.not_equal(ops.cast(labels, int64), self.ignore_index)
-
-    def _losses(self, logits: Any, labels: Any, share: Any) -> Any:
-        """The loss of each row, as if all counted."""
-        losses = ops.mul(share, ops.cross_entropy(logits, labels, "none"))
-        if not self.label_smoothing:
-            return losses
-        smooth = ops.mul(ops.log_softmax(logits), self.label_smoothing / logits.shape[1])
-        if self.weight is not None:
-            smooth = ops.mul(smooth, ops.cast(self.weight, logits.dtype))
-        return ops.sub(ops.mul(losses, 1.0 - self.label_smoothing), ops.sum(smooth, 1))
-
-    def _check(self, logits: tuple[int, ...], labels: tuple[int, ...]) -> None:
-        if len(logits) != 2:
-            refuse_shape(self, logits, "logits of shape (N, classes) first, then labels")
-        if labels != logits[:1]:
-            refuse_shape(self, labels, f"labels of shape {logits[:1]}, one integer for each row")
-        if self.weight is not None and self.weight.shape != logits[1:]:
-            refuse_shape(self, logits, f"logits of {self.weight.size} classes, one for each weight")
-
-    def describe(self) -> str:
-        """The constructor call, without defaults."""
-        shown = {} if self.weight is None else {"weight": self.weight._host("repr").tolist()}
-        rest = {"ignore_index": None, "reduction": "mean", "label_smoothing": 0.0}
-        return differing(self, rest, **shown)
+        _see(self, logits, labels)
+        return ops.cross_entropy(
+            logits, labels, self.reduction, self.weight, self.ignore_index, self.label_smoothing
+        )
 
 
-class MSELoss(Cell):
-    """The mean of (prediction - target)^2 over all elements, a float of shape ().
-
-    The shapes are equal: broadcasting here is more often a mistake than meant. reduction: "mean",
-    "sum", or "none" for (prediction - target)^2 itself.
-    """
-
-    def __init__(self, reduction: str = "mean"):
-        self.reduction = choice("MSELoss", "reduction", reduction, REDUCTIONS)
-
-    def construct(self, prediction: Any, target: Any) -> Any:
-        given, expected = shape_of(self, target), shape_of(self, prediction)
-        if given != expected:
-            refuse_shape(self, given, f"a target of the prediction's shape, {expected}")
-        difference = ops.sub(prediction, target)
-        squares = ops.mul(difference, difference)
-        reduce = {"mean": ops.mean, "sum": ops.sum}.get(self.reduction)
-        return squares if reduce is None else reduce(squares)
-
-    def describe(self) -> str:
-        """The constructor call, without defaults."""
-        return differing(self, {"reduction": "mean"})
+def _see(loss: Cell, *inputs: Any) -> None:
+    """Refuse what is not a tensor."""
+    for x in inputs:
+        shape_of(loss, x)
 
 
-def _class_weights(weight: Any) -> Parameter:
+def _class_weights(layer: str, weight: Any) -> Parameter:
     """The weights as a Parameter that is moved and saved with the loss, but not trained."""
     given = as_tensor(weight)
     kept = Parameter(
@@ -126,18 +163,7 @@ def _class_weights(weight: Any) -> Parameter:
     )
     if len(kept.shape) != 1 or not np.isfinite(kept.asnumpy()).all():
         raise ShapeError(
-            f"CrossEntropyLoss got weight of {typed(given)}; expected one "
-            "finite number for each class; logits and labels go to the cell that it makes, as in "
-            "nn.CrossEntropyLoss()(logits, labels)"
+            f"{layer} got weight of {typed(given)}; expected one finite number for each class; "
+            f"logits and labels go to the cell that it makes, as in nn.{layer}()(logits, labels)"
         )
     return kept
-
-
-def _where(counts: Any, values: Any) -> Any:
-    """The values of rows that count, 0 for the others."""
-    return values if counts is None else ops.where(counts, values, ops.zeros_like(values))
-
-
-def _weighted_mean(losses: Any, share: Any) -> Any:
-    """sum(losses) / sum(share), by means: sums of many rows overflow in float16."""
-    return ops.div(ops.mean(losses), ops.mean(share))

@@ -101,16 +101,18 @@ def _targets(
 ) -> _Targets:
     """The labels beside the classes; ShapeError or DTypeError where they do not fit the logits."""
     shape, given = shape_of(logits), shape_of(labels)
-    needs_float(name, dtype_of(logits))
     classes = shape[1] if len(shape) > 1 else 0
     if probabilities and given == shape and classes:
+        needs_float(name, dtype_of(logits))
         return _Targets(name, _probabilities(name, labels, ignored), None, None)
     if not classes or given != (shape[0], *shape[2:]):
-        also = ", or as the logits" if probabilities else ""
+        first = "logits" if probabilities else "log_probs"
         raise ShapeError(
-            f"{name} got scores of shape {shape} and labels of shape {given}; scores have shape "
-            f"(N, C, ...) with C at least 1, labels (N, ...){also}"
+            f"{name} got {first} of shape {shape} and labels of shape {given}; {first} of shape "
+            "(N, C, ...), with C at least 1, come first, then labels of shape (N, ...)"
+            + (" or that of the logits" if probabilities else "")
         )
+    needs_float(name, dtype_of(logits))
     labels, outside = checked(name, "label", labels, classes, ignored)
     numbers = np.arange(classes, dtype=labels.dtype).reshape(-1, *(1,) * (len(shape) - 2))
     counts = None if ignored is None else not_equal(cast(labels, int64), ignored)
@@ -164,8 +166,8 @@ def _by_class(name: str, weight: Any, shape: tuple[int, ...], dtype: DType) -> T
     """The weight of each class, along axis 1."""
     if shape_of(weight) != shape[1:2]:
         raise ShapeError(
-            f"{name} got weight of shape {shape_of(weight)} for scores of shape {shape}; it has "
-            f"one number for each class, shape {shape[1:2]}"
+            f"{name} got weight of shape {shape_of(weight)} for {shape[1]} classes; it has one "
+            f"number for each, shape {shape[1:2]}"
         )
     return reshape(cast(weight, dtype), (-1, *(1,) * (len(shape) - 2)))
 

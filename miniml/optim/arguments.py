@@ -43,7 +43,8 @@ def checked_params(owner: str, params: Iterable[Parameter]) -> tuple[Parameter, 
     given = tuple(params)
     if not given:
         raise GradientArgumentError(
-            f"{owner} got no parameters; give it net.trainable_params() of a net that has some"
+            f"{owner} got no parameters; give it net.trainable_params() of a net that has some "
+            "and in which they are not all frozen: net.unfreeze() undoes net.freeze()"
         )
     for i, p in enumerate(given):
         if not isinstance(p, Parameter):

@@ -10,7 +10,7 @@ import numpy as np
 from ..data import DataLoader
 from ..errors import MinimlError, OutOfRangeError
 from ..graph.function import trace
-from ..nn import Cell, CrossEntropyLoss
+from ..nn import Cell, NLLLoss
 from ..tensor import Array
 
 
@@ -45,16 +45,18 @@ def _checked(batch: Any) -> Any:
 
 
 def check_labels(net: Cell, loss: Callable[..., Any], data: Any) -> None:
-    """OutOfRangeError where labels for CrossEntropyLoss hold one that is no class: all labels of
-    an array in a DataLoader, or of a list of batches."""
-    if not isinstance(loss, CrossEntropyLoss):
+    """OutOfRangeError where labels for CrossEntropyLoss or NLLLoss hold one that is no class: all
+    labels of an array in a DataLoader, or of a list of batches."""
+    if not isinstance(loss, NLLLoss):
         return
     found = _all_labels(data)
     if found is None:
         return
     x, labels = found
-    shape = trace(net, *(x if isinstance(x, tuple) else (x,))).outputs[0].abstract.shape
-    classes = shape[:2][-1]  # (N, C) or (N, C, ...)
+    scores = trace(net, *(x if isinstance(x, tuple) else (x,))).outputs[0].abstract.shape
+    if len(scores) < 2:
+        return  # which the loss refuses
+    classes = scores[1]
     wrong = (labels < 0) | (labels >= classes)
     if loss.ignore_index is not None:
         wrong &= labels != loss.ignore_index
@@ -63,7 +65,7 @@ def check_labels(net: Cell, loss: Callable[..., Any], data: Any) -> None:
         raise OutOfRangeError(
             f"the data hold {int(wrong.sum())} labels outside of the {classes} classes of the "
             f"network, the first in row {row}: {first}; labels are 0 to "
-            f"{classes - 1}, and CrossEntropyLoss(ignore_index=...) names one that counts nowhere"
+            f"{classes - 1}, and ignore_index= of the loss names one that counts nowhere"
         )
 
 

@@ -15,6 +15,7 @@ from ..errors import ArityError, GradientArgumentError, MinimlError, NonFiniteEr
 from ..grad import value_and_grad
 from ..graph.names import signature_of
 from ..nn import Cell
+from ..nn.paths import layer_of
 from ..optim import LossScale, Optimizer
 from ..optim.clip import Clip, clipping
 from ..parameter import Parameter
@@ -143,6 +144,7 @@ class TrainStep:
         return "train_step(\n" + indent("\n".join(shown), "  ") + "\n)"
 
     def train_step(self, x: Any, *labels: Any, **named: Any) -> Any:
+        _check_frozen(self.net, self.optimizer)
         before = [] if self._scale is None else [(p, _now(p)) for p in self._assigned()]
         (_, (loss, *aux)), gradients = self._gradient(x, *labels, **named)
         finite = None
@@ -247,6 +249,7 @@ def _check(net: object, loss_fn: object, optimizer: object) -> None:
             f"train_step got {type(net).__name__}, {type(loss_fn).__name__} and "
             f"{type(optimizer).__name__}; it takes a net, a loss function and an Optimizer"
         )
+    _check_frozen(net, optimizer)
     cells = [c for c in (net, loss_fn) if isinstance(c, Cell)]
     own = {id(p) for cell in cells for p in cell.trainable_params()}
     if isinstance(net, Cell) and own and not any(id(p) in own for p in optimizer.params):
@@ -255,6 +258,25 @@ def _check(net: object, loss_fn: object, optimizer: object) -> None:
             f"none of which {type(net).__name__} has; make it with net.trainable_params(), "
             "after net.to(device)"
         )
+
+
+def _check_frozen(net: object, optimizer: Optimizer) -> None:
+    """MinimlError for an optimizer of parameters that were frozen after it was made."""
+    frozen = [p for p in optimizer.params if not p.requires_grad]
+    if not frozen:
+        return
+    if isinstance(net, Cell) and not net.trainable_params():
+        owners = {name.rpartition(".")[0] for name, _ in net.named_parameters()}
+        layers = [layer_of(c, net) for prefix, c in net._walk("", set()) if prefix[:-1] in owners]
+        raise MinimlError(
+            f"train_step got a {type(net).__name__} with nothing to train: all parameters of "
+            f"{', '.join(layers)} are frozen; net.unfreeze() undoes net.freeze()"
+        )
+    raise MinimlError(
+        f"train_step got {type(optimizer).__name__} for {', '.join(p.name for p in frozen)}, which "
+        "do not learn (requires_grad is False); make the optimizer after net.freeze(), or call "
+        "net.unfreeze()"
+    )
 
 
 def locate_nonfinite(

@@ -152,8 +152,12 @@ def test_losses():
         (nn.LayerNorm(4), [np.zeros((2, 3))], r"LayerNorm\(\(4,\).*expected \(\.\.\., 4\)"),
         (nn.Flatten(), [np.float32(1)], r"Flatten\(\) got input of shape \(\)"),
         (nn.CrossEntropyLoss(), [np.zeros((2, 3)), np.zeros((2, 1), int)], r"labels of shape \(2,"),
-        (nn.CrossEntropyLoss(), [np.zeros(3), np.zeros(3, int)], r"\(N, classes\)"),
-        (nn.MSELoss(), [np.zeros((2, 1)), np.zeros(2)], "a target of the prediction's shape"),
+        (nn.CrossEntropyLoss(), [np.zeros(3), np.zeros(3, int)], r"\(N, C, \.\.\.\)"),
+        (
+            nn.MSELoss(),
+            [np.zeros((2, 1)), np.zeros(2)],
+            "mse_loss got shapes",
+        ),
     ],
 )
 def test_inputs_that_do_not_fit_are_refused_by_name(layer, inputs, message):

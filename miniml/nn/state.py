@@ -1,0 +1,103 @@
+"""Values of a network by name, from elsewhere: what fits, and all that does not, at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from ..archive import short
+from ..dtype import is_float
+from ..errors import CheckpointError, MinimlError
+from ..parameter import Parameter
+from ..tensor import Array, host_array
+from ..trace import computes_at_once
+from ..undo import write_all
+
+_COUNTER = "num_batches_tracked"  # of a batch norm there, which averages without a momentum by it
+
+
+def load(
+    who: str,
+    cell: Any,
+    state: object,
+    turned: Callable[[str], bool] = lambda name: False,
+) -> None:
+    """Give the parameters of `cell` the values that the entries of their names have.
+
+    turned: whether the entry of a name is the transpose. A parameter with several names is given by
+    one of them or by equal entries of all. CheckpointError lists every entry that is missing,
+    unexpected, of another shape, not of floats where floats are expected, or differs from that of
+    another name; nothing has changed then.
+    """
+    if not isinstance(state, Mapping):
+        raise CheckpointError(
+            f"{who} got {type(state).__name__}; give a dict of arrays, such as net.state_dict(), "
+            "or call ml.load_checkpoint(path, net) to load a file"
+        )
+    if not computes_at_once():
+        raise CheckpointError(f"{who} refuses to run in a graph; load before it is made")
+    given = {str(name): _array(name, value) for name, value in state.items()}
+    names: dict[int, list[str]] = {}
+    for path, parameter in _paths(cell, "", ()):
+        names.setdefault(id(parameter), []).append(path)
+    values: list[tuple[Parameter, Array]] = []
+    problems: list[str] = []
+    for name, parameter in cell.parameters_dict().items():
+        found = [n for n in (name, *names[id(parameter)]) if n in given]
+        array = given[found[0]] if found else None
+        shape = parameter.shape[::-1] if turned(name) else parameter.shape
+        if problem := _misfit(array, shape, parameter):
+            problems.append(f"{name} {problem}")
+        elif array is not None:
+            array = array.T if turned(name) else array
+            values.append((parameter, array.astype(parameter.dtype, order="C")))
+        problems += [
+            f"{n} differs from {found[0]}, which is the same parameter here"
+            for n in found[1:]
+            if not np.array_equal(given[n], given[found[0]])
+        ]
+    known = {path for paths in names.values() for path in paths}
+    problems += [f"{short(n)} is unexpected" for n in given if not _known(n, known)]
+    if problems:
+        raise CheckpointError(
+            f"the state does not fit the {type(cell).__name__}: {'; '.join(problems)}; nothing was "
+            "loaded"
+        )
+    write_all(who, values)
+
+
+def _paths(cell: Any, prefix: str, above: tuple[int, ...]) -> Iterator[tuple[str, Parameter]]:
+    """Every parameter under all its paths: one that is shared, or in a shared cell, has several."""
+    for name, value in vars(cell).items():
+        if isinstance(value, Parameter):
+            yield prefix + name, value
+        elif hasattr(value, "_walk") and id(value) not in above:
+            yield from _paths(value, f"{prefix}{name}.", (*above, id(cell)))
+
+
+def _misfit(array: Array | None, expected: tuple[int, ...], parameter: Parameter) -> str:
+    """What is wrong with an entry; "" if nothing is."""
+    if array is None:
+        return f"of shape {expected} is missing"
+    if array.shape != expected:
+        return f"has shape {array.shape}, where {expected} is expected"
+    if is_float(parameter.dtype) and not is_float(array.dtype):
+        return f"is {array.dtype}, where floats are expected"
+    return ""
+
+
+def _known(name: str, paths: set[str]) -> bool:
+    counted = name.removesuffix(_COUNTER) + "running_mean"
+    return name in paths or (name.endswith(_COUNTER) and counted in paths)
+
+
+def _array(name: object, value: Any) -> Array:
+    try:
+        return host_array(value, None)
+    except (MinimlError, BufferError, RuntimeError, TypeError, ValueError) as error:
+        raise CheckpointError(
+            f"entry {short(name)!r} is no array ({short(error)}); give NumPy arrays, or the "
+            "tensors of net.float().state_dict()"
+        ) from None
