@@ -4,6 +4,7 @@ import typing
 
 from .. import public
 from .page import to_html as to_html
+from .stages import draw as draw
 from .text import to_dot as to_dot
 from .text import to_mermaid as to_mermaid
 
