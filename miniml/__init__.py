@@ -75,9 +75,10 @@ if typing.TYPE_CHECKING:  # checkers read the imports
     from .train import load_checkpoint as load_checkpoint
     from .train import save_checkpoint as save_checkpoint
     from .train import train_step as train_step
+    from .viz import draw as draw
 else:  # imported where they are first used: whoever runs a graph needs none of them
     _LATER = ("data", "grad", "nn", "onnx", "optim", "testing", "train", "viz")
-    _OF = {"recompute": "nn.recompute"}
+    _OF = {"recompute": "nn.recompute", "draw": "viz"}
     _OF |= dict.fromkeys(("load_checkpoint", "save_checkpoint", "train_step"), "train")
     __all__, __dir__, _missing = public.names(globals(), "errors", "ops", *_LATER, *_OF)
 

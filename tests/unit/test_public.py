@@ -34,7 +34,8 @@ CONTRACT = {
     "miniml.train": """train_step Snapshot Model Callback EarlyStopping SaveBest Log Metric accuracy
         top_k confusion_matrix f1 perplexity mean_absolute_error mean_squared_error""",
     "miniml.onnx": "load coverage register_operator Constant Setting",
-    "miniml.viz": "to_html to_dot to_mermaid",
+    "miniml.viz": """draw to_html to_dot to_mermaid activations gradients histograms gradient_flow
+        feature_maps confusion_matrix""",
 }
 
 
