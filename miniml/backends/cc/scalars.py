@@ -7,14 +7,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...dtype import INTEGERS, DType, bfloat16, float16, float32
+from ...dtype import INTEGERS, DType, bfloat16, bool_, float16, float32, uint8
 from ..expressions.table import Expression
 from ..expressions.types import C_TYPES, computed, unsigned
 from .overloads import in_c
 from .text import header
 
 _HALVES = (float16, bfloat16)
-STORED = C_TYPES | dict.fromkeys(_HALVES, "uint16_t")  # the C types of arrays' elements
+# The C types of arrays' elements. GCC 12 does not vectorize a loop that loads bools, but one that
+# loads bytes.
+STORED = C_TYPES | dict.fromkeys(_HALVES, "uint16_t") | {bool_: C_TYPES[uint8]}
 
 
 class ScalarFunction(NamedTuple):
@@ -32,6 +34,8 @@ def value_type(dtype: DType) -> str:
 
 def loaded(dtype: DType, element: str) -> str:
     """The value of an array's element, in C with the header "convert"."""
+    if dtype == bool_:
+        return f"({element} != 0)"
     return f"miniml_load_{dtype.name}({element})" if dtype in _HALVES else element
 
 

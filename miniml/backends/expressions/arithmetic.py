@@ -62,4 +62,6 @@ for _c in NUMBER:
     express("Clip", _CLIP, f"{_c}->{_c}", unit="elementwise", types=_types, scalars=bounds)
 for _from in ANY:  # all casts from a dtype are one unit
     for _to in ANY:
-        table["Cast", f"{_from}->{_to}"] = Expression("x", f"cast {_from}", types=())
+        # Of bools to floats: GCC 12 makes the choice ten times as fast as the conversion.
+        _text = "x ? 1.0f : 0.0f" if _from == "?" and _to in FLOAT else "x"
+        table["Cast", f"{_from}->{_to}"] = Expression(_text, f"cast {_from}", types=())

@@ -11,7 +11,7 @@ from scipy import special
 
 from miniml.backends.cc import compiler, units
 from miniml.backends.cc.source import unit
-from miniml.dtype import float32, float64
+from miniml.dtype import bool_, float32, float64
 
 from .loops import loop
 
@@ -198,6 +198,7 @@ def test_compilers_vectorise_them(tmp_path):
     for d in (float32, float64):
         loops[loop("pow(x, y)", [("x", d), ("y", d)], d)] = "pow", d
         loops[loop("T(1) / (T(1) + exp(-x))", [("x", d)], d)] = "sigmoid", d
+        loops[loop("c ? x * T(2) : x", [("x", d), ("c", bool_)], d)] = "a mask", d
     slow = [loop_of("tan", float32), loop("float_mod(x, T(3))", [("x", float32)], float32)]
     found = assembly([*loops, *slow], tmp_path)
     for source in slow:  # what is looked for below is seen where it is not so
