@@ -214,7 +214,7 @@ class _Watching(ForwardingTrace):
         self.outputs.setdefault(id(getattr(fn, "cell", None)), []).append(leaves)
         return result
 
-    def graph_of(self, fn: Any, operands: Any) -> tuple[Graph, list[Any], int]:
+    def graph_of(self, fn: Any, operands: Any) -> tuple[Graph, list[Any], dict[Any, int]]:
         return trace_body(self, self._within(fn), operands)
 
 
