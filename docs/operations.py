@@ -43,6 +43,7 @@ KINDS = {
 }
 HEAD = "function formula dtypes gradient devices NumPy PyTorch JAX MindSpore example".split()
 DEVICES = {"CPU": "cpu", "CUDA": "cuda-sim"}
+SHORT = {1: ("F.",), 2: ("lax.", "nn.", "scipy.", "jax.")}  # as they are
 PLACES = {0: "np.", 1: "torch.", 2: "jnp.", 3: ""}
 
 
@@ -80,9 +81,9 @@ def _spelled(name: str, other: str, i: int) -> str:
     if other == "-":
         return ""
     other = name if other == "=" else other
-    if other.startswith(("F.", "lax.", "nn.", "scipy.", "jax.")):
+    if other.startswith(SHORT.get(i, ())):
         return other
-    return (PLACES[i] if not (i == 2 and other.startswith("random.")) else "jax.") + other
+    return ("jax." if i == 2 and other.startswith("random.") else PLACES[i]) + other
 
 
 def values(dtype: str) -> dict[str, Any]:
@@ -111,6 +112,7 @@ def values(dtype: str) -> dict[str, Any]:
         "columns": some(1, 4, 4),
         "frames": some(4, 1, 3),
         "q": some(1, 2, 3),
+        "pairs": some(1, 2, 4),
         "i": ml.Tensor([2, 0, 1]),
         "j": ml.Tensor([[2, 0], [0, 1]]),
         "m": ml.Tensor([[True, False, True], [False, False, True]]),

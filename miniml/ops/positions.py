@@ -53,10 +53,11 @@ def rotary_embedding(
     [[1.0, 0.0], [0.5403022766113281, 0.8414709568023682]]
     """
     shape, dtype = shape_of(x), dtype_of(x)
-    if len(shape) < 2 or shape[-1] % 2 or not is_float(dtype):
+    if not is_float(dtype):
+        raise DTypeError(f"rotary_embedding got x of {dtype.name}; it turns floats; cast x")
+    if len(shape) < 2 or shape[-1] % 2:
         raise ShapeError(
-            f"rotary_embedding got x of shape {shape} and {dtype.name}; expected floats "
-            "(..., T, d) with an even d"
+            f"rotary_embedding got x of shape {shape}; expected (..., T, d) with an even d"
         )
     turn, tilt = _turns(shape, dtype, positions, base)
     half = shape[-1] // 2

@@ -23,7 +23,7 @@ RENAMED = {"dim": "axis", "keepdim": "keepdims", "input": "x", "dims": "axis"}
 # Operators whose functions here take the same arguments, some by another name.
 SAME = """
 abs acos acosh add:sub= amax:max amin:min argmax argmin asin asinh atan atan2 atanh
-broadcast_to ceil cos cosh count_nonzero cumsum erf erfc exp exp2 expm1 floor
+broadcast_to ceil cos cosh count_nonzero cumsum cumprod cummax cummin erf erfc exp exp2 expm1 floor
 flip isfinite isinf isnan log log10 log1p log2 logaddexp
 logsumexp masked_fill maximum minimum
 mul neg outer:outer pow prod reciprocal relu:relu roll rsqrt sigmoid sign
