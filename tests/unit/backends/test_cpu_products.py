@@ -30,7 +30,7 @@ def two_threads():
 def seen(monkeypatch, call):
     """How many threads the BLAS had in each product that `call` made."""
     found = []
-    limited = products._limited
+    limited = products.limited
 
     def watched(work, product, *arrays):
         def noted(*args, **named):
@@ -39,7 +39,7 @@ def seen(monkeypatch, call):
 
         return limited(work, noted, *arrays)
 
-    monkeypatch.setattr(products, "_limited", watched)
+    monkeypatch.setattr(products, "limited", watched)
     call()
     return found
 
@@ -61,8 +61,9 @@ def test_large_products_take_as_many_as_the_user_asks_for(monkeypatch, size, thr
         assert seen(monkeypatch, lambda: ops.matmul(x, x)) == [expected]
 
 
-def test_convolutions_and_sums_too(monkeypatch):
+def test_convolutions_decompositions_and_sums_too(monkeypatch):
     conv = ml.nn.Conv2d(8, 8, 3)
+    assert seen(monkeypatch, lambda: ops.eigh(np.eye(64))) == [1]
     assert set(seen(monkeypatch, lambda: conv(ones(4, 8, 16, 16)))) == {1}
     assert seen(monkeypatch, lambda: ops.sum(ones(1000, 1000), 1)) == [1]
 
