@@ -35,6 +35,7 @@ __all__ = [
 Axes = tuple[Axis, ...]
 Grown = tuple[tuple[Axis, int], ...]
 ONE_ROW = Axis(1, 1)
+_conv2d = lru_cache(1024, typed=True)(Conv2D)  # found sooner than made
 
 
 def conv1d(
@@ -173,7 +174,7 @@ def _convolution(
     return biased(name, convolved(x, w, axes, groups), bias)
 
 
-@lru_cache(1024)
+@lru_cache(1024, typed=True)
 def _axes(
     name: str, n: int, x: Shape, w: Shape, stride: Shape, padding: Paddings | None, dilation: Shape,
     groups: int,
@@ -196,7 +197,7 @@ def _transposition(
     return biased(name, transposed(x, w, axes, groups), bias)
 
 
-@lru_cache(1024)
+@lru_cache(1024, typed=True)
 def _grown(
     name: str, n: int, x: Shape, w: Shape, stride: Shape, padding: Paddings, more: Shape,
     dilation: Shape, groups: int,
@@ -250,7 +251,7 @@ def convolved(x: Any, w: Any, axes: Axes, groups: int) -> Tensor:
         rows = (ONE_ROW, *axes)
         return squeeze(convolved(expand_dims(x, 2), expand_dims(w, 2), rows, groups), 2)
     if len(axes) == 2:
-        return Conv2D(*_attributes(axes), groups)(x, w)
+        return _conv2d(*_attributes(axes), groups)(x, w)
     first, *rest = axes
     (n, c, _, *inner), (o, *_) = shape_of(x), shape_of(w)
     slabs = moveaxis(laid_apart(x, 2, first.places()), 2, 1)

@@ -36,6 +36,8 @@ __all__ = [
 
 Axes = tuple[Axis | Shares, ...]
 Pool = Callable[[Any, Any], Any]  # of planes by (kernel_size, stride, padding)
+_max_pool = lru_cache(1024, typed=True)(MaxPool2D)  # found sooner than made
+_avg_pool = lru_cache(1024, typed=True)(AvgPool2D)
 OutputSize = int | None | Sequence[int | None]
 
 
@@ -212,7 +214,7 @@ def _windows(
     return _checked(name, images(name, "x", shape_of(x), n), kernel, steps, pads, gaps, ceil_mode)
 
 
-@lru_cache(1024)
+@lru_cache(1024, typed=True)
 def _checked(
     name: str, x: Shape, kernel: Shape, stride: Shape, padding: Paddings, dilation: Shape,
     ceil_mode: bool,
@@ -245,7 +247,7 @@ def _shares(name: str, n: int, x: Any, output_size: OutputSize) -> Axes:
 
 def largest(x: Any, axes: Axes) -> Tensor:
     """The largest element of each window of floats x (N, C, ...)."""
-    return _reduced(x, axes, float("-inf"), lambda planes, step: MaxPool2D(*step)(planes)[0])
+    return _reduced(x, axes, float("-inf"), lambda planes, step: _max_pool(*step)(planes)[0])
 
 
 def average(x: Any, axes: Axes, with_padding: bool) -> Tensor:
@@ -257,8 +259,7 @@ def average(x: Any, axes: Axes, with_padding: bool) -> Tensor:
     counted = with_padding or not plain
 
     def pool(planes: Any, step: Any) -> Any:
-        size, stride, padding = step
-        return AvgPool2D(size, stride, padding, counted)(planes)
+        return _avg_pool(*step, counted)(planes)
 
     out = _reduced(x, axes, 0.0, pool)
     for at, axis in enumerate(axes, 2) if not plain else ():

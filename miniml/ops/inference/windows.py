@@ -47,7 +47,7 @@ class Axis:
             count -= 1
         return max(count, 0)
 
-    @property
+    @cached_property
     def behind(self) -> int:
         """The padding behind that the last window needs: with ceil it may be more than `after`."""
         return max((self.count - 1) * self.stride + self.reach - self.extent - self.before, 0)
@@ -70,7 +70,7 @@ class Axis:
         inside = (places >= -low) & (places < self.extent + high)
         return np.asarray(inside.sum(1))
 
-    @property
+    @cached_property
     def step(self) -> Step | None:
         """What pooling takes; None for windows that are not runs of elements, or lie in the
         padding alone, so that they have to be laid apart."""
@@ -108,7 +108,7 @@ class Shares:
         """(count,): how many elements each window has; the padding counts for none."""
         return np.asarray(self.bounds[:, 1] - self.bounds[:, 0])
 
-    @property
+    @cached_property
     def step(self) -> Step | None:
         """What pooling takes; None where not all windows are equal."""
         if not self.count or self.extent % self.count:

@@ -90,6 +90,11 @@ def test_the_transpose_is_the_gradient_in_the_image(n):
     np.testing.assert_allclose(got.asnumpy(), slope, 1e-9, 1e-12)
 
 
+def test_a_transpose_of_which_only_output_padding_is_left():
+    x = ops.conv_transpose1d([[[3.0]]], [[[2.0]]], [7.0], 1, 2, 4, dilation=5)
+    assert x.tolist() == [[[7.0]]]
+
+
 @pytest.mark.parametrize("n", [1, 2, 3])
 def test_batches_without_images(n):
     x, w = np.zeros((0, 4, *(5,) * n)), np.ones((6, 4, *(2,) * n))

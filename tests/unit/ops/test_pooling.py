@@ -7,6 +7,8 @@ import miniml as ml
 from miniml import ops
 from miniml.errors import DTypeError, ShapeError
 from miniml.grad import grad, value_and_grad
+from miniml.ops.inference.windows import Axis
+from miniml.ops.pooling import average, largest
 from miniml.testing import gradcheck
 
 from .windows import pool
@@ -85,6 +87,13 @@ def test_nan_is_the_largest_and_what_lies_outside_never_wins():
     least = np.full((1, 1, 3), -np.inf)
     assert ops.max_pool1d(least, 2, 1, 1).tolist() == [[[-np.inf] * 4]]
     assert np.isinf(ops.adaptive_avg_pool1d(np.array([[[1.0, 2.0, np.inf]]]), 2).asnumpy()[0, 0, 1])
+
+
+def test_a_window_in_the_padding_alone_is_as_what_lies_there():
+    """The functions refuse it; ONNX does not."""
+    x, axis = np.array([[[1.0, 2.0]]]), Axis(2, 2, 1, before=2, after=1)
+    assert largest(x, (axis,)).tolist() == [[[-np.inf, 1.0, 2.0, 2.0]]]
+    assert average(x, (axis,), True).tolist() == [[[0.0, 0.5, 1.5, 1.0]]]
 
 
 def test_the_first_example_of_ceil_mode():
