@@ -97,8 +97,8 @@ def test_the_encoder_layer_has_the_numbers_of_pytorch(norm_first, mode):
 
 
 # The decoder layer, causal, VISIBLE of the memory: for sample 1 the output, and the gradients of
-# the input and of the memory of the sum of cubes; then those of row 5 of multihead_attn.in_proj_weight
-# and of norm3.weight. By norm_first, which also has GELU and no bias.
+# the input and of the memory of the sum of cubes; then those of row 5 of
+# multihead_attn.in_proj_weight and of norm3.weight. With norm_first also GELU and no bias.
 DECODED = {
     False: (
         [[-0.3242727, -0.7971122, 0.2259642, -0.2731041],
