@@ -11,7 +11,9 @@ from .primitive import Primitive
 from .tensor import Tensor
 
 # Products take the time, and sum in float32 inside, so that 11 or 8 bits of input are enough.
-LOW = frozenset({"MatMul", "Einsum", "Conv2D", "Conv2DInputGrad", "Conv2DWeightGrad"})
+LOW = frozenset(
+    """MatMul Einsum Conv2D Conv2DInputGrad Conv2DWeightGrad ScaledDotProductAttention""".split()
+)
 # These overflow float16 (from 65504 on), or lose in sums and near 1 what 16 bits do not hold.
 WIDE = frozenset(
     """Softmax LogSoftmax LogSumExp LayerNorm BatchNorm CrossEntropy Sum Mean Prod CumSum

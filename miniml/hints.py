@@ -96,6 +96,13 @@ _INSTEAD = {
     "nn.TransformerEncoderLayer(d, heads, hidden), several in nn.Sequential or nn.CellList": (
         "Transformer TransformerEncoder"
     ),
+    "nn.TransformerDecoderLayer(d, heads, hidden), several in nn.CellList": "TransformerDecoder",
+    "nn.SinusoidalPositions(d), nn.LearnedPositions(length, d) or nn.RotaryPositions(d)": (
+        "PositionalEncoding PositionalEmbedding RotaryEmbedding RotaryPositionalEmbeddings"
+    ),
+    "ops.scaled_dot_product_attention(q, k, v, mask)": (
+        "dot_product_attention flash_attention multi_head_attention_forward"
+    ),
     "nn.Dense(in_features, out_features)": "Linear LazyLinear",
     "nn.Sequential(...)": "SequentialCell",
     "nn.CellList([...])": "ModuleList",

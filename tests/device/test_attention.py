@@ -16,7 +16,7 @@ RNG = np.random.default_rng(0)
     [
         ((2,), (35, 34, 2, 1), (2, 1, 34), True, 0.3),
         ((), (33, 66, 1, 2), (33, 1), False, 0.0),
-        ((1, 2), (2, 3, 34, 258), (2, 1, 1), False, 0.0),
+        ((1, 2), (2, 3, 34, 130), (2, 1, 1), False, 0.0),
     ],
 )
 def test_tiles_give_what_the_cpu_gives(lead, sizes, mask, causal, dropout, device, monkeypatch):

@@ -5,7 +5,7 @@ import pytest
 
 import miniml as ml
 from miniml import nn, ops
-from miniml.grad import grad
+from miniml.grad import grad, value_and_grad
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(3, 2, 4)).astype(np.float32)
@@ -17,6 +17,11 @@ CASES = {
     "RNN": (nn.RNN(4, 2), (X,)),
     "MultiHeadAttention": (nn.MultiHeadAttention(4, 2), (X, X + 1, X, SEEN, True)),
     "TransformerEncoderLayer": (nn.TransformerEncoderLayer(4, 2, 4, dropout=0.0), (X, SEEN)),
+    "TransformerDecoderLayer": (
+        nn.TransformerDecoderLayer(4, 2, 4, dropout=0.0, bias=False),
+        (X, X + 1, SEEN),
+    ),
+    "LearnedPositions": (nn.LearnedPositions(3, 4), (X,)),
     "GroupNorm": (nn.GroupNorm(1, 2), (X,)),
     "RMSNorm": (nn.RMSNorm(4), (X,)),
     "BatchNorm1d": (nn.BatchNorm1d(2), (X,)),
@@ -35,6 +40,22 @@ CASES = {
     "AdaptiveAvgPool1d": (nn.Sequential(nn.Conv1d(2, 2, 1), nn.AdaptiveAvgPool1d(3)), (X,)),
     "Upsample": (nn.Sequential(nn.Conv1d(2, 2, 1), nn.Upsample(6, mode="linear")), (X,)),
 }
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [nn.Dropout(0.5), ops.dropout, nn.SinusoidalPositions(4), nn.RotaryPositions(4)],
+    ids=["Dropout", "dropout", "SinusoidalPositions", "RotaryPositions"],
+)
+def test_what_has_no_weights_computes_where_the_tensor_is(layer, device):
+    """With the same draws on every device, outside of a context too."""
+    found = []
+    for x in (ml.Tensor(X), ml.Tensor(X, device=device)):
+        ml.manual_seed(2)
+        out, slope = value_and_grad(lambda x: ops.sum(ops.square(layer(x))))(x)
+        assert out.device == slope.device == x.device
+        found.append(slope.asnumpy())
+    np.testing.assert_allclose(*found, rtol=1e-5, atol=1e-6)
 
 
 def first(layer, args):

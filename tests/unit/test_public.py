@@ -21,7 +21,8 @@ CONTRACT = {
         debug_nans register_pass schedule_pass unregister_pass register_rule draw nn onnx ops
         optim grad testing errors data viz train""",
     "miniml.nn": """Cell CellList Sequential Dense ReLU LSTM GRU RNN MultiHeadAttention
-        TransformerEncoderLayer load_torch_state CrossEntropyLoss MSELoss init""",
+        TransformerEncoderLayer TransformerDecoderLayer LearnedPositions RotaryPositions
+        SinusoidalPositions load_torch_state CrossEntropyLoss MSELoss init""",
     "miniml.ops": "leaky_relu LeakyReLU zeros sum abs all any max min pow round slice sin add",
     "miniml.optim": """SGD Adam AdamW RMSprop Adagrad Lion LBFGS Optimizer LossScale OnPlateau
         chained cosine one_cycle polynomial step_decay warmup Groups Accumulate EMA

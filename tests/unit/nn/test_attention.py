@@ -1,4 +1,4 @@
-"""Attention and the encoder layer: numbers of PyTorch 2.13, and formulas written out in NumPy."""
+"""Attention and the layers of a transformer: numbers of PyTorch 2.13, and formulas in NumPy."""
 
 import numpy as np
 import pytest
@@ -13,6 +13,7 @@ from .test_recurrent import fill
 RNG = np.random.default_rng(0)
 Q, K, V = fill((2, 3, 4), 50), fill((2, 4, 4), 51), fill((2, 4, 4), 52)
 VISIBLE = fill((3, 4), 9) > -0.2
+SIX = fill((1, 2, 6), 0)
 
 
 def filled(layer):
@@ -95,6 +96,106 @@ def test_the_encoder_layer_has_the_numbers_of_pytorch(norm_first, mode):
         np.testing.assert_allclose(np.asarray(got), wanted, rtol=2e-4, atol=5e-6)
 
 
+# The decoder layer, causal, VISIBLE of the memory: for sample 1 the output, and the gradients of
+# the input and of the memory of the sum of cubes; then those of row 5 of
+# multihead_attn.in_proj_weight and of norm3.weight. With norm_first also GELU and no bias.
+DECODED = {
+    False: (
+        [[-0.3242727, -0.7971122, 0.2259642, -0.2731041],
+         [-0.307368, -0.5995676, 0.0727034, -0.3686906],
+         [-0.3373924, -0.7435362, 0.2597473, -0.3088467]],
+        [[-0.0983552, -0.0280517, 0.1900025, -0.0658682],
+         [-0.3475158, -0.0526204, 0.190957, 0.2440315],
+         [-0.1247423, -0.0319121, 0.189429, -0.0421007]],
+        [[-0.125115, -0.1942321, -0.1719988, -0.0688719],
+         [-0.1096846, -0.1812727, -0.1676055, -0.0751108],
+         [-0.0934373, -0.1309047, -0.1068055, -0.0324741],
+         [-0.0208993, -0.0443001, -0.0468658, -0.0273898]],
+        [-0.0295684, -0.0367916, -0.0267111, -0.004068],
+        [-2.0233421, 5.05002, -0.8282211, 2.813364],
+    ),
+    True: (
+        [[0.5542698, 0.2343059, -0.0461264, -0.3337774],
+         [-0.5711177, -0.3325084, -0.1721478, 0.2644862],
+         [0.5095407, 0.4046872, 0.3596077, -0.1556145]],
+        [[0.9947452, 0.1126912, -0.1095346, 0.4290462],
+         [1.056782, 0.3199128, -0.0414045, 0.2736851],
+         [0.8051612, 0.4816535, 0.3620093, 0.0819871]],
+        [[-0.0361813, -0.0323048, -0.0132349, 0.0120597],
+         [-0.0569116, -0.0561236, -0.0289398, 0.0118549],
+         [-0.0420685, -0.0343458, -0.0104698, 0.0183304],
+         [-0.004619, -0.0067502, -0.0057067, -0.0019792]],
+        [0.0016278, -0.0049646, -0.0092221, -0.0091423],
+        [-0.3649962, -0.1798427, 0.1918996, 0.1159903],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", [ml.PYNATIVE_MODE, ml.GRAPH_MODE])
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_the_decoder_layer_has_the_numbers_of_pytorch(norm_first, mode):
+    changed = {"activation": "gelu", "bias": False} if norm_first else {}
+    layer = filled(nn.TransformerDecoderLayer(4, 2, 5, 0.0, norm_first, **changed))
+
+    def loss(x, memory):
+        out = layer(x, memory, memory_mask=VISIBLE, is_causal=True)
+        return ops.sum(out**3), out
+
+    weights = [layer.multihead_attn.in_proj_weight, layer.norm3.weight]
+    with ml.context(mode=mode):
+        (_, out), ((dx, dm), (dw, dn)) = value_and_grad(loss, (0, 1), True, weights)(Q, K)
+    found = out[1], dx[1], dm[1], dw[5], dn
+    for got, wanted in zip(found, DECODED[norm_first], strict=True):
+        np.testing.assert_allclose(np.asarray(got), wanted, rtol=2e-4, atol=5e-6)
+
+
+def test_an_encoder_layer_without_bias_has_the_numbers_of_pytorch():
+    layer = filled(nn.TransformerEncoderLayer(4, 2, 5, 0.0, activation="gelu", bias=False))
+    weights = [layer.linear1.weight]
+    slope, (dw,) = grad(lambda x: ops.sum(layer(x) ** 3), weights=weights)(Q)
+    wanted = [[0.6282557, -1.2015129, 0.3964188, -0.0822103],
+              [0.5439139, -1.0529718, 0.3201947, -0.0173679],
+              [0.6848654, -1.1302359, 0.3726476, -0.269803]]  # fmt: skip
+    np.testing.assert_allclose(slope.asnumpy()[1], wanted, rtol=2e-4)
+    rest = [0.0700178, -0.3798345, 0.2207202, -0.2866313, -0.0067516]
+    np.testing.assert_allclose(dw.asnumpy()[1], rest, rtol=2e-4)
+
+
+def test_a_function_or_a_cell_may_be_the_activation():
+    ml.manual_seed(0)
+    layers = []
+    for activation in ("relu", ops.relu, nn.ReLU()):
+        ml.manual_seed(0)
+        layers.append(nn.TransformerEncoderLayer(4, 2, 5, 0.0, activation=activation))
+    named, *others = (layer(Q).asnumpy() for layer in layers)
+    assert all(np.array_equal(named, other) for other in others)
+    assert layers[2].describe().endswith("activation=ReLU())")
+
+
+def test_rotary_positions_turn_the_queries_and_keys_of_each_head():
+    layer = nn.MultiHeadAttention(8, 2, bias=False, rotary=nn.RotaryPositions(4))
+    x = RNG.normal(size=(1, 6, 8)).astype(np.float32)
+    projected = (x @ layer.in_proj_weight.asnumpy().T).reshape(1, 6, 3, 2, 4)
+    q, k, v = (projected[:, :, i].swapaxes(1, 2) for i in range(3))
+    q, k = ops.rotary_embedding(q), ops.rotary_embedding(k)
+    heads = ops.scaled_dot_product_attention(q, k, v).asnumpy().swapaxes(1, 2).reshape(1, 6, 8)
+    wanted = heads @ layer.out_proj.weight.asnumpy()
+    np.testing.assert_allclose(ml.jit(layer)(x, x, x).asnumpy(), wanted, atol=1e-6)
+    assert layer.describe().startswith("MultiHeadAttention(8, 2, bias=False, rotary=Rotary")
+
+
+def test_long_sequences_are_attended_in_blocks():
+    layer = nn.MultiHeadAttention(4, 2).set_train(False)
+    x = RNG.normal(size=(1, 400, 4)).astype(np.float32)
+    text = str(ml.trace(lambda x: layer(x, x, x, is_causal=True), np.tile(x, (4, 1, 1))))
+    assert "ScaledDotProductAttention" in text
+    assert "400, 400" not in text
+    short = layer(x[:, :50], x[:, :50], x[:, :50], is_causal=True).asnumpy()
+    np.testing.assert_allclose(
+        layer(x, x, x, is_causal=True).asnumpy()[:, :50], short, rtol=1e-4, atol=1e-6
+    )
+
+
 def attended(layer, q, k, v, visible):
     """The formula for one sample in float64, head by head."""
     w, b = (p.asnumpy().astype(np.float64) for p in (layer.in_proj_weight, layer.in_proj_bias))
@@ -156,6 +257,31 @@ def test_encoder_layers_in_sequence_learn_in_a_training_step():
         (lambda: nn.MultiHeadAttention(4, 0), ShapeError, "heads=0; expected a positive int"),
         (lambda: nn.TransformerEncoderLayer(4, 2, 0), ShapeError, "got hidden=0"),
         (lambda: nn.TransformerEncoderLayer(4, 2, 8, 1.0), AttributeRefusedError, "p=1.0"),
+        (
+            lambda: nn.TransformerDecoderLayer(4, 2, 8, activation="tanh"),
+            AttributeRefusedError,
+            "activation='tanh'; expected one of 'relu', 'gelu'",
+        ),
+        (
+            lambda: nn.MultiHeadAttention(4, 2, rotary=True),
+            AttributeRefusedError,
+            r"rotary=True; expected a cell, such as nn.RotaryPositions\(2\)",
+        ),
+        (
+            lambda: nn.MultiHeadAttention(6, 2, rotary=nn.RotaryPositions(2))(SIX, SIX, SIX),
+            ShapeError,
+            r"RotaryPositions.*\(1, 2, 2, 3\); expected \(..., T, 2\)",
+        ),
+        (
+            lambda: nn.TransformerDecoderLayer(4, 2, 8)(Q, K[:, :, :3]),
+            ShapeError,
+            r"TransformerDecoderLayer.*\(2, 4, 3\); expected \(N, S, 4\)",
+        ),
+        (
+            lambda: nn.TransformerDecoderLayer(4, 2, 8)(Q, K[:1]),
+            ShapeError,
+            r"\(1, 4, 4\); expected k of shape \(2, S, 4\)",
+        ),
         (
             lambda: nn.MultiHeadAttention(4, 2)(Q[0], K, V),
             ShapeError,

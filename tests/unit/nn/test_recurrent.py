@@ -5,7 +5,7 @@ import pytest
 
 import miniml as ml
 from miniml import nn, ops
-from miniml.errors import DTypeError, ShapeError
+from miniml.errors import AttributeRefusedError, DTypeError, ShapeError
 from miniml.grad import grad, value_and_grad
 
 LAYERS = pytest.mark.parametrize("kind", [nn.RNN, nn.LSTM, nn.GRU], ids=lambda k: k.__name__)
@@ -80,6 +80,72 @@ def test_numbers_are_those_of_pytorch(kind, mode):
     found = out[:, 0], [s[:, 1] for s in last], dx[:, 0], dw[:2], db
     for got, expected in zip(found, GOLDEN[kind], strict=True):
         np.testing.assert_allclose(np.asarray(got), expected, rtol=1e-4, atol=2e-6)
+
+
+# One direction of two layers without bias: outputs and input gradients of sequence 1, of the sum of
+# all squares, and the gradient of the last row of weight_hh_l1.
+UNBIASED = {
+    nn.RNN: (
+        [[0.0863028, -0.113975], [0.2112145, -0.0146565], [-0.0827425, -0.0553859]],
+        [[0.1043407, 0.1039331, 0.0546441], [0.0169099, 0.0520024, 0.0626374],
+         [0.0043393, -0.0169732, -0.0303029]],
+        [-0.0152708, -0.0055721],
+    ),
+    nn.LSTM: (
+        [[-0.0033842, 0.0070351], [-0.0136337, 0.0056463], [-0.0055685, -0.000818]],
+        [[5.0051225e-04, 7.3611736e-04, 6.2551501e-04],
+         [2.8547884e-05, 4.4130377e-04, 6.4650772e-04],
+         [-5.1845167e-05, 7.5158314e-05, 1.6681368e-04]],
+        [-3.2502297e-07, 1.8502331e-07],
+    ),
+    nn.GRU: (
+        [[0.0006083, 0.026577], [-0.0357357, 0.0212631], [0.0091308, -0.0089526]],
+        [[0.0023262, 0.0031711, 0.0025247], [0.0008713, 0.0021241, 0.0023779],
+         [-0.0007435, -0.0013964, -0.0013926]],
+        [4.9221230e-04, 8.5587904e-05],
+    ),
+}  # fmt: skip
+
+
+@LAYERS
+def test_without_bias_the_numbers_are_those_of_pytorch(kind):
+    layer = filled(kind(3, 2, num_layers=2, bias=False))
+    assert [n for n in layer.parameters_dict() if "bias" in n] == []
+
+    def loss(x):
+        out, _ = layer(x)
+        return ops.sum(out * out), out
+
+    weights = [layer.weight_hh_l1]
+    (_, out), (dx, (dw,)) = value_and_grad(loss, has_aux=True, weights=weights)(fill((3, 2, 3), 50))
+    for got, expected in zip((out[:, 1], dx[:, 1], dw[-1]), UNBIASED[kind], strict=True):
+        np.testing.assert_allclose(got.asnumpy(), expected, rtol=2e-3, atol=1e-7)
+
+
+@LAYERS
+def test_dropout_acts_between_layers_and_in_training_only(kind):
+    layer = filled(kind(3, 2, num_layers=2, dropout=0.5))
+    plain = filled(kind(3, 2, num_layers=2))
+    first = filled(kind(3, 2))
+    x = fill((4, 3, 3), 50)
+    for f in (layer, ml.jit(layer)):
+        ml.manual_seed(7)
+        layer.set_train(True)
+        out = f(x)[0]
+        ml.manual_seed(7)
+        given = ops.dropout(first(x)[0], 0.5)  # what the second layer reads
+        second = kind(2, 2)
+        named = layer.parameters_dict()
+        for name, p in second.parameters_dict().items():
+            p.set_data(named[name.replace("_l0", "_l1")].asnumpy())
+        np.testing.assert_allclose(out.asnumpy(), second(given)[0].asnumpy(), atol=1e-6)
+        layer.set_train(False)
+        np.testing.assert_allclose(f(x)[0].asnumpy(), plain(x)[0].asnumpy(), atol=1e-6)
+    assert layer.describe() == f"{kind.__name__}(3, 2, num_layers=2, dropout=0.5)"
+    one = kind(3, 2, dropout=0.9)  # its only layer is the last
+    assert np.array_equal(one(x)[0].asnumpy(), one(x)[0].asnumpy())
+    with pytest.raises(AttributeRefusedError, match=r"dropout=1.5; expected 0 <= dropout <= 1"):
+        kind(3, 2, dropout=1.5)
 
 
 def sigmoid(x):

@@ -76,6 +76,7 @@ def test_every_layer_takes_the_entries_that_pytorch_has():
     encoder = prefixed("self_attn", attention(4))
     encoder |= prefixed("linear1", linear[0]) | prefixed("linear2", linear[1])
     encoder |= prefixed("norm1", norm(4)) | prefixed("norm2", norm(4))
+    decoder = encoder | prefixed("multihead_attn", attention(4)) | prefixed("norm3", norm(4))
     lstm = {f"{n}{s}": drawn(*shape) for s in ("l0", "l0_reverse") for n, shape in (
         ("weight_ih_", (8, 3)), ("weight_hh_", (8, 2)), ("bias_ih_", (8,)), ("bias_hh_", (8,))
     )}  # fmt: skip
@@ -83,7 +84,10 @@ def test_every_layer_takes_the_entries_that_pytorch_has():
         (nn.LSTM(3, 2, bidirectional=True), lstm),
         (nn.MultiHeadAttention(4, 2), attention(4)),
         (nn.TransformerEncoderLayer(4, 2, 5), encoder),
+        (nn.TransformerDecoderLayer(4, 2, 5), decoder),
+        (nn.LSTM(3, 2, bias=False), {n: lstm[n] for n in ("weight_ih_l0", "weight_hh_l0")}),
         (nn.LayerNorm(4), norm(4)),
+        (nn.LearnedPositions(5, 3), {"weight": drawn(5, 3)}),
         (nn.Embedding(5, 3), {"weight": drawn(5, 3)}),
     ]
     for cell, entries in cases:

@@ -48,7 +48,7 @@ __device__ __forceinline__ REAL seen(
   return masked(score * REAL(s.scale), c.mask[at + i * s.mask_row + j * s.mask_column]);
 }
 // 1 / (1 - dropout) for a weight that stays, else 0: the draw of Bernoulli.
-__device__ __forceinline__ REAL factor(
+__device__ __noinline__ REAL factor(
     const Call& c, const Sizes& s, long long batch, long long i, long long j) {
   if (!s.drops || i >= s.t || j >= s.s) return REAL(1);
   const unsigned long long e = (batch * s.t + i) * s.s + j;
@@ -241,11 +241,11 @@ SIZES = np.dtype(
     [(name, np.int64) for name in _COUNTS.split()]
     + [("skip", np.uint64), ("scale", np.float64), ("factor", np.float64)]
 )
-PARTS = 8  # times 32 columns of the output that a block sums in registers
+PARTS = 4  # times 32 columns of the output that a block sums in registers
 
 
 class Attend(Kernel):
-    """One launch for each output, with a block for 32 of its rows and up to 256 of its columns."""
+    """One launch for each output, with a block for 32 of its rows and up to 128 of its columns."""
 
     entries: ClassVar[tuple[str, ...]] = ("attend",)
 
