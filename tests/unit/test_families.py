@@ -14,7 +14,8 @@ SCALAR = {"activation", "arithmetic", "compare", "create", "exponential", "trigo
 # What stands beside the families on a floor, and the families that have nothing there.
 FLOORS = {
     "miniml/ops": (
-        {"getitem", "loss", "rearrange", "rules", "validator", "custom", "function"}, set()
+        {"getitem", "loss", "rearrange", "rules", "sampling", "validator", "custom",
+         "function"}, set()
     ),
     "miniml/grad/rules": ({"call", "formulas"}, {"create", "random"}),
     "miniml/backends/cpu": (None, {"scan"}),
