@@ -9,6 +9,16 @@ from .errors import GraphError, MinimlError
 from .scope import Block, Scoped
 
 
+class Stream(Protocol):
+    """A stream of random numbers, ml.Generator. state: (key, offset), a Parameter."""
+
+    @property
+    def state(self) -> Any: ...
+
+    def reserve(self, blocks: int) -> Any:
+        """The state before a draw of `blocks` blocks, which are taken from the stream."""
+
+
 class Trace(Protocol):
     """The interpreter of calls: the eager trace runs them, a graph trace records them.
 
@@ -57,7 +67,7 @@ class Trace(Protocol):
         """The value that a parameter has now inside this trace: a tensor that keeps this value when
         the parameter is written to, and is the same object until then."""
 
-    def reserve(self, blocks: int, generator: Any = None) -> tuple[Any, int]:
+    def reserve(self, blocks: int, generator: Stream | None = None) -> tuple[Any, int]:
         """Random state to draw from: a (key, offset) tensor, and how many blocks to skip.
 
         generator: whose stream it is; None for the default one."""

@@ -60,7 +60,8 @@ class GraphTrace:
             if primitive.dynamic_outputs:
                 raise GraphError(
                     f"{primitive.name} gives shapes that depend on values, so it runs only eagerly;"
-                    " call it outside the compiled function"
+                    " call it outside the compiled function, or keep the shape, as ops.where, "
+                    "ops.masked_fill, ops.sort and sums of masks do"
                 )
             tensors, consts = arguments(primitive, args, self.bind)
             self._same_device(primitive, tensors)

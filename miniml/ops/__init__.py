@@ -38,6 +38,7 @@ from .random import *  # noqa: F403
 from .rearrange import *  # noqa: F403
 from .reduce import *  # noqa: F403
 from .resize import *  # noqa: F403
+from .sampling import *  # noqa: F403
 from .scan import *  # noqa: F403
 from .shape import *  # noqa: F403
 from .sort import *  # noqa: F403

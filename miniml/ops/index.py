@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
     from ..tensor import Tensor
 
 __all__ = [
-    "Gather", "Index", "IndexAdd", "PutAlongAxisAdd", "Scatter", "ScatterAdd", "TakeAlongAxis",
-    "gather", "scatter_add", "take_along_axis",
+    "Gather", "Index", "IndexAdd", "NonZero", "PutAlongAxisAdd", "Scatter", "ScatterAdd",
+    "TakeAlongAxis", "gather", "nonzero", "scatter_add", "take_along_axis",
 ]  # fmt: skip
 
 
@@ -187,6 +188,22 @@ class Scatter(Primitive):
         return x
 
 
+class NonZero(Primitive):
+    """Where x is not 0: int64 of shape (count, rank of x), an index for each, in row-major order.
+
+    It runs eagerly only; NaN is not 0.
+    """
+
+    dynamic_outputs = True
+    differentiable = False
+
+    def infer_shape(self, x: Shape) -> Shape:
+        return prod(x), len(x)  # at most
+
+    def infer_dtype(self, x: DType) -> DType:
+        return int64
+
+
 def gather(x: Any, indices: Any, axis: int = 0) -> Tensor:
     """The slices of x along `axis` that integer `indices`, of any shape, name.
 
@@ -202,6 +219,18 @@ def take_along_axis(x: Any, indices: Any, axis: int = -1) -> Tensor:
     x and indices have the same rank and broadcast along the other axes.
     """
     return TakeAlongAxis(axis)(x, as_indices("take_along_axis", indices))
+
+
+def nonzero(x: Any) -> Tensor:
+    """Where x is not 0: int64 of shape (count, rank of x), an index for each, in row-major order.
+
+    torch.nonzero and numpy.argwhere; numpy.nonzero gives the columns. It runs eagerly only, since
+    the shape depends on values; where, masked_fill and sort keep shapes. NaN is not 0.
+
+    >>> nonzero([[0, 5], [7, 0]]).tolist()
+    [[0, 1], [1, 0]]
+    """
+    return NonZero()(x)
 
 
 def scatter_add(x: Any, indices: Any, updates: Any, axis: int = 0) -> Tensor:

@@ -1,4 +1,4 @@
-"""Elements kept, moved or repeated by place, made of other operations: tril, diag, roll, repeat."""
+"""Elements kept, moved, repeated or counted by place, made of other operations: tril, roll ..."""
 
 from __future__ import annotations
 
@@ -9,9 +9,13 @@ import numpy as np
 from ..abstract import Shape
 from ..attributes import freeze
 from ..dtype import bool_
-from ..errors import AttributeRefusedError, ShapeError
-from .compare import select
-from .index import gather, values_like
+from ..errors import AttributeRefusedError, OutOfRangeError, ShapeError
+from . import reduce
+from .arithmetic import sub
+from .compare import less, select
+from .create import zeros
+from .index import as_indices, gather, index_by, scatter_add, values_like
+from .inference.bodies import known_truth
 from .inference.shapes import dtype_of, normal_axis, shape_of
 from .join import Slice, SliceGrad, concat, split
 from .shape import broadcast_to, broadcasts_to, expand_dims, reshape, squeeze
@@ -19,7 +23,10 @@ from .shape import broadcast_to, broadcasts_to, expand_dims, reshape, squeeze
 if TYPE_CHECKING:
     from ..tensor import Tensor
 
-__all__ = ["diag", "masked_fill", "meshgrid", "repeat", "roll", "tril", "triu", "unstack"]
+__all__ = [
+    "bincount", "diag", "gather_nd", "masked_fill", "meshgrid", "repeat", "roll", "tril", "triu",
+    "unstack",
+]  # fmt: skip
 
 
 def tril(x: Any, k: int = 0) -> Tensor:
@@ -183,3 +190,56 @@ def _entries(name: str, what: str, given: Any) -> tuple[int, ...]:
     if not all(type(n) is int for n in entries):
         raise AttributeRefusedError(f"{name} got {what}={given!r}; it takes whole numbers, ints")
     return entries
+
+
+def gather_nd(x: Any, indices: Any) -> Tensor:
+    """out[..., :] = x[indices[..., 0], ..., indices[..., k - 1], :], k the last extent of indices.
+
+    The last axis of integer `indices` names places on the first k axes of x, so that out has shape
+    indices.shape[:-1] + x.shape[k:]. Negative indices count from the end. ShapeError where x has
+    fewer than k axes; OutOfRangeError, as of gather, when it runs. TensorFlow's and ONNX's.
+
+    >>> gather_nd([[1, 2], [3, 4]], [[0, 1], [1, 0]]).tolist()
+    [2, 3]
+    """
+    indices = as_indices("gather_nd", indices)
+    shape, places = shape_of(x), shape_of(indices)
+    if not places or places[-1] > len(shape):
+        raise ShapeError(
+            f"gather_nd got indices of shape {places} for x of shape {shape}; their last axis has "
+            f"an index for each of the first axes of x, at most {len(shape)}"
+        )
+    if places[-1] == 0:
+        return broadcast_to(x, (*places[:-1], *shape))
+    parts = split(indices, places[-1], -1)
+    axes = tuple(range(places[-1]))
+    return index_by(x, tuple(reshape(part, places[:-1]) for part in parts), axes, 0)
+
+
+def bincount(x: Any, length: int, weights: Any = None) -> Tensor:
+    """out_i = how many elements of x are i, for i < length; with weights, the sum of theirs.
+
+    x: integers in [0, length), of any shape; weights of the same shape, whose dtype the result has,
+    and to which the gradient passes; else it is int64. length: an int, which NumPy's bincount takes
+    from the values; here it is part of the program. OutOfRangeError for what is not in range, as of
+    scatter_add, which on a GPU leaves it out; a compiled function shows negative ones less
+    `length`.
+
+    >>> bincount([0, 2, 2], 4).tolist(), bincount([0, 2, 2], 4, [0.5, 1.0, 2.0]).tolist()
+    ([1, 0, 2, 0], [0.5, 0.0, 3.0, 0.0])
+    """
+    if not hasattr(length, "__index__") or hasattr(length, "dtype") or length < 0:
+        raise ShapeError(f"bincount got length={length!r}; it takes an int that is not below 0")
+    x = as_indices("bincount", x)
+    given = np.ones(shape_of(x), np.int64) if weights is None else weights
+    if shape_of(given) != shape_of(x):
+        raise ShapeError(
+            f"bincount got x of shape {shape_of(x)} and weights of shape {shape_of(given)}; they "
+            "must be equal"
+        )
+    negative = less(x, 0)
+    if known_truth("bincount", reduce.any(negative)):
+        raise OutOfRangeError("bincount got a negative number; it counts those from 0 on")
+    places = select(negative, sub(x, length), x)  # which would count from the end otherwise
+    counts = zeros(length, dtype_of(given))
+    return scatter_add(counts, reshape(places, -1), reshape(given, -1))

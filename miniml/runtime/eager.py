@@ -302,9 +302,12 @@ def _refuse_traced(primitive: Primitive, tensor: TracedTensor) -> None:
 def _run_dynamic(
     primitive: Primitive, consts: dict[str, Any], device: str, arrays: tuple[Array, ...]
 ) -> tuple[Array, ...]:
-    """A primitive whose output shapes depend on values: its kernel returns fresh arrays."""
+    """A primitive whose output shapes depend on values, which the host has to know: it is computed
+    there, and its kernel returns fresh arrays."""
+    if device != "cpu":
+        arrays = tuple(map(get_device(device).to_host, arrays))
     inputs = [Abstract(a.shape, a.dtype) for a in arrays]
-    selection = target_for(device).select(primitive.name, inputs)
+    selection = target_for("cpu").select(primitive.name, inputs)
     if selection.cast is not None:
         arrays = tuple(a.astype(selection.cast) for a in arrays)
     body: Any = selection.entry.body
@@ -318,7 +321,7 @@ def _run_dynamic(
             f"{primitive.name} kernel {selection.entry.signature} returned {', '.join(got)}; "
             "return the arrays of its signature"
         )
-    return outs
+    return outs if device == "cpu" else tuple(map(get_device(device).from_host, outs))
 
 
 def _on_host(tensor: Tensor) -> Array:

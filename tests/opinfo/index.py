@@ -164,7 +164,20 @@ def scatter(x, value, *indices, index):
     return out
 
 
+def sparse(rng, dtype):
+    for shape in ((), (0, 3), (6,), (2, 3, 5)):
+        x = numbers(rng, shape, dtype)
+        yield Sample(((x * (numbers(rng, shape, np.dtype(bool)))).astype(dtype),))
+
+
+def places(x):
+    """By looking at each element."""
+    found = [place for place, v in np.ndenumerate(x) if v != 0]
+    return np.array(found, int).reshape(len(found), np.ndim(x))
+
+
 ROWS = (
+    OpInfo(ops.NonZero, sparse, reference=places, nan="handled"),
     OpInfo(ops.Gather, gathers, reference=np.take,
            refused=(
                Refusal((X, np.array([0, 5])), "index 5 for axis 1 of extent 3.*-3 to 2",

@@ -1,4 +1,4 @@
-"""Rows of sorting; values differ, for a gradient at a tie is not defined."""
+"""Rows of sorting and searching; what is sorted differs, for a gradient at a tie is not defined."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from miniml import ops
 from miniml.errors import ShapeError
 from miniml.testing import OpInfo, Refusal, Sample
 
-from .draws import apart
+from .draws import apart, numbers
 
 SHAPES = ((4,), (1,), (2, 3, 5), (0, 3), (3, 0))
 
@@ -44,7 +44,47 @@ def lanes(x, axis, count, descending):
     return np.moveaxis(values, -1, axis), np.moveaxis(indices, -1, axis)
 
 
+def searches(rng, dtype):
+    for x, values in (((5,), (2, 3)), ((4,), ()), ((0,), (3,)), ((2, 3, 4), (2, 3, 5))):
+        for side in ("left", "right"):
+            row = np.sort(numbers(rng, x, dtype))
+            yield Sample((row, numbers(rng, values, dtype)), {"side": side})
+
+
+def counted(x, values, side):
+    """By counting what is smaller, or not greater; a NaN is larger than all."""
+    x, values = x if x.ndim == 1 else x[..., None, :], values[..., None]
+    less = (x < values) | (np.isnan(values) & ~np.isnan(x))
+    equal = (x == values) | (np.isnan(values) & np.isnan(x))
+    return (less | (equal & (side == "right"))).sum(-1)
+
+
+def repeated(rng, dtype):
+    for shape in ((), (0, 3), (7,), (2, 3, 5)):
+        yield Sample((numbers(rng, shape, dtype),))
+
+
+def firsts(x):
+    """By Python's sorted, of the elements that no earlier one equals."""
+    flat = [v.item() for v in x.reshape(-1)]
+    first = {}
+    for i, v in enumerate(flat):
+        first.setdefault("nan" if v != v else v, i)
+    values = sorted(v for v in first if v != "nan") + [v for v in first if v == "nan"]
+    inverse = [values.index("nan" if v != v else v) for v in flat]
+    return (
+        np.array([flat[first[v]] for v in values]), np.array([first[v] for v in values], int),
+        np.array(inverse, int).reshape(x.shape), np.bincount(inverse, minlength=len(values)),
+    )  # fmt: skip
+
+
 ROWS = (
+    OpInfo(ops.SearchSorted, searches, reference=counted, nan="handled", refused=(
+        Refusal((np.ones(3), np.ones(2)), "side='up'; it takes", {"side": "up"}),
+        Refusal((np.ones(()), np.ones(2)), "x of shape .. and values", {}, ShapeError),
+        Refusal((np.ones((2, 3)), np.ones((3, 2))), "same leading extents", {}, ShapeError),
+    )),
+    OpInfo(ops.Unique, repeated, reference=firsts, nan="handled"),
     OpInfo(ops.Sort, sorts, domain="distinct values",
            reference=lambda x, axis, descending: lanes(x, axis, x.shape[axis], descending),
            refused=(

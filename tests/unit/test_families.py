@@ -16,7 +16,7 @@ FLOORS = {
     "miniml/ops": (
         {
             "convolution", "ctc", "custom", "function", "getitem", "group_norm", "loss", "patches",
-            "pooling", "positions", "rearrange", "resize", "rules", "validator",
+            "pooling", "positions", "rearrange", "resize", "rules", "sampling", "validator",
         },
         set(),
     ),

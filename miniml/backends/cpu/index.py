@@ -141,7 +141,12 @@ def scatter(x: Array, value: Array, *indices: Array, index: tuple[Any, ...], out
         raise OutOfRangeError(f"Scatter refuses its indices: {error}") from None
 
 
+def nonzero(x: Array) -> Array:
+    return np.argwhere(x)
+
+
 NAMED = "il"
+register("NonZero", nonzero, *[f"{c}->l" for c in ANY])
 register("Gather", gather, *[f"{c}{i}->{c}" for c in ANY for i in NAMED])
 register("Index", index, *[f"{c}{i}*->{c}" for c in ANY for i in NAMED])
 register("IndexAdd", index_add, *[f"{c}{i}*->{c}" for c in INT + WIDE for i in NAMED])

@@ -1,22 +1,25 @@
-"""Sorting: bitonic networks in shared memory for runs of a row, then merges of pairs of runs.
+"""Sorting: bitonic networks in shared memory for runs of a row, then merges of pairs of runs; and
+searching in rows that are sorted.
 
-Both are stable. Of TopK's rows every run keeps its first k elements only, so that the merges are
+Sorting is stable. Of TopK's rows every run keeps its first k elements only, so that the merges are
 short.
 """
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ....dtype import int32, uint32, uint64
 from ...expressions.types import computed
-from ...kernel import Kernel, KernelNode
-from ...registry import kernel
+from ...kernel import Kernel, KernelNode, Launch
+from ...registry import kernel, raw_kernel
 from ...signature import ArraySpec
 from ...typecodes import ANY
 from ..text.groups import along
+from ..text.layout import spread
 from ..text.source import unit
 
 RUN = 1024  # elements that a block sorts, two for each thread
@@ -281,3 +284,37 @@ class TopKKernel(Sorting):
 
 for _name, _class in (("Sort", SortKernel), ("TopK", TopKKernel)):
     kernel(_name, "cuda", *[f"{c}->{c}l" for c in ANY])(_class)
+
+# A thread finds the place of one value, of which there are `each` to a row.
+SEARCH = r"""
+using namespace miniml;
+typedef Compute<T_IN0>::type KEY;
+__device__ __forceinline__ bool smaller(KEY a, KEY b) { return a < b || (is_nan(b) && !is_nan(a)); }
+extern "C" __global__ void search(
+    const T_IN0* x, const T_IN1* values, T_OUT0* out, long long n, long long each, int right,
+    long long count) {
+  MINIML_FOR(i, count) {
+    const KEY value = load(values[i]);
+    const T_IN0* row = x + i / each * n;
+    long long low = 0, high = n;
+    while (low < high) {
+      const long long middle = (low + high) / 2;
+      const KEY found = load(row[middle]);
+      if (right ? smaller(value, found) : !smaller(found, value)) high = middle;
+      else low = middle + 1;
+    }
+    out[i] = low;
+  }
+}
+"""
+
+
+def search(node: KernelNode) -> Launch:
+    x, values = (a.shape for a in node.inputs)
+    count, right = prod(values), np.int32(node.attrs["side"] == "right")
+    each = count if len(x) == 1 else values[-1]
+    return Launch(*spread(count), (np.int64(x[-1]), np.int64(each), right, np.int64(count)))
+
+
+_PAIRS = [f"{c}{c}->l" for c in ANY]
+raw_kernel("SearchSorted", *_PAIRS, entry="search", source=SEARCH, launch=search)
