@@ -44,6 +44,8 @@ class FunctionCell(Cell):
         """The function of these inputs, with this cell's options."""
         for x in inputs:
             shape_of(self, x)
+        if not self._options:
+            return self._of(*inputs)
         return self._of(*inputs, **{name: getattr(self, name) for name in self._options})
 
     def describe(self) -> str:

@@ -15,7 +15,7 @@ SCALAR = {"activation", "arithmetic", "compare", "create", "exponential", "trigo
 FLOORS = {
     "miniml/ops": (
         {"getitem", "loss", "rearrange", "rules", "validator", "custom", "function", "group_norm",
-         "ctc"}, set()
+         "ctc", "label_losses"}, set()
     ),
     "miniml/grad/rules": ({"call", "formulas"}, {"create", "random"}),
     "miniml/backends/cpu": (None, {"scan"}),
