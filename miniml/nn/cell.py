@@ -52,7 +52,7 @@ class Cell(Guarded):
     _watched: tuple[str, ...]  # names of attributes that may change without an assignment
     _entry: Entry
     _hooks: tuple[Hook, ...]
-    _frozen: tuple[str, ...]  # names of own parameters that `freeze` keeps from learning
+    _frozen: tuple[str, ...] = ()  # names of own parameters that `freeze` keeps from learning
     _recomputed: ClassVar[bool] = False
     _shown: ClassVar[str] = ""  # what stands in the brackets of describe(), "{0}" being the cell
 
@@ -64,7 +64,7 @@ class Cell(Guarded):
             """Set up here, so that a subclass may forget super().__init__()."""
             refuse_arguments(cls, args, kwargs)
             cell = super().__new__(cls)
-            cell.__dict__.update(training=True, _structure=0, _watched=(), _hooks=(), _frozen=())
+            cell.__dict__.update(training=True, _structure=0, _watched=(), _hooks=())
             cell.__dict__["_entry"] = Entry(cell)
             return cell
 

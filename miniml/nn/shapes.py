@@ -25,6 +25,12 @@ def shape_of(cell: Cell, x: Any) -> tuple[int, ...]:
     return x.shape if isinstance(x, Tensor) else np.shape(x)
 
 
+def check_tensors(cell: Cell, *inputs: Any) -> None:
+    """Refuse what is no tensor, as `shape_of` does."""
+    for x in inputs:
+        shape_of(cell, x)
+
+
 def beside(parameter: Tensor, value: Any) -> Tensor:
     """The value as a tensor; an array goes to the parameter's device."""
     return value if isinstance(value, Tensor) else Tensor(value, device=parameter.device)

@@ -27,6 +27,7 @@ from .inference.bases import FloatBinary as FloatBinary
 from .inference.bases import FloatUnary as FloatUnary
 from .inference.bases import Unary as Unary
 from .join import *  # noqa: F403
+from .label_losses import *  # noqa: F403
 from .linalg import *  # noqa: F403
 from .loss import *  # noqa: F403
 from .norm import *  # noqa: F403

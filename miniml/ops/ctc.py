@@ -18,7 +18,8 @@ from .exponential import logaddexp
 from .index import take_along_axis
 from .inference.shapes import dtype_of, needs_float, shape_of
 from .join import concat
-from .loss import checked, reduced
+from .label_losses import checked, outside
+from .loss import reduced
 from .norm import check_reduction
 from .reduce import any
 from .scan import scan
@@ -65,15 +66,16 @@ def ctc_loss(
     steps, most, classes = _sizes(log_probs, targets, input_lengths, target_lengths, blank)
     dtype = needs_float("ctc_loss", dtype_of(log_probs))
     computed = float64 if dtype == float64 else float32
-    lengths, early = checked("ctc_loss", "input_length", input_lengths, steps + 1)
-    count, late = checked("ctc_loss", "target_length", target_lengths, most + 1)
+    lengths = checked("ctc_loss", "input_length", input_lengths, steps + 1)
+    count = checked("ctc_loss", "target_length", target_lengths, most + 1)
     count = expand_dims(cast(count, int64), 1)
     targets = select(less(np.arange(most), count), targets, blank)
-    labels, wrong = checked("ctc_loss", "target", targets, classes)
+    labels = checked("ctc_loss", "target", targets, classes)
     blanks, ends = _paths(cast(log_probs, computed), labels, lengths, blank)
     likely = squeeze(logaddexp(*(take_along_axis(v, count, 1) for v in (blanks, ends))), 1)
     losses = select(less(likely, _NEVER / 2), 0.0 if zero_infinity else float("inf"), neg(likely))
-    unseen = logical_or(logical_or(early, late), any(wrong, 1))  # on a GPU
+    unseen = logical_or(outside(lengths, steps + 1), outside(squeeze(count, 1), most + 1))
+    unseen = logical_or(unseen, any(outside(labels, classes), 1))  # on a GPU
     losses = select(unseen, float("nan"), losses)
     if reduction == "mean":
         losses = div(losses, cast(maximum(squeeze(count, 1), 1), computed))

@@ -41,9 +41,8 @@ def group_norm(
             f"group_norm got x of shape {shape} for {num_groups} groups; x has shape (N, C, ...), "
             "and the number of groups divides C"
         )
-    groups = reshape(wide("group_norm", x), (shape[0], count, prod(shape[1:]) // count))
-    centred = sub(groups, mean(groups, 2, True))
-    normal = mul(centred, rsqrt(add(mean(square(centred), 2, True), eps)))
+    groups = shape[0], count, prod(shape[1:]) // count
+    normal = _normal(reshape(_wide("group_norm", x), groups), eps)
     return _channelwise("group_norm", reshape(normal, shape), gamma, beta, dtype_of(x))
 
 
@@ -75,15 +74,25 @@ def rms_norm(x: Any, gamma: Any, eps: float = 2.0**-23) -> Tensor:
             f"rms_norm got x of shape {shape} and gamma of {own}; gamma has the shape of the last "
             "axes of x, over which it normalises"
         )
-    v = wide("rms_norm", x)
+    v = _wide("rms_norm", x)
     squares = mean(square(v), tuple(range(-len(own), 0)), True)
     normal = mul(v, rsqrt(add(squares, eps)))
-    return cast(mul(normal, gamma), promote(dtype_of(x), dtype_of(gamma)))
+    return _in(mul(normal, gamma), promote(dtype_of(x), dtype_of(gamma)))
 
 
-def wide(name: str, x: Any) -> Any:
+def _normal(groups: Any, eps: float) -> Tensor:
+    """(N, groups, size), of which each group has mean 0 and variance 1."""
+    centred = sub(groups, mean(groups, 2, True))
+    return mul(centred, rsqrt(add(mean(square(centred), 2, True), eps)))
+
+
+def _wide(name: str, x: Any) -> Any:
     """x, in float32 if it has floats of 16 bits; DTypeError unless it has floats."""
     return cast(x, float32) if needs_float(name, dtype_of(x)) in (float16, bfloat16) else x
+
+
+def _in(x: Tensor, dtype: DType) -> Tensor:
+    return x if x.dtype == dtype else cast(x, dtype)
 
 
 def _channelwise(name: str, normal: Tensor, gamma: Any, beta: Any, dtype: DType) -> Tensor:
@@ -99,4 +108,4 @@ def _channelwise(name: str, normal: Tensor, gamma: Any, beta: Any, dtype: DType)
             )
         normal = join(normal, reshape(given, (-1, *(1,) * (len(shape) - 2))))
         dtype = promote(dtype, dtype_of(given))
-    return cast(normal, dtype)
+    return _in(normal, dtype)

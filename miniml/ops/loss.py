@@ -2,178 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from ..dtype import DType, float32, float64, int64, is_float, promote
-from ..errors import AttributeRefusedError, DTypeError, ShapeError
+from ..dtype import float32, float64, is_float, promote
+from ..errors import AttributeRefusedError, ShapeError
 from .activation import relu, softplus
-from .arithmetic import abs, add, as_float, cast, clip, div, mul, neg, square, sub
-from .compare import equal, greater_equal, less, logical_and, logical_or, not_equal, select
-from .create import ones_like
+from .arithmetic import abs, as_float, cast, clip, div, mul, neg, square, sub
+from .compare import equal, logical_and, select
 from .exponential import sqrt, xlogy
-from .inference.shapes import broadcast, dtype_of, needs_float, normal_axis, shape_of, strong
-from .norm import CheckedLabels, CrossEntropy, check_reduction, log_softmax
+from .inference.shapes import broadcast, dtype_of, normal_axis, shape_of, strong
+from .norm import check_reduction
 from .reduce import mean, sum
-from .shape import broadcast_to, expand_dims, reshape
+from .shape import broadcast_to
 
 if TYPE_CHECKING:
     from ..tensor import Tensor
 
 __all__ = [
-    "bce", "bce_with_logits", "cosine_similarity", "cross_entropy", "hinge", "huber_loss", "kl_div",
-    "l1_loss", "mse_loss", "nll_loss",
+    "bce", "bce_with_logits", "cosine_similarity", "hinge", "huber_loss", "kl_div", "l1_loss",
+    "mse_loss",
 ]  # fmt: skip
-
-
-def cross_entropy(
-    logits: Any,
-    labels: Any,
-    reduction: str = "mean",
-    weight: Any = None,
-    ignore_index: int | None = None,
-    label_smoothing: float = 0.0,
-) -> Tensor:
-    """-sum_c w_c ((1 - e) t_c + e / C) log softmax(logits)_c, the cross entropy with the labels.
-
-    logits: (N, C, ...) floats for C classes. labels: integers in [0, C) of shape (N, ...), each
-    standing for t_c = 1 at its class and 0 elsewhere; or t itself, probabilities of the logits'
-    shape. weight: w, (C,) floats, by default 1. label_smoothing: e, from 0 to 1 (Szegedy et al.
-    2015). ignore_index: integer labels that are it, a class or not, count nowhere; their loss is 0.
-
-    reduction: "none" gives (N, ...), "sum" their sum, "mean" their mean: for integer labels
-    weighted, sum(losses) / sum(w at the labels that count), which is NaN where none does. These are
-    PyTorch's formulas; its default of ignore_index is -100. A label outside the classes raises
-    OutOfRangeError when it runs.
-
-    >>> cross_entropy([[0.0, 0.0], [0.0, 0.0]], [0, 1])
-    Tensor(0.6931472, shape=(), dtype=float32)
-    >>> cross_entropy([[0.0, 0.0], [0.0, 0.0]], [[0.5, 0.5], [1.0, 0.0]], "sum")
-    Tensor(1.3862944, shape=(), dtype=float32)
-    """
-    plain = weight is None and ignore_index is None and not label_smoothing
-    if plain and (len(shape_of(logits)), len(shape_of(labels))) == (2, 1):
-        return CrossEntropy(reduction)(logits, labels)[0]
-    if not 0.0 <= label_smoothing <= 1.0:
-        raise AttributeRefusedError(
-            f"cross_entropy got label_smoothing={label_smoothing!r}; give a number from 0 to 1"
-        )
-    target = _targets("cross_entropy", logits, labels, ignore_index, probabilities=True)
-    logs = log_softmax(logits, 1)
-    return _expected(target, logs, reduction, weight, label_smoothing)
-
-
-def nll_loss(
-    log_probs: Any,
-    labels: Any,
-    reduction: str = "mean",
-    weight: Any = None,
-    ignore_index: int | None = None,
-) -> Tensor:
-    """-w_c log_probs_c at each label c, the negative log likelihood of the labels.
-
-    log_probs (N, C, ...) floats, as of log_softmax along axis 1; labels (N, ...) integers in
-    [0, C), else OutOfRangeError. The other arguments are those of `cross_entropy`.
-
-    >>> nll_loss([[-0.5, -1.0], [-2.0, -0.25]], [0, 1])
-    Tensor(0.375, shape=(), dtype=float32)
-    """
-    target = _targets("nll_loss", log_probs, labels, ignore_index, probabilities=False)
-    return _expected(target, log_probs, reduction, weight, 0.0)
-
-
-class _Targets(NamedTuple):
-    """What rows of logits are compared with.
-
-    t: (N, C, ...), bools for labels or probabilities. counts: (N, ...) bools, which labels count;
-    None for all. outside: (N, ...) bools, labels that are no class, which a GPU does not refuse.
-    """
-
-    name: str
-    t: Any
-    counts: Any
-    outside: Any
-
-
-def _targets(
-    name: str, logits: Any, labels: Any, ignored: int | None, probabilities: bool
-) -> _Targets:
-    """The labels beside the classes; ShapeError or DTypeError where they do not fit the logits."""
-    shape, given = shape_of(logits), shape_of(labels)
-    classes = shape[1] if len(shape) > 1 else 0
-    if probabilities and given == shape and classes:
-        needs_float(name, dtype_of(logits))
-        return _Targets(name, _probabilities(name, labels, ignored), None, None)
-    if not classes or given != (shape[0], *shape[2:]):
-        first = "logits" if probabilities else "log_probs"
-        raise ShapeError(
-            f"{name} got {first} of shape {shape} and labels of shape {given}; {first} of shape "
-            "(N, C, ...), with C at least 1, come first, then labels of shape (N, ...)"
-            + (" or that of the logits" if probabilities else "")
-        )
-    needs_float(name, dtype_of(logits))
-    labels, outside = checked(name, "label", labels, classes, ignored)
-    numbers = np.arange(classes, dtype=labels.dtype).reshape(-1, *(1,) * (len(shape) - 2))
-    counts = None if ignored is None else not_equal(cast(labels, int64), ignored)
-    return _Targets(name, equal(expand_dims(labels, 1), numbers), counts, outside)
-
-
-def checked(
-    name: str, what: str, values: Any, end: int, ignored: int | None = None
-) -> tuple[Any, Any]:
-    """Integers in [0, end), in a dtype that has `end`; and bools, which of them are not, where that
-    is refused by nobody: on a GPU."""
-    values = CheckedLabels(end, name, ignored, what)(values)
-    values = cast(values, int64) if np.iinfo(values.dtype).max < end else values
-    return values, logical_or(less(values, 0), greater_equal(values, end))
-
-
-def _probabilities(name: str, labels: Any, ignored: int | None) -> Any:
-    if ignored is not None:
-        raise AttributeRefusedError(
-            f"{name} got ignore_index={ignored} and probabilities, which no number can name; "
-            "give rows of zeros to those that are not to count"
-        )
-    if not is_float(dtype_of(labels)):
-        raise DTypeError(
-            f"{name} got labels of {dtype_of(labels).name} in the shape of the logits; "
-            "probabilities are floats, and integer labels have one number for each row"
-        )
-    return labels
-
-
-def _expected(target: _Targets, logs: Any, reduction: str, weight: Any, smoothing: float) -> Tensor:
-    """-sum_c w_c ((1 - e) t_c + e / C) logs_c along axis 1, reduced."""
-    shape, dtype = shape_of(logs), dtype_of(logs)
-    by_label = target.outside is not None
-    w = None if weight is None else _by_class(target.name, weight, shape, dtype)
-    q = select(target.t, *np.array([1, 0], dtype)) if by_label else target.t
-    q = add(mul(q, 1.0 - smoothing), smoothing / shape[1]) if smoothing else q
-    q = q if w is None else mul(q, w)
-    absent = logical_and(equal(q, 0.0), equal(logs, -float("inf")))
-    losses = neg(sum(mul(q, select(absent, 0.0, logs)), 1))
-    if not by_label:
-        return reduced(target.name, losses, reduction)
-    losses = _counted(target.counts, select(target.outside, float("nan"), losses))
-    if reduction != "mean" or (w is None and target.counts is None):
-        return reduced(target.name, losses, reduction)
-    share = ones_like(losses) if w is None else sum(select(target.t, w, 0.0), 1)
-    return div(mean(losses), mean(_counted(target.counts, share)))  # sums overflow in float16
-
-
-def _by_class(name: str, weight: Any, shape: tuple[int, ...], dtype: DType) -> Tensor:
-    """The weight of each class, along axis 1."""
-    if shape_of(weight) != shape[1:2]:
-        raise ShapeError(
-            f"{name} got weight of shape {shape_of(weight)} for {shape[1]} classes; it has one "
-            f"number for each, shape {shape[1:2]}"
-        )
-    return reshape(cast(weight, dtype), (-1, *(1,) * (len(shape) - 2)))
-
-
-def _counted(counts: Any, values: Any) -> Any:
-    return values if counts is None else select(counts, values, 0.0)
 
 
 def bce(probs: Any, target: Any, reduction: str = "mean") -> Tensor:

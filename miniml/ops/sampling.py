@@ -104,7 +104,8 @@ def categorical(logits: Any, shape: int | Shape = (), generator: Stream | None =
             "categorical got a row of logits with a NaN, with inf, or of nothing but -inf; they "
             "are log-probabilities up to a constant, one of them finite"
         )
-    return gather(arange(rows[-1]), select(sound, winner, rows[-1]))
+    with on_device_of(logits):
+        return gather(arange(rows[-1]), select(sound, winner, rows[-1]))
 
 
 def dropout(x: Any, p: float = 0.5, generator: Stream | None = None) -> Tensor:

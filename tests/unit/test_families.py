@@ -15,8 +15,9 @@ SCALAR = {"activation", "arithmetic", "compare", "create", "exponential", "trigo
 FLOORS = {
     "miniml/ops": (
         {
-            "convolution", "ctc", "custom", "function", "getitem", "group_norm", "loss", "patches",
-            "pooling", "positions", "rearrange", "resize", "rules", "sampling", "validator",
+            "convolution", "ctc", "custom", "function", "getitem", "group_norm", "label_losses",
+            "loss", "patches", "pooling", "positions", "rearrange", "resize", "rules", "sampling",
+            "validator",
         },
         set(),
     ),

@@ -99,8 +99,7 @@ def _standard(x: Any, axes: tuple[int, ...], eps: float) -> tuple[Any, Any, Any]
 
 @register_operator("", "InstanceNormalization", (6, None))
 def instance_normalization(x: Any, scale: Any, bias: Any, *, epsilon: float = 1e-5) -> Any:
-    out, _, _ = _standard(x, tuple(range(2, len(x.shape))), epsilon)
-    return ops.add(ops.mul(out, _channels(x, scale)), _channels(x, bias))
+    return ops.instance_norm(x, scale, bias, epsilon)
 
 
 @register_operator("", "LayerNormalization", (17, None))
@@ -127,10 +126,7 @@ def rms_normalization(
 def group_normalization(
     x: Any, scale: Any, bias: Any, *, num_groups: int, epsilon: float = 1e-5, stash_type: int = 1
 ) -> Any:
-    grouped = ops.reshape(wide(x), (x.shape[0], num_groups, -1))
-    out, _, _ = _standard(grouped, (2,), epsilon)
-    out = ops.cast(ops.reshape(out, tuple(x.shape)), x.dtype)
-    return ops.add(ops.mul(out, _channels(x, scale)), _channels(x, bias))
+    return ops.group_norm(x, num_groups, scale, bias, epsilon)
 
 
 @register_operator("", "MeanVarianceNormalization", (9, None))
@@ -164,17 +160,7 @@ def nll_loss(
     x: Any, target: Any, weight: Any = None, *, ignore_index: int | None = None,
     reduction: str = "mean",
 ) -> Any:  # fmt: skip
-    """-weight[target] * x[n, target, ...], and its sum, or its mean by the weights."""
-    kept = None if ignore_index is None else ops.not_equal(target, ignore_index)
-    labels = target if kept is None else ops.where(kept, target, ops.zeros_like(target))
-    picked = ops.squeeze(ops.take_along_axis(x, ops.expand_dims(labels, 1), 1), 1)
-    weights = ops.ones_like(picked) if weight is None else ops.gather(weight, labels)
-    if kept is not None:
-        weights = ops.mul(weights, ops.cast(kept, weights.dtype))
-    loss = ops.neg(ops.mul(picked, weights))
-    if reduction == "none":
-        return loss
-    return ops.sum(loss) if reduction == "sum" else ops.div(ops.sum(loss), ops.sum(weights))
+    return ops.nll_loss(x, target, reduction, weight, ignore_index)
 
 
 @register_operator("", "SoftmaxCrossEntropyLoss", (12, None))
@@ -182,6 +168,5 @@ def softmax_cross_entropy_loss(
     scores: Any, labels: Any, weights: Any = None, *, ignore_index: int | None = None,
     reduction: str = "mean",
 ) -> Any:  # fmt: skip
-    log_prob = ops.log_softmax(scores, 1)
-    loss = nll_loss(log_prob, labels, weights, ignore_index=ignore_index, reduction=reduction)
-    return loss, log_prob
+    loss = ops.cross_entropy(scores, labels, reduction, weights, ignore_index)
+    return loss, ops.log_softmax(scores, 1)

@@ -146,6 +146,8 @@ def decompose(graph: Graph, target: Target) -> Graph:
         for each in made:  # what may fail and can run first does, between no kernels in C
             early = isinstance(each.primitive, CheckedLabels) and each.inputs[0] in graph.inputs
             (first if early else nodes).append(each)
+            if isinstance(each.primitive, CheckedLabels) and each.primitive.ignored is None:
+                checked[CheckedLabels(each.primitive.classes), each.outputs[0]] = each.outputs[0]
     # An output that nobody reads leaves nodes that nobody reads.
     return prune(replace(graph, nodes=(*first, *nodes), constants=tuple(constants)))
 

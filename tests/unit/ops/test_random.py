@@ -263,3 +263,13 @@ def test_logits_without_a_law_are_refused(bad):
 def test_refusals_of_the_others(call, error, says):
     with pytest.raises(error, match=says):
         call()
+
+
+@pytest.mark.parametrize("draw", [ops.permutation, ops.categorical, ops.dropout])
+def test_draws_are_made_on_the_device_of_what_they_draw_from(draw):
+    x = ml.Tensor(np.ones((4, 3), np.float32))
+    on_sim = draw(x.to("cuda-sim"), generator=ml.Generator(3))
+    assert on_sim.device == "cuda-sim"
+    np.testing.assert_array_equal(
+        on_sim.asnumpy(), draw(x, generator=ml.Generator(3)).asnumpy(), strict=True
+    )
