@@ -1,6 +1,6 @@
 """`python -m benchmarks`: run every measurement and print its result beside the aim."""
 
-from benchmarks import busy, checkers, eager, kernels, train_step, watched
+from benchmarks import busy, checkers, eager, fit, kernels, train_step, watched
 from benchmarks import compile as once
 from benchmarks.first import lines as first_calls
 from benchmarks.measure import machine
@@ -35,6 +35,12 @@ def main() -> None:
         )
     seconds = watched.summary_seconds()
     print(f"summary of 100 layers: {seconds:.4f} s; {verdict(seconds, watched.SUMMARY_AIM)}")
+    for name, found, aim in fit.run():
+        print(
+            f"fit, {name}: {found}", *([] if aim is None else [verdict(found.ratio, aim)]), sep="; "
+        )
+    found = fit.rows_a_second(64, 64)
+    print(f"a DataLoader: {found / 1e6:.1f} M rows/s; {verdict(1e6 / found, 1.0)}")
     count = eager.frames_of_first_jit()
     print(f"first jit of a + b: {count} Python frames; {verdict(count, 305)}")
     for name, size, peak in once.arenas():

@@ -36,12 +36,13 @@ def compare(
     theirs: Callable[[], object],
     seconds: float = 4.0,
     rounds: int = 200,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> Ratio:
     """Time both in turns for about `seconds`; each round calls each as often as fits its share."""
     for _ in range(3):
         ours()
         theirs()
-    once = min(_time(theirs, 1) for _ in range(5))
+    once = min(_time(theirs, 1, clock) for _ in range(5))
     calls = max(1, int(seconds / rounds / 2 / max(once, 1e-7)))
     gc.collect()
     gc.disable()
@@ -49,7 +50,7 @@ def compare(
         pairs = []
         for i in range(rounds):
             first, second = (ours, theirs) if i % 2 else (theirs, ours)
-            a, b = _time(first, calls), _time(second, calls)
+            a, b = _time(first, calls, clock), _time(second, calls, clock)
             pairs.append((a, b) if i % 2 else (b, a))
     finally:
         gc.enable()
@@ -64,11 +65,11 @@ def compare(
     )
 
 
-def _time(fn: Callable[[], object], calls: int) -> float:
-    start = time.perf_counter()
+def _time(fn: Callable[[], object], calls: int, clock: Callable[[], float]) -> float:
+    start = clock()
     for _ in range(calls):
         fn()
-    return (time.perf_counter() - start) / calls
+    return (clock() - start) / calls
 
 
 def machine() -> str:

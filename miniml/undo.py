@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 from weakref import WeakValueDictionary
 
+import numpy as np
+
 from .access import Access
 from .scope import Block, Scoped
 from .uninterrupted import at_once
@@ -21,6 +23,14 @@ class UndoLog:
         """Keep the values that the parameters have now, unless older ones are kept."""
         for parameter in parameters:
             if id(parameter) not in self._old:
+                self._old[id(parameter)] = parameter, parameter._data.copy()
+
+    def renew(self) -> None:
+        """Keep the values that the noted parameters have now, in the memory of the older ones."""
+        for parameter, old in self.written():
+            if isinstance(old, np.ndarray):
+                np.copyto(old, parameter._data)
+            else:
                 self._old[id(parameter)] = parameter, parameter._data.copy()
 
     def written(self) -> list[tuple[Any, Any]]:

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import math
-import sys
 import time
 from argparse import ArgumentParser
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import threadpoolctl
 
-from .. import nn, optim, random, settings
+from .. import nn, optim, random, settings, train
 from ..backends.devices import get_device
-from ..data import Digits, load_digits, minibatches
-from ..errors import MinimlError, NonFiniteError
+from ..data import DataLoader, Digits, load_digits
+from ..errors import MinimlError
 from ..graph.function import trace
 from ..graph.passes import run_passes
-from ..tensor import Array, Tensor
-from ..train import Snapshot, load_checkpoint, locate_nonfinite, save_checkpoint, train_step
+from ..tensor import Array
 from .named import whole
 from .picture import save_picture
 
@@ -39,7 +34,7 @@ class Demo:
     """The options of the demo.
 
     epochs: None for as many as the device does in reasonable time. mode: "graph" or "eager". lr:
-    the learning rate of the first epoch, from which it goes down to almost 0 along a cosine.
+    the learning rate of the first step, from which it goes down to 0 along a cosine.
     """
 
     device: str = "cpu"
@@ -57,14 +52,14 @@ class Demo:
         return EPOCHS_SIMULATED if simulated else EPOCHS
 
 
-@dataclass
-class Progress:
-    """The record of a training run: a loss for each step, an accuracy for each epoch, seconds."""
+class Losses(train.Callback):
+    """Keeps the loss of every step."""
 
-    losses: list[float] = field(default_factory=list)
-    accuracies: list[float] = field(default_factory=list)
-    first: float = 0.0
-    rest: list[float] = field(default_factory=list)
+    def __init__(self) -> None:
+        self.losses: list[float] = []
+
+    def on_steps(self, run: train.callbacks.Run, losses: Sequence[float]) -> None:
+        self.losses += losses
 
 
 def network() -> nn.Sequential:
@@ -128,37 +123,39 @@ def run(demo: Demo) -> int:
     # The matrices are small: threads of BLAS would wait for each other more than they compute.
     alone = threadpoolctl.threadpool_limits(1, "blas")
     with alone, settings.context(device_target=demo.device, mode=mode, jit=graph, sim="fast"):
-        net, step = _learner(demo)
-        _introduce(demo, digits, net, step)
-        progress = _train(demo, digits, net, step)
-        scores = predict(net, digits.test_images)
-        _report(progress, scores, digits, time.perf_counter() - started)
+        model, data, seen = _model(demo, digits), _batches(demo, digits), Losses()
+        _introduce(demo, digits, model)
+        held_out = DataLoader(digits.test_images, digits.test_labels, size=len(digits.test_labels))
+        rows = model.fit(data, epochs=demo.rounds, validation=held_out, callbacks=[seen])
+        scores = model.predict(digits.test_images, size=len(digits.test_images))
+        _report(rows, len(data), scores, digits, time.perf_counter() - started)
         if settings.device_name(demo.device) != "cpu":
-            _compare(demo, digits, progress.losses[:COMPARED])
-        _save(net, scores, digits, progress)
+            _compare(demo, digits, seen.losses[:COMPARED])
+        _save(model, scores, digits)
+        accuracies = [row["val_accuracy"] for row in rows]
+        save_picture(PICTURE, seen.losses, accuracies, digits, scores)
+        print(f"  saved     {PICTURE}: the learning curve and the digits that were misread")
     return 0
 
 
-def _learner(demo: Demo) -> tuple[nn.Cell, Any]:
-    """A new network and what trains it by a batch at a time; equal for equal seeds."""
+def _batches(demo: Demo, digits: Digits) -> DataLoader:
+    return DataLoader(digits.images, digits.labels, size=BATCH, seed=demo.seed)
+
+
+def _model(demo: Demo, digits: Digits) -> train.Model:
+    """A new network and what trains it; equal for equal seeds."""
     random.manual_seed(demo.seed)
     net = network()
-    adam = optim.Adam(net.trainable_params(), lr=demo.lr)
-    return net, train_step(net, nn.CrossEntropyLoss(), adam)
+    rate = optim.cosine(demo.lr, steps=demo.rounds * len(_batches(demo, digits)))
+    adam = optim.Adam(net.trainable_params(), lr=rate)
+    return train.Model(net, nn.CrossEntropyLoss(), adam, metrics=[train.accuracy()])
 
 
-def predict(net: nn.Cell, images: Array) -> Array:
-    """Scores (N, 10) of images (N, 1, 8, 8), with the network in evaluation mode."""
-    net.set_train(False)
-    scores: Tensor = net(Tensor(images))
-    net.set_train(True)
-    return scores.asnumpy()
-
-
-def _introduce(demo: Demo, digits: Digits, net: nn.Cell, step: Callable[..., Any]) -> None:
+def _introduce(demo: Demo, digits: Digits, model: train.Model) -> None:
+    net = model.net
     learnt, held_out = len(digits.labels), len(digits.test_labels)
     count = sum(p.size for p in net.trainable_params())
-    traced = trace(step, digits.images[:BATCH], digits.labels[:BATCH])
+    traced = trace(model.step, digits.images[:BATCH], digits.labels[:BATCH])
     passed = run_passes(traced)
     epochs = "epoch" if demo.rounds == 1 else "epochs"
     how = "compiled into one program" if demo.mode == "graph" else "run op by op"
@@ -173,92 +170,28 @@ def _introduce(demo: Demo, digits: Digits, net: nn.Cell, step: Callable[..., Any
     print(f"  training  {demo.rounds} {epochs} on {demo.device}, each step {how}", flush=True)
 
 
-def _train(demo: Demo, digits: Digits, net: nn.Cell, step: Callable[..., Any]) -> Progress:
-    progress = Progress()
-    batches_per_epoch = len(digits.labels) // BATCH
-    with _bar(demo.rounds * batches_per_epoch) as bar:
-        for epoch in range(demo.rounds):
-            _epoch(demo, epoch, digits, step, progress, bar)
-            right = predict(net, digits.test_images).argmax(1) == digits.test_labels
-            progress.accuracies.append(float(right.mean()))
-            _tell(bar, progress)
-    return progress
-
-
-def _epoch(demo: Demo, epoch: int, digits: Digits, step: Any, progress: Progress, bar: Any) -> None:
-    step.optimizer.lr = 0.5 * demo.lr * (1.0 + math.cos(math.pi * epoch / demo.rounds))
-    before = Snapshot(step.net, step.optimizer)
-    done: list[tuple[Array, ...]] = []
-    data = minibatches(digits.images, digits.labels, size=BATCH, seed=demo.seed, epoch=epoch)
-    for batch in data:
-        begun = time.perf_counter()
-        loss = float(step(*batch))
-        seconds = time.perf_counter() - begun
-        done.append(batch)
-        if not math.isfinite(loss):
-            before.restore()
-            raise _diverged(loss, epoch, len(done), locate_nonfinite(step, done))
-        if progress.losses:
-            progress.rest.append(seconds)
-        else:
-            progress.first = seconds
-        progress.losses.append(loss)
-        bar.update()
-        if len(done) % 10 == 0:
-            _tell(bar, progress)
-
-
-def _diverged(loss: float, epoch: int, step: int, found: NonFiniteError | None) -> NonFiniteError:
-    """The error of a run whose loss is no longer a number, with the operation where it began."""
-    where = "it was not found again op by op" if found is None else f"it began where {found}"
-    error = NonFiniteError(
-        f"training stopped: the loss is {loss} in epoch {epoch + 1}, step {step}; {where}; "
-        "a smaller --lr may help"
-    )
-    # The operation's own line, where it has one: run from the shell, no frame is a user's.
-    error.__notes__ = list(getattr(found, "__notes__", ()))
-    return error
-
-
-def _tell(bar: Any, progress: Progress) -> None:
-    recent = progress.losses[-20:]
-    shown = {"loss": f"{sum(recent) / max(len(recent), 1):.3g}"}
-    if progress.accuracies:
-        shown["accuracy"] = f"{progress.accuracies[-1]:.1%}"
-    bar.set_postfix(shown, refresh=False)
-
-
-@contextmanager
-def _bar(total: int) -> Iterator[Any]:
-    try:
-        from tqdm import tqdm
-    except ImportError:
-        raise MinimlError(
-            "the demo shows its progress with tqdm, which is not installed; "
-            "pip install tqdm, or pip install 'miniml[demo]'"
-        ) from None
-    slow = 0.1 if sys.stderr.isatty() else 5.0  # in a log file each refresh is a line
-    with tqdm(total=total, unit="step", mininterval=slow, desc="  training") as bar:
-        yield bar
-
-
-def _report(progress: Progress, scores: Array, digits: Digits, seconds: float) -> None:
+def _report(
+    rows: Sequence[train.metrics.Row], steps: int, scores: Array, digits: Digits, seconds: float
+) -> None:
+    """rows: of epochs of so many steps each."""
     right = int((scores.argmax(1) == digits.test_labels).sum())
     total = len(digits.test_labels)
-    typical = 1e3 * float(np.median(progress.rest))
-    first = f"{progress.first:.2f} s for the first"
+    epochs = [row["seconds"] for row in rows]
+    typical = 1e3 * float(np.median(epochs[1:] or epochs)) / steps
     print(
         f"  result    {right / total:.1%} accuracy: {right} of {total} held-out digits read right"
     )
-    print(f"  time      {typical:.2f} ms per step, {first}; {seconds:.1f} s for everything")
+    print(
+        f"  time      {typical:.2f} ms per step; {epochs[0]:.2f} s for the first epoch, which "
+        f"compiles; {seconds:.1f} s for everything"
+    )
 
 
 def _compare(demo: Demo, digits: Digits, losses: list[float]) -> None:
     """Take the first steps on the CPU too, and say how far the losses are apart."""
     with settings.context(device_target="cpu"):
-        _, step = _learner(demo)
-        batches = minibatches(digits.images, digits.labels, size=BATCH, seed=demo.seed, epoch=0)
-        expected = [float(step(*batch)) for batch, _ in zip(batches, losses)]
+        step = _model(demo, digits).step
+        expected = [float(step(*batch)[0]) for batch, _ in zip(_batches(demo, digits), losses)]
     apart = max(abs(a - b) / b for a, b in zip(losses, expected))
     if not apart <= AGREE:
         raise MinimlError(
@@ -271,12 +204,12 @@ def _compare(demo: Demo, digits: Digits, losses: list[float]) -> None:
     )
 
 
-def _save(net: nn.Cell, scores: Array, digits: Digits, progress: Progress) -> None:
-    save_checkpoint(net, WEIGHTS)
+def _save(model: train.Model, scores: Array, digits: Digits) -> None:
+    """Save the network, and look that it comes back."""
+    train.save_checkpoint(model.net, WEIGHTS)
     again = network()
-    load_checkpoint(WEIGHTS, again)
-    if not np.array_equal(predict(again, digits.test_images), scores):
+    train.load_checkpoint(WEIGHTS, again)
+    reader = train.Model(again, nn.CrossEntropyLoss(), optim.SGD(again.trainable_params(), lr=0.0))
+    if not np.array_equal(reader.predict(digits.test_images, size=len(scores)), scores):
         raise MinimlError(f"{WEIGHTS} was read back and predicts something else: please report it")
     print(f"  saved     {WEIGHTS}: read back into a new network, its predictions are equal")
-    save_picture(PICTURE, progress.losses, progress.accuracies, digits, scores)
-    print(f"  saved     {PICTURE}: the learning curve and the digits that were misread")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,8 @@ from ..errors import MinimlError, ShapeError
 from ..tensor import Array, Tensor
 from .images import Transform
 from .prefetch import prefetched
+
+Batches = Generator[tuple[Any, ...], None, None]
 
 
 class DataLoader:
@@ -61,24 +64,25 @@ class DataLoader:
         epoch, self.epoch = self.epoch, self.epoch + 1
         return self.batches(epoch)
 
-    def batches(self, epoch: int, start: int = 0) -> Iterator[tuple[Any, ...]]:
+    def batches(self, epoch: int, start: int = 0) -> Batches:
         """The batches of an epoch, from batch number `start` on."""
         order = np.arange(self.rows)
         if self.seed is not None:
             np.random.default_rng((self.seed, epoch)).shuffle(order)
         return self._ahead(self._cut(order, range(start, len(self)), epoch))
 
-    def every_row(self) -> Iterator[tuple[Any, ...]]:
+    def every_row(self) -> Batches:
         """All rows once, in their own order, those that drop_last leaves out included."""
         return self._ahead(self._cut(np.arange(self.rows), range(-(-self.rows // self.size)), 0))
 
-    def _ahead(self, batches: Iterator[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
+    def _ahead(self, batches: Batches) -> Batches:
         return prefetched(batches, self.prefetch) if self.prefetch else batches
 
-    def _cut(self, order: Array, numbers: range, epoch: int) -> Iterator[tuple[Any, ...]]:
+    def _cut(self, order: Array, numbers: range, epoch: int) -> Batches:
+        takes = [_taker(source) for source in self.sources]
         for number in numbers:
             rows = order[number * self.size : (number + 1) * self.size]
-            batch = tuple([_taken(source, rows) for source in self.sources])
+            batch = tuple([take(rows) for take in takes])
             if self.transform is None:
                 yield batch
             else:
@@ -121,14 +125,16 @@ def _rows(sources: tuple[Any, ...]) -> int:
     return lengths[0]
 
 
-def _taken(source: Any, rows: Array) -> Any:
+def _taker(source: Any) -> Callable[[Array], Any]:
+    """The function that gathers rows of a source."""
     if isinstance(source, np.ndarray):
         if source.flags.c_contiguous:
-            return source.take(rows, 0)
-        return np.ascontiguousarray(source[rows])  # take would first copy the whole view
+            return partial(source.take, axis=0)
+        return lambda rows: np.ascontiguousarray(source[rows])  # take would copy the whole view
     if isinstance(source, tuple):
-        return tuple(_taken(part, rows) for part in source)
-    return _stacked([source[int(row)] for row in rows])
+        takes = [_taker(part) for part in source]
+        return lambda rows: tuple([take(rows) for take in takes])
+    return lambda rows: _stacked([source[int(row)] for row in rows])
 
 
 def _stacked(items: list[Any]) -> Any:

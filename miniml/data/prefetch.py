@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextvars import copy_context
 from queue import SimpleQueue
 from threading import Semaphore, Thread
@@ -12,7 +12,7 @@ T = TypeVar("T")
 Made = Callable[[], T]  # gives the item, or raises what was raised instead of it
 
 
-def prefetched(items: Iterator[T], ahead: int) -> Iterator[T]:
+def prefetched(items: Iterator[T], ahead: int) -> Generator[T, None, None]:
     """The items in their order, made by a thread, at most `ahead` of them before they are taken.
 
     What the items raise is raised in their place. The thread runs in a copy of the context, is

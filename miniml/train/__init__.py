@@ -18,9 +18,11 @@ from .metrics import mean_squared_error as mean_squared_error
 from .metrics import perplexity as perplexity
 from .metrics import top_k as top_k
 from .model import Model as Model
+from .plot import LivePlot as LivePlot
 from .snapshot import Snapshot as Snapshot
 from .step import locate_nonfinite as locate_nonfinite
 from .step import train_step as train_step
+from .tensorboard import TensorBoard as TensorBoard
 
 if not typing.TYPE_CHECKING:  # checkers read the imports; what `import *` leaves out is public too
     __all__, __dir__, __getattr__ = public.names(globals())

@@ -150,7 +150,11 @@ def _plain(value: Any) -> Any:
     return value.tolist() if hasattr(value, "tolist") else value
 
 
-def shown(row: Mapping[str, Any]) -> str:
+def numbers(row: Row) -> dict[str, float]:
+    """The numbers of a row, without the epoch's."""
+    return {k: v for k, v in row.items() if isinstance(v, (int, float)) and k != "epoch"}
+
+
+def shown(row: Row) -> str:
     """The numbers of a row in one line, after the epoch."""
-    numbers = {k: v for k, v in row.items() if isinstance(v, (int, float)) and k != "epoch"}
-    return "  ".join(f"{name} {value:.4g}" for name, value in numbers.items())
+    return "  ".join(f"{name} {value:.4g}" for name, value in numbers(row).items())

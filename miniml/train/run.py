@@ -18,6 +18,7 @@ from ..archive import PathLike, short, writable
 from ..data import DataLoader
 from ..errors import CheckpointError, MinimlError, NonFiniteError
 from ..nn import Cell
+from ..parameter import Parameter
 from ..random import random_state
 from .callbacks import Callback
 from .checkpoint import load_checkpoint, save_checkpoint
@@ -28,8 +29,9 @@ from .metrics import Row
 from .snapshot import Snapshot
 from .step import locate_nonfinite
 
-# Losses are read after so many steps or seconds: reading one makes the program wait for a GPU.
-_STEPS, _SECONDS = 100, 0.25
+# Losses are read after so many steps or seconds: reading one makes the program wait for a GPU. And
+# not before the last check and copy of all weights have taken less than this share of the time.
+_STEPS, _SECONDS, _SHARE = 100, 0.25, 0.02
 
 
 class Run:
@@ -61,7 +63,9 @@ class Run:
         self.epoch = self.done = self.steps = 0
         self.stopped = self._interrupted = False
         self._total, self._sums = 0.0, model.zeros()
+        self._good: Snapshot | None = None
         self._unread: list[tuple[Any, Sequence[Any]]] = []
+        self._most, self._pause = _STEPS, _SECONDS
         self._rows: list[Row] = []
 
     def stop(self) -> None:
@@ -89,27 +93,28 @@ class Run:
         """The rest of an epoch."""
         if not self.done:
             self._call("on_epoch_start")
-        step, unread, began = self.model.step, self._unread, time.perf_counter()
-        self._since, room = began, self._room()
+        step, unread, clock = self.model.step, self._unread, time.perf_counter
+        began = self._since = clock()
+        room = self._room()
         with closing(self._left()) as batches:
             for x, *labels in batches:
                 unread.append((step(x, *labels), labels))
-                late = time.perf_counter() > self._since + _SECONDS
-                if len(unread) >= room or late or self._interrupted:
+                late = clock() > self._since + self._pause
+                if late or len(unread) >= room or self._interrupted:
                     self._read()
                     room = self._room()
         self._read()
-        self._seconds = time.perf_counter() - began
+        self._seconds = clock() - began
 
     def _left(self) -> Generator[Any, None, None]:
         """The batches of this epoch that are not behind the run."""
         if isinstance(self.data, DataLoader):
-            return batches_of(self.data.batches(self.epoch, self.done))
+            return self.data.batches(self.epoch, self.done)
         return batches_of(islice(self.data, self.done, None))
 
     def _room(self) -> int:
         """How many steps to take before losses are read."""
-        return min(_STEPS, self.save_every - self.steps % self.save_every)
+        return min(self._most, self.save_every - self.steps % self.save_every)
 
     def _read(self) -> None:
         """Count the steps that were taken; save if it is time to."""
@@ -118,7 +123,9 @@ class Run:
         taken = self._unread
         results = [r if isinstance(r, tuple) else (r, None) for r, _ in taken]
         losses = [float(loss) for loss, _ in results]
+        read = time.perf_counter()
         self._check_finite(losses)
+        checked = time.perf_counter()
         total, sums = self._total, [one.copy() for one in self._sums]
         for loss, (_, out), (_, labels) in zip(losses, results, taken, strict=True):
             total += loss
@@ -126,12 +133,19 @@ class Run:
         taken.clear()
         self._total, self._sums = total, sums
         self.done, self.steps = self.done + len(losses), self.steps + len(losses)
+        marking = time.perf_counter()
         self._mark()
+        self._pace(len(losses), read, checked - read + time.perf_counter() - marking)
         self._call("on_steps", losses)
         if self.steps % self.save_every == 0:
             self._save()
         self._heed()
         self._since = time.perf_counter()
+
+    def _pace(self, steps: int, read: float, cost: float) -> None:
+        """When to read next, after steps that were read at that time and whose check cost that."""
+        self._pause = max(_SECONDS, cost / _SHARE)
+        self._most = max(_STEPS, int(steps * cost / _SHARE / (read - self._since)))
 
     def _finish(self) -> None:
         """The end of an epoch: its row, its validation, its callbacks, a checkpoint."""
@@ -160,9 +174,9 @@ class Run:
     def _check_finite(self, losses: Sequence[float]) -> None:
         """NonFiniteError for a loss or a weight that is none, with the operation it began in."""
         bad = next((i for i, loss in enumerate(losses) if not math.isfinite(loss)), None)
-        weights = all(np.isfinite(p.asnumpy()).all() for p in self.model.optimizer.params)
-        if bad is None and weights:
-            return
+        with np.errstate(all="ignore"):
+            if bad is None and all(map(_finite, self.model.optimizer.params)):
+                return
         what = "a weight is not finite" if bad is None else f"the loss is {losses[bad]}"
         last = len(losses) if bad is None else bad + 1
         self._undo()
@@ -180,13 +194,17 @@ class Run:
 
     def _mark(self) -> None:
         """Remember the present state, which is whole: what is undone goes back to it."""
-        owned = [p for cell in self._cells().values() for p in cell.get_parameters()]
-        self._good = Snapshot(self.model.optimizer, params=owned)
+        if self._good is None:
+            owned = [p for cell in self._cells().values() for p in cell.get_parameters()]
+            self._good = Snapshot(self.model.optimizer, params=owned)
+        else:
+            self._good.renew()
         self._states = [dict(callback.state) for callback in self.callbacks]
         self._stopping = self.stopped
 
     def _undo(self) -> None:
-        self._good.restore()
+        if self._good is not None:
+            self._good.restore()
         self._unread.clear()
         self.stopped = self._stopping
         for callback, state in zip(self.callbacks, self._states, strict=True):
@@ -298,6 +316,13 @@ class Run:
                 f"{short(self.path)} is of a run on other data: {', '.join(other)} (seed -1: no "
                 "shuffling); give the same DataLoader, or another file; nothing was loaded"
             )
+
+
+def _finite(parameter: Parameter) -> bool:
+    """True if all elements are: mostly seen by their sum, which may overflow."""
+    host = parameter.device == "cpu"
+    values = np.asarray(parameter) if host else parameter.asnumpy()
+    return bool(np.isfinite(values.sum()) or np.isfinite(values).all())
 
 
 def _manifest(data: Any) -> dict[str, int]:

@@ -21,7 +21,12 @@ class Snapshot:
             if isinstance(owner, (Cell, Optimizer)):
                 found.update((id(p), p) for p in owner.parameters_dict().values())
         self._log = UndoLog()
-        Access("Snapshot", reads=found.values()).run(self._log.note, *found.values())
+        self._access = Access("Snapshot", reads=found.values())
+        self._access.run(self._log.note, *found.values())
+
+    def renew(self) -> None:
+        """Take the values of the same parameters at this moment, in place of the older ones."""
+        self._access.run(self._log.renew)
 
     def restore(self) -> None:
         """Give every parameter its value of that moment, all at once."""

@@ -39,8 +39,7 @@ def test_the_demo_learns_and_says_so(folder, capsys):
     assert int(after) < int(before)
     assert re.search(r"[\d.]+ ms per step", message.out)
     assert "its predictions are equal" in message.out
-    assert "loss=" in message.err
-    assert "accuracy=" in message.err
+    assert re.search(r"^epoch 4/4 .* val_accuracy 0\.9", message.out, re.MULTILINE)
     assert (folder / "digits.png").read_bytes().startswith(b"\x89PNG")
     assert sorted(p.name for p in folder.iterdir()) == ["digits.png", "digits.safetensors"]
 
@@ -131,16 +130,14 @@ def test_a_run_that_goes_wrong_in_a_shell_ends_in_a_sentence(folder):
     )
     assert run.returncode == 1
     assert "Traceback" not in run.stderr
-    assert re.search(r"training stopped: .* it began where \w+ made .*--lr may help", run.stderr)
+    assert re.search(r"training stopped: .* it began where \w+ made .*smaller learning rate", run.stderr)
     assert not list(folder.iterdir())
 
 
 def test_what_the_demo_lacks_is_one_sentence(folder, capsys, monkeypatch):
-    for module, package in (("sklearn.datasets", "scikit-learn"), ("tqdm", "tqdm")):
-        with monkeypatch.context() as patch:
-            patch.setitem(sys.modules, module, None)
-            assert cli.main(["demo", "--epochs", "1"]) == 2
-        assert f"pip install {package}" in capsys.readouterr().err
+    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+    assert cli.main(["demo", "--epochs", "1"]) == 2
+    assert "pip install scikit-learn" in capsys.readouterr().err
 
 
 def test_the_picture_takes_any_number_of_misread_digits(tmp_path):

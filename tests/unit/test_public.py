@@ -32,7 +32,8 @@ CONTRACT = {
     "miniml.testing": "gradcheck opcheck OpInfo",
     "miniml.data": """minibatches DataLoader split stratified_split k_fold chain normalize
         pad_images random_crop random_flip Vocabulary next_tokens pad_sequences""",
-    "miniml.train": """train_step Snapshot Model Callback EarlyStopping SaveBest Log Metric accuracy
+    "miniml.train": """train_step Snapshot Model Callback EarlyStopping SaveBest Log
+        TensorBoard LivePlot Metric accuracy
         top_k confusion_matrix f1 perplexity mean_absolute_error mean_squared_error""",
     "miniml.onnx": "load coverage register_operator Constant Setting",
     "miniml.viz": """draw to_html to_dot to_mermaid activations gradients histograms gradient_flow
