@@ -138,7 +138,7 @@ def user_location(called: str = "", passed: int = 0) -> Location | None:
     pin = _pinned.get() if _block() is not None else None
     if pin is not None and pin.where is not None:
         at = pin.where
-        forward = at.forward or at.called
+        forward = at.called or at.forward
         return Location(at.code, at.lasti, called, at.layer, gradient=True, forward=forward)
     frame: FrameType | None = sys._getframe(1 + passed)
     while frame is not None and (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from html import escape
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from .. import epoch
@@ -296,7 +297,7 @@ class Cell(Guarded):
         return self.describe()[:-1] + "\n  " + "\n  ".join(shown) + "\n)"
 
     def _repr_html_(self) -> str:
-        return self.summary()._repr_html_()
+        return f"<pre>{escape(repr(self))}</pre>{self.summary()._repr_html_()}"
 
     def __getstate__(self) -> dict[str, Any]:
         """Copies and pickles have no hooks: their handles are with the one who registered them."""

@@ -14,6 +14,7 @@ import optree
 from ..abstract import Abstract, listed
 from ..backends.signature import ArraySpec
 from ..dtype import canonical, float32
+from ..errors import ShapeError
 from ..graph.flops import flops
 from ..graph.forwarding import ForwardingTrace
 from ..graph.function import trace_call
@@ -30,7 +31,7 @@ from ..trace import current_trace, use_trace
 from .paths import layer_names
 
 _HEAD = ("layer", "class", "output", "output bytes", "parameters", "their bytes", "FLOPs")
-_TEXTS = 3  # of these columns, from the left, are texts; the others numbers
+_TEXTS = frozenset(_HEAD[:3])  # the others are numbers, on the right
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,22 +94,27 @@ class Summary:
         return sum(row.flops for row in self.rows)
 
     def __str__(self) -> str:
-        cells = [_HEAD, *self._cells()]
-        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-        lines = [_line(row, widths) for row in cells]
+        lines = [
+            "  ".join(row).rstrip() for row in zip(*map(_padded, self._columns()), strict=True)
+        ]
         rule = "-" * max(map(len, lines))
         return "\n".join([lines[0], rule, *lines[1:-1], rule, lines[-1], self._kinds()])
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        head, *body = [_HEAD, *self._cells()]
-        rows = "".join(f"<tr>{_html(row, 'td')}</tr>" for row in body[:-1])
+        rows = [
+            f"<tr>{''.join(row)}</tr>" for row in zip(*map(_html, self._columns()), strict=True)
+        ]
         return (
-            f"<table><thead><tr>{_html(head, 'th')}</tr></thead><tbody>{rows}</tbody>"
-            f"<tfoot><tr>{_html(body[-1], 'th')}</tr></tfoot>"
-            f"<caption>{escape(self._kinds())}</caption></table>"
+            f"<table><thead>{rows[0]}</thead><tbody>{''.join(rows[1:-1])}</tbody>"
+            f"<tfoot>{rows[-1]}</tfoot>"
+            f'<caption style="caption-side: bottom">{escape(self._kinds())}</caption></table>'
         )
+
+    def _columns(self) -> list[tuple[str, ...]]:
+        """The columns in which there is something below the head."""
+        return [c for c in zip(_HEAD, *self._cells(), strict=True) if any(c[1:])]
 
     def _cells(self) -> Iterator[tuple[str, ...]]:
         """The texts of all rows, then of their sum."""
@@ -183,7 +189,7 @@ def _traced(net: Any, examples: Holes) -> _Noted:
     device = next((p.device for p in net.get_parameters()), current().device_target)
     with unwatched():
         graph, _, _ = trace_call(
-            watched, lambda values: (examples.filled(values), {}), examples.taken(), device
+            watched, lambda values: (tuple(examples.filled(values)), {}), examples.taken(), device
         )
     counted: dict[str, int] = {}
     for node, count in flops(graph):
@@ -220,7 +226,10 @@ class _Watching(ForwardingTrace):
 
 def _arguments(examples: Sequence[Any]) -> Holes:
     """The arguments, with the type of each tensor, array, ArraySpec and shape in its place."""
-    given: Any = tuple(examples)
+    if all(type(x) is int for x in examples):
+        got = ", ".join(map(str, examples))
+        raise ShapeError(f"summary got {got}; give a shape as one tuple, ({got}), or an array")
+    given: Any = list(examples)  # a tuple of shapes is none
     leaves, spec = optree.tree_flatten(given, is_leaf=_is_type)
     typed = spec.unflatten([_Typed(_abstract(x)) if _stands(x) else x for x in leaves])
     found = holes(typed, lambda leaf: isinstance(leaf, _Typed))
@@ -246,9 +255,10 @@ def _stands(x: Any) -> bool:
 
 
 def _abstract(x: Any) -> Abstract:
-    if type(x) is tuple:
-        return Abstract(x, float32)
-    return Abstract(tuple(x.shape), canonical(np.dtype(x.dtype)))
+    shape, dtype = (x, float32) if type(x) is tuple else (tuple(x.shape), x.dtype)
+    if any(n < 0 for n in shape):
+        raise ShapeError(f"summary got shape {shape}; extents are 0 or more, -1 is no batch size")
+    return Abstract(shape, canonical(np.dtype(dtype)))
 
 
 def _short(count: int) -> str:
@@ -265,15 +275,15 @@ def _scaled(count: int, units: Sequence[str]) -> str:
     return f"{count}{units[0]}" if power == 0 else f"{count / 1000**power:.3g}{units[power]}"
 
 
-def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
-    texts = map(str.ljust, cells[:_TEXTS], widths)
-    numbers = map(str.rjust, cells[_TEXTS:], widths[_TEXTS:])
-    return "  ".join([*texts, *numbers]).rstrip()
+def _padded(column: Sequence[str]) -> list[str]:
+    width = max(map(len, column))
+    return [text.ljust(width) if column[0] in _TEXTS else text.rjust(width) for text in column]
 
 
-def _html(cells: Sequence[str], tag: str) -> str:
-    sides = ["left"] * _TEXTS + ["right"] * (len(cells) - _TEXTS)
-    return "".join(
-        f'<{tag} style="text-align: {side}">{escape(cell)}</{tag}>'
-        for cell, side in zip(cells, sides, strict=True)
-    )
+def _html(column: Sequence[str]) -> list[str]:
+    side = "left" if column[0] in _TEXTS else "right"
+    tags = ["th", *["td"] * (len(column) - 2), "th"]
+    return [
+        f'<{tag} style="text-align: {side}">{escape(text)}</{tag}>'
+        for tag, text in zip(tags, column, strict=True)
+    ]

@@ -105,14 +105,13 @@ class Program:
 
     @property
     def checks(self) -> list[LookAt]:
-        """What looks at the outputs of each kernel because the settings say so."""
+        """What looks at the outputs of each kernel, and of the members of groups, because the
+        settings say so."""
         if not self.settings.check_nan:
             return []
-        return [finding_nan(self.device.to_host, cache(self._members))]
-
-    def _members(self, node: Node) -> Program:
-        """What runs the members of a fused node one by one, under the same settings."""
-        return Program(node.primitive.attributes["body"], self.target.without(NATIVE))
+        target = self.target.without(NATIVE)  # self would be a ring, which is freed late
+        members = cache(lambda node: Program(node.primitive.attributes["body"], target))
+        return [finding_nan(self.device.to_host, members)]
 
     @property
     def plan(self) -> Plan:

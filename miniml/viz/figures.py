@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
+from io import BytesIO
 from typing import Any
 
 import numpy as np
@@ -179,11 +180,16 @@ def new_figure(width: float, height: float) -> Any:
             "the picture is drawn with matplotlib, which is not installed; "
             "pip install matplotlib, or pip install 'miniml[demo]'"
         ) from None
-    if "IPython" in sys.modules:
-        import matplotlib.pyplot  # noqa: F401, ICN001  # which tells notebooks how to show a figure
-    figure = Figure(figsize=(width, height), layout="constrained")
+    figure: Any = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
+    figure._repr_png_ = partial(_png, figure)  # else only notebooks that use pyplot show it
     return figure
+
+
+def _png(figure: Any) -> bytes:
+    written = BytesIO()
+    figure.savefig(written, format="png")
+    return written.getvalue()
 
 
 def _plain(axes: Any) -> None:

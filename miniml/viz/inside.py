@@ -26,8 +26,7 @@ def activations(net: Cell, *inputs: Any) -> Named:
     called again, or that gives several tensors, has an entry for each, with a number: "0 (GRU) 2".
     MinimlError for what is not a network.
     """
-    if not isinstance(net, Cell):
-        raise MinimlError(f"activations got {net!r} of type {type(net).__name__}; give a network")
+    _check("activations", net)
     found: dict[str, list[Array]] = {}
     with ExitStack() as hooks, _unchanged():
         for prefix, cell in net._walk("", set()):
@@ -46,6 +45,7 @@ def activations(net: Cell, *inputs: Any) -> Named:
 def gradients(net: Cell, loss: Callable[..., Any], x: Any, *labels: Any) -> Named:
     """The gradient of loss(net(x), *labels), as a training step takes it, by each of the trainable
     parameters: by name. Parameters, running statistics and random stream are as before."""
+    _check("gradients", net)
     trained = {name: p for name, p in net.parameters_dict().items() if p.requires_grad}
 
     def value(*given: Any) -> Any:
@@ -56,6 +56,11 @@ def gradients(net: Cell, loss: Callable[..., Any], x: Any, *labels: Any) -> Name
         given = x if type(x) is tuple else (x,)
         _, found = value_and_grad(value, argnums=None, weights=trained)(*given)
     return {name: gradient.asnumpy() for name, gradient in found.items()}
+
+
+def _check(who: str, net: object) -> None:
+    if not isinstance(net, Cell):
+        raise MinimlError(f"{who} got {net!r} of type {type(net).__name__}; give a network")
 
 
 class _unchanged(ExitStack):

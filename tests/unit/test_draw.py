@@ -112,11 +112,12 @@ function note() {
   seen.push([now.id, getComputedStyle(heading).display,
     box ? getComputedStyle(box).stroke : "", now.getBoundingClientRect().width > 300].join(" "));
 }
-const keys = ["n", "n", "n", "p", "Escape"];
+const keys = ["n", "n", "n", "p", "Escape", "open", "p"];
 function go() {
   note();
   const key = keys.shift();
-  if (key) dispatchEvent(new KeyboardEvent("keydown", { key }));
+  if (key === "open") location.hash = document.querySelector("#stage1 [data-opens]").dataset.opens;
+  else if (key) dispatchEvent(new KeyboardEvent("keydown", { key }));
   else document.title = "seen: " + [...seen, ...errors].join(" | ");
   if (key) setTimeout(go, 20);
 }
@@ -136,7 +137,9 @@ def test_a_browser_goes_through_the_passes(tmp_path):
     )  # fmt: skip
     seen = re.findall(r"<title>seen: (.*?)</title>", run.stdout)[0].split(" | ")
     visited = [line.split()[0] for line in seen]
-    assert visited == ["stage0", "stage1", "as-text", "as-text", "stage1", "stage1"]
+    assert visited == [
+        "stage0", "stage1", "as-text", "as-text", "stage1", "stage1", "stage1.n3.0", "stage0",
+    ]  # fmt: skip
     assert all(line.endswith("true") for line in seen)
     assert seen[0] == "stage0 block rgb(201, 42, 42) true"
     assert seen[1] == "stage1 block rgb(18, 129, 63) true"

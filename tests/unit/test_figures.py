@@ -89,6 +89,7 @@ def test_histograms_say_what_they_leave_out():
     figure = viz.histograms(values, title="Outputs")
     first, second, third = [axes for axes in figure.axes if axes.axison]
     assert figure.get_suptitle() == "Outputs"
+    assert figure._repr_png_().startswith(b"\x89PNG")
     assert first.get_xlabel() == "mean 1, deviation 1.22\n50% are 0"
     assert sum(bar.get_height() for bar in first.patches) == 4
     assert (first.get_title(), first.get_ylabel()) == ("a", "count")

@@ -154,7 +154,7 @@ def test_text_and_html():
     text = str(net.summary((32, 784)))
     assert re.search(r"\n0 +Dense +float32\[32, 10\] +1.28 kB +7,850 +31.4 kB +502 k\n", text)
     assert text.endswith("trainable 7,850, others 0")
-    assert "not called" not in str(net.summary())
+    assert str(net.summary()).splitlines()[0] == "layer     class       parameters  their bytes"
 
     for shown in (net.summary((32, 784)), net):
         found, parser = [], HTMLParser()
@@ -167,6 +167,10 @@ def test_what_does_not_fit_is_refused_at_its_layer():
     with pytest.raises(ShapeError) as caught:
         nn.Sequential(nn.Dense(4, 3), nn.Dense(4, 3)).summary((2, 4))
     assert "in layer 1 (Dense)" in caught.value.__notes__
+    with pytest.raises(ShapeError, match=r"got 2, 4; give a shape as one tuple, \(2, 4\)"):
+        nn.Dense(4, 3).summary(2, 4)
+    with pytest.raises(ShapeError, match=r"got shape \(-1, 4\); extents are 0 or more"):
+        nn.Dense(4, 3).summary((-1, 4))
 
 
 def test_a_hundred_layers_take_no_time():

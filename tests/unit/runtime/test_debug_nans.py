@@ -1,5 +1,8 @@
 """debug_nans: which call made the first NaN or infinity, of what, and where it stands."""
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 
@@ -131,7 +134,8 @@ def test_infinities_that_were_given_pass(compiled):
     mask = np.array([[0, -np.inf], [0, 0]], np.float32)
 
     def fn(x):
-        return ops.softmax(ops.where(x > 0, x, -np.inf) + mask)
+        rows, _ = ops.scan(lambda carry, row: (carry, ops.where(row > 0, row, -np.inf)), 0.0, x)
+        return ops.softmax(rows + mask)
 
     with ml.context(providers=providers), ml.debug_nans():
         out = wrap(fn)(np.array([[1, -2], [3, -4]], np.float32)).asnumpy()
@@ -155,6 +159,16 @@ def test_a_nan_that_was_given_is_not_said_to_be_made(compiled):
     assert said.startswith("Exp got NaN; its inputs were float32[3] in [0, 2] but for 1 NaN of 3")
 
 
+@MODES
+def test_constants_that_would_be_folded_and_recomputed_calls_are_named_too(compiled):
+    wrap, providers = compiled
+    with ml.context(providers=providers):
+        said = found(wrap(lambda x: x + ops.log(ml.Tensor(-1.0))), BAD)
+        assert said.startswith("Log made NaN; its inputs were float32[] in [-1, -1]")
+        said = found(wrap(grad(lambda x: ops.sum(ml.recompute(ops.sqrt)(x)))), np.zeros(2, "f"))
+        assert said.startswith("Div made an infinity in the backward of Sqrt")
+
+
 @needs_compiler
 def test_the_kernels_that_run_are_looked_at_and_groups_stay_fused():
     graph = ml.trace(lambda x: ops.log(x * 2.0) + 1.0, BAD)
@@ -164,6 +178,13 @@ def test_the_kernels_that_run_are_looked_at_and_groups_stay_fused():
         program(np.ones(3, np.float32))
         with pytest.raises(NonFiniteError, match="Log made NaN"):
             program(BAD)
+        gc.disable()
+        try:
+            gone = weakref.ref(program)
+            del program
+            assert gone() is None
+        finally:
+            gc.enable()
 
 
 def test_narrow_floats_and_integers():
