@@ -74,7 +74,7 @@ print(f"{len(learnt):,} characters to learn from, {len(held_out):,} held out, {l
 # ## What counting can do
 #
 # A model gives a probability to each character, knowing those before it. Its *bits per character*
-# are the mean of $-\log_2$ of the probability of the one that came: 6.6 for guessing among 94, and 0
+# are the mean of $-\log_2$ of the probability of the one that came: 6.6 for guessing among 94, 0
 # for a prophet.
 #
 # The simplest model knows how frequent each letter is. The next one counts which letters follow a
