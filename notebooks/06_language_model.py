@@ -74,8 +74,8 @@ print(f"{len(learnt):,} characters to learn from, {len(held_out):,} held out, {l
 # ## What counting can do
 #
 # A model gives a probability to each character, knowing those before it. Its *bits per character*
-# are the mean of $-\log_2$ of the probability of the one that came: 6.6 for guessing among 94, and
-# 0 for a prophet.
+# are the mean of $-\log_2$ of the probability of the one that came: 6.6 for guessing among 94, 0
+# for a prophet.
 #
 # The simplest model knows how frequent each letter is. The next one counts which letters follow a
 # letter, then which follow a pair, and so on. Contexts that are rare or new are mixed with what is

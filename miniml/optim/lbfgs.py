@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+import ml_dtypes
 import numpy as np
 
 from .. import ops
@@ -14,16 +15,15 @@ from ..tensor import Tensor
 from .arguments import Schedule
 from .optimizer import Optimizer, in_dtype
 
-_LEAST = 1e-10  # of y . s: below it the pair tells nothing about curvature
-
 
 class LBFGS(Optimizer):
     """w - lr * H g, where H is the inverse Hessian as the last `history` pairs tell it: changes s
     of w and y of g, by the two-loop recursion.
 
     One update is one iteration: there is no line search, and each update needs the gradient of the
-    same function, so give whole data and not batches. A pair with y . s <= 1e-10 is left out. The
-    first step is lr * min(1, 1 / sum(|g|)) * g. All parameters are one vector here.
+    same function, so give whole data and not batches. A pair with y . s <= eps y . y is left out,
+    where PyTorch has 1e-10 for eps y . y, and so learns no curvature near a minimum. The first step
+    is lr * min(1, 1 / sum(|g|)) * g. All parameters are one vector here.
     Source: Nocedal, Wright 2006, "Numerical optimization", algorithms 7.4 and 7.5, with the
     first step of PyTorch's LBFGS, whose `step` with max_iter=1 is this update.
     """
@@ -33,6 +33,7 @@ class LBFGS(Optimizer):
         if type(history) is not int or history < 1:
             raise MinimlError(f"LBFGS got history={history!r}; expected an int >= 1")
         self.history, self._dtype = history, promote(*self.dtypes())
+        self._eps = float(ml_dtypes.finfo(self._dtype).eps)  # type: ignore[no-untyped-call]
         self.keep_count()
         size = sum(p.size for p in self.params)
         for name in ("steps", "changes"):
@@ -60,7 +61,7 @@ class LBFGS(Optimizer):
         before the first step it is 0."""
         s, y = self._state["last_step"], ops.sub(g, self._state["last_gradient"])
         product, square = ops.sum(ops.mul(y, s)), ops.sum(ops.mul(y, y))
-        tells = ops.greater(product, _LEAST)
+        tells = ops.greater(product, ops.mul(square, self._eps))
         inverse = ops.reciprocal(ops.where(tells, product, 1.0))
         found = {}
         for name, new in {"steps": s, "changes": y, "inverse_products": inverse}.items():
