@@ -27,8 +27,8 @@ prints a primitive's definition, gradient, kernels and tests.
   integers (int8 to int64 and uint8), h float16 and bfloat16, f float32, d float64.
 - **gradient**: how many derivatives were taken; *zero* where it is zero everywhere, *none* where
   the result is no float or is drawn.
-- **devices**: where the example ran: CPU, and CUDA by the simulator, which runs the same text as
-  a GPU.
+- **devices**: those with kernels for the example, compiled: CPU, and CUDA, on a GPU or in the
+  simulator; "op by op" where a graph refuses it, as the shape depends on values.
 - The names are those of `numpy`, `torch` (F is `torch.nn.functional`), `jax` (jnp is `jax.numpy`)
   and `mindspore.ops`, whose arguments may differ; "-" where nothing does the same in one call.
 """
@@ -179,21 +179,29 @@ def gradient(row: Row) -> str:
 
 
 def devices(row: Row) -> str:
-    """Those that have kernels for all that the example's program consists of."""
-    given = values("bool" if row.name.startswith("logical") else "float32")
-    example = call(row, given)
+    """Those that have kernels for all that the example's program consists of, or run it eagerly."""
+    given = _given(row)
     try:
-        ml.trace(example, **numbers(row, given))
+        ml.trace(call(row, given), **numbers(row, given))
+        compiled = True
     except ml.errors.GraphError:
-        return "CPU, eagerly"
-    return ", ".join(text for text, device in DEVICES.items() if _runs(row, device))
+        compiled = False
+    found = [text for text, device in DEVICES.items() if _runs(row, device, compiled)]
+    return ", ".join(found) + ("" if compiled else ", op by op")
 
 
-def _runs(row: Row, device: str) -> bool:
+def _given(row: Row) -> dict[str, Any]:
+    return values("bool" if row.name.startswith("logical") else "float32")
+
+
+def _runs(row: Row, device: str, compiled: bool) -> bool:
     with ml.context(device_target=device, providers=("miniml",)):
-        given = values("bool" if row.name.startswith("logical") else "float32")
+        given = _given(row)
         try:
-            ml.explain(call(row, given), **numbers(row, given))
+            if compiled:
+                ml.explain(call(row, given), **numbers(row, given))
+            else:
+                call(row, given)()
         except ml.errors.KernelNotFoundError:
             return False
     return True
