@@ -7,7 +7,7 @@ from miniml.errors import ShapeError
 from miniml.grad import bprop_getters
 
 
-class Solve(Primitive):
+class LinearSystem(Primitive):
     """x with a x = b."""
 
     def infer_shape(self, a, b):
@@ -21,10 +21,10 @@ class Solve(Primitive):
         return a
 
 
-@bprop_getters.register(Solve)
-def get_bprop_solve(self):
+@bprop_getters.register(LinearSystem)
+def get_bprop_linear_system(self):
     def bprop(a, b, out, dout):
-        g = Solve()(ops.transpose(a), dout)
+        g = LinearSystem()(ops.transpose(a), dout)
         if len(b.shape) == 1:
             return -ops.expand_dims(g, 1) * ops.expand_dims(out, 0), g
         return -ops.matmul(g, ops.transpose(out)), g
@@ -32,8 +32,8 @@ def get_bprop_solve(self):
     return bprop
 
 
-@kernel("Solve", "cpu", "ff->f", "dd->d")
-def solve_cpu(a, b, *, out):
+@kernel("LinearSystem", "cpu", "ff->f", "dd->d")
+def linear_system_cpu(a, b, *, out):
     out[...] = np.linalg.solve(a, b)
 
 

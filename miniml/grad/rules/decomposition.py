@@ -95,7 +95,7 @@ def _tall_qr(q: Any, r: Any, dq: Any, dr: Any) -> Any:
 
 
 def ratio(x: Any, y: Any) -> Any:
-    """x / y, and 0 for 0 / 0: what is not used needs no gradient."""
+    """x / y, and 0 for 0 / 0: vectors that are not used, whose dout is 0, take no part."""
     nothing = ops.logical_and(ops.equal(x, 0), ops.equal(y, 0))
     return ops.div(x, ops.select(nothing, 1, y))
 

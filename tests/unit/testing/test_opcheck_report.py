@@ -35,8 +35,8 @@ def asked(tmp_path_factory):
 
 
 @pytest.mark.parametrize(("made", "others"), [
-    ("Solve()", ("PNorm", "unrelated")), ("PNorm()", ("Solve", "unrelated")),
-    ("Ratio()", ("Solve", "PNorm", "unrelated")),
+    ("LinearSystem()", ("PNorm", "unrelated")), ("PNorm()", ("LinearSystem", "unrelated")),
+    ("Ratio()", ("LinearSystem", "PNorm", "unrelated")),
 ])  # fmt: skip
 def test_a_report_is_short_and_shows_the_checked_class_alone_and_once(asked, made, others):
     text = asked(made)
@@ -46,7 +46,9 @@ def test_a_report_is_short_and_shows_the_checked_class_alone_and_once(asked, mad
         assert other not in text, text
 
 
-@pytest.mark.parametrize("made", ["Solve()", pytest.param("PNorm()", marks=pytest.mark.deep)])
+@pytest.mark.parametrize(
+    "made", ["LinearSystem()", pytest.param("PNorm()", marks=pytest.mark.deep)]
+)
 def test_where_inputs_cannot_be_guessed_it_says_the_opinfo_to_give(asked, made):
     text = asked(made)
     assert "no faults" in text, text
@@ -55,7 +57,7 @@ def test_where_inputs_cannot_be_guessed_it_says_the_opinfo_to_give(asked, made):
     assert "OpInfo(" in text, text
 
 
-@pytest.mark.parametrize("name", ["Solve", pytest.param("PNorm", marks=pytest.mark.deep)])
+@pytest.mark.parametrize("name", ["LinearSystem", pytest.param("PNorm", marks=pytest.mark.deep)])
 def test_the_opinfo_that_is_proposed_will_do(name):
     report = opcheck(getattr(layers, name)(), raise_error=False, budget=60)
     *definition, last = report.samples

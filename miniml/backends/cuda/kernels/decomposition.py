@@ -7,19 +7,21 @@ so much added to its diagonal that it is positive definite, for eigenvalues.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod, sqrt
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ....dtype import int64
-from ...kernel import KernelNode, Launch
-from ...registry import raw_kernel
+from ...kernel import Kernel, KernelNode, Launch
+from ...registry import kernel
 from ...signature import ArraySpec
 from ...typecodes import WIDE
 from ..text.groups import BLOCK
+from ..text.source import unit
 from .factors import FACTORS
-from .systems import CHOLESKY, SYSTEMS
+from .systems import SYSTEMS
 
 # Rotations end when columns are orthogonal to rounding, after 6 to 10 sweeps for matrices of up to
 # a thousand columns; the limit is for what rounding keeps from ending.
@@ -101,18 +103,45 @@ def tolerance(node: KernelNode) -> np.float64:
     return np.float64(sqrt(rows) * np.finfo(node.inputs[0].dtype).eps)
 
 
-for _name, _text, _launch, _signature in (
-    ("Cholesky", CHOLESKY, cholesky, "{}->{}"),
-    ("Solve", SYSTEMS, solve, "{}{}->{}"),
-    ("TriangularSolve", SYSTEMS, triangular_solve, "{}{}->{}"),
-    ("Det", SYSTEMS, det, "{}->{}"),
-    ("SlogDet", SYSTEMS, det, "{}->{}{}"),
-    ("QR", FACTORS, qr, "{}->{}{}"),
-    ("SVD", FACTORS, svd, "{}->{}{}{}"),
-    ("Eigh", FACTORS, eigh, "{}->{}{}"),
-    ("Pinv", FACTORS, pinv, "{}->{}"),
-):
-    _entry = "triangular_solve" if _name == "TriangularSolve" else _name.lower()
-    _signatures = [_signature.replace("{}", c) for c in WIDE]
-    _macros: dict[str, object] = {"SWEEPS": SWEEPS, "LARGEST": LARGEST}
-    raw_kernel(_name, *_signatures, entry=_entry, source=_text, launch=_launch, defines=_macros)
+class Plan(NamedTuple):
+    """The text that has a primitive's kernel, the function in it, and how it is launched."""
+
+    text: str
+    entry: str
+    launch: Callable[[KernelNode], Launch]
+    signature: str
+
+
+PLANS = {
+    "Cholesky": Plan(SYSTEMS, "cholesky", cholesky, "{}->{}"),
+    "Solve": Plan(SYSTEMS, "solve", solve, "{}{}->{}"),
+    "TriangularSolve": Plan(SYSTEMS, "triangular_solve", triangular_solve, "{}{}->{}"),
+    "Det": Plan(SYSTEMS, "det", det, "{}->{}"),
+    "SlogDet": Plan(SYSTEMS, "slogdet", det, "{}->{}{}"),
+    "QR": Plan(FACTORS, "qr", qr, "{}->{}{}"),
+    "SVD": Plan(FACTORS, "svd", svd, "{}->{}{}{}"),
+    "Eigh": Plan(FACTORS, "eigh", eigh, "{}->{}{}"),
+    "Pinv": Plan(FACTORS, "pinv", pinv, "{}->{}"),
+}
+
+
+class PerMatrix(Kernel):
+    """A kernel of PLANS; those of one text and dtype are compiled together."""
+
+    def prepare(self, node: KernelNode) -> None:
+        super().prepare(node)
+        plan = PLANS[node.name]
+        self.rule = plan.launch(node)
+        code = unit(plan.text, T=node.inputs[0].dtype, SWEEPS=SWEEPS, LARGEST=str(LARGEST))
+        self.function = node.device.compiler.function(code, plan.entry)
+
+    def workspace(self) -> tuple[ArraySpec, ...]:
+        return self.rule.workspace
+
+    def launch(self, inputs: Any, workspace: Any, outputs: Any, stream: object) -> None:
+        arrays = [a.flat for a in (*inputs, *outputs, *workspace)]
+        self.function(self.rule.grid, self.rule.block, (*arrays, *self.rule.args))
+
+
+for _name, _plan in PLANS.items():
+    kernel(_name, "cuda", *[_plan.signature.replace("{}", c) for c in WIDE])(PerMatrix)

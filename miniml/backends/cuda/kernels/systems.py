@@ -1,4 +1,4 @@
-"""CUDA C of linear systems and determinants, and of Cholesky's factors: a block for each matrix."""
+"""CUDA C of linear systems and determinants, and Cholesky's factors: a block for each matrix."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __device__ __forceinline__ T symmetric(const T* a, long long n, long long i, lon
 }
 """
 
-CHOLESKY = (
+SYSTEMS = (
     COMMON
     + r"""
 extern "C" __global__ void cholesky(const T* x, T* out, long long count, long long n) {
@@ -52,13 +52,6 @@ extern "C" __global__ void cholesky(const T* x, T* out, long long count, long lo
     if (!definite) fill_nan(l.at, n * n);
   }
 }
-"""
-)
-
-# Numbers below the diagonal, which elimination makes 0, are left as the factors it used.
-SYSTEMS = (
-    COMMON
-    + r"""
 struct Candidate { T size; int row; };
 struct Largest {
   typedef Candidate A;
@@ -80,7 +73,8 @@ __device__ __forceinline__ int pivot_row(const Matrix& a, long long n, long long
   return best.size > T(0) ? best.row : -1;
 }
 // Makes a (n, n) upper triangular, with the same steps for the rows of b (n, m). The sign of the
-// exchanges of rows; 0 where no pivot is left.
+// exchanges of rows; 0 where no pivot is left. What is below the diagonal of a is not made 0: it
+// holds the factors that were used.
 __device__ __forceinline__ int eliminate(
     const Matrix& a, const Matrix& b, long long n, long long m) {
   int sign = 1;
