@@ -27,6 +27,9 @@ def flops(graph: Graph) -> Iterator[tuple[Node, int]]:
         reduction               n inputs; log-sum-exp 4 n
         softmax, log-softmax    5 n: maximum, difference, exponential, sum, quotient; and losses of
         layer and batch norm    7 n: mean, difference, square, mean, three for scale and shift
+        attention               2 s (E + F) + 5 s for s scores of queries of size E and values of
+                                size F; 2.5 times as many for its gradients
+        factors of a matrix     the leading terms, as Golub and Van Loan (2013) count them
         everything else         n, primitives of your own as well
 
     A scan counts as often as it has steps; of a branch the larger side counts, of a loop whose
@@ -85,9 +88,33 @@ def _pooling(node: Node) -> int:
     return node.outputs[0].abstract.size * int(prod(node.attrs["kernel_size"]))
 
 
+def _attention(times: float) -> _Formula:
+    def formula(node: Node) -> int:
+        q, k, v = (var.abstract.shape for var in node.inputs[:3])
+        scores = prod(q[:-1]) * k[-2]
+        return int(times * scores * (2 * (q[-1] + v[-1]) + 5))
+
+    return formula
+
+
+def _factors(count: Callable[[int, int, int], float]) -> _Formula:
+    """count: of a matrix (m, n) and k columns on the right side, m >= n."""
+
+    def formula(node: Node) -> int:
+        *batch, m, n = node.inputs[0].abstract.shape
+        columns = node.inputs[-1].abstract.shape[-1]
+        return int(prod(batch) * count(max(m, n), min(m, n), columns))
+
+    return formula
+
+
+def _singular(m: int, n: int, _: int) -> float:
+    return 6 * m * n**2 + 20 * n**3
+
+
 _MOVES = """Reshape Transpose ExpandDims Squeeze BroadcastTo Flip Concat Split Slice SliceGrad Pad
     Gather Index TakeAlongAxis Scatter MaxPool2DGather Convert Cast StopGradient Barrier Assign Full
-    Arange Eye Linspace OneHot"""
+    Arange Eye Linspace OneHot CheckedLabels"""
 _REDUCES = "Sum SumTo Mean Max Min Prod All Any ArgMax ArgMin"
 
 _FORMULAS: dict[str, _Formula] = {
@@ -101,6 +128,17 @@ _FORMULAS: dict[str, _Formula] = {
     "Conv2D": _convolution(lambda node: (node.outputs[0], node.inputs[1])),
     "Conv2DInputGrad": _convolution(lambda node: (node.inputs[0], node.inputs[1])),
     "Conv2DWeightGrad": _convolution(lambda node: (node.inputs[1], node.outputs[0])),
+    "ScaledDotProductAttention": _attention(1.0),
+    "ScaledDotProductAttentionGrad": _attention(2.5),
+    "ScaledDotProductAttentionMaskGrad": _attention(1.0),
+    "Cholesky": _factors(lambda m, n, k: n**3 / 3),
+    "Solve": _factors(lambda m, n, k: 2 * n**3 / 3 + 2 * n**2 * k),
+    "TriangularSolve": _factors(lambda m, n, k: n**2 * k),
+    **dict.fromkeys(("Det", "SlogDet"), _factors(lambda m, n, k: 2 * n**3 / 3)),
+    "QR": _factors(lambda m, n, k: 4 * m * n**2 - 4 * n**3 / 3),
+    "SVD": _factors(_singular),
+    "Pinv": _factors(lambda m, n, k: _singular(m, n, k) + 2 * m * n**2),
+    "Eigh": _factors(lambda m, n, k: 9 * n**3),
     "MaxPool2D": _pooling,
     "AvgPool2D": _pooling,
 }
