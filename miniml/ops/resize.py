@@ -43,9 +43,10 @@ def resize(
     rounded down. Element r of an axis lies at (r + 1/2) / scale - 1/2 of the old one, the ends
     repeated; with align_corners at r * (old - 1) / (new - 1). mode: "nearest", the element at
     floor(r / scale); "nearest-exact", that at floor((r + 1/2) / scale); "linear", the two around
-    it; "cubic", the four around it by Keys' kernel with a = -3/4. These are the numbers of
-    PyTorch's interpolate, where linear is called bilinear or trilinear for two or three axes and
-    cubic bicubic. The dtype is kept; other modes than the nearest take integers as float32.
+    it; "cubic", the four around it by Keys' kernel with a = -3/4. The dtype is kept, but that
+    linear and cubic take integers as float32. These are the numbers of PyTorch's interpolate, where
+    linear is called bilinear or trilinear for two or three axes and cubic bicubic; an axis whose
+    extent stays is left as it is, which PyTorch does in some modes only.
     ShapeError or AttributeRefusedError for what does not fit.
 
     >>> resize([[[1.0, 3.0]]], 4, mode="linear").tolist()
@@ -56,7 +57,7 @@ def resize(
     half = 0.0 if mode == "nearest" else 0.5
     out = x if nearest or given in WIDE else cast(x, float32)
     for at, line in enumerate(_lines(shape_of(x), size, scale_factor), 2):
-        if line.same:
+        if line.extent == line.count:
             continue
         if nearest:
             places = np.minimum(line.points(half).astype(np.int64), line.extent - 1)
@@ -89,11 +90,6 @@ class Line:
     count: int
     numerator: float
     denominator: float
-
-    @property
-    def same(self) -> bool:
-        """Whether nothing changes."""
-        return self.extent == self.count and self.numerator == self.denominator
 
     def points(self, half: float) -> Array:
         """(count,): where each element lies, and `half` an element."""

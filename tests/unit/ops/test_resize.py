@@ -100,6 +100,7 @@ def test_dtypes_and_batches_without_images():
         assert ops.resize(x.astype(np.float16), 3, mode=mode).dtype == ml.float16
         assert ops.resize(np.zeros((0, 3, 4, 4)), (2, 5), mode=mode).shape == (0, 3, 2, 5)
         assert ops.resize(ROW, 4, mode=mode).tolist() == ROW.tolist()
+        assert ops.resize(ROW, scale_factor=1.2, mode=mode).tolist() == ROW.tolist()
 
 
 @pytest.mark.parametrize(
