@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import reduce
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -222,11 +223,7 @@ def scaled_dot_product_attention(
     >>> scaled_dot_product_attention(x, x, x, is_causal=True, scale=0.0).tolist()
     [[1.0, 0.0], [0.5, 0.5]]
     """
-    if not 0.0 <= dropout <= 1.0 or (scale is not None and not math.isfinite(scale)):
-        raise AttributeRefusedError(
-            f"{_NAME} got scale={scale} and dropout={dropout}; the scale is finite, and a "
-            "probability is in [0, 1]"
-        )
+    _check_settings(dropout, is_causal, scale)
     with on_device_of(q, k, v):
         q, k, v, mask = _together(q, k, v, mask)
         of_mask = () if mask is None else shape_of(mask)
@@ -239,11 +236,23 @@ def scaled_dot_product_attention(
         if dropout:
             state, skip = current_trace().reserve(block_count(full, dtype_of(q)))
         mask = np.ones((1, 1), np.bool_) if mask is None else mask
-        attend = ScaledDotProductAttention(factor, is_causal, float(dropout), skip)
+        attend = ScaledDotProductAttention(factor, bool(is_causal), float(dropout), skip)
         return attend(q, k, v, mask, state)[0]
 
 
 _NAME = "scaled_dot_product_attention"
+
+
+def _check_settings(dropout: Any, is_causal: Any, scale: Any) -> None:
+    """AttributeRefusedError unless they are a probability, a bool and a finite number or None."""
+    probability = isinstance(dropout, Real) and 0.0 <= float(dropout) <= 1.0
+    number = scale is None or (isinstance(scale, Real) and math.isfinite(scale))
+    if not (probability and number and isinstance(is_causal, (bool, np.bool_))):
+        raise AttributeRefusedError(
+            f"{_NAME} got dropout={dropout!r}, is_causal={is_causal!r} and scale={scale!r}; "
+            "expected a probability, True or False, and a finite number; a scale that is learnt "
+            "goes into q"
+        )
 
 
 def _together(q: Any, k: Any, v: Any, mask: Any) -> tuple[Any, Any, Any, Any]:

@@ -203,6 +203,12 @@ X = np.ones((2, 3), np.float32)
         (lambda: attend(X, X, X, np.ones((2, 2), int)), DTypeError, "mask of int64; expected bool"),
         (lambda: attend(X, X, X, dropout=1.5), AttributeRefusedError, "dropout=1.5"),
         (lambda: attend(X, X, X, scale=np.nan), AttributeRefusedError, "scale=nan"),
+        (lambda: attend(X, X, X, is_causal=X), AttributeRefusedError, "is_causal=.*True or False"),
+        (
+            lambda: attend(X, X, X, scale=ml.Tensor(1.0)),
+            AttributeRefusedError,
+            "a scale that is learnt goes into q",
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused(call, error, message):
