@@ -10,7 +10,7 @@ from . import init
 from .arguments import number, positive
 from .cell import Cell, differing
 from .function import FunctionCell
-from .shapes import refuse_shape, shape_of
+from .shapes import beside, refuse_shape, shape_of
 
 
 class Identity(Cell):
@@ -139,6 +139,7 @@ class PReLU(Cell):
 
     def construct(self, x: Any) -> Any:
         shape = shape_of(self, x)
+        x = beside(self.weight, x)
         if self.num_parameters == 1:
             return ops.prelu(x, ops.reshape(self.weight, ()))
         if len(shape) < 2 or shape[1] != self.num_parameters:

@@ -13,10 +13,10 @@ from ..parameter import Parameter
 def freeze(network: Any, patterns: tuple[str, ...]) -> None:
     """Take `requires_grad` from the parameters that match and note it at the cells that hold them;
     AttributeRefusedError for a pattern that none matches."""
-    for cell, name, parameter in _matching(network, patterns):
-        if parameter.requires_grad:
-            parameter.requires_grad = False
-            cell._note_frozen((*cell._frozen, name))
+    learning = [entry for entry in _matching(network, patterns) if entry[2].requires_grad]
+    for cell, name, parameter in learning:  # one that is shared is noted under all its names
+        parameter.requires_grad = False
+        cell._note_frozen((*cell._frozen, name))
 
 
 def unfreeze(network: Any, patterns: tuple[str, ...]) -> None:

@@ -10,7 +10,7 @@ from ..errors import ArityError
 from ..signatures import with_parameters
 from .arguments import choice, flag, integer, number
 from .cell import Cell, differing
-from .shapes import check_tensors
+from .shapes import together
 
 _KIND = inspect.Parameter.POSITIONAL_OR_KEYWORD
 _CHECKS: dict[Any, Callable[[str, str, Any], Any]] = {float: number, int: integer, bool: flag}
@@ -42,10 +42,10 @@ class FunctionCell(Cell):
 
     def function(self, *inputs: Any) -> Any:
         """The function of these inputs, with this cell's options."""
-        check_tensors(self, *inputs)
+        given = together(self, *inputs)
         if not self._options:
-            return self._of(*inputs)
-        return self._of(*inputs, **{name: getattr(self, name) for name in self._options})
+            return self._of(*given)
+        return self._of(*given, **{name: getattr(self, name) for name in self._options})
 
     def describe(self) -> str:
         """The constructor call, without defaults."""

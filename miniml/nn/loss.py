@@ -16,7 +16,7 @@ from ..parameter import Parameter
 from .arguments import choice, fraction, integer
 from .cell import Cell, differing
 from .function import FunctionCell
-from .shapes import check_tensors
+from .shapes import together
 
 Reduction = Literal["mean", "sum", "none"]
 
@@ -114,7 +114,7 @@ class NLLLoss(Cell):
         self.reduction = choice(name, "reduction", reduction, REDUCTIONS)
 
     def construct(self, log_probs: Any, labels: Any) -> Any:
-        check_tensors(self, log_probs, labels)
+        log_probs, labels = together(self, log_probs, labels)
         return ops.nll_loss(log_probs, labels, self.reduction, self.weight, self.ignore_index)
 
     def describe(self) -> str:
@@ -143,7 +143,7 @@ class CrossEntropyLoss(NLLLoss):
         self.label_smoothing = fraction("CrossEntropyLoss", "label_smoothing", label_smoothing)
 
     def construct(self, logits: Any, labels: Any) -> Any:
-        check_tensors(self, logits, labels)
+        logits, labels = together(self, logits, labels)
         return ops.cross_entropy(
             logits, labels, self.reduction, self.weight, self.ignore_index, self.label_smoothing
         )

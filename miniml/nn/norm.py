@@ -11,7 +11,7 @@ from ..graph.tracer import as_tensor
 from . import init
 from .arguments import flag, fraction, number, positive
 from .cell import Cell
-from .shapes import refuse_shape, shape_of
+from .shapes import beside, refuse_shape, shape_of
 
 
 class BatchNorm(Cell):
@@ -115,7 +115,7 @@ class RMSNorm(Cell):
         shape = shape_of(self, x)
         if shape[-len(self.shape) :] != self.shape:
             refuse_shape(self, shape, f"(..., {', '.join(map(str, self.shape))})")
-        return ops.rms_norm(x, self.weight, self.eps)
+        return ops.rms_norm(beside(self.weight, x), self.weight, self.eps)
 
 
 class GroupNorm(Cell):
@@ -145,6 +145,7 @@ class GroupNorm(Cell):
         shape = shape_of(self, x)
         if len(shape) < 2 or shape[1] != self.num_channels:
             refuse_shape(self, shape, f"(N, {self.num_channels}, ...)")
+        x = beside(self.weight, x)
         return ops.group_norm(x, self.num_groups, self.weight, self.bias, self.eps)
 
 
@@ -173,6 +174,7 @@ class InstanceNorm(Cell):
             refuse_shape(self, shape, f"(N, {self.num_features}{self._axes})")
         if math.prod(shape[2:]) < 2:
             refuse_shape(self, shape, "two or more values per channel of each sample")
+        x = x if self.weight is None else beside(self.weight, x)
         return ops.instance_norm(x, self.weight, self.bias, self.eps)
 
     def describe(self) -> str:

@@ -25,10 +25,15 @@ def shape_of(cell: Cell, x: Any) -> tuple[int, ...]:
     return x.shape if isinstance(x, Tensor) else np.shape(x)
 
 
-def check_tensors(cell: Cell, *inputs: Any) -> None:
-    """Refuse what is no tensor, as `shape_of` does."""
+def together(cell: Cell, *inputs: Any) -> list[Any]:
+    """The inputs, of which arrays go to the device of the first tensor; refused as by `shape_of`
+    where one is no tensor."""
     for x in inputs:
         shape_of(cell, x)
+    first = next((x for x in inputs if isinstance(x, Tensor)), None)
+    if first is None:
+        return list(inputs)
+    return [beside(first, x) if isinstance(x, np.ndarray) else x for x in inputs]
 
 
 def beside(parameter: Tensor, value: Any) -> Tensor:

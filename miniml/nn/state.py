@@ -45,7 +45,7 @@ def load(
     values: list[tuple[Parameter, Array]] = []
     problems: list[str] = []
     for name, parameter in cell.parameters_dict().items():
-        found = [n for n in (name, *names[id(parameter)]) if n in given]
+        found = [n for n in dict.fromkeys((name, *names[id(parameter)])) if n in given]
         array = given[found[0]] if found else None
         shape = parameter.shape[::-1] if turned(name) else parameter.shape
         if problem := _misfit(array, shape, parameter):
@@ -53,11 +53,7 @@ def load(
         elif array is not None:
             array = array.T if turned(name) else array
             values.append((parameter, array.astype(parameter.dtype, order="C")))
-        problems += [
-            f"{n} differs from {found[0]}, which is the same parameter here"
-            for n in found[1:]
-            if not np.array_equal(given[n], given[found[0]])
-        ]
+        problems += _clashes(found, given)
     known = {path for paths in names.values() for path in paths}
     problems += [f"{short(n)} is unexpected" for n in given if not _known(n, known)]
     if problems:
@@ -66,6 +62,15 @@ def load(
             "loaded"
         )
     write_all(who, values)
+
+
+def _clashes(names: list[str], given: Mapping[str, Array]) -> list[str]:
+    """Entries of one parameter that differ."""
+    return [
+        f"{n} differs from {names[0]}, which is the same parameter here"
+        for n in names[1:]
+        if not np.array_equal(given[n], given[names[0]])
+    ]
 
 
 def _paths(cell: Any, prefix: str, above: tuple[int, ...]) -> Iterator[tuple[str, Parameter]]:

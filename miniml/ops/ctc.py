@@ -66,7 +66,7 @@ def ctc_loss(
     steps, most, classes = _sizes(log_probs, targets, input_lengths, target_lengths, blank)
     dtype = needs_float("ctc_loss", dtype_of(log_probs))
     computed = float64 if dtype == float64 else float32
-    lengths = checked("ctc_loss", "input_length", input_lengths, steps + 1)
+    lengths = cast(checked("ctc_loss", "input_length", input_lengths, steps + 1), int64)
     count = checked("ctc_loss", "target_length", target_lengths, most + 1)
     count = expand_dims(cast(count, int64), 1)
     targets = select(less(np.arange(most), count), targets, blank)

@@ -39,6 +39,8 @@ CASES = {
     ),
     "AdaptiveAvgPool1d": (nn.Sequential(nn.Conv1d(2, 2, 1), nn.AdaptiveAvgPool1d(3)), (X,)),
     "Upsample": (nn.Sequential(nn.Conv1d(2, 2, 1), nn.Upsample(6, mode="linear")), (X,)),
+    "InstanceNorm1d": (nn.InstanceNorm1d(2, affine=True), (X,)),
+    "PReLU": (nn.PReLU(2), (X,)),
 }
 
 
@@ -75,3 +77,20 @@ def test_layers_are_the_same_on_every_device(case, device):
     assert out.device == device
     np.testing.assert_allclose(out.asnumpy(), expected, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(found.asnumpy(), slope, rtol=1e-3, atol=1e-4)
+
+
+LABELS = np.array([[0, 1, 1, 0], [1, 0, 0, 1], [0, 0, 1, 1]])
+LOSSES = [
+    (nn.CrossEntropyLoss([1.0, 2.0], ignore_index=7), LABELS),
+    (nn.NLLLoss([1.0, 2.0]), LABELS),
+    (nn.KLDivLoss(), np.abs(X)),
+]
+
+
+@pytest.mark.parametrize(("loss", "target"), LOSSES, ids=lambda v: type(v).__name__)
+def test_arrays_of_targets_go_where_predictions_are(loss, target, device):
+    expected = loss(X, target).item()
+    found = loss.to(device)(ml.Tensor(X).to(device), target)
+    loss.to("cpu")
+    assert found.device == device
+    np.testing.assert_allclose(found.item(), expected, rtol=1e-5)

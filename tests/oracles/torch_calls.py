@@ -483,6 +483,32 @@ def kl_div(x: Any, y: Any, reduction: str = "mean", log_target: bool = False) ->
     return ops.kl_div(x, y, reduction)
 
 
+@calls("searchsorted")
+def searchsorted(
+    x: Any,
+    values: Any,
+    out_int32: bool = False,
+    right: bool = False,
+    side: Any = None,
+    sorter: Any = None,
+) -> Any:
+    if sorter is not None or out_int32:
+        raise LacksError("sorter, out_int32")
+    return ops.searchsorted(x, values, side or ("right" if right else "left"))
+
+
+@calls("bincount")
+def bincount(x: Any, weights: Any = None, minlength: int = 0) -> Any:
+    count = max(minlength, int(x.asnumpy().max(initial=-1)) + 1)
+    return ops.bincount(x, count, weights)
+
+
+@calls("nonzero")
+def nonzero(x: Any, as_tuple: bool = False) -> Any:
+    found = ops.nonzero(x)
+    return list(ops.unstack(found, 1)) if as_tuple else found
+
+
 @calls("nn.functional.one_hot")
 def one_hot(x: Any, num_classes: int = -1) -> Any:
     if num_classes < 0:

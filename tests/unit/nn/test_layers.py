@@ -5,7 +5,7 @@ import pytest
 
 import miniml as ml
 from miniml import nn
-from miniml.errors import AttributeRefusedError, MinimlError, ShapeError
+from miniml.errors import ArityError, AttributeRefusedError, DTypeError, MinimlError, ShapeError
 
 rng = np.random.default_rng(0)
 IMAGES = rng.normal(size=(4, 2, 5, 6)).astype(np.float32)
@@ -193,3 +193,46 @@ def test_initializers_have_their_spread():
         assert values.dtype == np.float32
         assert abs(values.mean()) < std / 50
         assert np.isclose(values.std(), std, rtol=0.02)
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape"), [(nn.Dropout1d(0.25), 5), (nn.Dropout2d(0.25), (2, 3))]
+)
+def test_dropout_of_whole_channels(layer, shape):
+    ml.manual_seed(0)
+    x = np.ones((50, 40, *np.atleast_1d(shape)), np.float32)
+    out = layer(x).asnumpy().reshape(50, 40, -1)
+    assert (out == out[:, :, :1]).all()
+    assert set(np.unique(out)) == {0.0, np.float32(1 / 0.75)}
+    assert abs(out.mean() - 1) < 0.05
+    assert np.array_equal(layer.set_train(False)(x).asnumpy(), x)
+    layer.set_train(True)
+    with pytest.raises(ShapeError, match=r"Dropout.d\(0.25\) got input of shape \(50, 40\)"):
+        layer(x.reshape(50, 40, -1)[:, :, 0])
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: nn.ELU("x"), AttributeRefusedError, "ELU got alpha='x'; expected a number"),
+        (lambda: nn.Softmax(1.0), AttributeRefusedError, r"Softmax got axis=1\.0; expected an int"),
+        (lambda: nn.HuberLoss("avg"), AttributeRefusedError, "HuberLoss got reduction='avg'; exp"),
+        (lambda: nn.CTCLoss(zero_infinity=1), AttributeRefusedError, "zero_infinity=1; expected T"),
+        (lambda: nn.ELU(1.0, 2.0), ArityError, r"ELU takes alpha: float = 1\.0: too many"),
+        (lambda: nn.PReLU(0), ShapeError, "PReLU got num_parameters=0"),
+        (lambda: nn.PReLU(3)(IMAGES), ShapeError, r"PReLU\(num_parameters=3\) got .*\(N, 3, "),
+        (lambda: nn.InstanceNorm2d(3)(IMAGES), ShapeError, r"expected \(N, 3, H, W\)"),
+        (lambda: nn.InstanceNorm2d(2)(IMAGES[:, :, :1, :1]), ShapeError, "two or more values per"),
+        (lambda: nn.L1Loss()(IMAGES, None), DTypeError, r"L1Loss\(\) got None where it takes a te"),
+    ],
+)  # fmt: skip
+def test_options_and_inputs_are_refused_by_name(call, error, message):
+    with pytest.raises(error, match=message):
+        call()
+
+
+def test_cells_of_one_function_show_what_is_no_default():
+    assert repr(nn.Sequential(nn.ELU(), nn.CELU(2.0))) == (
+        "Sequential(\n  (0): ELU()\n  (1): CELU(alpha=2.0)\n)"
+    )
+    assert repr(nn.HuberLoss("sum", 2)) == "HuberLoss(reduction='sum', delta=2.0)"

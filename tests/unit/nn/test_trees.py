@@ -103,9 +103,10 @@ def test_a_state_dict_is_a_copy_that_loads():
     step_of(net)(X, LABELS)
     moved = net.state_dict()
     assert not np.array_equal(state["0.weight"], moved["0.weight"])
+    state["2.bias"][0] = np.nan
     net.load_state_dict(state)
     for name, value in net.state_dict().items():
-        assert np.array_equal(value, state[name])
+        np.testing.assert_array_equal(value, state[name])
     del state["2.bias"]
     state |= {"0.weight": state["0.weight"].T, "more": np.zeros(1)}
     message = r"0.weight has shape \(4, 3\), .*2.bias of .* is missing; more is unexpected; nothing"
@@ -157,6 +158,9 @@ def test_freezing_by_patterns_and_thawing():
     net.freeze()
     assert learning(net) == []
     assert learning(net.unfreeze()) == everything  # running statistics do not learn
+    net[2].bias = net[1].bias  # of two names
+    assert learning(net.freeze().unfreeze("2.bias")) == ["1.bias"]
+    net.unfreeze()
     for pattern in ("body", "0.w", 7):
         with pytest.raises(AttributeRefusedError, match=r"no parameter or layer .* 0.weight, 0"):
             net.freeze(pattern)
