@@ -128,7 +128,9 @@ def _rows(sources: tuple[Any, ...]) -> int:
 def _taker(source: Any) -> Callable[[Array], Any]:
     """The function that gathers rows of a source."""
     if isinstance(source, np.ndarray):
-        return partial(source.take, axis=0)
+        if source.flags.c_contiguous:
+            return partial(source.take, axis=0)
+        return lambda rows: np.ascontiguousarray(source[rows])  # `take` would copy all of it first
     if isinstance(source, tuple):
         takes = [_taker(part) for part in source]
         return lambda rows: tuple([take(rows) for take in takes])
