@@ -130,7 +130,7 @@ def _taker(source: Any) -> Callable[[Array], Any]:
     if isinstance(source, np.ndarray):
         if source.flags.c_contiguous:
             return partial(source.take, axis=0)
-        return lambda rows: np.ascontiguousarray(source[rows])  # take would copy the whole view
+        return lambda rows: np.ascontiguousarray(source[rows])  # `take` would copy all of it first
     if isinstance(source, tuple):
         takes = [_taker(part) for part in source]
         return lambda rows: tuple([take(rows) for take in takes])

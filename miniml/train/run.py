@@ -52,7 +52,7 @@ class Run:
         path: PathLike | None,
         save_every: int,
     ) -> None:
-        if epochs < 1 or save_every < 1:
+        if not (_is_count(epochs) and _is_count(save_every)):
             raise MinimlError(
                 f"fit got epochs={epochs} and save_every={save_every}; expected ints >= 1"
             )
@@ -316,6 +316,10 @@ class Run:
                 f"{short(self.path)} is of a run on other data: {', '.join(other)} (seed -1: no "
                 "shuffling); give the same DataLoader, or another file; nothing was loaded"
             )
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, (int, np.integer)) and bool(value >= 1)
 
 
 def _finite(parameter: Parameter) -> bool:

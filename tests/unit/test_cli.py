@@ -130,8 +130,9 @@ def test_a_run_that_goes_wrong_in_a_shell_ends_in_a_sentence(folder):
     )
     assert run.returncode == 1
     assert "Traceback" not in run.stderr
-    expected = r"training stopped: .* it began where \w+ made .*smaller learning rate"
-    assert re.search(expected, run.stderr)
+    assert re.search(
+        r"training stopped: .* it began where \w+ made .*smaller learning rate", run.stderr
+    )
     assert not list(folder.iterdir())
 
 

@@ -5,15 +5,24 @@ import tracemalloc
 import numpy as np
 import pytest
 
+import miniml as ml
+from miniml import ops
 from miniml.data import (
     DataLoader,
+    chain,
     k_fold,
     load_digits,
     minibatches,
+    next_tokens,
+    normalize,
+    random_crop,
+    random_flip,
     split,
     stratified_split,
 )
 from miniml.errors import MinimlError, ShapeError
+from miniml.runtime.players import function
+from tests.frame.native import needs_compiler
 
 
 def test_the_digits_are_normalised_and_held_out_by_seed():
@@ -63,6 +72,11 @@ def test_what_does_not_fit_is_refused():
         DataLoader(np.zeros((0, 3)), size=1)
     with pytest.raises(ShapeError, match=r"shape \(\)"):
         DataLoader(np.zeros(()), size=1)
+    for options, message in (({"seed": -1}, "seed=-1"), ({"prefetch": 1.5}, r"prefetch=1\.5")):
+        with pytest.raises(MinimlError, match=rf"{message}; expected an int >= 0"):
+            DataLoader(np.zeros(3), size=1, **options)
+    with pytest.raises(ShapeError, match=r"size=1\.5 for 3 rows"):
+        DataLoader(np.zeros(3), size=1.5)
     with pytest.raises(MinimlError, match="got a generator"):
         DataLoader((i for i in [1]), size=1)
 
@@ -107,6 +121,40 @@ def test_rows_of_sequences_are_stacked_and_tuples_stay_together():
     assert a.tolist() == [0, 1]
     assert b.tolist() == [0, -1]
     assert y.shape == (2,)
+
+
+def test_of_a_view_only_the_rows_of_a_batch_are_copied():
+    x, y = next_tokens(np.arange(100_000), 100)
+    tracemalloc.start()
+    first, _ = next(iter(DataLoader(x, y, size=8, seed=0)))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 4e6  # all pieces are 80 MB
+    assert np.array_equal(first, first[:, :1] + np.arange(100))
+
+
+@needs_compiler
+def test_a_compiled_step_reads_a_batch_where_it_was_gathered(monkeypatch):
+    copied = []
+
+    def made_usable(specs, *arrays):
+        copied.append(arrays)
+        return [np.ascontiguousarray(a) for a in arrays]
+
+    monkeypatch.setattr(function, "made_usable", made_usable)
+    images = np.random.default_rng(0).normal(size=(8, 6, 6, 3)).astype(np.float32)
+    moved = chain(random_crop(4), random_flip(), normalize(0.5, 2.0))
+    with ml.context(providers=("cc",)):
+        total = ml.jit(lambda x: ops.sum(x * 2.0))
+        for transform in (None, moved):
+            loader = DataLoader(
+                images.transpose(0, 3, 1, 2)[..., :4, :4], size=4, transform=transform
+            )
+            for (x,) in loader:
+                assert float(total(x)) == pytest.approx(2.0 * x.sum(), rel=1e-4)
+        assert not copied
+        total(images.transpose(0, 3, 1, 2)[:4, :, :4, :4])
+        assert len(copied) == 1
 
 
 def test_splits_hold_out_each_row_once_and_keep_the_shares_of_classes():

@@ -1,5 +1,6 @@
 """A fit that is killed, interrupted or broken goes on in one line and ends in the same bits."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -12,10 +13,8 @@ import pytest
 
 import miniml as ml
 from miniml import nn, optim, train
-from miniml.archive import write
-from miniml.data import DataLoader
+from miniml.data import DataLoader, random_flip
 from miniml.errors import CheckpointError
-from miniml.train import checkpoint
 from tests.conftest import DEEP
 
 DRAW = np.random.default_rng(0)
@@ -71,7 +70,8 @@ def model(features=12):
 
 def fit(path, extra=(), learner=None, **options):
     learner = learner or model()
-    data = DataLoader(X, Y, size=16, seed=options.pop("seed", 1))
+    ahead = {"transform": random_flip(), "prefetch": options.pop("prefetch", 0)}
+    data = DataLoader(X, Y, size=16, seed=options.pop("seed", 1), **ahead)
     callbacks = [Decay(), train.EarlyStopping(50, "loss"), *extra]
     options = {"epochs": 4, "validation": data, "save_every": 1, "show": False} | options
     return learner.fit(data, callbacks=callbacks, resume=path, **options)
@@ -156,19 +156,20 @@ def test_data_that_raises_loses_nothing(tmp_path):
 
 
 def test_a_full_disk_is_named_and_the_older_file_stays(tmp_path, whole, monkeypatch):
-    path, saved = tmp_path / "run.safetensors", []
+    path, synced, sync = tmp_path / "run.safetensors", [], os.fsync
 
-    def full(target, parts, place):
-        saved.append(place)
-        if len(saved) < 6:
-            return write(target, parts, place)
-        raise CheckpointError(f"{place} cannot be saved: No space left on device")
+    def full(descriptor):
+        synced.append(descriptor)
+        if len(synced) > 12:  # of a file and its folder, at each save
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        sync(descriptor)
 
-    monkeypatch.setattr(checkpoint, "write", full)
-    with pytest.raises(CheckpointError, match="No space left") as caught:
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(CheckpointError, match="cannot be saved: No space left on device") as caught:
         fit(path)
     assert "the run could not be saved: " in caught.value.__notes__[-1]
     monkeypatch.undo()
+    assert os.listdir(tmp_path) == [path.name]
     compare(path, fit(path)[-1], whole)
 
 
@@ -214,23 +215,24 @@ CHILD = """
         def on_steps(self, run, losses):
             print("step", flush=True)
 
-    fit(sys.argv[1], [Tells()], epochs=int(sys.argv[2]), save_every=3)
+    fit(sys.argv[1], [Tells()], epochs=int(sys.argv[2]), save_every=3, prefetch=int(sys.argv[3]))
 """
 
 
-def start(path, epochs):
-    words = [sys.executable, "-c", textwrap.dedent(CHILD), str(path), str(epochs)]
+def start(path, epochs, prefetch=0):
+    words = [sys.executable, "-c", textwrap.dedent(CHILD), str(path), str(epochs), str(prefetch)]
     return subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
 
 
 @pytest.mark.timeout(900)
-def test_a_fit_that_is_killed_ends_in_the_same_bits(tmp_path):
-    """At any moment: in a step, between steps, in a save."""
+@pytest.mark.parametrize("seed", [0, *(pytest.param(s, marks=pytest.mark.deep) for s in (1, 2, 3))])
+def test_a_fit_that_is_killed_ends_in_the_same_bits(seed, tmp_path):
+    """At any moment: in a step, between steps, in a save, while a thread prefetches."""
     kills, epochs = (20, 300) if DEEP else (2, 40)
     broken, straight = tmp_path / "broken", tmp_path / "straight"
-    moments = np.random.default_rng(0)
+    moments = np.random.default_rng(seed)
     for _ in range(kills):
-        process = start(broken, epochs)
+        process = start(broken, epochs, prefetch=2)
         for _ in range(moments.integers(1, 12)):
             assert process.stdout.readline() == "step\n"
         time.sleep(moments.uniform(0.0, 0.01))

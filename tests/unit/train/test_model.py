@@ -9,7 +9,7 @@ import pytest
 import miniml as ml
 from miniml import nn, optim, train
 from miniml.data import DataLoader
-from miniml.errors import MinimlError, NonFiniteError, OutOfRangeError
+from miniml.errors import MinimlError, NonFiniteError, OutOfRangeError, ShapeError
 
 DRAW = np.random.default_rng(0)
 X, Y = DRAW.normal(size=(70, 4)).astype(np.float32), np.arange(70) % 3
@@ -83,6 +83,10 @@ def test_several_inputs_and_labels_and_lists_of_batches():
         ([], 1, "without a batch"),
         ([X], 1, r"a batch is a tuple \(x, \*labels\); got a ndarray"),
         (loader(), 0, "epochs=0"),
+        (loader(), 1.5, r"epochs=1\.5 and .*; expected ints >= 1"),
+        ([(X[:, :3], Y)], 1, r"Dense\(4, 6\) got input of shape \(70, 3\)"),
+        (DataLoader(X[:, :3], Y, size=16), 1, r"Dense\(4, 6\) got input of shape \(16, 3\)"),
+        (DataLoader(X, Y[:, None], size=16), 1, r"expected labels of shape \(16,\)"),
     ],
 )
 def test_what_is_no_data_is_refused(data, epochs, message):
@@ -98,7 +102,17 @@ def test_labels_out_of_range_are_named_before_the_first_step():
         model(net=net).fit(DataLoader(X, labels, size=16), epochs=1, show=False)
     with pytest.raises(OutOfRangeError, match="row 5"):
         model(net=net).evaluate(DataLoader(X, labels, size=16))
+    batches = list(DataLoader(X, labels, size=16))
+    for data in (batches, DataLoader(X, labels.tolist(), size=16)):
+        with pytest.raises(OutOfRangeError, match=r"2 labels .* row 5: 3"):
+            model(net=net).fit(data, epochs=1, show=False)
     assert all(map(np.array_equal, before, weights(net)))
+
+
+def test_the_layer_that_inputs_do_not_fit_is_named():
+    with pytest.raises(ShapeError) as caught:
+        model().fit(DataLoader(X[:, :3], Y, size=16), epochs=1, show=False)
+    assert "in layer 0 (Dense)" in caught.value.__notes__
 
 
 def test_a_model_of_the_wrong_parts_is_refused():
