@@ -33,6 +33,8 @@ def main() -> None:
         print(
             f"{name}, against the same step outside: {found}; {verdict(found.ratio, watched.AIM)}"
         )
+    seconds = watched.summary_seconds()
+    print(f"summary of 100 layers: {seconds:.4f} s; {verdict(seconds, watched.SUMMARY_AIM)}")
     count = eager.frames_of_first_jit()
     print(f"first jit of a + b: {count} Python frames; {verdict(count, 305)}")
     for name, size, peak in once.arenas():

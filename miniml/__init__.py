@@ -52,6 +52,7 @@ from .graph.saved import load_graph as load_graph
 from .graph.saved import save_graph as save_graph
 from .runtime.eager import EagerTrace as _EagerTrace
 from .runtime.explain import explain as explain
+from .runtime.finite import debug_nans as debug_nans
 from .runtime.hooks import hooks as hooks
 from .runtime.jit import jit as jit
 from .runtime.profile import profile as profile
@@ -73,9 +74,10 @@ if typing.TYPE_CHECKING:  # checkers read the imports
     from .train import load_checkpoint as load_checkpoint
     from .train import save_checkpoint as save_checkpoint
     from .train import train_step as train_step
+    from .viz import draw as draw
 else:  # imported where they are first used: whoever runs a graph needs none of them
     _LATER = ("data", "grad", "nn", "onnx", "optim", "testing", "train", "viz")
-    _OF = {"recompute": "nn.recompute"}
+    _OF = {"recompute": "nn.recompute", "draw": "viz"}
     _OF |= dict.fromkeys(("load_checkpoint", "save_checkpoint", "train_step"), "train")
     __all__, __dir__, _missing = public.names(globals(), "errors", "ops", *_LATER, *_OF)
 

@@ -158,6 +158,7 @@ _INSTEAD = {
     "miniml.grad.jacobian(f)": "jacrev jacfwd",
     "ml.jit(f)": "compile ms_function script",
     "ml.trace(f, x)": "make_jaxpr",
+    "ml.debug_nans()": "detect_anomaly set_detect_anomaly",
     "ml.manual_seed(seed)": "PRNGKey seed set_seed",
     "ml.save_checkpoint(obj, path)": "save",
     "ml.load_checkpoint(path, obj)": "load",

@@ -22,16 +22,23 @@ class Location:
 
     called: the primitive or cell that was called there, whatever passes put in its place; "" where
     that is not known. layer: while a network is traced, what made the call, such as "layer 0.dense
-    (Dense)"; else "". gradient: True for calls that belong to the gradient of that call.
+    (Dense)"; else "". gradient: True for calls that belong to the gradient of that call, whose name
+    is `forward`.
     """
 
-    __slots__ = ("called", "code", "gradient", "lasti", "layer")
+    __slots__ = ("called", "code", "forward", "gradient", "lasti", "layer")
 
     def __init__(
-        self, code: CodeType, lasti: int, called: str = "", layer: str = "", gradient: bool = False
+        self,
+        code: CodeType,
+        lasti: int,
+        called: str = "",
+        layer: str = "",
+        gradient: bool = False,
+        forward: str = "",
     ):
         self.code, self.lasti, self.called = code, lasti, called
-        self.layer, self.gradient = layer, gradient
+        self.layer, self.gradient, self.forward = layer, gradient, forward
 
     @property
     def line(self) -> int:
@@ -131,7 +138,8 @@ def user_location(called: str = "", passed: int = 0) -> Location | None:
     pin = _pinned.get() if _block() is not None else None
     if pin is not None and pin.where is not None:
         at = pin.where
-        return Location(at.code, at.lasti, called, at.layer, gradient=True)
+        forward = at.called or at.forward
+        return Location(at.code, at.lasti, called, at.layer, gradient=True, forward=forward)
     frame: FrameType | None = sys._getframe(1 + passed)
     while frame is not None and (
         frame.f_code.co_filename.startswith(_OWN)
@@ -156,11 +164,18 @@ def point_at(error: BaseException, where: Location | None) -> None:
     if bare:
         error.__notes__.remove(bare)
     doing = f"{where.called} was called" if where.called else "refused"
+    if where.gradient and where.forward:
+        doing = f"in the backward of {where.forward}, which was called"
     note = f"{doing} at\n{where.render()}"
     error._miniml_note = "" if where.called else note  # type: ignore[attr-defined]
     error.add_note(note)
     if where.layer:
         name_layer(error, where.layer)
+
+
+def note_step(error: BaseException, loop: str, step: int) -> None:
+    """Add to an error that leaves a loop in which step it was."""
+    error.add_note(f"in step {step} of the {loop}, counted from 0")
 
 
 def name_layer(error: BaseException, layer: str) -> None:

@@ -106,7 +106,8 @@ def set_context(
     formats: names of memory formats of images, best first, whose kernels compiled programs prefer;
     () leaves it to the kernels.
     jit: False runs compiled functions op by op, for debugging.
-    check_nan: True stops at the first operation that makes a NaN or an infinity and names it.
+    check_nan: True stops at the first operation that makes a NaN or an infinity and names it, as
+    `debug_nans` does for one block.
     verify_passes: True re-infers the whole graph after every pass.
     disabled_passes: names of graph passes to leave out.
     sim: "check" or "fast", how cuda-sim runs kernels.

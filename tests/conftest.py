@@ -66,6 +66,9 @@ HAS_CC = any(map(shutil.which, CC or ["gcc", "clang", "cc"])) or (not CC and _in
 # NVIDIA's compiler and cupy are wheels, which exist for these machines only; make installs them.
 WHEELS_OF_CUDA = platform.machine() in ("x86_64", "aarch64") and platform.libc_ver()[0] == "glibc"
 
+# What opens pages.
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+
 # How a reason for skipping may begin, and whether it is true of this machine.
 HONEST_SKIPS = {
     "no GPU": GPUS == 0,
@@ -76,6 +79,7 @@ HONEST_SKIPS = {
     "no NVRTC": not WHEELS_OF_CUDA,
     "no cuBLAS": not _installed("nvidia-cublas", "nvidia-cublas-cu12"),
     "no C++ compiler": not HAS_CXX,
+    "no browser": not any(map(shutil.which, BROWSERS)),
     "no AVX2": platform.machine() not in ("x86_64", "AMD64"),
     "no aarch64": not all(map(shutil.which, ("aarch64-linux-gnu-g++", "qemu-aarch64"))),
 }

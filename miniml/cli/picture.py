@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from ..data import Digits
-from ..errors import MinimlError
 from ..tensor import Array
+from ..viz.figures import new_figure
 
 _SHOWN = 12
 
@@ -22,16 +22,7 @@ def save_picture(
 
     scores: (N, 10) for the held-out digits.
     """
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise MinimlError(
-            "the picture is drawn with matplotlib, which is not installed; "
-            "pip install matplotlib, or pip install 'miniml[demo]'"
-        ) from None
-    figure = Figure(figsize=(9, 5), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(9, 5)
     parts: Any = figure.subfigures(2, 1, height_ratios=(5, 3))
     above, below = parts
     _curve(above, losses, accuracies)

@@ -1,24 +1,16 @@
-"""`summary`: a network as a tree, its parameters, and what its layers give for an input."""
+"""`summary`: a network as a tree, its parameters, and its layers as a table."""
 
 from __future__ import annotations
 
 import re
 from argparse import ArgumentParser
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-import optree
-
-from ..abstract import listed
+from ..backends.signature import ArraySpec
 from ..dtype import as_dtype, float32
 from ..errors import MinimlError
-from ..graph.forwarding import ForwardingTrace
-from ..graph.function import trace
-from ..graph.trees import is_result
 from ..nn import Cell
-from ..tensor import Array
-from ..trace import current_trace, use_trace
 from . import demo
 from .named import load
 
@@ -45,13 +37,10 @@ def add(command: ArgumentParser) -> None:
 
 
 def run(address: str | None, inputs: Sequence[str]) -> int:
-    """Print the network at `module:net`, the demo's for None, and, for inputs given as types such
-    as "float32[32, 784]", the type that each layer gives; returns the exit code."""
+    """Print the network at `module:net`, the demo's for None, and its layers, for inputs given as
+    types such as "float32[32, 784]" with what each gives; returns the exit code."""
     net = demo.network() if address is None else network(address)
-    parts = [str(net), parameters(net)]
-    if inputs:
-        parts.append(layers(net, [zeros(text) for text in inputs]))
-    print("\n\n".join(parts))
+    print(net, parameters(net), net.summary(*map(spec, inputs)), sep="\n\n")
     return 0
 
 
@@ -77,13 +66,13 @@ def _made(address: str, make: Any) -> object:
         ) from error
 
 
-def zeros(text: str) -> Array:
-    """An array of the type written as "float32[32, 784]", "32,784" or "32x784"."""
+def spec(text: str) -> ArraySpec:
+    """The type written as "float32[32, 784]", "32,784" or "32x784"."""
     found = re.fullmatch(r"(?:(\w+)\[(.*)\])?|(.*)", text)
     sizes = re.split(r"[,x]", found[2] or found[3] or "") if found else []
     if found is None or not all(size.strip().isdigit() for size in sizes):
         raise MinimlError(f"{text!r} is not a type; write float32[32, 784], int64[32] or 32,784")
-    return np.zeros([int(size) for size in sizes], as_dtype(found[1] or float32))
+    return ArraySpec(tuple(map(int, sizes)), as_dtype(found[1] or float32))
 
 
 def parameters(net: Cell) -> str:
@@ -95,40 +84,6 @@ def parameters(net: Cell) -> str:
     ]
     total = ("together", "", "", f"{sum(p.size for p in found.values()):,}")
     return _table([("parameter", "shape", "dtype", "numbers"), *rows, total])
-
-
-def layers(net: Cell, inputs: Sequence[Array]) -> str:
-    """One line for each call of a layer: path, class, what it gives and its numbers; nothing is
-    computed."""
-    calls: list[tuple[Cell, Any]] = []
-
-    def watched(*args: Any) -> Any:
-        with use_trace(_Watching(current_trace(), calls)):
-            return net(*args)
-
-    graph = trace(watched, *inputs)
-    paths = {id(cell): prefix[:-1] for prefix, cell in net._walk("", set())}
-    rows = [
-        (paths.get(id(cell), "") or "all of it", type(cell).__name__, gives, f"{size:,}")
-        for cell, gives in calls
-        for size in [sum(p.size for p in cell.get_parameters())]
-    ]
-    last = ("operations", "", "", f"{len(graph.nodes):,}")
-    return _table([("layer", "class", "gives", "numbers"), *rows, last])
-
-
-class _Watching(ForwardingTrace):
-    """Notes each cell that is called, and the types of what it gives."""
-
-    def __init__(self, parent: Any, calls: list[tuple[Cell, Any]]):
-        super().__init__(parent)
-        self.calls = calls
-
-    def call(self, fn: Any, args: Any, named: Any) -> Any:
-        result = super().call(fn, args, named)
-        leaves: Iterable[Any] = filter(is_result, optree.tree_leaves(result))
-        self.calls.append((fn.cell, listed(leaves)))
-        return result
 
 
 def _table(rows: Sequence[Row]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from html import escape
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from .. import epoch
@@ -18,6 +19,7 @@ from .contents import changes_silently, contents, holds
 from .entry import Entry
 from .hooks import Handle, Hook, hook
 from .paths import note_layer
+from .summary import Summary, summary
 
 
 class Cell(Guarded):
@@ -213,6 +215,25 @@ class Cell(Guarded):
         """
         return hook(self, "backward hook", fn)
 
+    def summary(self, *examples: Any) -> Summary:
+        """The layers by path: what each gives, its parameters, bytes and FLOPs; nothing runs.
+
+        examples: the arguments of a call, with arrays, `ArraySpec(shape, dtype)` or shapes (tuples
+        of ints, of float32) where it takes tensors. Without them there are parameters only.
+
+        >>> from miniml import nn
+        >>> print(nn.Sequential(nn.Dense(784, 10), nn.ReLU()).summary((32, 784)))
+        layer     class       output           output bytes  parameters  their bytes  FLOPs
+        -----------------------------------------------------------------------------------
+                  Sequential  float32[32, 10]       1.28 kB                               0
+        0         Dense       float32[32, 10]       1.28 kB       7,850      31.4 kB  502 k
+        1         ReLU        float32[32, 10]       1.28 kB                             320
+        -----------------------------------------------------------------------------------
+        together                                                  7,850      31.4 kB  502 k
+        trainable 7,850, others 0
+        """
+        return summary(self, examples)
+
     def describe(self) -> str:
         """This layer in one line, without its children; errors and `repr` use it.
 
@@ -232,6 +253,9 @@ class Cell(Guarded):
             return self.describe()
         shown = (f"({name}): {child!r}".replace("\n", "\n  ") for name, child in children)
         return self.describe()[:-1] + "\n  " + "\n  ".join(shown) + "\n)"
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(repr(self))}</pre>{self.summary()._repr_html_()}"
 
     def __getstate__(self) -> dict[str, Any]:
         """Copies and pickles have no hooks: their handles are with the one who registered them."""

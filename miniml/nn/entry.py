@@ -10,10 +10,10 @@ from ..epoch import Epoch
 from ..grad.recompute import recomputed
 from ..graph.calls import by_position
 from ..location import Layer, layers
-from ..settings import current, in_context
+from ..settings import current
 from ..trace import computes_at_once, current_trace
 from .hooks import run_hooked
-from .paths import layer_of
+from .paths import layer_names
 from .widening import warn_widened
 
 
@@ -26,7 +26,7 @@ class Entry:
     def __init__(self, cell: Any):
         self.cell, self.born = cell, epoch.tick()
         self.called = self.warned = False
-        self._known: tuple[int, Epoch | None, str] = (0, None, "")  # network, when, and the name
+        self._names: tuple[Epoch | None, dict[int, str]] = (None, {})  # of layers inside, and when
 
     def __call__(self, *args: Any, **named: Any) -> Any:
         at_once = computes_at_once()
@@ -70,11 +70,15 @@ class Entry:
         """The cell by its path from the outermost one that is being called."""
         outer = layers.get()
         network = outer.network if outer is not None and outer.network is not None else self.cell
-        of, when, name = self._known
-        if of != id(network) or when is not epoch.now:
-            name = layer_of(self.cell, network)
-            self._known = id(network), epoch.now, name
-        return Layer(name, network)
+        return Layer(network._entry.names().get(id(self.cell), ""), network)
+
+    def names(self) -> dict[int, str]:
+        """What to call each layer inside this cell, by identity."""
+        when, names = self._names
+        if when is not epoch.now:
+            names = layer_names(self.cell)
+            self._names = epoch.now, names
+        return names
 
     @property
     def __name__(self) -> str:
@@ -83,4 +87,5 @@ class Entry:
 
 def _watched() -> bool:
     """True where somebody looks at calls, and so at the names of layers."""
-    return in_context() is not None and bool(current().watchers)
+    settings = current()
+    return settings.check_nan or bool(settings.watchers)

@@ -24,8 +24,12 @@ def note_layer(error: Exception, cell: Any) -> None:
 
 def layer_of(cell: Any, network: Any) -> str:
     """What to call a layer of a network; "" for what is neither in it nor a layer itself."""
-    below = list(network._walk("", set()))
-    if len(below) == 1:
-        return type(cell).__name__ if cell is network else ""
-    paths = [prefix[:-1] for prefix, inner in below if inner is cell and prefix]
-    return f"layer {paths[0]} ({type(cell).__name__})" if paths else ""
+    return layer_names(network).get(id(cell), "")
+
+
+def layer_names(network: Any) -> dict[int, str]:
+    """What to call each layer of a network, by identity: the network alone, if it has none."""
+    (_, whole), *below = network._walk("", set())
+    if not below:
+        return {id(whole): type(whole).__name__}
+    return {id(cell): f"layer {path[:-1]} ({type(cell).__name__})" for path, cell in below}

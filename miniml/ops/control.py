@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..abstract import Shape
 from ..dtype import DType, bool_
 from ..errors import DTypeError, GraphError, ImmutableError, ShapeError
+from ..location import note_step
 from ..primitive import Primitive
 from ..trace import current_trace
 from .compare import logical_and
@@ -264,14 +265,19 @@ def while_loop(
 
     done, bound = 0, None if max_iterations is None else index(max_iterations)
     while bound is None or done < bound:
-        going = known_truth("WhileLoop", cond_fn(value))
+        try:
+            going = known_truth("WhileLoop", cond_fn(value))
+            if going:
+                value, done = step(value), done + 1
+        except Exception as error:
+            note_step(error, "loop", done)
+            raise
         if going is None:
             if bound is None:
                 return _unbounded(cond_fn, step, value)
             return _bounded(cond_fn, step, value, bound - done)
         if not going:
             break
-        value, done = step(value), done + 1
     return value
 
 

@@ -13,6 +13,7 @@ import optree
 from ..abstract import Abstract, Shape
 from ..dtype import DType, canonical
 from ..errors import ShapeError
+from ..location import note_step
 from ..primitive import Primitive
 from ..trace import computes_at_once, current_trace
 from .arithmetic import add
@@ -141,7 +142,11 @@ def _stepped(f: Step, carry: Tree, xs: Tree, count: int, reverse: bool) -> tuple
     rows = [_rows(leaf, count) for leaf in leaves]
     ys: list[Tree] = []
     for t in reversed(range(count)) if reverse else range(count):
-        carry, y = _step(f, carry, structure.unflatten([row[t] for row in rows]))
+        try:
+            carry, y = _step(f, carry, structure.unflatten([row[t] for row in rows]))
+        except Exception as error:
+            note_step(error, "scan", t)
+            raise
         if ys:
             keeps("Scan", "y", ys[0], y)
         ys.append(y)

@@ -14,6 +14,7 @@ from ..backends.selection import Target
 from ..backends.signature import ArraySpec
 from ..graph.ir import Graph
 from ..graph.passes import run_passes
+from ..location import note_step
 from ..settings import current
 from .program import Program
 
@@ -52,10 +53,19 @@ class WhileLoopKernel(Kernel):
         self.body, self.body_takes = program(attrs["body"], node.target), attrs["body_takes"]
 
     def launch(self, inputs: Arrays, workspace: Arrays, outputs: Arrays, stream: object) -> None:
-        values = list(inputs)
-        while self.device.to_host(self.condition(*[values[i] for i in self.condition_takes])[0]):
-            values[: len(outputs)] = self.body(*[values[i] for i in self.body_takes])
+        values, done = list(inputs), 0
+        try:
+            while self._goes_on(values):
+                values[: len(outputs)] = self.body(*[values[i] for i in self.body_takes])
+                done += 1
+        except Exception as error:
+            note_step(error, "loop", done)
+            raise
         write(self.device, outputs, values[: len(outputs)])
+
+    def _goes_on(self, values: list[Array]) -> bool:
+        operands = [values[i] for i in self.condition_takes]
+        return bool(self.device.to_host(self.condition(*operands)[0]))
 
 
 @kernel("Scan", "cuda", ".*->.*", strided=True)
@@ -101,7 +111,11 @@ class ScanKernel(NativeKernel):
         for number, t in enumerate(self.order):  # a step reads half of the workspace
             targets = [*[y[t, ...] for y in outputs[first:]]]
             targets += [spare[number % 2, ...] for spare in workspace]
-            self.body.fill((*carry, *[x[t, ...] for x in xs], *rest), targets)
+            try:
+                self.body.fill((*carry, *[x[t, ...] for x in xs], *rest), targets)
+            except Exception as error:
+                note_step(error, "scan", t)
+                raise
             carry = tuple([targets[i] for i in self.after])
         write(self.device, outputs[:first], carry)
 

@@ -275,7 +275,7 @@ def _watched(primitive: Primitive, tensors: Sequence[Tensor], run: Plan) -> Plan
     def plan(tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
         results = run(tensors)
         if check:
-            check_finite(primitive.name, tensors, results, _on_host)
+            check_finite(primitive, tensors, results, _on_host, user_location)
         if write:
             tensors[0].set_data(results[0])  # type: ignore[attr-defined]
         return results

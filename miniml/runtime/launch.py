@@ -106,11 +106,8 @@ def target_for(device: str) -> Target:
 
 
 def program_target(device: str) -> Target:
-    """The target of a compiled program: kernels in C first, unless the settings rank providers or
-    look at the results of every node."""
+    """The target of a compiled program: kernels in C first, unless the settings rank providers."""
     settings = current()
-    if settings.check_nan:
-        return target_for(device)._replace(formats=settings.formats)
     first = (NATIVE,) if device != "cpu" or available() else ()
     masked = masking(settings.without)
     providers = settings.providers or first

@@ -105,8 +105,13 @@ class Program:
 
     @property
     def checks(self) -> list[LookAt]:
-        """What looks at the outputs of each kernel because the settings say so."""
-        return [finding_nan(self.device.to_host)] if self.settings.check_nan else []
+        """What looks at the outputs of each kernel, and of the members of groups, because the
+        settings say so."""
+        if not self.settings.check_nan:
+            return []
+        target = self.target.without(NATIVE)  # self would be a ring, which is freed late
+        members = cache(lambda node: Program(node.primitive.attributes["body"], target))
+        return [finding_nan(self.device.to_host, members)]
 
     @property
     def plan(self) -> Plan:

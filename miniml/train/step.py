@@ -19,6 +19,7 @@ from ..optim import LossScale, Optimizer
 from ..optim.clip import Clip, clipping
 from ..parameter import Parameter
 from ..random import default_generator
+from ..runtime.finite import debug_nans
 from ..runtime.jit import jit
 from ..runtime.staged import together
 from ..settings import context, current
@@ -266,7 +267,7 @@ def locate_nonfinite(
     stops at the first; None if there is none. The error names the primitive, the ranges of its
     inputs and the user's line. Parameters and random stream are as before afterwards.
     """
-    with logged() as before, context(jit=False, check_nan=True):
+    with logged() as before, context(jit=False), debug_nans():
         try:
             for batch in batches:
                 step(*batch)

@@ -12,6 +12,9 @@ from ..graph.function import function_name, trace
 from ..graph.ir import Graph, Node, Var
 from ..graph.names import signature_of
 from ..graph.printer import Names, is_inline, user_line
+from ..ops.control import Fused
+
+_LONGEST = 44  # letters in a box
 
 Kind = Literal["input", "state", "constant", "call", "effect", "output", "part", "outside"]
 
@@ -79,7 +82,7 @@ def _takes_something(fn: Callable[..., Any]) -> bool:
     return False
 
 
-def draw(graph: Graph, prefix: str = "") -> Drawing:
+def drawing_of(graph: Graph, prefix: str = "") -> Drawing:
     """The drawing of a graph. Scalar constants stand in the boxes that use them; `prefix` keeps
     the keys of a graph inside another apart."""
     names = Names(graph)
@@ -114,13 +117,15 @@ def _sources(graph: Graph, names: Names, prefix: str) -> Iterator[tuple[Var, Box
 def _call(node: Node, names: Names, key: str) -> Box:
     primitive = node.primitive
     scalars = [names[v] for v in node.inputs if is_inline(v)]
-    title = " ".join([primitive.name, *scalars])
+    body = primitive.body.name if isinstance(primitive, Fused) else ""
+    title = shortened(" ".join(filter(None, [primitive.name, body, *scalars])))
     types = ", ".join(str(v.abstract) for v in node.outputs)
     attributes = tuple(f"{k} = {show(v)}" for k, v in node.attrs.items())
     part, line = _part(node), user_line(node)
     details = (names.node(node), *attributes, *dict.fromkeys(filter(None, [part, line])))
     inner = tuple(
-        (label, draw(graph, f"{key}_{i}_")) for i, (label, graph) in enumerate(node.subgraphs())
+        (label, drawing_of(graph, f"{key}_{i}_"))
+        for i, (label, graph) in enumerate(node.subgraphs())
     )
     kind: Kind = "effect" if primitive.effect == "state" else "call"
     return Box(key, kind, title, types, details, inner, part)
@@ -134,3 +139,8 @@ def _part(node: Node) -> str:
 
 def _arrows(inputs: tuple[Var, ...], target: str, maker: dict[Var, str]) -> Iterator[Arrow]:
     return (Arrow(maker[v], target, str(v.abstract)) for v in inputs if v in maker)
+
+
+def shortened(text: str) -> str:
+    """A text, cut to what a box holds."""
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"

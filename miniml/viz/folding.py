@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
 
-from .drawing import Arrow, Box, Drawing
-
-_LONGEST = 44  # letters in a box
+from .drawing import Arrow, Box, Drawing, shortened
 
 
 def fold(drawing: Drawing) -> Drawing:
@@ -99,7 +97,7 @@ class _Fold:
     def _box(self, index: int) -> Box:
         boxes = self.parts[index].boxes
         if len(boxes) == 1:
-            return replace(boxes[0], title=_short(boxes[0].part or boxes[0].title))
+            return replace(boxes[0], title=shortened(boxes[0].part or boxes[0].title))
         calls = [box for box in boxes if box.part]
         count = "1 call" if len(calls) == 1 else f"{len(calls)} calls"
         kinds = Counter(box.title.split()[0] for box in calls).most_common()
@@ -107,7 +105,7 @@ class _Fold:
         state = ", ".join(box.title for box in boxes if box.kind == "state")
         details = (calls[0].part, f"{count}: {listed}", *([f"state: {state}"] if state else []))
         inner = (("", self._inside(index, calls[0].part)),)
-        return Box(f"p{index}", "part", _short(calls[0].part), count, details, inner)
+        return Box(f"p{index}", "part", shortened(calls[0].part), count, details, inner)
 
     def _inside(self, index: int, name: str) -> Drawing:
         """The boxes of a part, and those outside that it takes values from and gives values to."""
@@ -130,8 +128,3 @@ class _Fold:
     def _outside(self, key: str, prefix: str) -> Box:
         box = self.boxes[key]
         return Box(f"{prefix}{key}", "outside", box.title, box.part or box.kind, box.details)
-
-
-def _short(text: str) -> str:
-    """A line of the user's code, cut to what a box holds."""
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
 from string import Template
 from typing import Any
 
 from ..graph.ir import Graph
-from .drawing import Box, Drawing, draw, graph_of
+from .drawing import Box, Drawing, drawing_of, graph_of
 from .folding import fold
 from .layout import BOX_HEIGHT, Placed, Point, box_width, place
 
@@ -32,37 +32,47 @@ def to_html(
     moves. The calls of a layer, or of a line, are one box that opens, where there are more than 40
     in all; the graphs inside attributes open likewise.
     """
-    target = Path(path)
     graph = graph_of("to_html", what, example_args, named)
-    drawing = draw(graph)
-    calls = "1 call" if len(graph.nodes) == 1 else f"{len(graph.nodes)} calls"
-    tops = [_Sheet("all", f"All {calls}", drawing)]
+    drawing = drawing_of(graph)
+    tops = [Sheet("all", f"All {counted(graph)}", drawing)]
     if len(graph.nodes) > FOLDED_ABOVE:
-        tops.insert(0, _Sheet("parts", "Layers", fold(drawing)))
+        tops.insert(0, Sheet("parts", "Layers", fold(drawing)))
     tabs = "".join(f'<a href="#{s.key}">{escape(s.title)}</a>' for s in tops)
-    page = _PAGE.substitute(
-        title=escape(f"{graph.name}: {calls}"),
-        tabs=f'{tabs}<a href="#as-text">Text</a>',
-        sheets="\n".join(_section(s) for one in tops for s in _sheets(one)),
-        text=escape(str(graph)),
-    )
-    target.write_text(page, encoding="utf-8")
-    return target
+    return write_page(Path(path), f"{graph.name}: {counted(graph)}", tabs, tops, str(graph))
+
+
+def counted(graph: Graph) -> str:
+    """How many calls it has, in words."""
+    return "1 call" if len(graph.nodes) == 1 else f"{len(graph.nodes)} calls"
 
 
 @dataclass(frozen=True, slots=True)
-class _Sheet:
+class Sheet:
     """One drawing of the page: its address, its title, the sheet around it, and what to say of it
-    in HTML."""
+    in HTML. marks: CSS classes of boxes, by key. kind: that of the section."""
 
     key: str
     title: str
     drawing: Drawing
     outer: str = ""
     heading: str = ""
+    marks: Mapping[str, str] = field(default_factory=dict)
+    kind: str = ""
 
 
-def _sheets(sheet: _Sheet) -> Iterator[_Sheet]:
+def write_page(path: Path, title: str, tabs: str, tops: Sequence[Sheet], text: str) -> Path:
+    """Write a page with these sheets and those that their boxes open; tabs: HTML, links to them."""
+    page = _PAGE.substitute(
+        title=escape(title),
+        tabs=f'{tabs}<a href="#as-text">Text</a>',
+        sheets="\n".join(_section(s) for one in tops for s in _sheets(one)),
+        text=escape(text),
+    )
+    path.write_text(page, encoding="utf-8")
+    return path
+
+
+def _sheets(sheet: Sheet) -> Iterator[Sheet]:
     """A sheet and those that its boxes open."""
     yield sheet
     for box in sheet.drawing.boxes:
@@ -76,21 +86,22 @@ def _sheets(sheet: _Sheet) -> Iterator[_Sheet]:
                 for to, other in zip(keys, labels, strict=True)
             ]
             heading = f"{around} {', '.join(beside)}".rstrip()
-            yield from _sheets(_Sheet(key, title, inner, sheet.key, heading))
+            yield from _sheets(Sheet(key, title, inner, sheet.key, heading))
 
 
-def _opens(sheet: _Sheet, box: Box, i: int = 0) -> str:
+def _opens(sheet: Sheet, box: Box, i: int = 0) -> str:
     return f"{sheet.key}.{box.key}.{i}"
 
 
-def _section(sheet: _Sheet) -> str:
+def _section(sheet: Sheet) -> str:
     outer = f' data-outer="{sheet.outer}"' if sheet.outer else ""
     heading = sheet.heading or escape(sheet.title)
     drawn = _svg(sheet, place(sheet.drawing))
-    return f'<section id="{sheet.key}"{outer}><h2>{heading}</h2>\n{drawn}</section>'
+    kind = f' class="{sheet.kind}"' if sheet.kind else ""
+    return f'<section id="{sheet.key}"{outer}{kind}><h2>{heading}</h2>\n{drawn}</section>'
 
 
-def _svg(sheet: _Sheet, placed: Placed) -> str:
+def _svg(sheet: Sheet, placed: Placed) -> str:
     width, height = f"{placed.width:.0f}", f"{placed.height:.0f}"
     arrows = "\n".join(
         f'<path class="arrow" data-from="{_id(sheet, a.source)}" data-to="{_id(sheet, a.target)}" '
@@ -104,17 +115,18 @@ def _svg(sheet: _Sheet, placed: Placed) -> str:
     )
 
 
-def _id(sheet: _Sheet, key: str) -> str:
+def _id(sheet: Sheet, key: str) -> str:
     return f"{sheet.key}.{key}"
 
 
-def _box(sheet: _Sheet, box: Box, centre: Point) -> str:
+def _box(sheet: Sheet, box: Box, centre: Point) -> str:
     x, y = centre
     width = box_width(box)
     details = escape("\n".join(box.details))
+    classes = f"box {box.kind} {sheet.marks.get(box.key, '')}".rstrip()
     opens = f' data-opens="{_opens(sheet, box)}"' if box.inner else ""
     return (
-        f'<g class="box {box.kind}" id="{_id(sheet, box.key)}" tabindex="0"{opens} '
+        f'<g class="{classes}" id="{_id(sheet, box.key)}" tabindex="0"{opens} '
         f'data-details="{details}"><title>{details}</title>'
         f'<rect x="{x - width / 2:.1f}" y="{y - BOX_HEIGHT / 2:.1f}" width="{width:.1f}" '
         f'height="{BOX_HEIGHT}" rx="7"/>'

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ..graph.ir import Graph
-from .drawing import Box, Drawing, draw, graph_of
+from .drawing import Box, Drawing, drawing_of, graph_of
 
 _MERMAID_SHAPES = {
     "input": ("([", "])"),
@@ -30,7 +30,7 @@ def to_mermaid(what: Graph | Callable[..., Any], *example_args: Any, **named: An
     """A Mermaid flowchart, which GitHub and notebooks show as a picture, of a graph, or of a
     network or function traced for arguments like the examples."""
     graph = graph_of("to_mermaid", what, example_args, named)
-    return "\n".join(["flowchart TD", *_mermaid(draw(graph), "  ")])
+    return "\n".join(["flowchart TD", *_mermaid(drawing_of(graph), "  ")])
 
 
 def to_dot(what: Graph | Callable[..., Any], *example_args: Any, **named: Any) -> str:
@@ -41,7 +41,7 @@ def to_dot(what: Graph | Callable[..., Any], *example_args: Any, **named: Any) -
         "  compound=true;",
         '  node [fontname="monospace"];',
     ]
-    return "\n".join([*head, *_dot(draw(graph), "  "), "}"])
+    return "\n".join([*head, *_dot(drawing_of(graph), "  "), "}"])
 
 
 def _mermaid(drawing: Drawing, indent: str) -> Iterator[str]:

@@ -249,8 +249,9 @@ def test_summary_counts_the_weights(capsys):
     message = capsys.readouterr().out
     assert re.search(r"7\.weight +\(512, 10\) +float32 +5,120", message)
     assert re.search(r"together +9,930", message)
-    assert re.search(r"\n4 +MaxPool2d +float32\[2, 32, 4, 4\] +0\n", message)
-    assert re.search(r"\nall of it +Sequential +float32\[2, 10\] +9,930\n", message)
+    assert re.search(r"\n4 +MaxPool2d +float32\[2, 32, 4, 4\] +4.1 kB +4.1 k\n", message)
+    assert re.search(r"\n +Sequential +float32\[2, 10\] +80 B +0\n", message)
+    assert re.search(r"\ntogether +9,930 +39.7 kB", message)
 
 
 MINE = """
@@ -313,7 +314,7 @@ def test_show_and_summary_take_what_is_in_a_module_of_mine(own, capsys):
     for made in ("own_module:own_net", "own_module:OwnNet"):
         text = printed(capsys, "summary", made, "--input", "float32[5, 3]")
         assert re.search(r"dense\.weight +\(3, 2\)", text)
-        assert re.search(r"\ndense +Dense +float32\[5, 2\] +8\n", text)
+        assert re.search(r"\ndense +Dense +float32\[5, 2\] +40 B +8 +32 B +70\n", text)
 
 
 def test_a_file_is_named_by_its_path(own, capsys, monkeypatch):

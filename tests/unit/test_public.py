@@ -18,8 +18,8 @@ CONTRACT = {
         save_checkpoint load_checkpoint save_graph load_graph train_step trace explain
         Primitive PrimitiveWithInfer PrimitiveWithCheck prim_attr_register infer_rule KernelAttr
         Kernel kernel ArraySpec elementwise_kernel raw_kernel Launch recompute hooks profile
-        register_pass schedule_pass unregister_pass register_rule nn onnx ops optim grad testing
-        errors data viz train""",
+        debug_nans register_pass schedule_pass unregister_pass register_rule draw nn onnx ops
+        optim grad testing errors data viz train""",
     "miniml.nn": """Cell CellList Sequential Dense ReLU LSTM GRU RNN MultiHeadAttention
         TransformerEncoderLayer load_torch_state CrossEntropyLoss MSELoss init""",
     "miniml.ops": "leaky_relu LeakyReLU zeros sum abs all any max min pow round slice sin add",
@@ -33,7 +33,8 @@ CONTRACT = {
     "miniml.train": """train_step Snapshot Model Callback EarlyStopping SaveBest Log Metric accuracy
         top_k confusion_matrix f1 perplexity mean_absolute_error mean_squared_error""",
     "miniml.onnx": "load coverage register_operator Constant Setting",
-    "miniml.viz": "to_html to_dot to_mermaid",
+    "miniml.viz": """draw to_html to_dot to_mermaid activations gradients histograms gradient_flow
+        feature_maps confusion_matrix""",
 }
 
 

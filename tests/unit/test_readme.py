@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-GUIDES = ("checking", "training", "passes", "graphs", "onnx")
+GUIDES = ("checking", "training", "looking-inside", "passes", "graphs", "onnx")
 DOCUMENTS = (ROOT / "README.md", *(ROOT / f"docs/{name}.md" for name in GUIDES))
 NOT_RUN = re.compile(r"<!--\s*not run:(.*?)-->")
 COMPILER = any(map(shutil.which, ("c++", "g++", "clang++")))

@@ -15,7 +15,7 @@ from miniml import nn, ops, optim, viz
 from miniml.errors import MinimlError
 from miniml.graph.ir import Graph
 from miniml.ops.inference.bases import Unary
-from miniml.viz.drawing import draw
+from miniml.viz.drawing import drawing_of
 from miniml.viz.folding import fold
 from miniml.viz.layout import BOX_HEIGHT, box_width, place
 
@@ -201,7 +201,7 @@ def test_a_long_step_is_drawn_layer_by_layer(tmp_path):
 
 def test_folding_keeps_every_call_and_every_arrow_leads_on():
     step, *args = two_layers()
-    whole = draw(ml.trace(step, *args))
+    whole = drawing_of(ml.trace(step, *args))
     folded = fold(whole)
     inner = [box.inner[0][1] for box in folded.boxes if box.kind == "part"]
     boxes = [b for d in (folded, *inner) for b in d.boxes if b.kind not in ("part", "outside")]
@@ -218,10 +218,10 @@ def test_a_line_that_others_run_through_is_folded_in_pieces():
             x = steps[i % 2](x) if i != 2 else ops.tanh(x)
         return x
 
-    folded = fold(draw(ml.trace(back_and_forth, X)))
+    folded = fold(drawing_of(ml.trace(back_and_forth, X)))
     assert [b.kind for b in folded.boxes] == ["input", "part", "output"]
     net = nn.Sequential(nn.Tanh(), nn.Dense(3, 3))
-    twice = fold(draw(ml.trace(lambda x: net(net(x)), X)))
+    twice = fold(drawing_of(ml.trace(lambda x: net(net(x)), X)))
     assert [b.title for b in twice.boxes if b.kind == "part"] == ["1 (Dense)", "1 (Dense)"]
 
 
@@ -254,7 +254,7 @@ def test_what_cannot_be_drawn_is_one_sentence(args, sentence):
 
 @pytest.mark.parametrize("make", [step_graph, loop_graph, lambda: ml.trace(lambda: 1)])
 def test_arrows_point_down_and_boxes_do_not_overlap(make):
-    drawing = draw(make())
+    drawing = drawing_of(make())
     placed = place(drawing)
     for arrow, path in zip(drawing.arrows, placed.paths, strict=True):
         heights = [y for _, y in path]

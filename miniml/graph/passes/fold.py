@@ -44,7 +44,7 @@ def _values(rewriter: Rewriter, node: Node) -> list[np.ndarray[Any, Any]] | None
         return None
     tensors = [Tensor.wrap(a, "cpu") for a in arrays]
     try:
-        with unwatched(), context(device_target="cpu", check_nan=False):
+        with unwatched(), context(device_target="cpu"):
             outs = eager_trace().bind(
                 node.primitive, interleave(node.primitive, tensors, dict(node.consts))
             )

@@ -7,7 +7,6 @@ from dataclasses import replace
 from ...backends.selection import Target
 from ...graph.ir import Graph, Node, Var
 from ...ops.control import Fused
-from ...settings import current
 from ..fusion.anchors import anchor_of
 from ..fusion.bodies import body_of, read_by
 from .groups import Group, Grouping
@@ -16,9 +15,9 @@ from .order import in_order
 
 
 def fuse(graph: Graph, target: Target) -> Graph:
-    """The graph with groups of nodes as Fused nodes; the same graph where no C kernels are wanted,
-    or where the outputs of every node are checked."""
-    if not native(target) or current().check_nan:
+    """The graph with groups of nodes as Fused nodes; the same graph where no C kernels are
+    wanted."""
+    if not native(target):
         return graph
     return graph_of_groups(Grouping(graph, target))
 

@@ -1,0 +1,289 @@
+"""summary: a network as a table of its layers, from shapes alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from html import escape
+from math import prod
+from typing import Any
+
+import numpy as np
+import optree
+
+from ..abstract import Abstract, listed
+from ..backends.signature import ArraySpec
+from ..dtype import canonical, float32
+from ..errors import ShapeError
+from ..graph.flops import flops
+from ..graph.forwarding import ForwardingTrace
+from ..graph.function import trace_call
+from ..graph.ir import Graph, Var
+from ..graph.traced import TracedTensor
+from ..graph.tracer import trace_body
+from ..graph.trees import is_result, is_traced
+from ..holes import Holes, holes
+from ..location import layers
+from ..parameter import Parameter
+from ..primitive import Primitive
+from ..settings import current, unwatched
+from ..trace import current_trace, use_trace
+from .paths import layer_names
+
+_HEAD = ("layer", "class", "output", "output bytes", "parameters", "their bytes", "FLOPs")
+_TEXTS = frozenset(_HEAD[:3])  # the others are numbers, on the right
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One layer, without those inside it, so that all but outputs add up to the network.
+
+    path: "body.0", or "" of the network itself. cell: its class. output: the types of what it gives
+    in its first call, such as "float32[32, 10]"; "" where it was not called, or no example given.
+    calls: how often it is called. output_bytes: of that output. parameters, trainable, nbytes:
+    numbers in its parameters, those that learn, and the bytes of all; a parameter of two layers
+    counts for the first. shared: numbers that an earlier layer counts. flops: as `graph/flops.py`
+    says.
+    """
+
+    path: str
+    cell: str
+    output: str
+    calls: int
+    output_bytes: int
+    parameters: int
+    trainable: int
+    shared: int
+    nbytes: int
+    flops: int
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What `Cell.summary` found; printing it shows a table, and so do notebooks.
+
+    rows: one a layer, a network before the layers inside it. The other attributes are sums:
+    parameters, of them trainable and frozen (running statistics, too), nbytes of parameters, flops.
+    """
+
+    rows: tuple[Row, ...]
+
+    @property
+    def parameters(self) -> int:
+        """Numbers in all parameters."""
+        return sum(row.parameters for row in self.rows)
+
+    @property
+    def trainable(self) -> int:
+        """Numbers in parameters with `requires_grad`."""
+        return sum(row.trainable for row in self.rows)
+
+    @property
+    def frozen(self) -> int:
+        """Numbers in the other parameters."""
+        return self.parameters - self.trainable
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all parameters."""
+        return sum(row.nbytes for row in self.rows)
+
+    @property
+    def flops(self) -> int:
+        """Floating-point operations of one call."""
+        return sum(row.flops for row in self.rows)
+
+    def __str__(self) -> str:
+        lines = [
+            "  ".join(row).rstrip() for row in zip(*map(_padded, self._columns()), strict=True)
+        ]
+        rule = "-" * max(map(len, lines))
+        return "\n".join([lines[0], rule, *lines[1:-1], rule, lines[-1], self._kinds()])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        rows = [
+            f"<tr>{''.join(row)}</tr>" for row in zip(*map(_html, self._columns()), strict=True)
+        ]
+        return (
+            f"<table><thead>{rows[0]}</thead><tbody>{''.join(rows[1:-1])}</tbody>"
+            f"<tfoot>{rows[-1]}</tfoot>"
+            f'<caption style="caption-side: bottom">{escape(self._kinds())}</caption></table>'
+        )
+
+    def _columns(self) -> list[tuple[str, ...]]:
+        """The columns in which there is something below the head."""
+        return [c for c in zip(_HEAD, *self._cells(), strict=True) if any(c[1:])]
+
+    def _cells(self) -> Iterator[tuple[str, ...]]:
+        """The texts of all rows, then of their sum."""
+        called = any(row.calls for row in self.rows)
+        for row in self.rows:
+            times = f" x {row.calls}" if row.calls > 1 else ""
+            shared = f"{row.shared:,} shared" if row.shared else ""
+            yield (
+                row.path,
+                row.cell,
+                row.output + times if row.calls else "not called" * called,
+                _bytes(row.output_bytes) if row.calls else "",
+                " + ".join(filter(None, [f"{row.parameters:,}" * bool(row.parameters), shared])),
+                _bytes(row.nbytes) if row.nbytes else "",
+                _short(row.flops) if row.calls else "",
+            )
+        total = _short(self.flops) if called else ""
+        yield ("together", "", "", "", f"{self.parameters:,}", _bytes(self.nbytes), total)
+
+    def _kinds(self) -> str:
+        return f"trainable {self.trainable:,}, others {self.frozen:,}"
+
+
+def summary(net: Any, examples: Sequence[Any]) -> Summary:
+    """The summary of a network called with arguments like these; without any, of its parameters."""
+    noted = _traced(net, _arguments(examples)) if examples else _Noted({}, {})
+    names, seen = layer_names(net), set[int]()
+    cells = {id(cell): (prefix[:-1], cell) for prefix, cell in net._walk("", set())}
+    flops_of = {key: noted.flops.pop(name, 0) for key, name in names.items()}
+    flops_of[id(net)] = flops_of.get(id(net), 0) + sum(noted.flops.values())  # what is in no layer
+    return Summary(
+        tuple([_row(*found, noted, flops_of[key], seen) for key, found in cells.items()])
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Noted:
+    """What each cell gave in its calls, by identity, and the operations of each layer, by name."""
+
+    outputs: dict[int, list[Any]]
+    flops: dict[str, int]
+
+
+def _row(path: str, cell: Any, noted: _Noted, counted: int, seen: set[int]) -> Row:
+    own = [p for p in vars(cell).values() if isinstance(p, Parameter)]
+    new = [p for p in {id(p): p for p in own}.values() if id(p) not in seen]
+    seen.update(map(id, new))
+    calls = noted.outputs.get(id(cell), [])
+    given = calls[0] if calls else []
+    return Row(
+        path,
+        type(cell).__name__,
+        listed(given) if given else "",
+        len(calls),
+        sum(prod(leaf.shape) * leaf.dtype.itemsize for leaf in given),
+        sum(p.size for p in new),
+        sum(p.size for p in new if p.requires_grad),
+        sum(p.size for p in own) - sum(p.size for p in new),
+        sum(p.size * p.dtype.itemsize for p in new),
+        counted,
+    )
+
+
+def _traced(net: Any, examples: Holes) -> _Noted:
+    outputs: dict[int, list[Any]] = {}
+    layer_of: dict[Var, str] = {}
+
+    def watched(*args: Any) -> Any:
+        with use_trace(_Watching(current_trace(), outputs, layer_of)):
+            return net(*args)
+
+    device = next((p.device for p in net.get_parameters()), current().device_target)
+    with unwatched():
+        graph, _, _ = trace_call(
+            watched, lambda values: (tuple(examples.filled(values)), {}), examples.taken(), device
+        )
+    counted: dict[str, int] = {}
+    for node, count in flops(graph):
+        name = layer_of.get(node.outputs[0], "")
+        counted[name] = counted.get(name, 0) + count
+    return _Noted(outputs, counted)
+
+
+class _Watching(ForwardingTrace):
+    """Notes what each cell that is called gives, and in which layer each value is made, in bodies
+    of loops too."""
+
+    def __init__(self, parent: Any, outputs: dict[int, list[Any]], layer_of: dict[Var, str]):
+        super().__init__(parent)
+        self.outputs, self.layer_of = outputs, layer_of
+
+    def bind(self, primitive: Primitive, args: Sequence[Any]) -> tuple[Any, ...]:
+        results = super().bind(primitive, args)
+        inside = layers.get()
+        if inside is not None:
+            made = [r.var for r in results if isinstance(r, TracedTensor)]
+            self.layer_of.update(dict.fromkeys(made, inside.name))
+        return results
+
+    def call(self, fn: Any, args: Any, named: Any) -> Any:
+        result = super().call(fn, args, named)
+        leaves = [leaf for leaf in optree.tree_leaves(result) if is_result(leaf)]
+        self.outputs.setdefault(id(getattr(fn, "cell", None)), []).append(leaves)
+        return result
+
+    def graph_of(self, fn: Any, operands: Any) -> tuple[Graph, list[Any], int]:
+        return trace_body(self, self._within(fn), operands)
+
+
+def _arguments(examples: Sequence[Any]) -> Holes:
+    """The arguments, with the type of each tensor, array, ArraySpec and shape in its place."""
+    if all(type(x) is int for x in examples):
+        got = ", ".join(map(str, examples))
+        raise ShapeError(f"summary got {got}; give a shape as one tuple, ({got}), or an array")
+    given: Any = list(examples)  # a tuple of shapes is none
+    leaves, spec = optree.tree_flatten(given, is_leaf=_is_type)
+    typed = spec.unflatten([_Typed(_abstract(x)) if _stands(x) else x for x in leaves])
+    found = holes(typed, lambda leaf: isinstance(leaf, _Typed))
+    for position in found.positions:
+        found.leaves[position] = found.leaves[position].abstract
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Typed:
+    """A leaf that stands for a tensor."""
+
+    abstract: Abstract
+
+
+def _is_type(x: Any) -> bool:
+    """True for an ArraySpec and for a shape: trees for optree, leaves here."""
+    return isinstance(x, ArraySpec) or (type(x) is tuple and all(type(n) is int for n in x))
+
+
+def _stands(x: Any) -> bool:
+    return _is_type(x) or is_traced(x)
+
+
+def _abstract(x: Any) -> Abstract:
+    shape, dtype = (x, float32) if type(x) is tuple else (tuple(x.shape), x.dtype)
+    if any(n < 0 for n in shape):
+        raise ShapeError(f"summary got shape {shape}; extents are 0 or more, -1 is no batch size")
+    return Abstract(shape, canonical(np.dtype(dtype)))
+
+
+def _short(count: int) -> str:
+    """A number of three digits and its unit."""
+    return _scaled(count, ("", " k", " M", " G", " T", " P"))
+
+
+def _bytes(count: int) -> str:
+    return _scaled(count, (" B", " kB", " MB", " GB", " TB", " PB"))
+
+
+def _scaled(count: int, units: Sequence[str]) -> str:
+    power = min((len(str(count)) - 1) // 3, len(units) - 1)
+    return f"{count}{units[0]}" if power == 0 else f"{count / 1000**power:.3g}{units[power]}"
+
+
+def _padded(column: Sequence[str]) -> list[str]:
+    width = max(map(len, column))
+    return [text.ljust(width) if column[0] in _TEXTS else text.rjust(width) for text in column]
+
+
+def _html(column: Sequence[str]) -> list[str]:
+    side = "left" if column[0] in _TEXTS else "right"
+    tags = ["th", *["td"] * (len(column) - 2), "th"]
+    return [
+        f'<{tag} style="text-align: {side}">{escape(text)}</{tag}>'
+        for tag, text in zip(tags, column, strict=True)
+    ]
