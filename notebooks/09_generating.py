@@ -218,16 +218,18 @@ plt.show()
 
 # %%
 _, mean, _ = model.predict(digits.images)
-steps = [NormalDist().inv_cdf(q) for q in np.linspace(0.02, 0.98, 15)]
+SIDE, WHITE = 12, digits.images.min()
+steps = [NormalDist().inv_cdf(q) for q in np.linspace(0.03, 0.97, SIDE)]
 x, y = np.meshgrid(steps, steps[::-1])
 drawings = net.draw(np.stack([x, y], -1).reshape(-1, 2).astype(np.float32)).asnumpy()
-whole = drawings.reshape(15, 15, 8, 8).transpose(0, 2, 1, 3).reshape(120, 120)
+framed = np.pad(drawings[:, 0], ((0, 0), (1, 1), (1, 1)), constant_values=WHITE)
+whole = framed.reshape(SIDE, SIDE, 10, 10).swapaxes(1, 2).reshape(10 * SIDE, 10 * SIDE)
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(9, 4.2))
 shown = left.scatter(*mean.T, c=digits.labels, cmap="tab10", vmin=-0.5, vmax=9.5, s=8)
 left.set(xlabel="first number", ylabel="second number", aspect="equal", xlim=(-3, 3), ylim=(-3, 3))
 figure.colorbar(shown, ax=left, ticks=range(10), label="digit")
-right.imshow(whole, cmap="gray_r")
+right.imshow(whole, cmap="gray_r", vmin=WHITE)
 right.set(xticks=[], yticks=[], xlabel="first number", ylabel="second number")
 plt.show()
 
