@@ -368,7 +368,7 @@ for i in range(3):
     axes.plot(*found.asnumpy()[:, i].T, "C1--", label="learnt" if i == 0 else None)
 axes.plot(*new.asnumpy().T, "ko", ms=5, label="start")
 axes.set(xlabel="x", ylabel="y", aspect="equal", xlim=(-1.6, 1.6), ylim=(-1.6, 1.6))
-axes.legend(loc="upper right")
+axes.legend(loc="center")
 plt.show()
 
 # %% [markdown]
