@@ -505,8 +505,9 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0) -> Any:
 
 @calls("nonzero")
 def nonzero(x: Any, as_tuple: bool = False) -> Any:
-    found = ops.nonzero(x)
-    return list(ops.unstack(found, 1)) if as_tuple else found
+    if as_tuple:
+        raise LacksError("as_tuple")
+    return ops.nonzero(x)
 
 
 @calls("nn.functional.one_hot")
