@@ -13,7 +13,6 @@ from miniml.data import (
     k_fold,
     load_digits,
     minibatches,
-    next_tokens,
     normalize,
     random_crop,
     random_flip,
