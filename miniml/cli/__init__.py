@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -32,7 +33,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     options = parser.parse_args(given)
     try:
-        return int(options.run(options))
+        code = int(options.run(options))
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:  # `| head` has read enough; Python would complain again at its exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except NonFiniteError as error:
         print(f"miniml: {error}", *getattr(error, "__notes__", ()), sep="\n", file=sys.stderr)
         return 1

@@ -360,6 +360,14 @@ def test_what_only_tells_ends_well(capsys, command, shown):
     assert re.search(shown, capsys.readouterr().out)
 
 
+def test_a_reader_who_stops_early_sees_no_traceback():
+    command = [sys.executable, "-m", "miniml", "show", "Conv2D"]
+    run = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    run.stdout.close()
+    assert run.stderr.read() == b""
+    assert run.wait() == 0
+
+
 def test_bench_outside_a_checkout_is_one_sentence(folder, monkeypatch, capsys):
     monkeypatch.setattr(bench.importlib.util, "find_spec", lambda name: None)
     assert cli.main(["bench"]) == 2
