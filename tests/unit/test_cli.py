@@ -362,10 +362,10 @@ def test_what_only_tells_ends_well(capsys, command, shown):
 
 def test_a_reader_who_stops_early_sees_no_traceback():
     command = [sys.executable, "-m", "miniml", "show", "Conv2D"]
-    run = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    run.stdout.close()
-    assert run.stderr.read() == b""
-    assert run.wait() == 0
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as run:
+        run.stdout.close()
+        assert run.stderr.read() == b""
+    assert run.returncode == 0
 
 
 def test_bench_outside_a_checkout_is_one_sentence(folder, monkeypatch, capsys):
