@@ -13,14 +13,15 @@ from ..abstract import Shape
 from ..dtype import FLOATS, DType, bool_, float32, is_float, promote, uint64
 from ..errors import AttributeRefusedError, DTypeError, ShapeError
 from ..primitive import Primitive
-from ..trace import computes_at_once
-from . import random
+from ..trace import computes_at_once, current_trace
 from .arithmetic import add, cast, mul
 from .compare import equal, logical_not, select
 from .create import on_device_of
 from .inference.shapes import broadcast, dtype_of, needs_float, shape_of
 from .linalg import matmul
 from .norm import softmax
+from .random import block_count
+from .random import dropout as dropped
 from .reduce import max
 from .shape import broadcast_to, reshape
 
@@ -230,10 +231,10 @@ def scaled_dot_product_attention(
         factor = 1.0 / math.sqrt(shape_of(q)[-1] or 1) if scale is None else float(scale)
         if math.prod(full) <= (COMPOSED_EAGERLY if computes_at_once() else COMPOSED):
             scores = mul(matmul(q, k, transpose_y=True), factor)
-            return matmul(random.dropout(_weights(scores, mask, is_causal), dropout), v)
+            return matmul(dropped(_weights(scores, mask, is_causal), dropout), v)
         state, skip = np.zeros(2, np.uint64), 0
         if dropout:
-            state, skip = random.reserved(full, dtype_of(q))
+            state, skip = current_trace().reserve(block_count(full, dtype_of(q)))
         mask = np.ones((1, 1), np.bool_) if mask is None else mask
         attend = ScaledDotProductAttention(factor, bool(is_causal), float(dropout), skip)
         return attend(q, k, v, mask, state)[0]
