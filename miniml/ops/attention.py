@@ -14,7 +14,6 @@ from ..dtype import FLOATS, DType, bool_, float32, is_float, promote, uint64
 from ..errors import AttributeRefusedError, DTypeError, ShapeError
 from ..primitive import Primitive
 from ..trace import computes_at_once, current_trace
-from . import sampling
 from .arithmetic import add, cast, mul
 from .compare import equal, logical_not, select
 from .create import on_device_of
@@ -23,6 +22,7 @@ from .linalg import matmul
 from .norm import softmax
 from .random import block_count
 from .reduce import max
+from .sampling import dropout as dropped
 from .shape import broadcast_to, reshape
 
 if TYPE_CHECKING:
@@ -231,7 +231,7 @@ def scaled_dot_product_attention(
         factor = 1.0 / math.sqrt(shape_of(q)[-1] or 1) if scale is None else float(scale)
         if math.prod(full) <= (COMPOSED_EAGERLY if computes_at_once() else COMPOSED):
             scores = mul(matmul(q, k, transpose_y=True), factor)
-            return matmul(sampling.dropout(_weights(scores, mask, is_causal), dropout), v)
+            return matmul(dropped(_weights(scores, mask, is_causal), dropout), v)
         state, skip = np.zeros(2, np.uint64), 0
         if dropout:
             state, skip = current_trace().reserve(block_count(full, dtype_of(q)))

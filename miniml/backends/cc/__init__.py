@@ -4,3 +4,4 @@ from . import convolve as convolve
 from . import formats as formats
 from . import moves as moves
 from . import pool as pool
+from . import random as random

@@ -14,14 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..kernel import Array
-from ..typecodes import (
-    ATTENTION,
-    ATTENTION_GRAD,
-    ATTENTION_MASK_GRAD,
-    LOW,
-    WIDE,
-    with_sums,
-)
+from ..typecodes import ATTENTION, ATTENTION_GRAD, ATTENTION_MASK_GRAD, LOW, WIDE, with_sums
 from . import philox, products
 from .registering import in_float32, register
 

@@ -16,13 +16,7 @@ import numpy as np
 from ...kernel import Kernel, KernelNode
 from ...product import broadcast_steps, dense_strides, merged
 from ...registry import kernel
-from ...typecodes import (
-    ATTENTION,
-    ATTENTION_GRAD,
-    ATTENTION_MASK_GRAD,
-    FLOAT,
-    with_sums,
-)
+from ...typecodes import ATTENTION, ATTENTION_GRAD, ATTENTION_MASK_GRAD, FLOAT, with_sums
 from ..text.layout import bounded, layout, spread
 from ..text.source import unit
 from .random import PHILOX
