@@ -82,6 +82,11 @@ _INSTEAD = {
     "ops.fold(x, output_size, kernel_size)": "col2im",
     "ops.normal(shape), or nn.init.normal(p) for a Parameter": "randn normal_ StandardNormal",
     "ops.uniform(shape), or nn.init.uniform(p) for a Parameter": "rand random uniform_ UniformReal",
+    "ops.permutation(n), or ops.permutation(x, axis)": "randperm shuffle",
+    "ops.categorical(logits, shape)": "multinomial Categorical",
+    "ops.lgamma(x)": "gammaln",
+    "ops.nonzero(x)": "argwhere flatnonzero",
+    "ops.unique_all(x), for the inverse and counts": "unique_counts unique_inverse",
     "np.allclose(x, y)": "allclose isclose",
     "ops.zeros(shape, dtype)": "new_zeros",
     "ops.ones(shape, dtype)": "new_ones",
@@ -125,7 +130,9 @@ _INSTEAD = {
     "nn.init.constant(p, value)": "constant_ initializer",
     "nn.init.zeros(p)": "zeros_",
     "nn.init.ones(p)": "ones_",
-    "nn.init.truncated_normal(p)": "trunc_normal_ trunc_normal TruncatedNormal",
+    "ops.truncated_normal(shape), or nn.init.truncated_normal(p) for a Parameter": (
+        "trunc_normal_ trunc_normal TruncatedNormal"
+    ),
     "nn.init.xavier_uniform(p)": "xavier_uniform_ glorot_uniform XavierUniform",
     "nn.init.xavier_normal(p)": "xavier_normal_ glorot_normal",
     "nn.init.kaiming_uniform(p)": "kaiming_uniform_ he_uniform HeUniform",

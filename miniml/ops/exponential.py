@@ -72,8 +72,8 @@ class Log10(FloatUnary):
 class LGamma(FloatUnary):
     """log |gamma(x)|; inf at 0, at the negative integers and at both infinities.
 
-    The error is below 3 units in the last digit of the result or of 1, whichever is more. The
-    gradient is digamma(x).
+    The error is below 3 units in the last digit of the result or of 1, whichever is more; on a GPU
+    it is that of CUDA's lgamma. The gradient is digamma(x).
     """
 
 

@@ -182,9 +182,9 @@ def _drawing(
     """The body's graph; what it scans besides: of each random stream that it draws from, the state
     at each step; and its other captures. place: of the captures among the graph's inputs."""
     inputs, captures, trace = list(body.graph.inputs), list(body.captures), current_trace()
-    steps = np.arange(count)[::-1] if reverse else np.arange(count)
     states = []
     for generator, blocks in body.blocks.items():
+        steps = np.arange(count)[::-1] if reverse else np.arange(count)
         state, _ = trace.reserve(0, generator)
         at = next(i for i, value in enumerate(captures) if value is state)
         inputs.insert(place, inputs.pop(place + at))

@@ -46,8 +46,8 @@ def polygamma(x: Array, *, n: int, out: Array) -> None:
     """By periodicity below 0: p(x) = p(f) + (-1)^(n + 1) (p(g) - p(1 - x)), where f is the fraction
     of x, and g = 1 - f."""
     wide = np.asarray(x, np.float64)
-    out[...] = above_zero(wide, n)
     low = wide <= 0
+    out[...] = above_zero(np.where(low, 1, wide), n)  # SciPy adds up -x terms below 0
     x = wide[low]
     down = np.floor(x)
     f, g = (above_zero(fraction, n) for fraction in (x - down, down + 1 - x))

@@ -216,14 +216,16 @@ def test_indices_of_three_axes(run):
     ("name", "function"),
     [
         ("erfinv", scipy.special.erfinv),
+        ("erfcinv", scipy.special.erfcinv),
         ("normcdf", scipy.special.ndtr),
+        ("normcdfinv", lambda x: scipy.special.ndtri(x**4)),
         ("rsqrt", lambda x: 1 / np.sqrt(abs(x))),
         ("sinpi", lambda x: np.sin(np.pi * x)),
         ("to_int", lambda x: np.clip(np.trunc(x * 1e10), -(2.0**31), 2.0**31 - 1)),
     ],
 )
 def test_functions_that_cuda_adds(run, name, function):
-    x = np.concatenate([np.linspace(-0.999, 0.999, 40), [1e-12, 1 - 1e-14, -1 + 1e-9]])
+    x = np.concatenate([np.linspace(-0.999, 0.999, 40), [1e-12, 1e-75, 1 - 1e-14, -1 + 1e-9]])
     y = cp.empty(len(x), f64)
     run(f"unary_{name}", (1,), (64,), cp.asarray(x), y, i32(len(x)))
     np.testing.assert_allclose(y.get(), function(x), rtol=1e-11, atol=1e-15)

@@ -42,6 +42,30 @@ def erf(x):
     return bell(x), bell(x) * (1 + x * x)
 
 
+def erfinv(x):
+    y = special.erfinv(x.astype(np.float64)).astype(x.dtype)
+    slope = np.sqrt(PI) / 2 * np.exp(y * y)
+    return slope, slope * (1 + 2 * y * y)
+
+
+def reflected(x, above, other, sign):
+    """`above` of x; below 0 `other` of pi times the fraction of x, and `above` of 1 - x. What is
+    rounded is 2 there at least, which are the terms of the fraction."""
+    high = above(np.where(x > 0, x, 1 - x).astype(np.float64)).astype(x.dtype)
+    rest = x - np.rint(x)
+    low = np.where(rest == 0, np.nan, other(np.where(rest == 0, 1, PI * rest)))
+    size = np.abs(high) + np.where(x > 0, 0, 2 + np.abs(low))
+    return np.where(x > 0, high, low + sign * high), size
+
+
+def digamma(x):
+    return reflected(x, special.psi, lambda turn: -PI / np.tan(turn), 1)
+
+
+def trigamma(x):
+    return reflected(x, lambda x: special.zeta(2, x), lambda turn: (PI / np.sin(turn)) ** 2, -1)
+
+
 # d/dx of the functions of one float, by name; NaN outside their domains. Where the rule adds terms
 # that may cancel at a point, or rounds an exponent, also the size of what is rounded.
 UNARY = {
@@ -75,6 +99,9 @@ UNARY = {
     "elu": lambda x: np.where(x > 0, 1, np.exp(np.minimum(x, 0))),
     "erf": erf,
     "erfc": lambda x: (-erf(x)[0], erf(x)[1]),
+    "erfinv": erfinv,
+    "lgamma": digamma,
+    "polygamma": trigamma,
     "sigmoid": lambda x: sigmoid(x) * sigmoid(-x),
     "softplus": sigmoid,
     "silu": silu,

@@ -31,10 +31,16 @@ def every_draw(g, h):
 
 
 def in_a_scan(g, h):
-    def step(carry, row):
-        return carry + row * ops.uniform((), generator=g), ops.randint((2,), 0, 99, generator=h)
+    def scanned(x):
+        scale = x.sum() + ops.uniform((), generator=g)
 
-    return lambda x: (*ops.scan(step, 0.0, x), ops.uniform((2,), generator=g), ops.uniform((2,)))
+        def step(carry, row):
+            more = row * ops.uniform((), generator=g) * scale  # captures: of g, scale, of h
+            return carry + more, ops.randint((2,), 0, 99, generator=h)
+
+        return *ops.scan(step, 0.0, x), ops.uniform((2,), generator=g), ops.uniform((2,))
+
+    return scanned
 
 
 def in_nested_scans(g, h):
@@ -51,7 +57,11 @@ def in_a_cond(g, h):
     def branch(op):
         return lambda x: op(x, ops.uniform((6,), generator=g)) + ops.uniform((6,), generator=h)
 
-    return lambda x: (ops.cond(x.sum() > 0, branch(ops.mul), branch(ops.add), x),)
+    def chosen(x):
+        x = ops.dropout(x, 0.1, g)  # the branches' draws come behind
+        return ops.cond(x.sum() > 0, branch(ops.mul), branch(ops.add), x), x
+
+    return chosen
 
 
 def under_a_gradient(g, h):

@@ -14,6 +14,7 @@ from tests.frame.completeness import library
 from .slopes import BINARY, UNARY
 
 FUNCTIONS = {name: getattr(ops, name) for name in (*UNARY, *BINARY) if hasattr(ops, name)}
+FUNCTIONS["polygamma"] = ops.digamma
 FUNCTIONS["gelu_tanh"] = lambda x: ops.gelu(x, "tanh")
 
 # Elementwise primitives that are not here: they hand dout on as it is, or times an attribute.
@@ -102,7 +103,7 @@ LISTED: dict[str, Listed] = {
         f"{SLOPE.reason}; {FLUSHED.reason}", lambda c: SLOPE.where(c) | FLUSHED.where(c)
     ),
     **dict.fromkeys(
-        ("expm1", "sinh", "cosh", "elu", "erf", "erfc", "softplus", "gelu", "mod_y"), SLOPE
+        "expm1 sinh cosh elu erf erfc softplus gelu mod_y lgamma polygamma".split(), SLOPE
     ),
     "div_y": Listed(
         "of x / y^2 it makes x / y or dout / y first, and either may leave the normal numbers",

@@ -239,7 +239,9 @@ extern "C" __global__ void indices(int* y) {
     if (i < n) y[i] = EXPRESSION;                                              \
   }
 UNARY(erfinv, erfinv(x[i]))
+UNARY(erfcinv, erfcinv(x[i]))
 UNARY(normcdf, normcdf(x[i]))
+UNARY(normcdfinv, normcdfinv(x[i] * x[i] * x[i] * x[i]))
 UNARY(rsqrt, rsqrt(fabs(x[i])))
 UNARY(sinpi, sinpi(x[i]))
 UNARY(to_int, (double)__double2int_rz(x[i] * 1e10))
