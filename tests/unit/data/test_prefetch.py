@@ -93,7 +93,7 @@ def fit(path, rows, prefetch, callbacks=()):
     ml.manual_seed(0)
     net = nn.Sequential(nn.Dense(3, 4), nn.Dropout(0.5), nn.Dense(4, 2))
     model = train.Model(net, nn.CrossEntropyLoss(), optim.Adam(net.trainable_params()))
-    data = DataLoader(rows, np.arange(24) % 2, size=4, seed=5, prefetch=prefetch)
+    data = DataLoader(rows, np.arange(24) % 2, size=1, seed=5, prefetch=prefetch)
     with ml.context(full_tracebacks=True):
         model.fit(data, epochs=3, resume=path, save_every=1, callbacks=callbacks, show=False)
 
