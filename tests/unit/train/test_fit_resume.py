@@ -72,7 +72,7 @@ def fit(path, extra=(), learner=None, **options):
     learner = learner or model()
     ahead = {"transform": random_flip(), "prefetch": options.pop("prefetch", 0)}
     data = DataLoader(X, Y, size=16, seed=options.pop("seed", 1), **ahead)
-    callbacks = [Decay(), train.EarlyStopping(50, "loss"), *extra]
+    callbacks = [Decay(), train.EarlyStopping(1000, "loss"), *extra]
     options = {"epochs": 4, "validation": data, "save_every": 1, "show": False} | options
     return learner.fit(data, callbacks=callbacks, resume=path, **options)
 
