@@ -16,12 +16,11 @@ from ..archive import PathLike, short, writable
 from ..data import DataLoader
 from ..errors import CheckpointError, MinimlError, NonFiniteError
 from ..nn import Cell
-from ..parameter import Parameter
 from ..random import random_state
 from ..uninterrupted import uninterrupted
 from .callbacks import Callback
 from .checkpoint import load_checkpoint, save_checkpoint
-from .checks import batches_of
+from .checks import batches_of, is_count, is_finite, manifest
 from .entries import CALLS
 from .interrupts import Interrupts
 from .learner import Learner
@@ -52,7 +51,7 @@ class Run:
         path: PathLike | None,
         save_every: int,
     ) -> None:
-        if not (_is_count(epochs) and _is_count(save_every)):
+        if not (is_count(epochs) and is_count(save_every)):
             raise MinimlError(
                 f"fit got epochs={epochs} and save_every={save_every}; expected ints >= 1"
             )
@@ -177,7 +176,7 @@ class Run:
         """NonFiniteError for a loss or a weight that is none, with the operation it began in."""
         bad = next((i for i, loss in enumerate(losses) if not math.isfinite(loss)), None)
         with np.errstate(all="ignore"):
-            if bad is None and all(map(_finite, self.model.optimizer.params)):
+            if bad is None and all(map(is_finite, self.model.optimizer.params)):
                 return
         what = "a weight is not finite" if bad is None else f"the loss is {losses[bad]}"
         last = len(losses) if bad is None else bad + 1
@@ -258,7 +257,7 @@ class Run:
         """All that an exact resume needs, for a checkpoint."""
         state = {**self._cells(), "optimizer": self.model.optimizer, "random": random_state}
         state |= {"epoch": self.epoch, "done": self.done, "steps": self.steps}
-        state |= {"total": self._total, "stopped": self.stopped, **_manifest(self.data)}
+        state |= {"total": self._total, "stopped": self.stopped, **manifest(self.data)}
         metrics = zip(self.model.metrics, self._sums, strict=True)
         state |= {f"metric.{metric.name}": total for metric, total in metrics}
         return state | {f"{p}{k}": v for p, c in self._stateful() for k, v in c.state.items()}
@@ -282,7 +281,7 @@ class Run:
             return
         state = self._state()
         load_checkpoint(self.path, state)
-        self._check_manifest(state)
+        self._checkmanifest(state)
         self.epoch, self.done, self.steps = state["epoch"], state["done"], state["steps"]
         self._total, self.stopped = state["total"], state["stopped"]
         self._sums = [state[f"metric.{m.name}"] for m in self.model.metrics]
@@ -290,9 +289,9 @@ class Run:
             callback.state = {key: state[prefix + key] for key in callback.state}
         self._mark()
 
-    def _check_manifest(self, state: dict[str, Any]) -> None:
+    def _checkmanifest(self, state: dict[str, Any]) -> None:
         """CheckpointError where the file is of a run on other data; nothing is then changed."""
-        own = _manifest(self.data)
+        own = manifest(self.data)
         other = [f"{k} {state[k]} in the file, {v} here" for k, v in own.items() if state[k] != v]
         if other:
             self._undo()
@@ -300,22 +299,3 @@ class Run:
                 f"{short(self.path)} is of a run on other data: {', '.join(other)} (seed -1: no "
                 "shuffling); give the same DataLoader, or another file; nothing was loaded"
             )
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, (int, np.integer)) and bool(value >= 1)
-
-
-def _finite(parameter: Parameter) -> bool:
-    """True if all elements are: mostly seen by their sum, which may overflow."""
-    host = parameter.device == "cpu"
-    values = np.asarray(parameter) if host else parameter.asnumpy()
-    return bool(np.isfinite(values.sum()) or np.isfinite(values).all())
-
-
-def _manifest(data: Any) -> dict[str, int]:
-    """The numbers by which the data of a run are known."""
-    if not isinstance(data, DataLoader):
-        return {}
-    seed = -1 if data.seed is None else data.seed
-    return {"data.rows": data.rows, "data.size": data.size, "data.seed": seed}

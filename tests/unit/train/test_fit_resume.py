@@ -116,6 +116,7 @@ def test_ctrl_c_saves_and_the_next_call_goes_on(method, at, tmp_path, whole):
     compare(path, fit(path)[-1], whole)
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # in a finalizer
 def test_a_handler_that_raises_at_any_moment_loses_nothing(tmp_path, whole):
     path, moments, raised = tmp_path / "run.safetensors", np.random.default_rng(0), 0
 
