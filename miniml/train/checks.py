@@ -1,4 +1,4 @@
-"""What is looked at before the first step: that data are batches, that labels are classes."""
+"""What a run looks at: that data are batches, labels classes, weights finite, files its own."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from ..data import DataLoader
 from ..errors import MinimlError, OutOfRangeError
 from ..graph.function import trace
 from ..nn import Cell, NLLLoss
+from ..parameter import Parameter
 from ..tensor import Array
 
 
@@ -80,3 +81,22 @@ def _all_labels(data: Any) -> tuple[Any, Array] | None:
         if all(isinstance(p, np.ndarray) and p.dtype.kind in "iu" and p.ndim for p in parts):
             return data[0][0], np.concatenate([np.ravel(p) for p in parts])
     return None
+
+
+def is_count(value: object) -> bool:
+    return isinstance(value, (int, np.integer)) and bool(value >= 1)
+
+
+def is_finite(parameter: Parameter) -> bool:
+    """True if all elements are: mostly seen by their sum, which may overflow."""
+    host = parameter.device == "cpu"
+    values = np.asarray(parameter) if host else parameter.asnumpy()
+    return bool(np.isfinite(values.sum()) or np.isfinite(values).all())
+
+
+def manifest(data: Any) -> dict[str, int]:
+    """The numbers by which the data of a run are known."""
+    if not isinstance(data, DataLoader):
+        return {}
+    seed = -1 if data.seed is None else data.seed
+    return {"data.rows": data.rows, "data.size": data.size, "data.seed": seed}

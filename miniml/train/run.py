@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-import signal
-import threading
 import time
 from collections.abc import Generator, Iterable, Iterator, Sequence, Sized
-from contextlib import closing, contextmanager
+from contextlib import closing
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -18,12 +16,13 @@ from ..archive import PathLike, short, writable
 from ..data import DataLoader
 from ..errors import CheckpointError, MinimlError, NonFiniteError
 from ..nn import Cell
-from ..parameter import Parameter
 from ..random import random_state
+from ..uninterrupted import uninterrupted
 from .callbacks import Callback
 from .checkpoint import load_checkpoint, save_checkpoint
-from .checks import batches_of
+from .checks import batches_of, is_count, is_finite, manifest
 from .entries import CALLS
+from .interrupts import Interrupts
 from .learner import Learner
 from .metrics import Row
 from .snapshot import Snapshot
@@ -52,7 +51,7 @@ class Run:
         path: PathLike | None,
         save_every: int,
     ) -> None:
-        if not (_is_count(epochs) and _is_count(save_every)):
+        if not (is_count(epochs) and is_count(save_every)):
             raise MinimlError(
                 f"fit got epochs={epochs} and save_every={save_every}; expected ints >= 1"
             )
@@ -61,7 +60,7 @@ class Run:
         self.path = None if path is None else writable(path, CALLS)
         self.batches = len(data) if isinstance(data, Sized) else None
         self.epoch = self.done = self.steps = 0
-        self.stopped = self._interrupted = False
+        self.stopped, self._interrupts = False, Interrupts()
         self._total, self._sums = 0.0, model.zeros()
         self._good: Snapshot | None = None
         self._unread: list[tuple[Any, Sequence[Any]]] = []
@@ -77,7 +76,7 @@ class Run:
         self._mark()
         self._resume()
         try:
-            with self._interrupts():
+            with self._interrupts:
                 self._call("on_start")
                 while self.epoch < self.epochs and not self.stopped:
                     self._train()
@@ -100,7 +99,7 @@ class Run:
             for x, *labels in batches:
                 unread.append((step(x, *labels), labels))
                 late = clock() > self._since + self._pause
-                if late or len(unread) >= room or self._interrupted:
+                if late or len(unread) >= room or self._interrupts.noted:
                     self._read()
                     room = self._room()
         self._read()
@@ -130,11 +129,12 @@ class Run:
         for loss, (_, out), (_, labels) in zip(losses, results, taken, strict=True):
             total += loss
             self.model.count(sums, out, labels)
-        taken.clear()
-        self._total, self._sums = total, sums
-        self.done, self.steps = self.done + len(losses), self.steps + len(losses)
         marking = time.perf_counter()
-        self._mark()
+        with uninterrupted():
+            taken.clear()
+            self._total, self._sums = total, sums
+            self.done, self.steps = self.done + len(losses), self.steps + len(losses)
+            self._mark()
         self._pace(len(losses), read, checked - read + time.perf_counter() - marking)
         self._call("on_steps", losses)
         if self.steps % self.save_every == 0:
@@ -145,7 +145,7 @@ class Run:
     def _pace(self, steps: int, read: float, cost: float) -> None:
         """When to read next, after steps that were read at that time and whose check cost that."""
         self._pause = max(_SECONDS, cost / _SHARE)
-        self._most = max(_STEPS, int(steps * cost / _SHARE / (read - self._since)))
+        self._most = max(_STEPS, int(steps * cost / _SHARE / max(read - self._since, 1e-9)))
 
     def _finish(self) -> None:
         """The end of an epoch: its row, its validation, its callbacks, a checkpoint."""
@@ -158,10 +158,11 @@ class Run:
             row |= {f"val_{name}": value for name, value in judged.items()}
         row["seconds"] = self._seconds
         self._call("on_epoch", row)
-        self._rows.append(row)
-        self.epoch, self.done = self.epoch + 1, 0
-        self._total, self._sums = 0.0, self.model.zeros()
-        self._mark()
+        with uninterrupted():
+            self._rows.append(row)
+            self.epoch, self.done = self.epoch + 1, 0
+            self._total, self._sums = 0.0, self.model.zeros()
+            self._mark()
         self._save()
         self._heed()
 
@@ -175,7 +176,7 @@ class Run:
         """NonFiniteError for a loss or a weight that is none, with the operation it began in."""
         bad = next((i for i, loss in enumerate(losses) if not math.isfinite(loss)), None)
         with np.errstate(all="ignore"):
-            if bad is None and all(map(_finite, self.model.optimizer.params)):
+            if bad is None and all(map(is_finite, self.model.optimizer.params)):
                 return
         what = "a weight is not finite" if bad is None else f"the loss is {losses[bad]}"
         last = len(losses) if bad is None else bad + 1
@@ -193,7 +194,8 @@ class Run:
         raise error
 
     def _mark(self) -> None:
-        """Remember the present state, which is whole: what is undone goes back to it."""
+        """Remember the present state, which is whole: what is undone goes back to it. Signals have
+        to wait meanwhile, since their handlers may raise."""
         if self._good is None:
             owned = [p for cell in self._cells().values() for p in cell.get_parameters()]
             self._good = Snapshot(self.model.optimizer, params=owned)
@@ -236,30 +238,11 @@ class Run:
 
     def _heed(self, undo: bool = False) -> None:
         """After Ctrl-C: save and stop."""
-        if self._interrupted:
+        if self._interrupts.noted:
             if undo:
                 self._undo()
             self._save()
             raise KeyboardInterrupt(self._where())
-
-    @contextmanager
-    def _interrupts(self) -> Iterator[None]:
-        """Ctrl-C waits for the end of a step; a second one does not. A handler that somebody else
-        has set stays."""
-        main = threading.current_thread() is threading.main_thread()
-        old = signal.getsignal(signal.SIGINT) if main else None
-        if old is not signal.default_int_handler:
-            yield
-            return
-        signal.signal(signal.SIGINT, self._note_interrupt)
-        try:
-            yield
-        finally:
-            signal.signal(signal.SIGINT, old)
-
-    def _note_interrupt(self, number: int, frame: Any) -> None:
-        self._interrupted = True
-        signal.signal(number, signal.default_int_handler)
 
     def _cells(self) -> dict[str, Cell]:
         """The cells that a step may write."""
@@ -274,7 +257,7 @@ class Run:
         """All that an exact resume needs, for a checkpoint."""
         state = {**self._cells(), "optimizer": self.model.optimizer, "random": random_state}
         state |= {"epoch": self.epoch, "done": self.done, "steps": self.steps}
-        state |= {"total": self._total, "stopped": self.stopped, **_manifest(self.data)}
+        state |= {"total": self._total, "stopped": self.stopped, **manifest(self.data)}
         metrics = zip(self.model.metrics, self._sums, strict=True)
         state |= {f"metric.{metric.name}": total for metric, total in metrics}
         return state | {f"{p}{k}": v for p, c in self._stateful() for k, v in c.state.items()}
@@ -298,7 +281,7 @@ class Run:
             return
         state = self._state()
         load_checkpoint(self.path, state)
-        self._check_manifest(state)
+        self._checkmanifest(state)
         self.epoch, self.done, self.steps = state["epoch"], state["done"], state["steps"]
         self._total, self.stopped = state["total"], state["stopped"]
         self._sums = [state[f"metric.{m.name}"] for m in self.model.metrics]
@@ -306,9 +289,9 @@ class Run:
             callback.state = {key: state[prefix + key] for key in callback.state}
         self._mark()
 
-    def _check_manifest(self, state: dict[str, Any]) -> None:
+    def _checkmanifest(self, state: dict[str, Any]) -> None:
         """CheckpointError where the file is of a run on other data; nothing is then changed."""
-        own = _manifest(self.data)
+        own = manifest(self.data)
         other = [f"{k} {state[k]} in the file, {v} here" for k, v in own.items() if state[k] != v]
         if other:
             self._undo()
@@ -316,22 +299,3 @@ class Run:
                 f"{short(self.path)} is of a run on other data: {', '.join(other)} (seed -1: no "
                 "shuffling); give the same DataLoader, or another file; nothing was loaded"
             )
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, (int, np.integer)) and bool(value >= 1)
-
-
-def _finite(parameter: Parameter) -> bool:
-    """True if all elements are: mostly seen by their sum, which may overflow."""
-    host = parameter.device == "cpu"
-    values = np.asarray(parameter) if host else parameter.asnumpy()
-    return bool(np.isfinite(values.sum()) or np.isfinite(values).all())
-
-
-def _manifest(data: Any) -> dict[str, int]:
-    """The numbers by which the data of a run are known."""
-    if not isinstance(data, DataLoader):
-        return {}
-    seed = -1 if data.seed is None else data.seed
-    return {"data.rows": data.rows, "data.size": data.size, "data.seed": seed}

@@ -93,8 +93,9 @@ def fit(path, rows, prefetch, callbacks=()):
     ml.manual_seed(0)
     net = nn.Sequential(nn.Dense(3, 4), nn.Dropout(0.5), nn.Dense(4, 2))
     model = train.Model(net, nn.CrossEntropyLoss(), optim.Adam(net.trainable_params()))
-    data = DataLoader(rows, np.arange(24) % 2, size=4, seed=5, prefetch=prefetch)
-    model.fit(data, epochs=3, resume=path, save_every=1, callbacks=callbacks, show=False)
+    data = DataLoader(rows, np.arange(24) % 2, size=1, seed=5, prefetch=prefetch)
+    with ml.context(full_tracebacks=True):
+        model.fit(data, epochs=3, resume=path, save_every=1, callbacks=callbacks, show=False)
 
 
 def test_ctrl_c_and_errors_in_the_thread_stop_a_fit_that_goes_on_with_the_same_bits(tmp_path):

@@ -45,10 +45,10 @@ def test_a_flip_turns_its_share_of_whole_images():
 
 
 def test_a_loader_draws_by_seed_epoch_and_batch():
-    def first(seed=1, epoch=0, start=0):
+    def first(seed=1, epoch=0, start=0, images=IMAGES):
         steps = data.chain(data.random_crop(3), data.random_flip(), data.normalize(9.0, 2.0))
         loader = data.DataLoader(
-            IMAGES.repeat(8, 0), np.arange(16), size=4, seed=seed, transform=steps
+            images.repeat(16 // len(images), 0), np.arange(16), size=4, seed=seed, transform=steps
         )
         return list(loader.batches(epoch, start))
 
@@ -58,6 +58,8 @@ def test_a_loader_draws_by_seed_epoch_and_batch():
         assert np.array_equal(a[0], b[0])
         assert np.array_equal(a[1], b[1])
     assert not np.array_equal(first(epoch=1)[0][0], whole[0][0])
+    same = first(images=IMAGES[:1])
+    assert not np.array_equal(same[0][0], same[1][0])
     assert not np.array_equal(first(seed=2)[0][0], whole[0][0])
 
 

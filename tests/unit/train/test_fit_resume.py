@@ -46,6 +46,10 @@ class Breaks(train.Callback):
             self.action()
 
 
+class LateError(Exception):
+    """Raised by a signal's handler."""
+
+
 def fails():
     raise OSError("the disk of the callback is full")
 
@@ -72,7 +76,7 @@ def fit(path, extra=(), learner=None, **options):
     learner = learner or model()
     ahead = {"transform": random_flip(), "prefetch": options.pop("prefetch", 0)}
     data = DataLoader(X, Y, size=16, seed=options.pop("seed", 1), **ahead)
-    callbacks = [Decay(), train.EarlyStopping(50, "loss"), *extra]
+    callbacks = [Decay(), train.EarlyStopping(1000, "loss"), *extra]
     options = {"epochs": 4, "validation": data, "save_every": 1, "show": False} | options
     return learner.fit(data, callbacks=callbacks, resume=path, **options)
 
@@ -109,6 +113,30 @@ def test_ctrl_c_saves_and_the_next_call_goes_on(method, at, tmp_path, whole):
     with pytest.raises(KeyboardInterrupt, match="goes on there"):
         fit(path, [Breaks(method, at, interrupt)])
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    compare(path, fit(path)[-1], whole)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # in a finalizer
+def test_a_handler_that_raises_at_any_moment_loses_nothing(tmp_path, whole):
+    path, moments, raised = tmp_path / "run.safetensors", np.random.default_rng(0), 0
+
+    def late(number, frame):
+        raise LateError
+
+    old = signal.signal(signal.SIGALRM, late)
+    try:
+        for _ in range(200 if DEEP else 20):
+            learner = model()
+            try:
+                signal.setitimer(signal.ITIMER_REAL, moments.uniform(1e-3, 0.1))
+                fit(path, learner=learner, epochs=3)
+            except LateError:
+                raised += 1
+            finally:
+                signal.setitimer(signal.ITIMER_REAL, 0.0)
+    finally:
+        signal.signal(signal.SIGALRM, old)
+    assert raised > 5
     compare(path, fit(path)[-1], whole)
 
 
