@@ -21,7 +21,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import miniml as ml
-from miniml import nn, ops, optim
+from miniml import nn, ops, optim, viz
 from miniml.data import DataLoader, load_digits, stratified_split
 from miniml.grad import grad
 from miniml.train import Model, accuracy, confusion_matrix, top_k
@@ -97,8 +97,8 @@ assert judged["accuracy"] > 0.97
 assert judged["top_2"] > 0.98
 
 # %% [markdown]
-# In training the network reads worse than it does afterwards: dropout takes a quarter of what it
-# sees.
+# At first it reads the held-out digits better than those it learns from: in training, dropout takes
+# a quarter of what it sees.
 
 # %%
 figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3))
@@ -131,25 +131,14 @@ plt.show()
 # ## Feature maps
 #
 # A slice of a Sequential is a network, too: `net[:2]` ends after the first ReLU, `net[:5]` after
-# the pooling. Bright is where a filter found what it looks for.
+# the pooling. Bright is where a filter found what it looks for in this 6.
 
 # %%
-digit = test_images[:1]
-first, second = net[:2](digit).asnumpy()[0], net[:5](digit).asnumpy()[0]
-figure = plt.figure(figsize=(9, 3.4))
-left, right = figure.subfigures(1, 2, width_ratios=(1, 5))
-axes = left.subplots()
-axes.imshow(digit[0, 0], cmap="gray_r")
-axes.set_title(f"a {test_labels[0]}")
-axes.axis("off")
-upper, lower = right.subfigures(2, 1)
-upper.suptitle("16 channels after the first convolution, 8 x 8", fontsize=10)
-lower.suptitle("32 channels after the second one and pooling, 4 x 4", fontsize=10)
-places = [*upper.subplots(2, 8).flat, *lower.subplots(2, 16).flat]
-for axes, channel in zip(places, (*first, *second), strict=True):
-    axes.imshow(channel, cmap="viridis", vmin=0)
-    axes.axis("off")
-plt.show()
+digit = test_images[test_labels == 6][:1]
+viz.feature_maps(net[:2](digit).asnumpy()[0], "After the first convolution and ReLU")
+
+# %%
+viz.feature_maps(net[:5](digit).asnumpy()[0], "After the second one and the pooling")
 
 # %% [markdown]
 # ## What it takes for what
@@ -161,13 +150,7 @@ counts = judged["confusion_matrix"]
 assert counts.sum() == len(test_labels)
 assert counts.trace() / counts.sum() == judged["accuracy"]
 
-figure, axes = plt.subplots(figsize=(4.6, 4))
-shown = axes.imshow(counts, cmap="Blues", norm="asinh")  # so that a single mistake can be seen
-for label, read in zip(*np.nonzero(counts), strict=True):
-    color = "white" if label == read else "black"
-    axes.text(read, label, counts[label, read], ha="center", va="center", color=color)
-axes.set(xlabel="read as", ylabel="is a", xticks=range(10), yticks=range(10))
-plt.show()
+viz.confusion_matrix(counts)
 
 # %% [markdown]
 # ## The errors, and the pixels that misled it

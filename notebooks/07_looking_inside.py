@@ -176,7 +176,8 @@ plt.show()
 # ## What flows through
 #
 # What each layer gives for a batch, and how large the gradients are. In a network that does not
-# learn, these show where the numbers die or explode.
+# learn, these show where numbers die or explode. This one has learnt the batch by heart meanwhile,
+# so its gradients are small.
 
 # %%
 outputs = viz.activations(net, x)

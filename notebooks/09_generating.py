@@ -16,6 +16,8 @@
 # - a GAN: two networks with an optimizer each, which learn from each other, in one compiled step,
 #   with a penalty on a gradient, so that the step holds gradients of gradients,
 # - a variational autoencoder that puts handwritten digits on a map and draws new ones from it.
+#
+# The guide to training is `docs/training.md`.
 
 # %%
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""Run the notebooks: each .py beside this file becomes an executed .ipynb (make notebooks)."""
+"""Run notebooks: each .py beside this file becomes an executed .ipynb (make notebooks)."""
 
 import argparse
 import sys
@@ -17,7 +17,7 @@ def executed(path: Path) -> nbformat.NotebookNode:
     for number, cell in enumerate(notebook.cells):  # equal runs give equal files
         cell.id = f"cell-{number}"
     client = nbclient.NotebookClient(
-        notebook, timeout=120, record_timing=False, coalesce_streams=True
+        notebook, timeout=900, record_timing=False, coalesce_streams=True
     )
     client.create_kernel_manager().transport = "ipc"  # no port is opened
     client.execute(cwd=FOLDER.parent)
@@ -28,11 +28,14 @@ def executed(path: Path) -> nbformat.NotebookNode:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="run them and write nothing")
-    check = parser.parse_args().check
+    parser.add_argument("numbers", nargs="*", help="such as 05; all by default")
+    options = parser.parse_args()
     for path in sorted(FOLDER.glob("[0-9]*.py")):
+        if options.numbers and path.stem[:2] not in options.numbers:
+            continue
         notebook = executed(path)
         target = path.with_suffix(".ipynb")
-        if check:
+        if options.check:
             stored = nbformat.read(target, as_version=4) if target.exists() else None
             sources = [[c.source for c in n.cells] for n in (notebook, stored) if n]
             if sources[0] != sources[-1] or stored is None:

@@ -237,7 +237,8 @@ def _sum(rows: Sequence[Row]) -> Row:
 
 
 def _table(rows: Sequence[Row]) -> str:
-    """The first rows as text, cut to the width of the terminal; shares are of all."""
+    """The first rows as text, cut to the width of the terminal if there is one; shares are of
+    all."""
     total = sum(row.seconds for row in rows) or 1.0
     cells = [("ms", "%", "calls", "MB", "GB/s", "node", "layer", "line")]
     cells += [
@@ -254,7 +255,7 @@ def _table(rows: Sequence[Row]) -> str:
         for row in rows[:_SHOWN]
     ]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    columns = shutil.get_terminal_size((120, 24)).columns
+    columns = shutil.get_terminal_size((1000, 24)).columns
     return "\n".join(_line(row, widths)[:columns].rstrip() for row in cells)
 
 
