@@ -116,7 +116,7 @@ CURVES = (
         across(0.0, 3.0), p=1.7),
     natural("Logit", same, lambda x: np.log(x / (1 - x)),
         lambda x, out, d: d / (x * (1.0 - x)), across(0.0, 1.0)),
-    natural("Gumbel", same, lambda x: -np.log(-np.log(x)),
+    natural("GumbelOfUniform", same, lambda x: -np.log(-np.log(x)),
         lambda x, out, d: -d / (x * ops.log(x)), across(0.0, 1.0)),
     natural("LogOfAbs", same, lambda x: np.log(np.abs(x)), lambda x, out, d: d / x, numbers()),
     natural("Focal", same, lambda x, gamma: logistic(-x) ** gamma * smooth_plus(-x),

@@ -126,6 +126,16 @@ def test_the_formulas():
     assert total(branch, zeros(7)) == 7 + 1 + 14
 
 
+def test_the_formulas_of_attention_and_of_factors_of_matrices():
+    q, v = zeros(3, 2048, 16), zeros(3, 2048, 5)
+    scores = 3 * 2048 * 2048
+    assert total(ops.scaled_dot_product_attention, q, q, v) == scores * (2 * (16 + 5) + 5)
+    a, b = zeros(5, 6, 6), zeros(5, 6, 2)
+    assert total(ops.cholesky, a) == 5 * 6**3 // 3
+    assert total(ops.det, a) == 5 * 2 * 6**3 // 3
+    assert total(ops.solve, a, b) == 5 * (2 * 6**3 // 3 + 2 * 6 * 6 * 2)
+
+
 def test_the_gradients_of_a_convolution_count_like_it():
     images, filters = zeros(2, 4, 8, 8), zeros(6, 4, 3, 3)
     slope = ml.grad.grad(lambda a, b: ops.sum(ops.conv2d(a, b)), (0, 1))
