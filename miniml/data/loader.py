@@ -100,7 +100,7 @@ def _readable(source: Any) -> Any:
         return tuple(_readable(part) for part in source)
     if isinstance(source, Tensor):
         return source.asnumpy()
-    if isinstance(source, list) and source and isinstance(source[0], (int, float)):
+    if isinstance(source, list) and source and isinstance(source[0], (int, float, np.number)):
         return np.asarray(source)
     if not (hasattr(source, "__len__") and hasattr(source, "__getitem__")):
         raise MinimlError(

@@ -50,6 +50,11 @@ def check_labels(net: Cell, loss: Callable[..., Any], data: Any) -> None:
     labels of an array in a DataLoader, or of a list of batches."""
     if not isinstance(loss, NLLLoss):
         return
+    if isinstance(data, DataLoader) and len(data.sources) < 2:
+        raise MinimlError(
+            "CrossEntropyLoss compares with labels, and the DataLoader has one source only; give "
+            "data.DataLoader(x, labels, size=64), inputs of the network as a tuple"
+        )
     found = _all_labels(data)
     if found is None:
         return

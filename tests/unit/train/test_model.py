@@ -83,6 +83,7 @@ def test_several_inputs_and_labels_and_lists_of_batches():
         ([], 1, "without a batch"),
         ([X], 1, r"a batch is a tuple \(x, \*labels\); got a ndarray"),
         (loader(), 0, "epochs=0"),
+        (DataLoader(X, size=16), 1, "has one source only"),
         (loader(), 1.5, r"epochs=1\.5 and .*; expected ints >= 1"),
         ([(X[:, :3], Y)], 1, r"Dense\(4, 6\) got input of shape \(70, 3\)"),
         (DataLoader(X[:, :3], Y, size=16), 1, r"Dense\(4, 6\) got input of shape \(16, 3\)"),
@@ -103,7 +104,7 @@ def test_labels_out_of_range_are_named_before_the_first_step():
     with pytest.raises(OutOfRangeError, match="row 5"):
         model(net=net).evaluate(DataLoader(X, labels, size=16))
     batches = list(DataLoader(X, labels, size=16))
-    for data in (batches, DataLoader(X, labels.tolist(), size=16)):
+    for data in (batches, DataLoader(X, list(labels), size=16)):
         with pytest.raises(OutOfRangeError, match=r"2 labels .* row 5: 3"):
             model(net=net).fit(data, epochs=1, show=False)
     assert all(map(np.array_equal, before, weights(net)))
