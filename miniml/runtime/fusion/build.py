@@ -37,7 +37,8 @@ Layout = Mapping[Var, tuple[int, ...]]  # steps along the axes of values, in ele
 # Functions whose value is rather kept for the next pass than computed again.
 DEAR = frozenset(
     """exp exp2 expm1 log log2 log10 log1p pow tanh sinh cosh sin cos tan asin acos atan atan2 erf
-    erfc fmod float_mod float_floor_div int_pow asinh acosh atanh cbrt hypot lgamma tgamma
+    erfc erfinv fmod float_mod float_floor_div int_pow asinh acosh atanh cbrt hypot lgamma tgamma
+    polygamma
     """.split()
 )
 _KEPT_FROM = 12  # of operations, from which on a value is kept
