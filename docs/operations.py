@@ -180,7 +180,7 @@ def gradient(row: Row) -> str:
 
 def devices(row: Row) -> str:
     """Those that have kernels for all that the example's program consists of, or run it eagerly."""
-    given = _given(row)
+    given = given_to(row)
     try:
         ml.trace(call(row, given), **numbers(row, given))
         compiled = True
@@ -190,13 +190,14 @@ def devices(row: Row) -> str:
     return ", ".join(found) + ("" if compiled else ", op by op")
 
 
-def _given(row: Row) -> dict[str, Any]:
+def given_to(row: Row) -> dict[str, Any]:
+    """The values for its example, of the usual dtype."""
     return values("bool" if row.name.startswith("logical") else "float32")
 
 
 def _runs(row: Row, device: str, compiled: bool) -> bool:
     with ml.context(device_target=device, providers=("miniml",)):
-        given = _given(row)
+        given = given_to(row)
         try:
             if compiled:
                 ml.explain(call(row, given), **numbers(row, given))

@@ -8,7 +8,7 @@ from .. import ops
 from ..dtype import is_float
 from ..errors import ShapeError
 from ..graph.tracer import as_tensor
-from ..ops.create import on_device_of
+from ..ops.inference.devices import on_device_of
 from . import init
 from .arguments import flag, integer, number, positive
 from .cell import Cell

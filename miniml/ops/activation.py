@@ -9,6 +9,7 @@ from ..errors import AttributeRefusedError, ShapeError
 from .arithmetic import abs, add, as_float, clip, div, minimum, mul, neg
 from .compare import greater, select
 from .inference.bases import FloatBinary, FloatUnary, NumberUnary
+from .inference.devices import on_one_device
 from .inference.shapes import dtype_of, shape_of
 from .shape import broadcasts_to
 from .trigonometric import tanh
@@ -199,6 +200,7 @@ def selu(x: Any) -> Tensor:
     return mul(elu(x, 1.6732632423543772), 1.0507009873554805)
 
 
+@on_one_device
 def prelu(x: Any, slope: Any) -> Tensor:
     """x where x > 0, slope * x elsewhere, with a learnt `slope`, which is the gradient at 0.
 

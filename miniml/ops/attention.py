@@ -16,7 +16,7 @@ from ..primitive import Primitive
 from ..trace import computes_at_once, current_trace
 from .arithmetic import add, cast, mul
 from .compare import equal, logical_not, select
-from .create import on_device_of
+from .inference.devices import on_one_device
 from .inference.shapes import broadcast, dtype_of, needs_float, shape_of
 from .linalg import matmul
 from .norm import softmax
@@ -194,6 +194,7 @@ def wide(dtype: DType) -> DType:
     return float32 if dtype.itemsize == 2 else dtype
 
 
+@on_one_device
 def scaled_dot_product_attention(
     q: Any,
     k: Any,
@@ -224,20 +225,19 @@ def scaled_dot_product_attention(
     [[1.0, 0.0], [0.5, 0.5]]
     """
     _check_settings(dropout, is_causal, scale)
-    with on_device_of(q, k, v):
-        q, k, v, mask = _together(q, k, v, mask)
-        of_mask = () if mask is None else shape_of(mask)
-        full = scores_shape(_NAME, shape_of(q), shape_of(k), shape_of(v), of_mask)
-        factor = 1.0 / math.sqrt(shape_of(q)[-1] or 1) if scale is None else float(scale)
-        if math.prod(full) <= (COMPOSED_EAGERLY if computes_at_once() else COMPOSED):
-            scores = mul(matmul(q, k, transpose_y=True), factor)
-            return matmul(dropped(_weights(scores, mask, is_causal), dropout), v)
-        state, skip = np.zeros(2, np.uint64), 0
-        if dropout:
-            state, skip = current_trace().reserve(block_count(full, dtype_of(q)))
-        mask = np.ones((1, 1), np.bool_) if mask is None else mask
-        attend = ScaledDotProductAttention(factor, bool(is_causal), float(dropout), skip)
-        return attend(q, k, v, mask, state)[0]
+    q, k, v, mask = _together(q, k, v, mask)
+    of_mask = () if mask is None else shape_of(mask)
+    full = scores_shape(_NAME, shape_of(q), shape_of(k), shape_of(v), of_mask)
+    factor = 1.0 / math.sqrt(shape_of(q)[-1] or 1) if scale is None else float(scale)
+    if math.prod(full) <= (COMPOSED_EAGERLY if computes_at_once() else COMPOSED):
+        scores = mul(matmul(q, k, transpose_y=True), factor)
+        return matmul(dropped(_weights(scores, mask, is_causal), dropout), v)
+    state, skip = np.zeros(2, np.uint64), 0
+    if dropout:
+        state, skip = current_trace().reserve(block_count(full, dtype_of(q)))
+    mask = np.ones((1, 1), np.bool_) if mask is None else mask
+    attend = ScaledDotProductAttention(factor, bool(is_causal), float(dropout), skip)
+    return attend(q, k, v, mask, state)[0]
 
 
 _NAME = "scaled_dot_product_attention"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ..abstract import Shape
 from ..errors import ShapeError
 from .arithmetic import add
+from .inference.devices import on_one_device
 from .inference.geometry import (
     EXTENTS,
     Lengths,
@@ -38,6 +39,7 @@ ONE_ROW = Axis(1, 1)
 _conv2d = lru_cache(1024, typed=True)(Conv2D)  # found sooner than made
 
 
+@on_one_device
 def conv1d(
     x: Any,
     w: Any,
@@ -81,6 +83,7 @@ def conv2d(
     return _convolution("conv2d", 2, x, w, bias, stride, padding, dilation, groups)
 
 
+@on_one_device
 def conv3d(
     x: Any,
     w: Any,
@@ -100,6 +103,7 @@ def conv3d(
     return _convolution("conv3d", 3, x, w, bias, stride, padding, dilation, groups)
 
 
+@on_one_device
 def conv_transpose1d(
     x: Any,
     w: Any,
@@ -122,6 +126,7 @@ def conv_transpose1d(
     return _transposition("conv_transpose1d", 1, x, w, bias, *rest)
 
 
+@on_one_device
 def conv_transpose2d(
     x: Any,
     w: Any,
@@ -145,6 +150,7 @@ def conv_transpose2d(
     return _transposition("conv_transpose2d", 2, x, w, bias, *rest)
 
 
+@on_one_device
 def conv_transpose3d(
     x: Any,
     w: Any,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
 from math import ceil, isfinite
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +11,9 @@ from ..abstract import Shape
 from ..dtype import FLOATS, INTEGERS, DType, as_dtype, bool_, float32
 from ..errors import DTypeError, ShapeError
 from ..primitive import Primitive
-from ..settings import context, current
 from . import rules
 from .arithmetic import cast
+from .inference.devices import on_one_device
 from .inference.shapes import as_shape, dtype_of, shape_of
 from .shape import broadcast_to
 
@@ -191,20 +190,11 @@ def ones(shape: int | Shape, dtype: object = float) -> Tensor:
     return full(shape, 1, dtype)
 
 
+@on_one_device
 def full_like(x: Any, value: Any, dtype: object = None) -> Tensor:
     """A tensor filled with `value`, of x's shape, on x's device, of x's dtype by default."""
     kind = dtype_of(x) if dtype is None else as_dtype(dtype)
-    with on_device_of(x):
-        return full(shape_of(x), value, kind)
-
-
-def on_device_of(*xs: Any) -> AbstractContextManager[object]:
-    """A context in which new tensors are made on the device of the first x that is on one."""
-    found = (device for x in xs if isinstance(device := getattr(x, "device", None), str))
-    device = next(found, current().device_target)
-    if device == current().device_target:
-        return nullcontext()
-    return context(device_target=device)
+    return full(shape_of(x), value, kind)
 
 
 def zeros_like(x: Any, dtype: object = None) -> Tensor:

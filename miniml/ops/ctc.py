@@ -16,6 +16,7 @@ from .compare import equal, less, logical_or, select
 from .create import zeros_like
 from .exponential import logaddexp
 from .index import take_along_axis
+from .inference.devices import on_one_device
 from .inference.shapes import dtype_of, needs_float, shape_of
 from .join import concat
 from .label_losses import checked, outside
@@ -35,6 +36,7 @@ __all__ = ["ctc_loss"]
 _NEVER = -1e30
 
 
+@on_one_device
 def ctc_loss(
     log_probs: Any,
     targets: Any,

@@ -9,6 +9,7 @@ from ..primitive import Primitive
 from . import rules
 from .compare import equal, logical_or, not_equal, select
 from .create import arange
+from .inference.devices import on_one_device
 from .inference.shapes import normal_axis, shape_of
 from .shape import reshape
 
@@ -87,6 +88,7 @@ def cumprod(x: Any, axis: int, reverse: bool = False, exclusive: bool = False) -
     return CumProd(freeze(axis, "CumProd", "axis"), reverse, exclusive)(x)
 
 
+@on_one_device
 def cummax(x: Any, axis: int) -> tuple[Tensor, Tensor]:
     """(values, indices): max(x_0 ... x_i) along `axis`, and where in it they stand, as int64.
 
@@ -100,6 +102,7 @@ def cummax(x: Any, axis: int) -> tuple[Tensor, Tensor]:
     return values, places(x, values, axis)
 
 
+@on_one_device
 def cummin(x: Any, axis: int) -> tuple[Tensor, Tensor]:
     """(values, indices): min(x_0 ... x_i) along `axis`, and where in it they stand, as int64.
 

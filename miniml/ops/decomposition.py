@@ -22,6 +22,7 @@ from ..errors import AttributeRefusedError
 from ..primitive import Primitive
 from . import rules
 from .create import eye
+from .inference.devices import on_one_device
 from .inference.shapes import broadcast, dtype_of, matrices, right_side, shape_of, square
 from .linalg import matmul
 from .shape import broadcast_to, expand_dims, squeeze, swapaxes
@@ -208,6 +209,7 @@ def _solved(solver: Solve | TriangularSolve, a: Any, b: Any) -> Tensor:
     return squeeze(x, -1) if vector else x
 
 
+@on_one_device
 def inv(a: Any) -> Tensor:
     """The inverse: inv(a) a = 1. a (..., n, n); NaN where a is singular.
 
@@ -292,6 +294,7 @@ def pinv(a: Any, rtol: float | None = None) -> Tensor:
     return Pinv(rtol)(a)
 
 
+@on_one_device
 def lstsq(a: Any, b: Any, rtol: float | None = None) -> Tensor:
     """The shortest of all x for which |a x - b| is least: pinv(a) b. NumPy's and PyTorch's give
     more; this is their first result.

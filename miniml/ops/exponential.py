@@ -11,6 +11,7 @@ from .arithmetic import abs, add, div, maximum, mul, square, sub
 from .compare import equal, greater, isinf, less_equal, logical_and, logical_or, select
 from .control import stop_gradient
 from .inference.bases import FloatUnary, NumberBinary
+from .inference.devices import on_one_device
 from .inference.shapes import strong
 
 if TYPE_CHECKING:
@@ -122,6 +123,7 @@ def logaddexp(x: Any, y: Any) -> Tensor:
     return add(high, log1p(exp(select(same, -inf, sub(low, high)))))
 
 
+@on_one_device
 def hypot(x: Any, y: Any) -> Tensor:
     """sqrt(x^2 + y^2), though the squares may leave the range; infinite where x or y is infinite.
 
@@ -142,6 +144,7 @@ def hypot(x: Any, y: Any) -> Tensor:
     return select(end, size, mul(sqrt(add(*parts)), scale))
 
 
+@on_one_device
 def xlogy(x: Any, y: Any) -> Tensor:
     """x * log(y), but 0 where x is 0, unless y is NaN: the limit of x log(x) at 0.
 

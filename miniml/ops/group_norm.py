@@ -11,6 +11,7 @@ from ..dtype import DType, bfloat16, float16, float32, promote
 from ..errors import ShapeError
 from .arithmetic import add, cast, mul, square, sub
 from .exponential import rsqrt
+from .inference.devices import on_one_device
 from .inference.shapes import dtype_of, needs_float, shape_of
 from .reduce import mean
 from .shape import reshape
@@ -59,6 +60,7 @@ def instance_norm(x: Any, gamma: Any = None, beta: Any = None, eps: float = 1e-5
     return group_norm(x, max(shape[1], 1), gamma, beta, eps)
 
 
+@on_one_device
 def rms_norm(x: Any, gamma: Any, eps: float = 2.0**-23) -> Tensor:
     """x / sqrt(mean(x^2) + eps) * gamma, the mean over the last axes of x, those that gamma has.
 

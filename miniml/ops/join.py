@@ -11,6 +11,7 @@ from ..dtype import DType
 from ..errors import ArityError, ShapeError
 from ..primitive import Primitive
 from .create import fitting
+from .inference.devices import on_one_device
 from .inference.shapes import normal_axis, shape_of
 from .shape import expand_dims
 
@@ -155,6 +156,7 @@ def concat(xs: Any, axis: int = 0) -> Tensor:
     return Concat(freeze(axis, "Concat", "axis"))(*xs)
 
 
+@on_one_device
 def stack(xs: Any, axis: int = 0) -> Tensor:
     """Tensors of one shape put together along a new axis, which is `axis` of the result."""
     parts = list(xs)

@@ -12,6 +12,7 @@ from .arithmetic import add, cast, div, mul, neg, sub
 from .compare import equal, greater_equal, less, logical_and, logical_or, not_equal, select
 from .create import ones_like
 from .index import gather
+from .inference.devices import on_one_device
 from .inference.shapes import dtype_of, needs_float, shape_of
 from .loss import reduced
 from .norm import CheckedLabels, CrossEntropy, log_softmax
@@ -67,6 +68,7 @@ def cross_entropy(
     return _total(target, losses, reduction)
 
 
+@on_one_device
 def nll_loss(
     log_probs: Any,
     labels: Any,

@@ -10,6 +10,7 @@ from .activation import relu, softplus
 from .arithmetic import abs, as_float, cast, clip, div, mul, neg, square, sub
 from .compare import equal, logical_and, select
 from .exponential import sqrt, xlogy
+from .inference.devices import on_one_device
 from .inference.shapes import broadcast, dtype_of, normal_axis, shape_of, strong
 from .norm import check_reduction
 from .reduce import mean, sum
@@ -24,6 +25,7 @@ __all__ = [
 ]  # fmt: skip
 
 
+@on_one_device
 def bce(probs: Any, target: Any, reduction: str = "mean") -> Tensor:
     """-target log(probs) - (1 - target) log(1 - probs), the binary cross entropy of probabilities.
 
@@ -39,6 +41,7 @@ def bce(probs: Any, target: Any, reduction: str = "mean") -> Tensor:
     return reduced("bce", sub(neg(right), wrong), reduction)
 
 
+@on_one_device
 def bce_with_logits(logits: Any, target: Any, reduction: str = "mean") -> Tensor:
     """bce(sigmoid(logits), target), exact for logits of any size: with softplus(x) = log(1 + e^x),
 
@@ -84,6 +87,7 @@ def huber_loss(prediction: Any, target: Any, reduction: str = "mean", delta: flo
     return reduced("huber_loss", mul(kept, sub(d, mul(kept, 0.5))), reduction)
 
 
+@on_one_device
 def kl_div(log_probs: Any, target: Any, reduction: str = "mean") -> Tensor:
     """target (log(target) - log_probs), the terms of the Kullback-Leibler divergence of target
     from the distribution whose logarithms come first, as in PyTorch.
@@ -112,6 +116,7 @@ def hinge(scores: Any, target: Any, reduction: str = "mean") -> Tensor:
     return reduced("hinge", relu(sub(1.0, mul(t, x))), reduction)
 
 
+@on_one_device
 def cosine_similarity(x: Any, y: Any, axis: int = -1, eps: float = 1e-8) -> Tensor:
     """sum(x y) / (max(|x|, eps) max(|y|, eps)) along `axis`, the cosine of the angle of vectors.
 

@@ -16,6 +16,7 @@ from .compare import less, select
 from .create import zeros
 from .index import as_indices, gather, index_by, scatter_add, values_like
 from .inference.bodies import known_truth
+from .inference.devices import on_one_device
 from .inference.shapes import dtype_of, normal_axis, shape_of
 from .join import Slice, SliceGrad, concat, split
 from .shape import broadcast_to, broadcasts_to, expand_dims, reshape, squeeze
@@ -125,6 +126,7 @@ def repeat(x: Any, repeats: int | tuple[int, ...], axis: int | None = None) -> T
     return reshape(spread, (*before, shape[at] * n, *behind))
 
 
+@on_one_device
 def meshgrid(*xs: Any, indexing: str = "xy") -> tuple[Tensor, ...]:
     """The coordinates of a grid: for each vector of `xs` a tensor of the shape of all of them, in
     which it runs along its own axis. "xy", NumPy's way, has the axes of the first two exchanged;
@@ -192,6 +194,7 @@ def _entries(name: str, what: str, given: Any) -> tuple[int, ...]:
     return entries
 
 
+@on_one_device
 def gather_nd(x: Any, indices: Any) -> Tensor:
     """out[..., :] = x[indices[..., 0], ..., indices[..., k - 1], :], k the last extent of indices.
 

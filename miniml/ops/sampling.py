@@ -14,9 +14,10 @@ from ..trace import Stream
 from . import reduce
 from .arithmetic import add, as_float, cast, floor, mul
 from .compare import isfinite, select
-from .create import arange, on_device_of
+from .create import arange
 from .index import gather
 from .inference.bodies import known_truth
+from .inference.devices import on_one_device
 from .inference.shapes import dtype_of, normal_axis, shape_of
 from .random import Gumbel, Uniform, as_shape, bernoulli, drawn
 from .sort import argsort
@@ -62,6 +63,7 @@ def randint(
     return cast(add(steps, start), kind)
 
 
+@on_one_device
 def permutation(x: Any, axis: int = 0, generator: Stream | None = None) -> Tensor:
     """x with its slices along `axis` in random order; for an int n, 0 to n - 1 in random order.
 
@@ -71,11 +73,11 @@ def permutation(x: Any, axis: int = 0, generator: Stream | None = None) -> Tenso
     """
     whole = isinstance(x, (int, np.integer)) and not isinstance(x, bool)
     count = index(x) if whole else shape_of(x)[normal_axis("permutation", axis, len(shape_of(x)))]
-    with on_device_of(x):
-        order = argsort(drawn(Uniform, count, float64, generator))
+    order = argsort(drawn(Uniform, count, float64, generator))
     return order if whole else gather(x, order, axis)
 
 
+@on_one_device
 def categorical(logits: Any, shape: int | Shape = (), generator: Stream | None = None) -> Tensor:
     """Independent draws of i with probability softmax(logits)[i] along the last axis: int64.
 
@@ -96,8 +98,7 @@ def categorical(logits: Any, shape: int | Shape = (), generator: Stream | None =
             "draw"
         )
     kind = kind if kind == float64 else float32
-    with on_device_of(logits):
-        noise = drawn(Gumbel, (*as_shape(shape), *rows), kind, generator)
+    noise = drawn(Gumbel, (*as_shape(shape), *rows), kind, generator)
     winner = reduce.argmax(add(cast(logits, kind), noise), -1)
     sound = isfinite(reduce.max(logits, -1))
     if known_truth("categorical", reduce.all(sound)) is False:
@@ -105,10 +106,10 @@ def categorical(logits: Any, shape: int | Shape = (), generator: Stream | None =
             "categorical got a row of logits with a NaN, with inf, or of nothing but -inf; they "
             "are log-probabilities up to a constant, one of them finite"
         )
-    with on_device_of(logits):
-        return gather(arange(rows[-1]), select(sound, winner, rows[-1]))
+    return gather(arange(rows[-1]), select(sound, winner, rows[-1]))
 
 
+@on_one_device
 def dropout(x: Any, p: float = 0.5, generator: Stream | None = None) -> Tensor:
     """x with each element set to 0 with probability p, the others divided by 1 - p.
 
@@ -121,6 +122,5 @@ def dropout(x: Any, p: float = 0.5, generator: Stream | None = None) -> Tensor:
         return x  # type: ignore[no-any-return]
     given = getattr(x, "dtype", None)
     kind = float32 if given is None or not is_float(as_dtype(given)) else as_dtype(given)
-    with on_device_of(x):
-        kept = bernoulli(np.shape(x), 1.0 - p, kind, generator)
+    kept = bernoulli(np.shape(x), 1.0 - p, kind, generator)
     return mul(x, mul(kept, 1.0 / (1.0 - p)) if p < 1.0 else kept)
