@@ -87,7 +87,7 @@ def test_several_inputs_and_labels_and_lists_of_batches():
         (loader(), 1.5, r"epochs=1\.5 and .*; expected ints >= 1"),
         ([(X[:, :3], Y)], 1, r"Dense\(4, 6\) got input of shape \(70, 3\)"),
         (DataLoader(X[:, :3], Y, size=16), 1, r"Dense\(4, 6\) got input of shape \(16, 3\)"),
-        (DataLoader(X, Y[:, None], size=16), 1, r"expected labels of shape \(16,\)"),
+        (DataLoader(X, Y[:, None], size=16), 1, r"labels of shape \(16, 1\)"),
     ],
 )
 def test_what_is_no_data_is_refused(data, epochs, message):
