@@ -22,19 +22,19 @@ def on_one_device(function: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(function)
     def call(*args: P.args, **named: P.kwargs) -> R:
-        with on_device_of(*args, *named.values()):
+        device = _device_of((args, *named.values()) if named else args)
+        if device is None or device == current().device_target:
+            return function(*args, **named)
+        with context(device_target=device):
             return function(*args, **named)
 
     return call
 
 
-def on_device_of(*xs: Any) -> AbstractContextManager[object]:
-    """A context in which new tensors are made on the device of the first tensor among the xs, or
-    in those of them that are lists or tuples."""
-    device = _device_of(xs)
-    if device is None or device == current().device_target:
-        return nullcontext()
-    return context(device_target=device)
+def on_device_of(x: Any) -> AbstractContextManager[object]:
+    """A context in which new tensors are made on x's device, if x is a tensor."""
+    device = _device_of((x,))
+    return nullcontext() if device is None else context(device_target=device)
 
 
 def _device_of(xs: Any) -> str | None:
