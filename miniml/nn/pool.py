@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 from .. import ops
 from ..errors import AttributeRefusedError
+from ..ops.composed.resize import check_mode
 from ..ops.inference.geometry import EXTENTS, Lengths, PaddingSpec, lengths, paddings
-from ..ops.resize import check_mode
 from .arguments import flag, integer
 from .cell import Cell, differing
 from .shapes import refuse_shape, shape_of

@@ -9,17 +9,25 @@ from .activation import *  # noqa: F403
 from .arithmetic import *  # noqa: F403
 from .attention import *  # noqa: F403
 from .compare import *  # noqa: F403
+from .composed.convolution import *  # noqa: F403
+from .composed.ctc import *  # noqa: F403
+from .composed.group_norm import *  # noqa: F403
+from .composed.label_losses import *  # noqa: F403
+from .composed.loss import *  # noqa: F403
+from .composed.patches import *  # noqa: F403
+from .composed.pooling import *  # noqa: F403
+from .composed.positions import *  # noqa: F403
+from .composed.rearrange import *  # noqa: F403
+from .composed.resize import *  # noqa: F403
+from .composed.sampling import *  # noqa: F403
 from .control import *  # noqa: F403
-from .convolution import *  # noqa: F403
 from .create import *  # noqa: F403
-from .ctc import *  # noqa: F403
 from .cumulative import *  # noqa: F403
 from .custom import *  # noqa: F403
 from .decomposition import *  # noqa: F403
 from .exponential import *  # noqa: F403
 from .function import *  # noqa: F403
 from .getitem import *  # noqa: F403
-from .group_norm import *  # noqa: F403
 from .index import *  # noqa: F403
 from .inference.bases import Binary as Binary
 from .inference.bases import Comparison as Comparison
@@ -27,19 +35,11 @@ from .inference.bases import FloatBinary as FloatBinary
 from .inference.bases import FloatUnary as FloatUnary
 from .inference.bases import Unary as Unary
 from .join import *  # noqa: F403
-from .label_losses import *  # noqa: F403
 from .linalg import *  # noqa: F403
-from .loss import *  # noqa: F403
 from .norm import *  # noqa: F403
-from .patches import *  # noqa: F403
 from .pool import *  # noqa: F403
-from .pooling import *  # noqa: F403
-from .positions import *  # noqa: F403
 from .random import *  # noqa: F403
-from .rearrange import *  # noqa: F403
 from .reduce import *  # noqa: F403
-from .resize import *  # noqa: F403
-from .sampling import *  # noqa: F403
 from .scan import *  # noqa: F403
 from .shape import *  # noqa: F403
 from .sort import *  # noqa: F403

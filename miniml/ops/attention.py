@@ -16,13 +16,13 @@ from ..primitive import Primitive
 from ..trace import computes_at_once, current_trace
 from .arithmetic import add, cast, mul
 from .compare import equal, logical_not, select
+from .composed.sampling import dropout as dropped
 from .inference.devices import on_one_device
 from .inference.shapes import broadcast, dtype_of, needs_float, shape_of
 from .linalg import matmul
 from .norm import softmax
 from .random import block_count
 from .reduce import max
-from .sampling import dropout as dropped
 from .shape import broadcast_to, reshape
 
 if TYPE_CHECKING:

@@ -13,14 +13,7 @@ ROOT = Path(__file__).parents[2]
 SCALAR = {"activation", "arithmetic", "compare", "create", "exponential", "trigonometric"}
 # What stands beside the families on a floor, and the families that have nothing there.
 FLOORS = {
-    "miniml/ops": (
-        {
-            "convolution", "ctc", "custom", "function", "getitem", "group_norm", "label_losses",
-            "loss", "patches", "pooling", "positions", "rearrange", "resize", "rules", "sampling",
-            "validator",
-        },
-        set(),
-    ),
+    "miniml/ops": ({"custom", "function", "getitem", "rules", "validator"}, set()),
     "miniml/grad/rules": ({"call", "formulas"}, {"create", "random"}),
     "miniml/backends/cpu": (None, {"scan"}),
     "miniml/backends/expressions": (

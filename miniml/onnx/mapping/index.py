@@ -10,7 +10,7 @@ import numpy as np
 from ... import ops
 from ...dtype import as_dtype, bool_, float32, int64, is_float
 from ...errors import OnnxError
-from ...ops.resize import blended, weighted
+from ...ops.composed.resize import blended, weighted
 from ..interpolation import Grid, nearest
 from ..known import counted, extent, ints, number
 from ..operators import Constant, Floats, Ints, Setting, register_operator

@@ -12,9 +12,9 @@ import numpy as np
 from ... import ops
 from ...dtype import as_dtype, float64, is_float
 from ...errors import OnnxError
+from ...ops.composed.patches import laid_apart
+from ...ops.composed.pooling import average, largest
 from ...ops.inference.windows import Axis
-from ...ops.patches import laid_apart
-from ...ops.pooling import average, largest
 from ..known import counted, ints
 from ..operators import Constant, Ints, register_operator
 from ..reader import Node

@@ -10,8 +10,8 @@ import numpy as np
 from ... import ops
 from ...dtype import float64, int32
 from ...errors import OnnxError
-from ...ops.convolution import biased, convolved, grown, spanned, transposed
-from ...ops.patches import added_up
+from ...ops.composed.convolution import biased, convolved, grown, spanned, transposed
+from ...ops.composed.patches import added_up
 from ..known import counted, ints
 from ..operators import Constant, Ints, Setting, register_operator
 from ..windows import along, axes_of, bounded, spatial

@@ -215,7 +215,7 @@ def test_permutation_keeps_what_it_shuffles(monkeypatch):
     (slope,) = vjp(lambda x: ops.permutation(x, 2, Generator(1)) * np.arange(4.0), x)[1](x * 0 + 1)
     np.testing.assert_array_equal(slope.asnumpy()[1, 1][order], np.arange(4.0))
     ties = lambda *attributes, **skip: lambda state: ml.Tensor(np.full(5, 0.5))  # noqa: E731
-    monkeypatch.setattr("miniml.ops.sampling.Uniform", ties)
+    monkeypatch.setattr("miniml.ops.composed.sampling.Uniform", ties)
     assert ops.permutation(5).tolist() == [0, 1, 2, 3, 4]
 
 

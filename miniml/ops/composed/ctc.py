@@ -9,25 +9,25 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..dtype import float32, float64, int64
-from ..errors import AttributeRefusedError, ShapeError
-from .arithmetic import add, cast, clip, div, maximum, neg
-from .compare import equal, less, logical_or, select
-from .create import zeros_like
-from .exponential import logaddexp
-from .index import take_along_axis
-from .inference.devices import on_one_device
-from .inference.shapes import dtype_of, needs_float, shape_of
-from .join import concat
+from ...dtype import float32, float64, int64
+from ...errors import AttributeRefusedError, ShapeError
+from ..arithmetic import add, cast, clip, div, maximum, neg
+from ..compare import equal, less, logical_or, select
+from ..create import zeros_like
+from ..exponential import logaddexp
+from ..index import take_along_axis
+from ..inference.devices import on_one_device
+from ..inference.shapes import dtype_of, needs_float, shape_of
+from ..join import concat
+from ..norm import check_reduction
+from ..reduce import any
+from ..scan import scan
+from ..shape import broadcast_to, expand_dims, reshape, squeeze
 from .label_losses import checked, outside
 from .loss import reduced
-from .norm import check_reduction
-from .reduce import any
-from .scan import scan
-from .shape import broadcast_to, expand_dims, reshape, squeeze
 
 if TYPE_CHECKING:
-    from ..tensor import Tensor
+    from ...tensor import Tensor
 
 __all__ = ["ctc_loss"]
 

@@ -7,17 +7,17 @@ import operator
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from ..dtype import DType, bfloat16, float16, float32, promote
-from ..errors import ShapeError
-from .arithmetic import add, cast, mul, square, sub
-from .exponential import rsqrt
-from .inference.devices import on_one_device
-from .inference.shapes import dtype_of, needs_float, shape_of
-from .reduce import mean
-from .shape import reshape
+from ...dtype import DType, bfloat16, float16, float32, promote
+from ...errors import ShapeError
+from ..arithmetic import add, cast, mul, square, sub
+from ..exponential import rsqrt
+from ..inference.devices import on_one_device
+from ..inference.shapes import dtype_of, needs_float, shape_of
+from ..reduce import mean
+from ..shape import reshape
 
 if TYPE_CHECKING:
-    from ..tensor import Tensor
+    from ...tensor import Tensor
 
 __all__ = ["group_norm", "instance_norm", "rms_norm"]
 

@@ -7,10 +7,10 @@ from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from ..abstract import Shape
-from ..errors import ShapeError
-from .arithmetic import mul
-from .inference.geometry import (
+from ...abstract import Shape
+from ...errors import ShapeError
+from ..arithmetic import mul
+from ..inference.geometry import (
     EXTENTS,
     Lengths,
     Paddings,
@@ -19,14 +19,14 @@ from .inference.geometry import (
     lengths,
     paddings,
 )
-from .inference.shapes import dtype_of, needs_float, shape_of
-from .inference.windows import ONE, Axis, Shares, Step, axes_of
+from ..inference.shapes import dtype_of, needs_float, shape_of
+from ..inference.windows import ONE, Axis, Shares, Step, axes_of
+from ..pool import AvgPool2D, MaxPool2D
+from ..shape import reshape
 from .patches import laid_apart
-from .pool import AvgPool2D, MaxPool2D
-from .shape import reshape
 
 if TYPE_CHECKING:
-    from ..tensor import Tensor
+    from ...tensor import Tensor
 
 __all__ = [
     "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d",

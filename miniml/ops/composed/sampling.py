@@ -7,23 +7,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..abstract import Shape
-from ..dtype import INTEGERS, as_dtype, float32, float64, int64, is_float
-from ..errors import AttributeRefusedError, DTypeError, OutOfRangeError, ShapeError
-from ..trace import Stream
-from . import reduce
-from .arithmetic import add, as_float, cast, floor, mul
-from .compare import isfinite, select
-from .create import arange
-from .index import gather
-from .inference.bodies import known_truth
-from .inference.devices import on_one_device
-from .inference.shapes import dtype_of, normal_axis, shape_of
-from .random import Gumbel, Uniform, as_shape, bernoulli, drawn
-from .sort import argsort
+from ...abstract import Shape
+from ...dtype import INTEGERS, as_dtype, float32, float64, int64, is_float
+from ...errors import AttributeRefusedError, DTypeError, OutOfRangeError, ShapeError
+from ...trace import Stream
+from .. import reduce
+from ..arithmetic import add, as_float, cast, floor, mul
+from ..compare import isfinite, select
+from ..create import arange
+from ..index import gather
+from ..inference.bodies import known_truth
+from ..inference.devices import on_one_device
+from ..inference.shapes import dtype_of, normal_axis, shape_of
+from ..random import Gumbel, Uniform, as_shape, bernoulli, drawn
+from ..sort import argsort
 
 if TYPE_CHECKING:
-    from ..tensor import Tensor
+    from ...tensor import Tensor
 
 __all__ = ["categorical", "dropout", "permutation", "randint"]
 _EXACT = 1 << 53  # the numbers that a uniform draw of float64 may be, all equally likely

@@ -6,23 +6,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..abstract import Shape
-from ..attributes import freeze
-from ..dtype import bool_
-from ..errors import AttributeRefusedError, OutOfRangeError, ShapeError
-from . import reduce
-from .arithmetic import sub
-from .compare import less, select
-from .create import zeros
-from .index import as_indices, gather, index_by, scatter_add, values_like
-from .inference.bodies import known_truth
-from .inference.devices import on_one_device
-from .inference.shapes import dtype_of, normal_axis, shape_of
-from .join import Slice, SliceGrad, concat, split
-from .shape import broadcast_to, broadcasts_to, expand_dims, reshape, squeeze
+from ...abstract import Shape
+from ...attributes import freeze
+from ...dtype import bool_
+from ...errors import AttributeRefusedError, OutOfRangeError, ShapeError
+from .. import reduce
+from ..arithmetic import sub
+from ..compare import less, select
+from ..create import zeros
+from ..index import as_indices, gather, index_by, scatter_add, values_like
+from ..inference.bodies import known_truth
+from ..inference.devices import on_one_device
+from ..inference.shapes import dtype_of, normal_axis, shape_of
+from ..join import Slice, SliceGrad, concat, split
+from ..shape import broadcast_to, broadcasts_to, expand_dims, reshape, squeeze
 
 if TYPE_CHECKING:
-    from ..tensor import Tensor
+    from ...tensor import Tensor
 
 __all__ = [
     "bincount", "diag", "gather_nd", "masked_fill", "meshgrid", "repeat", "roll", "tril", "triu",

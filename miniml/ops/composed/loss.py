@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..dtype import float32, float64, is_float, promote
-from ..errors import AttributeRefusedError, ShapeError
-from .activation import relu, softplus
-from .arithmetic import abs, as_float, cast, clip, div, mul, neg, square, sub
-from .compare import equal, logical_and, select
-from .exponential import sqrt, xlogy
-from .inference.devices import on_one_device
-from .inference.shapes import broadcast, dtype_of, normal_axis, shape_of, strong
-from .norm import check_reduction
-from .reduce import mean, sum
-from .shape import broadcast_to
+from ...dtype import float32, float64, is_float, promote
+from ...errors import AttributeRefusedError, ShapeError
+from ..activation import relu, softplus
+from ..arithmetic import abs, as_float, cast, clip, div, mul, neg, square, sub
+from ..compare import equal, logical_and, select
+from ..exponential import sqrt, xlogy
+from ..inference.devices import on_one_device
+from ..inference.shapes import broadcast, dtype_of, normal_axis, shape_of, strong
+from ..norm import check_reduction
+from ..reduce import mean, sum
+from ..shape import broadcast_to
 
 if TYPE_CHECKING:
-    from ..tensor import Tensor
+    from ...tensor import Tensor
 
 __all__ = [
     "bce", "bce_with_logits", "cosine_similarity", "hinge", "huber_loss", "kl_div", "l1_loss",

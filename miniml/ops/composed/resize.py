@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..abstract import Shape
-from ..dtype import float32, float64, is_float
-from ..errors import AttributeRefusedError, ShapeError
-from .arithmetic import add, cast, mul
-from .index import gather
-from .inference.geometry import EXTENTS, Lengths, lengths
-from .inference.shapes import dtype_of, shape_of
-from .inference.windows import Array
+from ...abstract import Shape
+from ...dtype import float32, float64, is_float
+from ...errors import AttributeRefusedError, ShapeError
+from ..arithmetic import add, cast, mul
+from ..index import gather
+from ..inference.geometry import EXTENTS, Lengths, lengths
+from ..inference.shapes import dtype_of, shape_of
+from ..inference.windows import Array
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..tensor import Tensor
+    from ...tensor import Tensor
 
 __all__ = ["resize"]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from ..abstract import Shape
-from ..errors import ShapeError
-from .arithmetic import add
-from .inference.devices import on_one_device
-from .inference.geometry import (
+from ...abstract import Shape
+from ...errors import ShapeError
+from ..arithmetic import add
+from ..inference.devices import on_one_device
+from ..inference.geometry import (
     EXTENTS,
     Lengths,
     Paddings,
@@ -19,15 +19,15 @@ from .inference.geometry import (
     paddings,
     same_padding,
 )
-from .inference.shapes import shape_of
-from .inference.windows import Axis, axes_of
-from .join import pad
+from ..inference.shapes import shape_of
+from ..inference.windows import Axis, axes_of
+from ..join import pad
+from ..shape import expand_dims, moveaxis, reshape, squeeze
+from ..window import Conv2D, Conv2DInputGrad, filter_shape, takes
 from .patches import laid_apart, put_together
-from .shape import expand_dims, moveaxis, reshape, squeeze
-from .window import Conv2D, Conv2DInputGrad, filter_shape, takes
 
 if TYPE_CHECKING:
-    from ..tensor import Tensor
+    from ...tensor import Tensor
 
 __all__ = [
     "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",

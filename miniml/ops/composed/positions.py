@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..abstract import Shape
-from ..dtype import DType, as_dtype, float32, float64, is_float
-from ..errors import DTypeError, ShapeError
-from .arithmetic import add, cast, mul, sub
-from .inference.shapes import broadcast, dtype_of, shape_of
-from .join import concat, split, stack
-from .shape import reshape
-from .trigonometric import cos, sin
+from ...abstract import Shape
+from ...dtype import DType, as_dtype, float32, float64, is_float
+from ...errors import DTypeError, ShapeError
+from ..arithmetic import add, cast, mul, sub
+from ..inference.shapes import broadcast, dtype_of, shape_of
+from ..join import concat, split, stack
+from ..shape import reshape
+from ..trigonometric import cos, sin
 
 if TYPE_CHECKING:
-    from ..tensor import Tensor
+    from ...tensor import Tensor
 
 __all__ = ["rotary_embedding", "sinusoidal_positions"]
 

@@ -6,17 +6,17 @@ from itertools import chain
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from ..abstract import Shape
-from ..errors import ShapeError
-from .index import IndexAdd, gather
-from .inference.geometry import EXTENTS, Lengths, PaddingSpec, images, lengths, paddings
-from .inference.shapes import as_shape, shape_of
-from .inference.windows import Array, Axis, axes_of
-from .join import pad, slice
-from .shape import reshape, transpose
+from ...abstract import Shape
+from ...errors import ShapeError
+from ..index import IndexAdd, gather
+from ..inference.geometry import EXTENTS, Lengths, PaddingSpec, images, lengths, paddings
+from ..inference.shapes import as_shape, shape_of
+from ..inference.windows import Array, Axis, axes_of
+from ..join import pad, slice
+from ..shape import reshape, transpose
 
 if TYPE_CHECKING:
-    from ..tensor import Tensor
+    from ...tensor import Tensor
 
 __all__ = ["fold", "unfold"]
 

@@ -6,21 +6,21 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ..dtype import DType, int64, is_float
-from ..errors import AttributeRefusedError, DTypeError, ShapeError
-from .arithmetic import add, cast, div, mul, neg, sub
-from .compare import equal, greater_equal, less, logical_and, logical_or, not_equal, select
-from .create import ones_like
-from .index import gather
-from .inference.devices import on_one_device
-from .inference.shapes import dtype_of, needs_float, shape_of
+from ...dtype import DType, int64, is_float
+from ...errors import AttributeRefusedError, DTypeError, ShapeError
+from ..arithmetic import add, cast, div, mul, neg, sub
+from ..compare import equal, greater_equal, less, logical_and, logical_or, not_equal, select
+from ..create import ones_like
+from ..index import gather
+from ..inference.devices import on_one_device
+from ..inference.shapes import dtype_of, needs_float, shape_of
+from ..norm import CheckedLabels, CrossEntropy, log_softmax
+from ..reduce import mean, sum
+from ..shape import expand_dims, moveaxis, reshape
 from .loss import reduced
-from .norm import CheckedLabels, CrossEntropy, log_softmax
-from .reduce import mean, sum
-from .shape import expand_dims, moveaxis, reshape
 
 if TYPE_CHECKING:
-    from ..tensor import Tensor
+    from ...tensor import Tensor
 
 __all__ = ["cross_entropy", "nll_loss"]
 
