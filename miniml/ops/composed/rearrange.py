@@ -230,8 +230,8 @@ def bincount(x: Any, length: int, weights: Any = None) -> Tensor:
     x: integers in [0, length), of any shape; weights of the same shape, whose dtype the result has,
     and to which the gradient passes; else it is int64. length: an int, which NumPy's bincount takes
     from the values; here it is part of the program. OutOfRangeError for what is not in range, as of
-    scatter_add, which on a GPU leaves it out; a compiled function shows negative ones less
-    `length`.
+    scatter_add, which on a GPU leaves it out; the message of a compiled function
+    shows negative ones minus `length`.
 
     >>> bincount([0, 2, 2], 4).tolist(), bincount([0, 2, 2], 4, [0.5, 1.0, 2.0]).tolist()
     ([1, 0, 2, 0], [0.5, 0.0, 3.0, 0.0])
