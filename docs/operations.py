@@ -31,6 +31,20 @@ prints a primitive's definition, gradient, kernels and tests.
   simulator; "op by op" where a graph refuses it, as the shape depends on values.
 - The names are those of `numpy`, `torch` (F is `torch.nn.functional`), `jax` (jnp is `jax.numpy`)
   and `mindspore.ops`, whose arguments may differ; "-" where nothing does the same in one call.
+
+What to know beforehand; the docstrings have the details:
+
+- `nonzero`, `unique` and `unique_all` run op by op only, since their shapes depend on values; a
+  graph refuses them by name. `bincount` therefore takes its `length`.
+- Linear algebra takes float32 and float64, and gives NaN for a matrix that has no result.
+- The second derivative of `det` is not reliable where a matrix is singular; the gradient of
+  `slogdet` is NaN there, that of `qr` where the first columns are dependent. What uses the vectors
+  of `svd` or `eigh` has no gradient where two singular values or eigenvalues are equal.
+- `scaled_dot_product_attention` computes large results and gradients in blocks, but its second
+  derivative holds all scores.
+- `while_loop` has a gradient in a graph only with `max_iterations`.
+- `conv3d` copies its input once for each plane of its filters.
+- Complex numbers are refused.
 """
 
 

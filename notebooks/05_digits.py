@@ -155,9 +155,9 @@ viz.confusion_matrix(counts)
 # %% [markdown]
 # ## The errors, and the pixels that misled it
 #
-# Here is each digit that was misread. Which pixels speak for the wrong reading? The gradient of a
-# score by the *image* tells: of how much the wrong score is above the right one, by each pixel.
-# Darker ink at red pixels, and less at blue ones, make the wrong reading more likely.
+# Here is each digit that was misread. Which pixels speak for the wrong reading? How far the wrong
+# score is above the right one has a gradient by the *image*, a number for each pixel. Darker ink at
+# red pixels, and less at blue ones, make the wrong reading more likely.
 
 # %%
 net.set_train(False)
@@ -186,8 +186,8 @@ for i, (above, below) in enumerate(places.T):
 plt.show()
 
 # %% [markdown]
-# If the picture is right, changing the images against it must help. Twenty small steps do: all are
-# read right then, and each has changed less than it differs from the most similar digit that was
+# If the picture is right, changing the images against it must help. Twenty small steps do: then all
+# are read correctly, and each has changed less than it differs from the most similar digit that was
 # learnt.
 
 # %%

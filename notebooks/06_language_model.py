@@ -74,8 +74,8 @@ print(f"{len(learnt):,} characters to learn from, {len(held_out):,} held out, {l
 # ## What counting can do
 #
 # A model gives a probability to each character, knowing those before it. Its *bits per character*
-# are the mean of $-\log_2$ of the probability of the one that came: 6.6 for guessing among 94, 0
-# for a prophet.
+# are the mean of $-\log_2$ of the probability of the one that follows: 6.6 for a guess among 94,
+# 0 for a prophet.
 #
 # The simplest model knows how frequent each letter is. The next one counts which letters follow a
 # letter, then which follow a pair, and so on. Contexts that are rare or new are mixed with what is
@@ -100,7 +100,7 @@ for k, bits in enumerate(counted):
 # %% [markdown]
 # ## What the networks get
 #
-# Windows of 65 characters: the first 64 are read, the last 64 are to be foretold. They are a view
+# Windows of 65 characters: the first 64 are read, the last 64 are to be predicted. They are a view
 # of the text, one window every ten characters; a DataLoader copies only the rows of a batch.
 
 # %%
@@ -192,7 +192,7 @@ assert lstm_bits < 1.85
 # ## A transformer
 #
 # It has no state: each character looks at those before it, through layers of attention. A learnt
-# vector for each position tells it which is where.
+# vector for each position says which is where.
 
 
 # %%
@@ -310,7 +310,8 @@ print("Transformer, temperature 1\n")
 warm += show(transformer_writes, 1.0)
 
 # %% [markdown]
-# Is it readable? Most of the words are words of the documentation, and the colder, the more.
+# Is it readable? Most of the words are words of the documentation: more of them, the lower the
+# temperature.
 
 
 # %%

@@ -61,7 +61,7 @@ assert found.parameters == sum(p.size for p in net.get_parameters())
 #
 # A small one first: the gradient of a sum. As it is traced, it holds what the rules of the gradient
 # say, one call after another. The passes fold what is constant, share what is equal, simplify, and
-# drop what nobody needs.
+# drop what is not needed.
 
 
 # %%
@@ -215,8 +215,8 @@ try:
     with ml.debug_nans():
         learn(zeros, ones)
 except FloatingPointError as error:
-    said = [str(error), *error.__notes__]
-print(*said, sep="\n")
-assert "backward of Sqrt" in said[0]
-assert "layer 1 (Distance)" in said[1]
+    messages = [str(error), *error.__notes__]
+print(*messages, sep="\n")
+assert "backward of Sqrt" in messages[0]
+assert "layer 1 (Distance)" in messages[1]
 assert not far[1].point.asnumpy().any()  # a step that raises changes nothing

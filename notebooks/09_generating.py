@@ -215,7 +215,7 @@ places[1, 0].set_ylabel("drawn")
 plt.show()
 
 # %% [markdown]
-# Nobody told it which digit is which; they have found their regions by themselves. Beside the map
+# It was never given the labels; the digits found their regions by themselves. Beside the map
 # is what the decoder draws at its points, at equal steps of probability.
 
 # %%

@@ -23,7 +23,7 @@ class DataLoader:
     fields gives a tuple of arrays). A source that is a tuple is several inputs of a network:
     DataLoader((a, b), y, size=32) gives ((a, b), y). size: rows of a batch. seed: shuffles, in an
     order that (seed, epoch) fixes; None keeps the order. drop_last leaves out the rows that fill no
-    whole batch, others of them in every epoch: a step is then compiled for one shape only.
+    whole batch, different ones in each epoch: a step is then compiled for one shape only.
 
     transform: called with the first source's rows of a batch and a NumPy Generator, which (seed,
     epoch, number of the batch) fix, gives what takes their place; see `random_crop`. prefetch: a

@@ -49,7 +49,7 @@ class Vocabulary:
         special: Sequence[str] = (),
         unknown: str | None = None,
     ) -> Vocabulary:
-        """The vocabulary of a text: `special` tokens and `unknown` first, for padding perhaps, then
+        """The vocabulary of a text: `special` tokens and `unknown` first, for padding, say, then
         those of the text, the most frequent first. size: at most so many, all together."""
         if by not in _SPLITS:
             raise MinimlError(f"Vocabulary got by={by!r}; expected 'characters' or 'words'")

@@ -202,7 +202,7 @@ class Cell(Guarded):
         return self
 
     def freeze(self, *patterns: str) -> Self:
-        """Let no optimizer train the parameters that match, all without patterns; returns the cell.
+        """Keep the parameters that match (without patterns, all) from training; returns the cell.
 
         patterns: paths of parameters or of layers, with * and ? for any characters, as in
         freeze("body", "*.bias"). They lose `requires_grad`, so make the optimizer afterwards.
@@ -212,7 +212,7 @@ class Cell(Guarded):
         return self
 
     def unfreeze(self, *patterns: str) -> Self:
-        """Undo `freeze` for the parameters that match, for all without patterns; returns the cell.
+        """Undo `freeze` for the parameters that match (without patterns, all); returns the cell.
 
         What never learnt, such as running statistics, stays as it is.
         """
@@ -224,8 +224,8 @@ class Cell(Guarded):
         self._changed("_frozen")
 
     def to(self, target: str | DType) -> Self:
-        """Bring all parameters to a device, "cuda", or floats to a dtype, ml.float16; returns the
-        cell.
+        """Bring all parameters to a device, or floats to a dtype, as "cuda" or ml.float16; returns
+        the cell.
 
         A parameter that is elsewhere or of another dtype is replaced by a new one with the same
         data: make the optimizer afterwards.

@@ -142,7 +142,7 @@ class CellDict(Cell):
         return len(self._cells)
 
     def keys(self) -> KeysView[str]:
-        """The names, in the order in which they came."""
+        """The names, in the order in which they were added."""
         return self._cells.keys()
 
     def values(self) -> ValuesView[Cell]:

@@ -35,7 +35,7 @@ class Loss(FunctionCell):
 
 class MSELoss(Loss, of=ops.mse_loss):
     """(prediction - target)^2. As for all losses here, the shapes are equal: broadcasting is more
-    often a mistake than meant."""
+    often a mistake than intended."""
 
 
 class L1Loss(Loss, of=ops.l1_loss):

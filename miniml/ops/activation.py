@@ -193,9 +193,10 @@ def celu(x: Any, alpha: float = 1.0) -> Tensor:
 
 
 def selu(x: Any) -> Tensor:
-    """s * elu(x, a), of which mean 0 and variance 1 are a fixed point; the gradient at 0 is s a.
+    """s * elu(x, a) with s = 1.0507009873554805 and a = 1.6732632423543772.
 
-    s = 1.0507009873554805, a = 1.6732632423543772 (Klambauer et al. 2017).
+    Mean 0 and variance 1 are a fixed point of it; the gradient at 0 is s a.
+    Source: Klambauer, Unterthiner, Mayr, Hochreiter 2017, "Self-normalizing neural networks".
     """
     return mul(elu(x, 1.6732632423543772), 1.0507009873554805)
 

@@ -42,7 +42,7 @@ __all__ = [
 
 
 class Assign(Primitive):
-    """Make `value` the parameter's data, for everything that reads it later; gives the value.
+    """Make `value` the parameter's data, for everything that reads it later; returns the value.
 
     Shapes and dtypes must be equal: a parameter keeps both.
     """
@@ -86,12 +86,12 @@ class Barrier(Primitive):
 
 
 def barrier(x: Any, after: Any) -> Tensor:
-    """x, in a graph as another value, which exists only when `after` does; both are floats."""
+    """x itself, in a graph as a new value that is not there before `after` is; both are floats."""
     return Barrier()(x, after)
 
 
 def assign(parameter: Any, value: Any) -> Tensor:
-    """Make `value` the parameter's data, for everything that reads it later; gives the value.
+    """Make `value` the parameter's data, for everything that reads it later; returns the value.
 
     Shapes and dtypes must be equal: a parameter keeps both. ImmutableError for a tensor that is
     no Parameter.
@@ -204,7 +204,7 @@ class Fused(Primitive):
 def cond(
     pred: Any, on_true: Callable[..., Tree], on_false: Callable[..., Tree], *operands: Tree
 ) -> Tree:
-    """`on_true(*operands)` where pred holds, else `on_false(*operands)`; only one is computed.
+    """`on_true(*operands)` if pred is true, else `on_false(*operands)`; only one is computed.
 
     pred: a bool tensor of one element, or a Python bool, else DTypeError. operands and results are
     trees of tensors. Where pred is known, eagerly that is, the branch is called as it is. In a
@@ -245,7 +245,7 @@ def while_loop(
     init: Tree,
     max_iterations: int | None = None,
 ) -> Tree:
-    """`init`, then `body_fn` of it, and so on, for as long as `cond_fn` of it holds.
+    """The last state of: state = init; while cond_fn(state): state = body_fn(state).
 
     init: a tree of tensors (Python numbers become tensors); body_fn keeps its structure, shapes
     and dtypes. cond_fn gives a bool tensor of one element, or a Python bool. Where that is known,

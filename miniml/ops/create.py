@@ -208,7 +208,7 @@ def ones_like(x: Any, dtype: object = None) -> Tensor:
 
 
 def arange(start: Any, stop: Any = None, step: Any = 1, dtype: object = None) -> Tensor:
-    """start, start + step, ... before `stop`; 0, 1, ... before `start` where it stands alone.
+    """start, start + step, ... up to `stop`, which is left out; arange(n) is 0, 1, ..., n - 1.
 
     By default int64 for whole numbers given as ints, else float32, computed in float64.
     """

@@ -90,7 +90,7 @@ def cumprod(x: Any, axis: int, reverse: bool = False, exclusive: bool = False) -
 
 @on_one_device
 def cummax(x: Any, axis: int) -> tuple[Tensor, Tensor]:
-    """(values, indices): max(x_0 ... x_i) along `axis`, and where in it they stand, as int64.
+    """(values, indices): max(x_0, ..., x_i) along `axis`, and the int64 index of each there.
 
     Of equal elements the last one so far counts, for the gradient too; from the first NaN on values
     are NaN, which the last NaN so far is.
@@ -104,7 +104,7 @@ def cummax(x: Any, axis: int) -> tuple[Tensor, Tensor]:
 
 @on_one_device
 def cummin(x: Any, axis: int) -> tuple[Tensor, Tensor]:
-    """(values, indices): min(x_0 ... x_i) along `axis`, and where in it they stand, as int64.
+    """(values, indices): min(x_0, ..., x_i) along `axis`, and the int64 index of each there.
 
     Of equal elements the last one so far counts, for the gradient too; from the first NaN on values
     are NaN, which the last NaN so far is.

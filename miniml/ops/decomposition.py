@@ -1,7 +1,7 @@
 """Matrices taken apart: linear systems, determinants, factorisations, eigenvalues and inverses.
 
 All functions take stacks of matrices, of shape (..., m, n), in float32 or float64; integers are
-cast to float32, and dtypes of 16 bits are refused: cast them, so that it is seen what is rounded.
+cast to float32, and dtypes of 16 bits are refused: cast them, so that the rounding is visible.
 
 Nothing is raised for the numbers in a matrix. One that has no result gets NaN in all elements of
 it, on every device, eagerly and in graphs, and the others of its stack are not affected: a matrix
@@ -222,8 +222,8 @@ def inv(a: Any) -> Tensor:
 def det(a: Any) -> Tensor:
     """The determinant: the product of the eigenvalues. a (..., n, n); shape (...).
 
-    The gradient is the matrix of cofactors, where a is singular, too; the second derivative is not
-    to be relied on there. `slogdet` is for determinants that no float holds.
+    The gradient is the matrix of cofactors, where a is singular, too; do not rely on the second
+    derivative there. `slogdet` is for determinants that overflow.
 
     >>> det([[1.0, 2.0], [2.0, 4.0]]).item()
     0.0
@@ -234,7 +234,7 @@ def det(a: Any) -> Tensor:
 def slogdet(a: Any) -> tuple[Tensor, Tensor]:
     """(sign, log|det(a)|), so that det(a) = sign exp(log|det(a)|). a (..., n, n); shapes (...).
 
-    (0, -inf) where a is singular, and no gradient but NaN.
+    Where a is singular it is (0, -inf), and its gradient NaN.
     """
     sign, logabsdet = SlogDet()(a)
     return sign, logabsdet
@@ -296,9 +296,9 @@ def pinv(a: Any, rtol: float | None = None) -> Tensor:
 
 @on_one_device
 def lstsq(a: Any, b: Any, rtol: float | None = None) -> Tensor:
-    """The shortest of all x for which |a x - b| is least: pinv(a) b. NumPy's and PyTorch's give
-    more; this is their first result.
+    """The x of least norm among those that minimise |a x - b|: pinv(a) b.
 
+    NumPy's and PyTorch's lstsq return more; this is their first result.
     a (..., m, n); b (m,) or (..., m, k). The batch axes broadcast. rtol: as for `pinv`.
 
     >>> lstsq([[2.0], [0.0]], [4.0, 1.0]).tolist()

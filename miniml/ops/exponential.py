@@ -67,7 +67,7 @@ class Log2(FloatUnary):
 
 
 class Log10(FloatUnary):
-    """The logarithm to base 10, whole at whole powers of ten."""
+    """The logarithm to base 10, exact at integer powers of ten."""
 
 
 class LGamma(FloatUnary):
@@ -79,7 +79,7 @@ class LGamma(FloatUnary):
 
 
 class Polygamma(FloatUnary):
-    """The derivative of order n + 1 of log |gamma(x)|, which is digamma for n = 0.
+    """digamma(x), the derivative of log |gamma(x)|, or the derivative of order n of that.
 
     n: an int from 0 to 20. The gradient is polygamma(n + 1, x).
     """
@@ -125,7 +125,7 @@ def logaddexp(x: Any, y: Any) -> Tensor:
 
 @on_one_device
 def hypot(x: Any, y: Any) -> Tensor:
-    """sqrt(x^2 + y^2), though the squares may leave the range; infinite where x or y is infinite.
+    """sqrt(x^2 + y^2), without overflow of the squares; infinite where x or y is infinite.
 
     x and y broadcast, integers are cast to float32. The gradient is (x / out, y / out), and 0 where
     x and y are both 0 and where one is infinite.

@@ -38,7 +38,7 @@ def custom(
     signature: str | None = None,
     name: str | None = None,
 ) -> Primitive:
-    """A primitive made of a function: of arrays, in a shared library, or of a text in CUDA C.
+    """A primitive made of a function: a Python one of arrays, one in a C library, or CUDA C.
 
     fn: a NumPy function of arrays that returns an array, or a tuple of `outputs` arrays; or a C
     function (of ctypes) `void f(const float *x, ..., float *out, ..., int64_t x_size, ...)` that is

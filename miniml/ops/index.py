@@ -189,7 +189,7 @@ class Scatter(Primitive):
 
 
 class NonZero(Primitive):
-    """Where x is not 0: int64 of shape (count, rank of x), an index for each, in row-major order.
+    """The indices of the elements of x that are not 0, in row-major order: int64 (count, rank).
 
     It runs eagerly only; NaN is not 0.
     """
@@ -205,7 +205,7 @@ class NonZero(Primitive):
 
 
 def gather(x: Any, indices: Any, axis: int = 0) -> Tensor:
-    """The slices of x along `axis` that integer `indices`, of any shape, name.
+    """The slices of x along `axis` selected by integer `indices` of any shape.
 
     out has shape x.shape[:axis] + indices.shape + x.shape[axis + 1:]. Negative indices count from
     the end; one outside the axis raises OutOfRangeError when it runs.
@@ -222,7 +222,7 @@ def take_along_axis(x: Any, indices: Any, axis: int = -1) -> Tensor:
 
 
 def nonzero(x: Any) -> Tensor:
-    """Where x is not 0: int64 of shape (count, rank of x), an index for each, in row-major order.
+    """The indices of the elements of x that are not 0, in row-major order: int64 (count, rank).
 
     torch.nonzero and numpy.argwhere; numpy.nonzero gives the columns. It runs eagerly only, since
     the shape depends on values; where, masked_fill and sort keep shapes. NaN is not 0.
@@ -234,7 +234,7 @@ def nonzero(x: Any) -> Tensor:
 
 
 def scatter_add(x: Any, indices: Any, updates: Any, axis: int = 0) -> Tensor:
-    """A copy of x with updates added to the slices along `axis` that integer `indices` name.
+    """A copy of x with updates added to the slices along `axis` selected by integer `indices`.
 
     As x[indices] += updates, but with repeated indices accumulated. updates broadcast to
     x.shape[:axis] + indices.shape + x.shape[axis + 1:] and are cast to x's dtype; DTypeError when

@@ -168,7 +168,7 @@ def stack(xs: Any, axis: int = 0) -> Tensor:
 
 
 def split(x: Any, sections: int | tuple[int, ...], axis: int = 0) -> tuple[Tensor, ...]:
-    """x cut along `axis` into that number of equal parts, or into parts of those extents.
+    """x cut along `axis` into `sections` equal parts, or, of a tuple, parts of these extents.
 
     The extents are the parts' own, as in PyTorch, not the positions of the cuts, as in NumPy.
     """

@@ -203,7 +203,7 @@ def truncated_normal(
     dtype: object = float32,
     generator: Stream | None = None,
 ) -> Tensor:
-    """Independent draws mean + std * z, z standard normal, of those that lie in [low, high].
+    """Independent draws mean + std * z, z standard normal, given that they lie in [low, high].
 
     mean, std: finite Python numbers, std > 0. low, high: bounds of the draws themselves, not of z;
     one may be infinite, and one is at most 37 std from the mean. dtype: a float one; it is computed

@@ -94,7 +94,7 @@ class SearchSorted(Primitive):
 
 
 class Unique(Primitive):
-    """The different elements of x, sorted; where each stands first in x flattened; which of them
+    """The distinct elements of x, sorted; where each stands first in x flattened; which of them
     each element of x is, in the shape of x; how often each occurs. All NaN are one.
 
     It runs eagerly only, and no gradient passes.
@@ -170,7 +170,7 @@ def searchsorted(x: Any, values: Any, side: str = "left") -> Tensor:
 
 
 def unique(x: Any) -> Tensor:
-    """The different elements of x, sorted; `unique_all` tells more of them.
+    """The distinct elements of x, sorted; `unique_all` also gives their indices and counts.
 
     It runs eagerly only, since the shape depends on values, and no gradient passes. All NaN are
     one.
@@ -182,10 +182,10 @@ def unique(x: Any) -> Tensor:
 
 
 def unique_all(x: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """(values, indices, inverse, counts): the different elements of x, sorted; where each stands
-    first in x flattened; which of them each element of x is, x = values[inverse]; how often each
-    occurs.
+    """(values, indices, inverse, counts): the distinct elements of x, sorted, and int64 arrays.
 
+    indices: where each first stands in x flattened. inverse, of the shape of x: which of them each
+    element is, x = values[inverse]. counts: how often each occurs.
     It runs eagerly only, since shapes depend on values, and no gradient passes. All NaN are one.
     """
     values, indices, inverse, counts = Unique()(x)

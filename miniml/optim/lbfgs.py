@@ -17,8 +17,8 @@ from .optimizer import Optimizer, in_dtype
 
 
 class LBFGS(Optimizer):
-    """w - lr * H g, where H is the inverse Hessian as the last `history` pairs tell it: changes s
-    of w and y of g, by the two-loop recursion.
+    """w - lr * H g, where H estimates the inverse Hessian from the last `history` pairs of changes:
+    s of w and y of g, by the two-loop recursion.
 
     One update is one iteration: there is no line search, and each update needs the gradient of the
     same function, so give whole data and not batches. A pair with y . s <= eps y . y is left out,

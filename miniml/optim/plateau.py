@@ -16,7 +16,7 @@ from .arguments import in_range
 
 
 class OnPlateau(Cell):
-    """A schedule that is told a metric: where `patience` metrics in a row were no better than the
+    """A schedule that follows a metric: where `patience` metrics in a row were no better than the
     best one, the next such multiplies the rate by `factor`, down to `low`.
 
     Better is: below best - threshold * |best|; give the negative of what is to grow. NaN is not

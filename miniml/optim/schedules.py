@@ -52,7 +52,7 @@ def _cosine(lr: float, steps: float, end: float, step: Any) -> Tensor:
 
 
 def polynomial(lr: float, steps: int, power: float = 1.0, end: float = 0.0) -> Schedule:
-    """end + (lr - end) * (1 - step / steps)^power: linear decay unless told otherwise. With end 0
+    """end + (lr - end) * (1 - step / steps)^power: linear decay by default. With end 0
     it is PyTorch's PolynomialLR.
 
     >>> [round(float(polynomial(0.1, steps=100)(step)), 6) for step in (0, 50, 100, 200)]

@@ -14,6 +14,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDES = ("checking", "training", "looking-inside", "passes", "graphs", "onnx")
+PAGES = (ROOT / "README.md", *sorted(ROOT.glob("docs/*.md")))
 DOCUMENTS = (ROOT / "README.md", *(ROOT / f"docs/{name}.md" for name in GUIDES))
 NOT_RUN = re.compile(r"<!--\s*not run:(.*?)-->")
 COMPILER = any(map(shutil.which, ("c++", "g++", "clang++")))
@@ -122,6 +123,21 @@ def test_blocks_that_are_not_run_are_python_and_say_why(document):
 @pytest.mark.parametrize("document", BLOCKS)
 def test_document_has_something_to_run(document):
     assert document in {name for name, _ in SECTIONS}, f"{document} has no Python block that runs"
+
+
+def anchors(text: str) -> set[str]:
+    """What the headings of a Markdown text are linked by, as GitHub spells it."""
+    headings = re.findall(r"(?m)^#+ (.*)", re.sub(r"(?ms)^```.*?^```", "", text))
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_to_files_and_headings(page):
+    text = re.sub(r"(?ms)^```.*?^```|`[^`\n]*`", "", page.read_text("utf-8"))
+    for path, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#?([^)]*)\)", text):
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), path
+        assert not anchor or anchor in anchors(target.read_text("utf-8")), f"{path}#{anchor}"
 
 
 def test_outputs_are_compared_without_their_numbers():

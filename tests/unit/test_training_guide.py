@@ -1,4 +1,4 @@
-"""The tables of docs/training.md name every layer, loss and optimizer, as it is called."""
+"""The tables of docs/layers.md name every layer, loss and optimizer, as it is called."""
 
 import inspect
 import math
@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from miniml import nn, optim, train
+from miniml import data, nn, optim, train
 
-GUIDE = Path(__file__).resolve().parents[2] / "docs" / "training.md"
-TEXT = GUIDE.read_text("utf-8")
-TABLES = TEXT.split("## Everything there is")[1] + TEXT.split("| schedule |")[1].split("\n\n")[0]
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "layers.md"
+TABLES = PAGE.read_text("utf-8").split("## Layers")[1]
 CALLS = re.findall(r"(?:\| |(?=`[A-Z]))`(\w+)(\(.*?\))`", TABLES)
 
 
@@ -41,6 +40,6 @@ def test_tables_name_everything_public(module, is_kind):
 def test_tables_give_signatures(name, written):
     written_as: dict[str, object] = {"math": math}
     exec(f"def call{written}: ...", written_as)
-    owner = next(module for module in (nn, optim, train, nn.init) if hasattr(module, name))
+    owner = next(module for module in (nn, optim, train, data, nn.init) if hasattr(module, name))
     found = inspect.signature(getattr(owner, name))
     assert arguments(inspect.signature(written_as["call"])) == arguments(found)

@@ -50,10 +50,10 @@ def conv1d(
     groups: int = 1,
 ) -> Tensor:
     """out[n, o, r] = bias[o] + sum over c, i of w[o, c, i] * x[n, c, r*stride + i*dilation -
-    before], with zeros outside of x: the convolution (cross-correlation) of signals x (N, C, L)
-    with filters w (O, C/groups, K), (N, O, OL).
+    before], x being 0 outside: the convolution (cross-correlation) of signals with filters.
 
-    Arguments and errors: as for `conv2d`, for one axis.
+    x (N, C, L), w (O, C/groups, K); out (N, O, OL). Arguments and errors: as for `conv2d`, for one
+    axis.
 
     >>> conv1d([[[1.0, 2.0, 4.0]]], [[[1.0, -1.0]]]).tolist()
     [[[-1.0, -2.0]]]
@@ -71,14 +71,14 @@ def conv2d(
     groups: int = 1,
 ) -> Tensor:
     """out[n, o, r, q] = bias[o] + sum over c, i, j of w[o, c, i, j] * x[n, c, r*stride +
-    i*dilation - top, q*stride + j*dilation - left], with zeros outside of x: the convolution
-    (cross-correlation) of images x (N, C, H, W) with filters w (O, C/groups, KH, KW), (N, O, OH,
-    OW).
+    i*dilation - top, q*stride + j*dilation - left], x being 0 outside: the convolution
+    (cross-correlation) of images with filters.
 
-    bias: (O,), or None. stride, dilation: an int, or one for each axis. padding: an int; one int or
-    pair (before, after) for each axis; "valid", none; or "same", which gives OH = ceil(H / stride)
-    and puts an odd zero behind. Integers are convolved as float32.
-    Raises ShapeError where channels, groups or extents do not fit.
+    x (N, C, H, W), w (O, C/groups, KH, KW); out (N, O, OH, OW). bias: (O,), or None. stride,
+    dilation: an int, or one for each axis. padding: an int; one int or pair (before, after) for
+    each axis; "valid", none; or "same", which gives OH = ceil(H / stride) and puts an odd zero
+    behind. Integers are convolved as float32. Raises ShapeError where channels, groups or extents
+    do not fit.
     """
     return _convolution("conv2d", 2, x, w, bias, stride, padding, dilation, groups)
 
@@ -93,12 +93,10 @@ def conv3d(
     dilation: Lengths = 1,
     groups: int = 1,
 ) -> Tensor:
-    """out[n, o, p, r, q] = bias[o] + sum over c, h, i, j of w[o, c, h, i, j] * x[n, c, p*stride +
-    h*dilation - front, r*stride + i*dilation - top, q*stride + j*dilation - left], with zeros
-    outside of x: the convolution (cross-correlation) of volumes x (N, C, D, H, W) with filters w
-    (O, C/groups, KD, KH, KW), (N, O, OD, OH, OW).
+    """The sum of `conv2d` over three axes: the convolution (cross-correlation) of volumes.
 
-    Arguments and errors: as for `conv2d`, for three axes. Memory: x, KD times.
+    x (N, C, D, H, W), w (O, C/groups, KD, KH, KW); out (N, O, OD, OH, OW). Arguments and errors:
+    as for `conv2d`, for three axes. Memory: x, KD times.
     """
     return _convolution("conv3d", 3, x, w, bias, stride, padding, dilation, groups)
 
@@ -115,9 +113,10 @@ def conv_transpose1d(
     dilation: Lengths = 1,
 ) -> Tensor:
     """out[n, o, r*stride + i*dilation - padding] += w[c, o, i] * x[n, c, r] over all c, r and i,
-    plus bias: the transpose of `conv1d`, of x (N, C, L) and w (C, O/groups, K) to (N, O, OL).
+    plus bias: the transpose of `conv1d`.
 
-    Arguments and errors: as for `conv_transpose2d`, for one axis.
+    x (N, C, L), w (C, O/groups, K); out (N, O, OL). Arguments and errors: as for
+    `conv_transpose2d`, for one axis.
 
     >>> conv_transpose1d([[[1.0, 2.0]]], [[[1.0, -1.0]]], stride=2).tolist()
     [[[1.0, -1.0, 2.0, -2.0]]]
@@ -138,9 +137,9 @@ def conv_transpose2d(
     dilation: Lengths = 1,
 ) -> Tensor:
     """out[n, o, r*stride + i*dilation - top, q*stride + j*dilation - left] += w[c, o, i, j] *
-    x[n, c, r, q] over all c, r, q, i and j, plus bias: the transpose of `conv2d`, of x (N, C, H, W)
-    and w (C, O/groups, KH, KW) to (N, O, OH, OW).
+    x[n, c, r, q] over all c, r, q, i and j, plus bias: the transpose of `conv2d`.
 
+    x (N, C, H, W), w (C, O/groups, KH, KW); out (N, O, OH, OW), with
     OH = (H - 1) * stride + dilation * (KH - 1) + 1 - top - bottom + output_padding. bias: (O,), or
     None. padding: what is cut off, as for `conv2d`, without "same". output_padding: rows and
     columns more, behind; less than the stride or the dilation. Arguments have PyTorch's order.
@@ -161,10 +160,10 @@ def conv_transpose3d(
     groups: int = 1,
     dilation: Lengths = 1,
 ) -> Tensor:
-    """The sum of `conv_transpose2d` for three axes, plus bias: the transpose of `conv3d`, of x
-    (N, C, D, H, W) and w (C, O/groups, KD, KH, KW) to (N, O, OD, OH, OW).
+    """The sum of `conv_transpose2d` over three axes: the transpose of `conv3d`.
 
-    Arguments and errors: as for `conv_transpose2d`, for three axes.
+    x (N, C, D, H, W), w (C, O/groups, KD, KH, KW); out (N, O, OD, OH, OW). Arguments and errors: as
+    for `conv_transpose2d`, for three axes.
     """
     rest = stride, padding, output_padding, groups, dilation
     return _transposition("conv_transpose3d", 3, x, w, bias, *rest)

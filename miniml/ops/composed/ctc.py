@@ -1,5 +1,4 @@
-"""Connectionist temporal classification: the loss of labels whose places in a sequence nobody
-knows."""
+"""Connectionist temporal classification: the loss of labels at unknown places in a sequence."""
 
 from __future__ import annotations
 

@@ -43,12 +43,11 @@ def bce(probs: Any, target: Any, reduction: str = "mean") -> Tensor:
 
 @on_one_device
 def bce_with_logits(logits: Any, target: Any, reduction: str = "mean") -> Tensor:
-    """bce(sigmoid(logits), target), exact for logits of any size: with softplus(x) = log(1 + e^x),
+    """target softplus(-logits) + (1 - target) softplus(logits), which is bce(sigmoid(logits),
+    target).
 
-        target softplus(-logits) + (1 - target) softplus(logits)
-
-    Logits and targets have one shape; the gradient is sigmoid(logits) - target. Infinite logits
-    give NaN.
+    It is exact for logits of any size. Logits and targets have one shape; the gradient is
+    sigmoid(logits) - target. Infinite logits give NaN.
 
     >>> bce_with_logits([1000.0, -1000.0], [1.0, 1.0], "none").tolist()
     [0.0, 1000.0]
@@ -89,10 +88,10 @@ def huber_loss(prediction: Any, target: Any, reduction: str = "mean", delta: flo
 
 @on_one_device
 def kl_div(log_probs: Any, target: Any, reduction: str = "mean") -> Tensor:
-    """target (log(target) - log_probs), the terms of the Kullback-Leibler divergence of target
-    from the distribution whose logarithms come first, as in PyTorch.
+    """target (log(target) - log_probs), the terms of the Kullback-Leibler divergence of target.
 
-    Both have one shape; a target of 0 gives 0. The divergence of one distribution is their sum;
+    The logarithms of the other distribution come first, as in PyTorch. Both have one shape; a
+    target of 0 gives 0. The divergence of one distribution is the sum of the terms;
     "mean" divides by the number of all elements, so of a batch (N, C) the mean divergence is
     "sum" divided by N.
 
@@ -106,8 +105,9 @@ def kl_div(log_probs: Any, target: Any, reduction: str = "mean") -> Tensor:
 
 
 def hinge(scores: Any, target: Any, reduction: str = "mean") -> Tensor:
-    """max(0, 1 - target * scores) for targets of -1 and 1, of the scores' shape; at the margin,
-    where it bends, the gradient is 0.
+    """max(0, 1 - target * scores), for targets of -1 and 1.
+
+    Both have one shape; at the margin, where it bends, the gradient is 0.
 
     >>> hinge([0.5, 3.0], [1, 1], "none").tolist()
     [0.5, 0.0]

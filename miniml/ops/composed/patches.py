@@ -55,11 +55,10 @@ def fold(
     padding: PaddingSpec = 0,
     stride: Lengths = 1,
 ) -> Tensor:
-    """Columns x (N, C*KH*KW, OH*OW), as `unfold` gives them, added up at the pixels that they were
-    taken from: (N, C, H, W), where output_size is (H, W), or one int for both.
+    """The transpose of `unfold`: columns added up at the pixels that they were taken from.
 
-    An output_size of one or three extents has as many axes. ShapeError where x is not what
-    `unfold` makes of that shape.
+    x (N, C*KH*KW, OH*OW); out (N, C, H, W). output_size: (H, W), or one int for both; one or three
+    extents stand for as many axes. ShapeError where x is not what `unfold` makes of that shape.
 
     >>> fold([[[1.0, 2.0], [2.0, 3.0]]], (3,), 2).tolist()
     [[[1.0, 4.0, 3.0]]]

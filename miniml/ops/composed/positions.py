@@ -41,9 +41,9 @@ def rotary_embedding(
     x: Any, positions: Any = None, base: float = 10000.0, interleaved: bool = False
 ) -> Tensor:
     """(a cos(p w_i) - b sin(p w_i), a sin(p w_i) + b cos(p w_i)) for each pair of features (a, b)
-    of x (..., T, d) at position p, with w_i = base^(-2 i / d): the product of two vectors that are
-    turned so depends on the distance of their positions alone.
+    of x (..., T, d) at position p, with w_i = base^(-2 i / d).
 
+    The product of two vectors turned in this way depends on the distance of their positions alone.
     Pair i is features i and i + d / 2, or, with interleaved, 2 i and 2 i + 1, as in the paper; in
     the weights that make x this is a permutation. positions: integers that broadcast to (..., T),
     by default 0 to T - 1; as a tensor they are taken in float32, exact below 2^24.

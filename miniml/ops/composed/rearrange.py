@@ -55,8 +55,10 @@ def _triangle(name: str, x: Any, k: int, upper: bool) -> Tensor:
 
 
 def diag(x: Any, k: int = 0) -> Tensor:
-    """Diagonal k of a matrix, the elements x[i, i + k]; of a vector the square matrix of zeros with
-    it there. ShapeError for other ranks.
+    """Diagonal k of a matrix, the elements x[i, i + k]; for a vector, the square matrix that has it
+    there and zeros elsewhere.
+
+    ShapeError for other ranks.
 
     >>> diag([1, 2], -1).tolist()
     [[0, 0, 0], [1, 0, 0], [0, 2, 0]]
@@ -78,8 +80,9 @@ def _diagonal(n: int, m: int, k: int) -> tuple[Shape, Shape, Shape]:
 
 
 def roll(x: Any, shift: int | tuple[int, ...], axis: int | tuple[int, ...] | None = None) -> Tensor:
-    """x with its elements moved by `shift` along `axis`, those that leave at the end coming in
-    again at the front; for None in row-major order. Of several axes each has its shift.
+    """x with its elements moved by `shift` along `axis`; what leaves the end enters in front.
+
+    With axis=None they move in row-major order; with several axes each has its own shift.
 
     >>> roll([1, 2, 3, 4], 1).tolist()
     [4, 1, 2, 3]
@@ -103,8 +106,9 @@ def _rolled(x: Any, shift: int, axis: int) -> Tensor:
 
 
 def repeat(x: Any, repeats: int | tuple[int, ...], axis: int | None = None) -> Tensor:
-    """Each slice of x along `axis` repeated `repeats` times, or the i-th one repeats[i] times; for
-    None each element, in row-major order. What repeats x as a whole is `tile`.
+    """Each slice of x along `axis` repeated `repeats` times, or slice i repeats[i] times.
+
+    With axis=None each element is repeated, in row-major order. `tile` repeats x as a whole.
 
     >>> repeat([1, 2], 2).tolist(), repeat([1, 2], (0, 3)).tolist()
     ([1, 1, 2, 2], [2, 2, 2])
@@ -128,9 +132,10 @@ def repeat(x: Any, repeats: int | tuple[int, ...], axis: int | None = None) -> T
 
 @on_one_device
 def meshgrid(*xs: Any, indexing: str = "xy") -> tuple[Tensor, ...]:
-    """The coordinates of a grid: for each vector of `xs` a tensor of the shape of all of them, in
-    which it runs along its own axis. "xy", NumPy's way, has the axes of the first two exchanged;
-    "ij" has not, which is PyTorch's default.
+    """Coordinates of a grid: for each vector of `xs` a tensor in which it runs along its own axis.
+
+    All have one shape, with an axis for each vector. indexing="xy", the default as in NumPy,
+    exchanges the axes of the first two; "ij", PyTorch's default, does not.
 
     >>> [grid.tolist() for grid in meshgrid([1, 2], [5, 6, 7], indexing="ij")]
     [[[1, 1, 1], [2, 2, 2]], [[5, 6, 7], [5, 6, 7]]]
@@ -225,8 +230,8 @@ def bincount(x: Any, length: int, weights: Any = None) -> Tensor:
     x: integers in [0, length), of any shape; weights of the same shape, whose dtype the result has,
     and to which the gradient passes; else it is int64. length: an int, which NumPy's bincount takes
     from the values; here it is part of the program. OutOfRangeError for what is not in range, as of
-    scatter_add, which on a GPU leaves it out; a compiled function shows negative ones less
-    `length`.
+    scatter_add, which on a GPU leaves it out; the message of a compiled function
+    shows negative ones minus `length`.
 
     >>> bincount([0, 2, 2], 4).tolist(), bincount([0, 2, 2], 4, [0.5, 1.0, 2.0]).tolist()
     ([1, 0, 2, 0], [0.5, 0.0, 3.0, 0.0])

@@ -37,8 +37,9 @@ def resize(
     align_corners: bool = False,
 ) -> Tensor:
     """out[n, c, r, q] = sum over i, j of a[r, i] * b[q, j] * x[n, c, i, j], for weights a and b
-    that interpolate each axis by itself: x (N, C, H, W) resized, or x of one or three axes alike.
+    that interpolate each axis by itself.
 
+    x (N, C, H, W), or with one or three axes behind (N, C) in the same way.
     size: the new extents, an int or one for each axis; or scale_factor: their ratio to the old,
     rounded down. Element r of an axis lies at (r + 1/2) / scale - 1/2 of the old one, the ends
     repeated; with align_corners at r * (old - 1) / (new - 1). mode: "nearest", the element at

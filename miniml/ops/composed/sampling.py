@@ -83,8 +83,8 @@ def categorical(logits: Any, shape: int | Shape = (), generator: Stream | None =
 
     logits: floats of shape (..., n), log-probabilities up to a constant; -inf is never drawn. The
     output has `shape`, then that of logits without n. It is argmax(logits + gumbel noise).
-    OutOfRangeError when a row has a NaN, inf or nothing but -inf; from a compiled function it
-    speaks of the index n, as of gather: on a GPU that draws 0 instead.
+    OutOfRangeError when a row has a NaN, inf or nothing but -inf; in a compiled
+    function the message is that of gather, with the index n; on a GPU the draw is 0 instead.
     Source: Gumbel (1954); Maddison, Tarlow, Minka, "A* sampling" (2014).
 
     >>> categorical([0.0, -float("inf")], (3,)).tolist()

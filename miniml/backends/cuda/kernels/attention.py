@@ -3,7 +3,7 @@
 Source: Dao et al. 2022, "FlashAttention". A block of four warps takes a tile of rows and goes
 through the columns tile by tile; a warp has eight of the rows, a lane one of the columns. Rows are
 queries and columns keys, but the other way round for the gradients of keys and values, so that
-nobody adds to what another block writes.
+no block adds to what another one writes.
 """
 
 from __future__ import annotations
