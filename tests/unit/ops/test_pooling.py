@@ -7,8 +7,8 @@ import miniml as ml
 from miniml import ops
 from miniml.errors import DTypeError, ShapeError
 from miniml.grad import grad, value_and_grad
-from miniml.ops.inference.windows import Axis
 from miniml.ops.composed.pooling import average, largest
+from miniml.ops.inference.windows import Axis
 from miniml.testing import gradcheck
 
 from .windows import pool
