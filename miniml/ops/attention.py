@@ -13,6 +13,7 @@ from ..abstract import Shape
 from ..dtype import FLOATS, DType, bool_, float32, is_float, promote, uint64
 from ..errors import AttributeRefusedError, DTypeError, ShapeError
 from ..primitive import Primitive
+from ..settings import current
 from ..trace import computes_at_once, current_trace
 from .arithmetic import add, cast, mul
 from .compare import equal, logical_not, select
@@ -213,10 +214,11 @@ def scaled_dot_product_attention(
     dropout: the probability with which a weight becomes 0, the others being divided by
     1 - dropout; in evaluation pass 0. Leading axes broadcast; floats are promoted.
 
-    Up to 2^17 scores in all, in graphs 2^20, are computed together. More never are: out and its
-    gradients in q, k, v and mask are computed in blocks, with memory of the size of these; what is
-    kept for the gradient is T numbers a matrix. The second derivative does hold (..., T, S)
-    arrays. What is masked counts as 0 v, so NaN or infinity there may pass into the result.
+    Up to 2^17 scores in all, in graphs 2^20, are computed together. More never are, nor those of
+    floats of 16 bits, which are summed and weighted in float32: out and its gradients in q, k, v
+    and mask are computed in blocks, with memory of the size of these; what is kept for the gradient
+    is T numbers a matrix. The second derivative does hold (..., T, S) arrays. What is masked counts
+    as 0 v, so NaN or infinity there may pass into the result.
     Sources: Vaswani et al. 2017, "Attention is all you need"; Rabe, Staats 2021, "Self-attention
     does not need O(n^2) memory"; Dao et al. 2022, "FlashAttention".
 
@@ -229,7 +231,7 @@ def scaled_dot_product_attention(
     of_mask = () if mask is None else shape_of(mask)
     full = scores_shape(_NAME, shape_of(q), shape_of(k), shape_of(v), of_mask)
     factor = 1.0 / math.sqrt(shape_of(q)[-1] or 1) if scale is None else float(scale)
-    if math.prod(full) <= (COMPOSED_EAGERLY if computes_at_once() else COMPOSED):
+    if _composes(math.prod(full), dtype_of(q)):
         scores = mul(matmul(q, k, transpose_y=True), factor)
         return matmul(dropped(_weights(scores, mask, is_causal), dropout), v)
     state, skip = np.zeros(2, np.uint64), 0
@@ -241,6 +243,13 @@ def scaled_dot_product_attention(
 
 
 _NAME = "scaled_dot_product_attention"
+
+
+def _composes(scores: int, dtype: DType) -> bool:
+    """Whether so many scores are kept. Those of 16 bits never are: rounded between the two
+    products, they would be wrong by more than their softmax bears."""
+    narrow = dtype.itemsize == 2 or (dtype == float32 and current().autocast)
+    return not narrow and scores <= (COMPOSED_EAGERLY if computes_at_once() else COMPOSED)
 
 
 def _check_settings(dropout: Any, is_causal: Any, scale: Any) -> None:

@@ -47,7 +47,7 @@ def blocks(shape: tuple[int, ...], causal: bool) -> Iterator[Block]:
     *outer, matrices, rows, keys = shape
     size = max(rows * keys, 1)
     some = max(BLOCK // size, 1)
-    few = rows if size <= BLOCK else max(BLOCK // keys, 1)
+    few = max(rows if size <= BLOCK else BLOCK // keys, 1)
     for number, index in enumerate(np.ndindex(*outer)):
         for m in range(0, matrices, some):
             these = (*index, slice(m, min(m + some, matrices)))

@@ -20,7 +20,7 @@ from ...dtype import float32, float64
 from ...graph.ir import Graph, Node, Var
 from .axes import Apart
 from .build import Layout, outputs_program
-from .members import typed
+from .members import literal, typed
 
 _ROW_MAJOR: Layout = MappingProxyType({})
 # The last axes of an anchor's output in memory, by its format: they are one row of its epilogue.
@@ -42,8 +42,10 @@ def _row(node: Node) -> int:
 
 def anchors(node: Node) -> bool:
     """True for a convolution, or a product that is neither of vectors nor for the BLAS: an epilogue
-    may take its sums."""
+    may take its sums. Constants of one element are no arrays that its loops could read."""
     if not _row(node) or node.outputs[0].abstract.dtype not in (float32, float64):
+        return False
+    if any(map(literal, node.inputs)):
         return False
     shape = node.outputs[0].abstract.shape
     operands = (*(v.abstract.shape for v in node.inputs), shape)

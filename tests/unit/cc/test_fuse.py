@@ -212,6 +212,19 @@ def test_an_operand_of_a_product_is_not_overwritten_by_its_kernel():
     assert [k.inplace for k in kernels] == [(0,), ()]
 
 
+def test_an_operand_may_be_a_constant_of_one_element():
+    """It has no place among the arrays of a fused kernel, so nothing follows it there."""
+    fns = (
+        (lambda x: ops.matmul([[2.0]], x) + 1.0, np.array([[1.0, 3.0]])),
+        (lambda x: ops.relu(ops.conv2d(x, np.full((1, 1, 1, 1), 2.0))), -X.reshape(1, 1, 3, 4)),
+        (lambda w: ops.relu(ops.conv2d([[[[2.0]]]], w, padding=1)), X[None, None, :2, :2]),
+    )
+    for fn, x in fns:
+        with ml.context(providers=("cc",)):
+            got = ml.jit(fn)(x).asnumpy()
+        np.testing.assert_array_equal(got, fn(x).asnumpy())
+
+
 def test_an_operand_in_another_order_is_not_overwritten():
     x = RNG.integers(-8, 8, (60, 60)).astype(np.float32)
     with ml.context(providers=("cc",)):

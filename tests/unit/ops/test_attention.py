@@ -15,7 +15,7 @@ from miniml.testing import gradcheck
 
 RNG = np.random.default_rng(0)
 attend = ops.scaled_dot_product_attention
-FORMS = {"composed": (2**40, 2**16), "blocks": (0, 2**16), "small blocks": (0, 7)}
+FORMS = {"composed": (2**40, 2**16), "blocks": (-1, 2**16), "small blocks": (-1, 7)}
 
 
 @pytest.fixture(params=FORMS)
@@ -102,6 +102,28 @@ def test_sums_of_16_bits_are_taken_in_float32(dtype, form):
     out = attend(*(x.astype(dtype) for x in (q, k, v)))
     assert out.dtype == dtype
     assert abs(float(out.asnumpy()[0, 0]) - 1) < 0.01
+
+
+@pytest.mark.parametrize("cast", [True, False])
+@pytest.mark.parametrize(("dtype", "eps"), [(ml.float16, 2**-10), (ml.bfloat16, 2**-7)])
+def test_scores_of_16_bits_are_not_rounded(dtype, eps, cast):
+    """Even if they are few, and in autocast: the result is the formula's, rounded once."""
+    q, k, v = (x.astype(dtype) for x in drawn((2,), 32, 32, 64, 4))
+    q, k = q * np.asarray(3, dtype), k * np.asarray(3, dtype)
+    exact = expected(*(x.astype(np.float64) for x in (q, k, v)))
+    if cast:
+        got = attend(q, k, v)
+    else:
+        with ml.context(autocast=dtype):
+            got = attend(*(x.astype(np.float32) for x in (q, k, v)))
+    np.testing.assert_allclose(got.asnumpy().astype(np.float64), exact, eps, eps)
+
+
+def test_of_no_queries_keys_get_a_gradient_of_zeros(form):
+    q, k, v = drawn((2,), 0, 3, 2, 2)
+    slopes = grad(lambda q, k, v: ops.sum(attend(q, k, v)), argnums=(0, 1, 2))(q, k, v)
+    assert [s.shape for s in slopes] == [q.shape, k.shape, v.shape]
+    assert not any(s.asnumpy().any() for s in slopes)
 
 
 def test_gradients_of_both_orders(form):
