@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..constructor import Constructed
 from ..errors import MinimlError, ShapeError
 from ..tensor import Array, Tensor
 from .images import Transform
@@ -16,7 +17,7 @@ from .prefetch import prefetched
 Batches = Generator[tuple[Any, ...], None, None]
 
 
-class DataLoader:
+class DataLoader(Constructed):
     """Batches of arrays or sequences of equal length: tuples with the same rows of each source.
 
     sources: arrays, Tensors, or anything with `len` and `[i]`, whose items are stacked (a tuple of

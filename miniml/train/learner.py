@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import optree
 
+from ..constructor import Constructed
 from ..data import DataLoader
 from ..errors import MinimlError
 from ..nn import Cell
@@ -21,28 +22,46 @@ from .metrics import Metric, Row
 from .step import TrainStep
 
 
-class Learner:
+class Learner(Constructed):
     """A network, its loss and its optimizer: `evaluate`, `predict`.
 
-    net, loss, optimizer, clip, loss_scale: those of `train_step`. metrics: as `train.accuracy()`;
-    they compare the network's output with the first of the labels.
+    net, loss, optimizer, clip, loss_scale: those of `train_step`; an optimizer is for `fit` alone.
+    metrics: as `train.accuracy()`; they compare the network's output with the first of the labels.
     """
 
     def __init__(
         self,
         net: Cell,
         loss: Callable[..., Any],
-        optimizer: Optimizer,
+        optimizer: Optimizer | None = None,
         metrics: Sequence[Metric] = (),
         clip: float | None = None,
         loss_scale: LossScale | None = None,
     ) -> None:
-        self.net, self.loss, self.optimizer = net, loss, optimizer
-        self.metrics = _checked(net, metrics)
+        self.net, self.loss = net, loss
+        self.metrics = _checked(net, loss, metrics)
         learnt = _WithOutput(loss) if self.metrics else loss
-        self.step = TrainStep(net, learnt, optimizer, clip, loss_scale)
+        if optimizer is None:
+            self._step = None
+        else:
+            self._step = TrainStep(net, learnt, optimizer, clip, loss_scale)
         self._predicted = jit(net)
         self._judged = jit(_Judged(net, loss))
+
+    @property
+    def step(self) -> TrainStep:
+        """The training step; MinimlError without an optimizer."""
+        if self._step is None:
+            raise MinimlError(
+                "Model has no optimizer, so it can evaluate and predict, not fit; give it one, as "
+                "Model(net, loss, optim.Adam(net.trainable_params()))"
+            )
+        return self._step
+
+    @property
+    def optimizer(self) -> Optimizer:
+        """What the training step updates with."""
+        return self.step.optimizer
 
     @hides_frames
     def evaluate(self, data: DataLoader | Iterable[Any]) -> Row:
@@ -138,8 +157,14 @@ def _array(value: Any) -> Array:
     return value.asnumpy() if isinstance(value, Tensor) else np.asarray(value)
 
 
-def _checked(net: object, metrics: Sequence[object]) -> tuple[Metric, ...]:
-    """The metrics; MinimlError for what is none, for two of one name, for a net that is no Cell."""
+def _checked(net: object, loss: object, metrics: Sequence[object]) -> tuple[Metric, ...]:
+    """The metrics; MinimlError for what is none, for two of one name, for a net that is no Cell,
+    for a loss that is no function."""
+    if not callable(loss):
+        raise MinimlError(
+            f"Model got {type(loss).__name__} for the loss; it takes a net, a loss function and "
+            "an optimizer"
+        )
     if not isinstance(net, Cell):
         raise MinimlError(f"Model got a {type(net).__name__} for the network; give an nn.Cell")
     wrong = [type(m).__name__ for m in metrics if not isinstance(m, Metric)]

@@ -19,8 +19,8 @@ from .run import Run
 class Model(Learner):
     """A network, its loss and its optimizer: `fit`, `evaluate`, `predict`.
 
-    net, loss, optimizer, clip, loss_scale: those of `train_step`. metrics: as `train.accuracy()`;
-    they compare the network's output with the first of the labels.
+    net, loss, optimizer, clip, loss_scale: those of `train_step`; an optimizer is for `fit` alone.
+    metrics: as `train.accuracy()`; they compare the network's output with the first of the labels.
     """
 
     @hides_frames
@@ -51,6 +51,7 @@ class Model(Learner):
         at once.
         """
         check_batches("fit", data, epochs)
+        _ = self.step  # refused without an optimizer
         check_labels(self.net, self.loss, data)
         if validation is not None:
             check_batches("fit", validation, epochs)

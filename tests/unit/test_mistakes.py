@@ -41,6 +41,8 @@ def sgd(net):
         (lambda: nn.Sequential(nn.ReLU), AttributeRefusedError, r"make one: ReLU\(\.\.\.\)"),
         (lambda: nn.Sequential(ops.relu), AttributeRefusedError, r"use a layer, such as nn.ReLU"),
         (lambda: nn.CrossEntropyLoss()(LABELS, X), ShapeError, "logits .* first, then labels"),
+        (lambda: ops.cross_entropy(X, LABELS[:, None]), ShapeError, r"; labels\[:, 0\] has that"),
+        (lambda: ops.cross_entropy(np.ones((2, 5, 7)), np.ones((2, 5), int)), ShapeError, "-1, 1"),
         (lambda: optim.SGD(nn.Dense(2, 3), lr=0.1), GradientArgumentError, "got Dense for its par"),
         (lambda: ml.set_context(mode="GRAPH_MODE"), MinimlError, "use ml.GRAPH_MODE or"),
         (lambda: ml.manual_seed("7"), DTypeError, "a seed is an int; got '7' of type str"),

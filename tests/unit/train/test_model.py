@@ -59,6 +59,17 @@ def test_evaluation_takes_every_row_without_dropout_and_leaves_modes_alone():
     assert [c.training for c in fitted.net.cells()] == [True, False, True, True, True]
 
 
+def test_without_an_optimizer_a_model_evaluates_and_predicts():
+    trained = model([train.accuracy()])
+    judge = train.Model(trained.net, trained.loss, metrics=[train.accuracy()])
+    assert judge.evaluate(loader()) == trained.evaluate(loader())
+    assert np.array_equal(judge.predict(X), trained.predict(X))
+    with pytest.raises(MinimlError, match=r"no optimizer, .* Model\(net, loss, optim\.Adam\("):
+        judge.fit(loader(), epochs=1)
+    with pytest.raises(MinimlError, match="got Adam for the loss"):
+        train.Model(trained.net, trained.optimizer)
+
+
 def test_several_inputs_and_labels_and_lists_of_batches():
     class Sum(nn.Cell):
         def __init__(self):
