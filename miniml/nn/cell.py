@@ -68,8 +68,10 @@ class Cell(Constructed, Guarded):
 
     def construct(self, *args: Any, **kwargs: Any) -> Any:
         """What the cell computes, in terms of `ops`, child cells and parameters."""
+        forward = hasattr(type(self), "forward")
+        say = "forward is called construct here:" if forward else "say"
         raise MinimlError(
-            f"{type(self).__name__} defines no construct; say what it computes: "
+            f"{type(self).__name__} defines no construct; {say} what it computes: "
             "def construct(self, x): ..."
         )
 

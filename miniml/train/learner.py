@@ -106,6 +106,11 @@ class Learner(Constructed):
         if self.metrics and not labels:
             raise MinimlError("metrics compare outputs with labels; got batches without labels")
         if self.metrics:
+            if not isinstance(out, Tensor):
+                raise MinimlError(
+                    f"metrics compare one output with labels; the network gives a "
+                    f"{type(out).__name__}; compute them in the loss, which may return (loss, aux)"
+                )
             host = _array(out), _array(labels[0])
             for total, metric in zip(sums, self.metrics, strict=True):
                 total += metric.count(*host)

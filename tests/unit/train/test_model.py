@@ -70,6 +70,16 @@ def test_without_an_optimizer_a_model_evaluates_and_predicts():
         train.Model(trained.net, trained.optimizer)
 
 
+def test_metrics_of_a_network_with_several_outputs_are_refused():
+    class Two(nn.Cell):
+        def construct(self, x):
+            return x, x
+
+    two = train.Model(Two(), lambda out, y: out[0].mean(), metrics=[train.accuracy()])
+    with pytest.raises(MinimlError, match=r"the network gives a tuple; .* return \(loss, aux\)"):
+        two.evaluate(loader())
+
+
 def test_several_inputs_and_labels_and_lists_of_batches():
     class Sum(nn.Cell):
         def __init__(self):
