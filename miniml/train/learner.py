@@ -17,7 +17,7 @@ from ..optim import LossScale, Optimizer
 from ..runtime.jit import jit
 from ..tensor import Array, Tensor
 from ..tracebacks import hides_frames
-from .checks import batches_of, check_batches, check_labels
+from .checks import batches_of, check_batches, check_labels, check_listed
 from .metrics import Metric, Row
 from .step import TrainStep
 
@@ -90,6 +90,10 @@ class Learner(Constructed):
 
         x: an array, or a tuple of several inputs; `size` rows of it at a time are computed.
         """
+        if isinstance(x, DataLoader):
+            raise MinimlError(
+                "predict got a DataLoader; give it the inputs, an array, without labels"
+            )
         inputs = x if isinstance(x, tuple) else (x,)
         count = max(min(size, len(inputs[0])), 1)
         loader = DataLoader(*map(_array, inputs), size=count, drop_last=False)
@@ -172,6 +176,7 @@ def _checked(net: object, loss: object, metrics: Sequence[object]) -> tuple[Metr
         )
     if not isinstance(net, Cell):
         raise MinimlError(f"Model got a {type(net).__name__} for the network; give an nn.Cell")
+    check_listed("metrics", metrics, Metric, "train.accuracy()")
     wrong = [type(m).__name__ for m in metrics if not isinstance(m, Metric)]
     if wrong:
         raise MinimlError(

@@ -145,13 +145,13 @@ def test_ctrl_c_in_a_step_takes_effect_after_it(tmp_path, whole):
     plain, calls = learner.step, []
 
     class Interrupted:
-        loss_scale = None
+        loss_scale, optimizer = None, learner.optimizer
 
         def __call__(self, *batch):
             calls.append(interrupt() if len(calls) == 5 else None)
             return plain(*batch)
 
-    learner.step = Interrupted()
+    learner._step = Interrupted()
     with pytest.raises(KeyboardInterrupt, match="step 2 of epoch 2"):
         fit(path, learner=learner, save_every=1000)
     compare(path, fit(path)[-1], whole)
