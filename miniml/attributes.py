@@ -69,6 +69,13 @@ def key(value: Any) -> object:
     return type(value).__name__, value
 
 
+def is_its_key(value: Any) -> bool:
+    """False for a value that tells more than its key, as a Graph does by the lines of its nodes."""
+    if isinstance(value, (tuple, list)):
+        return all(map(is_its_key, value))
+    return not is_dataclass(value)
+
+
 class Same:
     """A key that is equal for one and the same object only, which it keeps alive."""
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import re
 import sys
+from collections.abc import Collection
 from typing import Any
 
 # Keyed by what to use here: the names that people look for.
@@ -167,12 +169,18 @@ _INSTEAD = {
     "optim.clip_by_global_norm(gradients, clip)": ("utils clip_grad_norm clip_grad_norm_"),
     "optim.clip_by_value(gradients, clip)": "clip_grad_value_",
     "optim.EMA(opt, decay)": "AveragedModel swa_utils ExponentialMovingAverage",
-    "ml.train_step(net, loss_fn, opt)": "TrainOneStepCell WithLossCell Model",
+    "ml.train_step(net, loss_fn, opt)": "TrainOneStepCell WithLossCell",
+    "train.Model(net, loss_fn, opt), which has fit, evaluate and predict": (
+        "Trainer LightningModule"
+    ),
+    "train.SaveBest(path), or resume= of fit for all of a run": "ModelCheckpoint",
+    "train.Log(path)": "CSVLogger",
     "optim.LossScale(), for ml.train_step(net, loss_fn, opt, loss_scale=...)": (
         "GradScaler DynamicLossScaleManager FixedLossScaleManager LossScaleManager"
     ),
     "ml.context(autocast=ml.float16)": "amp auto_mixed_precision to_float",
-    "ml.data.minibatches(x, y, size=64)": "DataLoader TensorDataset",
+    "data.DataLoader(x, y, size=64)": "TensorDataset Dataset NumpySlicesDataset GeneratorDataset",
+    "data.split(rows, share), which gives row numbers": "random_split train_test_split",
     # the package
     "ml.Tensor(data)": "as_tensor from_numpy array asarray FloatTensor",
     "not needed: nothing is recorded unless a gradient is asked for": "no_grad inference_mode",
@@ -194,7 +202,53 @@ _INSTEAD = {
     "not available: ops work on whole batches": "vmap pmap",
     "np, for what is not to be differentiated; ops for what is": "jnp np",
 }
+# Keyed by what to write here: keywords that people try. Where the key begins with a parameter, it
+# is for what has that parameter.
+_ARGUMENTS = {
+    "axis=": "dim dims",
+    "keepdims=": "keepdim keep_dims",
+    "size=": "batch_size",
+    "seed=0, which shuffles; None keeps the order": "shuffle sampler",
+    "prefetch=2, for a thread that makes batches ahead": "num_workers prefetch_factor",
+    "transform=, which is given a batch of rows": "collate_fn",
+    "bias=": "has_bias use_bias",
+    "in_features=": "input_dim",
+    "out_features=": "output_dim units",
+    "n_in=": "input_size",
+    "n=": "hidden_size",
+    "count=": "num_embeddings vocab_size",
+    "features=": "embedding_dim embedding_size",
+    "d=": "embed_dim d_model",
+    "heads=": "num_heads nhead",
+    "hidden=": "dim_feedforward",
+    "shape=": "normalized_shape",
+    "slope=": "negative_slope",
+    "min=": "min_val",
+    "max=": "max_val",
+    "ignore_index=": "ignore_label",
+    "lr=": "learning_rate",
+    "clip=": "clip_grad max_norm gradient_clip_val",
+    "loss_scale=": "scaler",
+    "mask=, where True says that a query sees a key": "attn_mask src_mask tgt_mask",
+    "mask=, of shape (N, 1, 1, S), where True says that a key is seen": (
+        "key_padding_mask src_key_padding_mask tgt_key_padding_mask padding_mask"
+    ),
+    "memory_mask=, of shape (N, 1, 1, S), where True says that a key is seen": (
+        "memory_key_padding_mask"
+    ),
+    "is_causal=": "causal tgt_is_causal",
+    "validation=": "val_data validation_data val_loader",
+    "reduction=": "size_average reduce",
+    "nothing, as tensors never change": "inplace",
+    "nothing, as the batch comes first": "batch_first",
+    "net.to(dtype), after it is made": "dtype",
+    "net.to(device), after it is made": "device",
+    "nothing, as batches are arrays of this process": "pin_memory persistent_workers",
+}
 HINTS = {name: hint for hint, names in _INSTEAD.items() for name in names.split()}
+
+ARGUMENTS = {name: hint for hint, names in _ARGUMENTS.items() for name in names.split()}
+_UNEXPECTED = re.compile(r"([\w.]+)\(\) got an unexpected keyword argument '(\w+)'")
 
 _PACKAGES = {
     "miniml.ops": "ops",
@@ -202,6 +256,8 @@ _PACKAGES = {
     "miniml.grad": "miniml.grad",
     "miniml.optim": "optim",
     "miniml.nn.init": "nn.init",
+    "miniml.data": "data",
+    "miniml.train": "train",
     "miniml": "ml",
 }
 
@@ -220,6 +276,36 @@ def unknown(owner: str, name: str, obj: object) -> AttributeError:
 def hint_for(name: str, owner: str = "miniml") -> str:
     """The equivalent here of what other libraries call `name`; "" where none is known."""
     return HINTS.get(name) or _same_name(name, owner) or _in_place(name, owner)
+
+
+def argument_hint(name: str, takes: Collection[str]) -> str:
+    """What to write here for a keyword of another library, of what takes these; "" if unknown."""
+    hint = ARGUMENTS.get(name, "")
+    parameter, equals, _ = hint.partition("=")
+    return "" if equals and parameter not in takes else hint
+
+
+def note_argument(error: BaseException) -> None:
+    """Add to Python's error for an unknown keyword of a function of `ops`, or in the call of a
+    layer, what it is called here."""
+    found = _UNEXPECTED.match(str(error)) if isinstance(error, TypeError) else None
+    function = _function(found[1]) if found else None
+    if found is None or function is None:
+        return
+    hint = argument_hint(found[2], inspect.signature(function).parameters)
+    note = f"in miniml: {hint}"
+    if hint and note not in getattr(error, "__notes__", ()):
+        error.add_note(note)
+
+
+def _function(qualified: str) -> Any:
+    """A function of `ops`, or a method of a class in `nn`, `optim` or `train`, by its name."""
+    owner, _, method = qualified.rpartition(".")
+    for package in ("ops",) if not owner else ("nn", "optim", "train"):
+        found = vars(sys.modules[f"miniml.{package}"]).get(owner or method)
+        if found is not None:
+            return getattr(found, method) if owner else found
+    return None
 
 
 def _in_place(name: str, owner: str) -> str:

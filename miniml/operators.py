@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from inspect import isfunction
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ import numpy as np
 from . import ops
 from .errors import DTypeError
 from .hints import unknown
+from .ops.inference.shapes import normal_axis
 
 if TYPE_CHECKING:
     from .tensor import Tensor
@@ -152,9 +154,12 @@ class Operators:
         order = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes
         return ops.transpose(self, order or tuple(reversed(range(len(self.shape)))))
 
-    def flatten(self) -> Tensor:
-        """All elements along one axis."""
-        return ops.reshape(self, (-1,))
+    def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Tensor:
+        """The axes start_dim to end_dim, both included, as one; by default all of them."""
+        shape = self.shape or (1,)
+        start, end = (normal_axis("flatten", axis, len(shape)) for axis in (start_dim, end_dim))
+        merged = math.prod(shape[start : end + 1])
+        return ops.reshape(self, (*shape[:start], merged, *shape[max(start, end) + 1 :]))
 
     squeeze = ops.squeeze
     sum, mean, prod, max, min = ops.sum, ops.mean, ops.prod, ops.max, ops.min

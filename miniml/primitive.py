@@ -154,7 +154,7 @@ class Primitive:
             self.__dict__.update(values, attributes=values, _key=made._key, _hash=made._hash)
             return
         self._finish(attributes.bind_fields(type(self), self._fields, args, kwargs))
-        if given is not None:
+        if given is not None and all(map(attributes.is_its_key, args)):
             self._made[given] = self
 
     def _finish(self, values: dict[str, Any]) -> None:

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from .errors import MinimlError
+from .hints import note_argument
 from .location import is_own
 from .settings import current
 
@@ -19,8 +20,10 @@ def hide_frames(error: BaseException) -> None:
 
     For an error that miniml does not raise on purpose, the frames below the user's last one stay:
     they alone show what happened. `ml.context(full_tracebacks=True)` keeps every frame. For
-    `except` clauses that raise again, so calls that succeed pay nothing.
+    `except` clauses that raise again, so calls that succeed pay nothing. An unknown keyword is
+    noted with what it is called here.
     """
+    note_argument(error)
     seen: set[int] = set()
     shown: BaseException | None = None if current().full_tracebacks else error
     while shown is not None and id(shown) not in seen:

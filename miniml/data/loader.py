@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..constructor import Constructed
 from ..errors import MinimlError, ShapeError
 from ..tensor import Array, Tensor
 from .images import Transform
@@ -16,11 +17,12 @@ from .prefetch import prefetched
 Batches = Generator[tuple[Any, ...], None, None]
 
 
-class DataLoader:
+class DataLoader(Constructed):
     """Batches of arrays or sequences of equal length: tuples with the same rows of each source.
 
     sources: arrays, Tensors, or anything with `len` and `[i]`, whose items are stacked (a tuple of
-    fields gives a tuple of arrays). A source that is a tuple is several inputs of a network:
+    fields gives a tuple of arrays; those of a single source are the batch, so that a dataset of
+    pairs gives (x, y)). A source that is a tuple is several inputs of a network:
     DataLoader((a, b), y, size=32) gives ((a, b), y). size: rows of a batch. seed: shuffles, in an
     order that (seed, epoch) fixes; None keeps the order. drop_last leaves out the rows that fill no
     whole batch, different ones in each epoch: a step is then compiled for one shape only.
@@ -46,6 +48,7 @@ class DataLoader:
     ) -> None:
         self.sources = tuple(_readable(source) for source in sources)
         self.rows = _rows(self.sources)
+        self.of_tuples = len(self.sources) == 1 and _gives_tuples(self.sources[0])
         if not (_is_int(size) and 1 <= size <= self.rows):
             raise ShapeError(
                 f"DataLoader got size={size} for {self.rows} rows; expected 1 to {self.rows}"
@@ -83,6 +86,8 @@ class DataLoader:
         for number in numbers:
             rows = order[number * self.size : (number + 1) * self.size]
             batch = tuple([take(rows) for take in takes])
+            if self.of_tuples:
+                (batch,) = batch
             if self.transform is None:
                 yield batch
             else:
@@ -108,6 +113,11 @@ def _readable(source: Any) -> Any:
             "arrays or sequences; what only yields batches goes to fit as it is"
         )
     return source
+
+
+def _gives_tuples(source: Any) -> bool:
+    """True for a sequence whose samples are tuples of fields."""
+    return not isinstance(source, (np.ndarray, tuple)) and isinstance(source[0], tuple)
 
 
 def _rows(sources: tuple[Any, ...]) -> int:

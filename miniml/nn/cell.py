@@ -7,6 +7,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from .. import epoch
+from ..constructor import Constructed, shown
 from ..dtype import DType
 from ..errors import AttributeRefusedError, MinimlError
 from ..hints import unknown
@@ -14,7 +15,6 @@ from ..parameter import Parameter
 from ..tensor import Array, Tensor
 from ..trace import Guarded, current_trace
 from ..tracebacks import hide_frames
-from .constructor import Constructor, refuse_arguments, shown
 from .contents import changes_silently, contents, holds
 from .entry import Entry
 from .freezing import freeze, unfreeze
@@ -25,7 +25,7 @@ from .state import load
 from .summary import Summary, summary
 
 
-class Cell(Guarded):
+class Cell(Constructed, Guarded):
     """Base of networks and layers: subclasses assign attributes and define `construct`.
 
     Parameters and Cells that are assigned as attributes are found by those names, down the tree:
@@ -57,22 +57,21 @@ class Cell(Guarded):
     _recomputed: ClassVar[bool] = False
     _shown: ClassVar[str] = ""  # what stands in the brackets of describe(), "{0}" being the cell
 
-    __signature__ = Constructor()
-
     if not TYPE_CHECKING:  # it would tell the checker that every cell takes anything
 
         def __new__(cls, *args: Any, **kwargs: Any) -> Self:
             """Set up here, so that a subclass may forget super().__init__()."""
-            refuse_arguments(cls, args, kwargs)
-            cell = super().__new__(cls)
+            cell = super().__new__(cls, *args, **kwargs)
             cell.__dict__.update(training=True, _structure=0, _watched=(), _hooks=())
             cell.__dict__["_entry"] = Entry(cell)
             return cell
 
     def construct(self, *args: Any, **kwargs: Any) -> Any:
         """What the cell computes, in terms of `ops`, child cells and parameters."""
+        forward = hasattr(type(self), "forward")
+        say = "forward is called construct here:" if forward else "say"
         raise MinimlError(
-            f"{type(self).__name__} defines no construct; say what it computes: "
+            f"{type(self).__name__} defines no construct; {say} what it computes: "
             "def construct(self, x): ..."
         )
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
-from typing import Any, Self, overload
+from typing import Any, NoReturn, Self, overload
 
-from ..errors import AttributeRefusedError
+from ..errors import AttributeRefusedError, MinimlError
 from .cell import Cell
 
 
@@ -79,6 +79,11 @@ class Sequential(_Ordered, Cell):
         return type(self)(*cells)
 
 
+def _refuse_call(cell: Cell, key: object) -> NoReturn:
+    kind = type(cell).__name__
+    raise MinimlError(f"{kind} is not called itself; call one of its cells, as cells[{key!r}](x)")
+
+
 class CellList(_Ordered, Cell):
     """A list of cells whose parameters are found: "layers.0.weight". It is not called itself."""
 
@@ -89,6 +94,10 @@ class CellList(_Ordered, Cell):
             )
         for cell in cells:
             self.append(cell)
+
+    def construct(self, *args: Any, **named: Any) -> Any:
+        """Refused: what is called are its cells."""
+        _refuse_call(self, 0)
 
     def _of(self, cells: list[Cell]) -> Self:
         return type(self)(cells)
@@ -125,11 +134,17 @@ class CellDict(Cell):
             "and no method of a cell"
         )
 
+    def construct(self, *args: Any, **named: Any) -> Any:
+        """Refused: what is called are its cells."""
+        _refuse_call(self, next(iter(self), "left"))
+
     def __getitem__(self, name: str) -> Cell:
+        if name not in self._cells:
+            raise KeyError(f"CellDict has no {name!r}; it has {', '.join(self) or 'no cells'}")
         return self._cells[name]
 
     def __delitem__(self, name: str) -> None:
-        self._cells[name]  # KeyError for a name that is not there
+        self[name]  # KeyError for a name that is not there
         delattr(self, name)
 
     def __contains__(self, name: object) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..dtype import DType, as_dtype, is_float
+from ..dtype import ALL, DType, as_dtype, is_float
 from ..errors import DTypeError
 from ..parameter import Parameter
 from ..settings import device_name
@@ -12,7 +12,7 @@ from ..settings import device_name
 
 def move(network: Any, target: object) -> None:
     """Replace the parameters that are not on the device, or the floats of another dtype."""
-    device = device_name(target) if isinstance(target, str) else None
+    device = None if _is_dtype(target) else device_name(str(target))
     dtype = None if device else _float_dtype(target)
     moved: dict[int, Parameter] = {}
     for cell in network.cells():
@@ -23,6 +23,11 @@ def move(network: Any, target: object) -> None:
                     where = device or old.device
                     moved[id(old)] = Parameter(data, old.name, old.requires_grad, where)
                 setattr(cell, name, moved[id(old)])
+
+
+def _is_dtype(target: object) -> bool:
+    """False for the name of a device, or what nobody knows."""
+    return not isinstance(target, str) or target in {dtype.name for dtype in ALL}
 
 
 def _differs(old: Parameter, device: str | None, dtype: DType | None) -> bool:

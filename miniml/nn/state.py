@@ -59,7 +59,7 @@ def load(
     if problems:
         raise CheckpointError(
             f"the state does not fit the {type(cell).__name__}: {'; '.join(problems)}; nothing was "
-            "loaded"
+            "loaded" + _beginning(given, known)
         )
     write_all(who, values)
 
@@ -91,6 +91,19 @@ def _misfit(array: Array | None, expected: tuple[int, ...], parameter: Parameter
     if is_float(parameter.dtype) and not is_float(array.dtype):
         return f"is {array.dtype}, where floats are expected"
     return ""
+
+
+def _beginning(given: Mapping[str, Array], known: set[str]) -> str:
+    """What would do where all names begin with a word more, as in a wrapped network's state."""
+    first = next(iter(given), "").partition(".")[0] + "."
+    if not all(name.startswith(first) for name in given):
+        return ""
+    if not all(_known(name.removeprefix(first), known) for name in given):
+        return ""
+    return (
+        f"; all names begin with {first!r}: give {{n.removeprefix({first!r}): v for n, v in "
+        "state.items()}"
+    )
 
 
 def _known(name: str, paths: set[str]) -> bool:

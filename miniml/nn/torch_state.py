@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from ..archive import PathLike, opened, readable
+from ..archive import PathLike, opened, readable, short
 from ..errors import CheckpointError
 from .cell import Cell
 from .linear import Dense
@@ -48,5 +48,10 @@ def _entries(state: Any) -> Mapping[Any, Any]:
         return state
     if not isinstance(state, (str, os.PathLike)):
         raise CheckpointError(f"load_torch_state got {type(state).__name__} for a state; {_CALLS}")
+    if str(state).endswith((".pt", ".pth", ".bin")):
+        raise CheckpointError(
+            f"load_torch_state got {short(state)}, a pickle, which may run code; let PyTorch read "
+            "it: load_torch_state(cell, torch.load(path, weights_only=True))"
+        )
     with opened(readable(state, _CALLS, "safetensors.torch.save_file(state_dict, path)")) as file:
         return file.read()

@@ -10,6 +10,7 @@ import numpy as np
 from .. import epoch, ops
 from ..abstract import typed
 from ..access import Access
+from ..constructor import Constructed
 from ..dtype import DType, bfloat16, float16, float32, float64
 from ..errors import ArityError, DTypeError, MinimlError, ShapeError
 from ..hints import unknown
@@ -23,7 +24,7 @@ from ..tracebacks import hides_frames
 from .arguments import Schedule, checked_params, checked_rate, first_rate, in_range, unique_names
 
 
-class Optimizer(Guarded):
+class Optimizer(Constructed, Guarded):
     """Base of optimizers: a subclass makes its state with `slots` and defines `rule`, the update
     of one parameter, or `new_values`, the update of them all.
 

@@ -70,10 +70,12 @@ class _Best(Callback):
     def improved(self, row: Row) -> bool:
         """True if the number is better than ever."""
         if not isinstance(row.get(self.monitor), (int, float)):
+            unseen = self.monitor.startswith("val_") and "val_loss" not in row
+            hint = "; give fit validation=" if unseen else ""
             numbers = [k for k, v in row.items() if isinstance(v, (int, float))]
             raise MinimlError(
                 f"{type(self).__name__} follows {self.monitor!r}, which is no number of an epoch; "
-                f"there are {', '.join(numbers)}"
+                f"there are {', '.join(numbers)}{hint}"
             )
         value = self._sign * float(row[self.monitor])
         better: bool = value < self.state["best"]

@@ -127,10 +127,10 @@ def _check_specs(
     problems = [_differs(n, v, stored[n]) for n, v in entries.items() if n in stored]
     problems = [*filter(None, problems), *lacking]
     if problems:
-        partly = "; strict=False or only='body.*' loads a part" if lacking else ""
+        partly = "; strict=False or only='body.*'" if lacking else "; only='body.*'"
         raise CheckpointError(
             f"{short(path)} does not fit the {type(obj).__name__}: {'; '.join(problems)}; nothing "
-            f"was loaded{partly}"
+            f"was loaded{partly} loads a part"
         )
 
 

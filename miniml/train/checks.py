@@ -29,6 +29,19 @@ def check_batches(who: str, data: Any, epochs: int) -> None:
         )
 
 
+def check_listed(name: str, values: object, kind: type, example: str) -> None:
+    """MinimlError unless the values are a series of objects of that kind."""
+    if isinstance(values, kind) or not isinstance(values, Iterable):
+        raise MinimlError(
+            f"{name} got a {type(values).__name__}; give a list, as {name}=[{example}]"
+        )
+    for value in values:
+        if isinstance(value, type):
+            raise MinimlError(
+                f"{name} got the class {value.__name__}; make one: {value.__name__}(...)"
+            )
+
+
 def batches_of(data: Iterable[Any]) -> Generator[Any, None, None]:
     """The batches, each checked; to be closed, since a thread may prefetch them."""
     for batch in data:
@@ -50,7 +63,7 @@ def check_labels(net: Cell, loss: Callable[..., Any], data: Any) -> None:
     labels of an array in a DataLoader, or of a list of batches."""
     if not isinstance(loss, NLLLoss):
         return
-    if isinstance(data, DataLoader) and len(data.sources) < 2:
+    if isinstance(data, DataLoader) and len(data.sources) < 2 and not data.of_tuples:
         raise MinimlError(
             "CrossEntropyLoss compares with labels, and the DataLoader has one source only; give "
             "data.DataLoader(x, labels, size=64), inputs of the network as a tuple"

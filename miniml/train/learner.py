@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import optree
 
+from ..constructor import Constructed
 from ..data import DataLoader
 from ..errors import MinimlError
 from ..nn import Cell
@@ -16,33 +17,51 @@ from ..optim import LossScale, Optimizer
 from ..runtime.jit import jit
 from ..tensor import Array, Tensor
 from ..tracebacks import hides_frames
-from .checks import batches_of, check_batches, check_labels
+from .checks import batches_of, check_batches, check_labels, check_listed
 from .metrics import Metric, Row
 from .step import TrainStep
 
 
-class Learner:
+class Learner(Constructed):
     """A network, its loss and its optimizer: `evaluate`, `predict`.
 
-    net, loss, optimizer, clip, loss_scale: those of `train_step`. metrics: as `train.accuracy()`;
-    they compare the network's output with the first of the labels.
+    net, loss, optimizer, clip, loss_scale: those of `train_step`; an optimizer is for `fit` alone.
+    metrics: as `train.accuracy()`; they compare the network's output with the first of the labels.
     """
 
     def __init__(
         self,
         net: Cell,
         loss: Callable[..., Any],
-        optimizer: Optimizer,
+        optimizer: Optimizer | None = None,
         metrics: Sequence[Metric] = (),
         clip: float | None = None,
         loss_scale: LossScale | None = None,
     ) -> None:
-        self.net, self.loss, self.optimizer = net, loss, optimizer
-        self.metrics = _checked(net, metrics)
+        self.net, self.loss = net, loss
+        self.metrics = _checked(net, loss, metrics)
         learnt = _WithOutput(loss) if self.metrics else loss
-        self.step = TrainStep(net, learnt, optimizer, clip, loss_scale)
+        if optimizer is None:
+            self._step = None
+        else:
+            self._step = TrainStep(net, learnt, optimizer, clip, loss_scale)
         self._predicted = jit(net)
         self._judged = jit(_Judged(net, loss))
+
+    @property
+    def step(self) -> TrainStep:
+        """The training step; MinimlError without an optimizer."""
+        if self._step is None:
+            raise MinimlError(
+                "Model has no optimizer, so it can evaluate and predict, not fit; give it one, as "
+                "Model(net, loss, optim.Adam(net.trainable_params()))"
+            )
+        return self._step
+
+    @property
+    def optimizer(self) -> Optimizer:
+        """What the training step updates with."""
+        return self.step.optimizer
 
     @hides_frames
     def evaluate(self, data: DataLoader | Iterable[Any]) -> Row:
@@ -71,6 +90,10 @@ class Learner:
 
         x: an array, or a tuple of several inputs; `size` rows of it at a time are computed.
         """
+        if isinstance(x, DataLoader):
+            raise MinimlError(
+                "predict got a DataLoader; give it the inputs, an array, without labels"
+            )
         inputs = x if isinstance(x, tuple) else (x,)
         count = max(min(size, len(inputs[0])), 1)
         loader = DataLoader(*map(_array, inputs), size=count, drop_last=False)
@@ -87,6 +110,11 @@ class Learner:
         if self.metrics and not labels:
             raise MinimlError("metrics compare outputs with labels; got batches without labels")
         if self.metrics:
+            if not isinstance(out, Tensor):
+                raise MinimlError(
+                    f"metrics compare one output with labels; the network gives a "
+                    f"{type(out).__name__}; compute them in the loss, which may return (loss, aux)"
+                )
             host = _array(out), _array(labels[0])
             for total, metric in zip(sums, self.metrics, strict=True):
                 total += metric.count(*host)
@@ -138,10 +166,17 @@ def _array(value: Any) -> Array:
     return value.asnumpy() if isinstance(value, Tensor) else np.asarray(value)
 
 
-def _checked(net: object, metrics: Sequence[object]) -> tuple[Metric, ...]:
-    """The metrics; MinimlError for what is none, for two of one name, for a net that is no Cell."""
+def _checked(net: object, loss: object, metrics: Sequence[object]) -> tuple[Metric, ...]:
+    """The metrics; MinimlError for what is none, for two of one name, for a net that is no Cell,
+    for a loss that is no function."""
+    if not callable(loss):
+        raise MinimlError(
+            f"Model got {type(loss).__name__} for the loss; it takes a net, a loss function and "
+            "an optimizer"
+        )
     if not isinstance(net, Cell):
         raise MinimlError(f"Model got a {type(net).__name__} for the network; give an nn.Cell")
+    check_listed("metrics", metrics, Metric, "train.accuracy()")
     wrong = [type(m).__name__ for m in metrics if not isinstance(m, Metric)]
     if wrong:
         raise MinimlError(

@@ -9,7 +9,7 @@ from ..archive import PathLike
 from ..data import DataLoader
 from ..tracebacks import hides_frames
 from .callbacks import Callback
-from .checks import check_batches, check_labels
+from .checks import check_batches, check_labels, check_listed
 from .learner import Learner
 from .metrics import Row
 from .progress import progress
@@ -19,8 +19,8 @@ from .run import Run
 class Model(Learner):
     """A network, its loss and its optimizer: `fit`, `evaluate`, `predict`.
 
-    net, loss, optimizer, clip, loss_scale: those of `train_step`. metrics: as `train.accuracy()`;
-    they compare the network's output with the first of the labels.
+    net, loss, optimizer, clip, loss_scale: those of `train_step`; an optimizer is for `fit` alone.
+    metrics: as `train.accuracy()`; they compare the network's output with the first of the labels.
     """
 
     @hides_frames
@@ -51,7 +51,9 @@ class Model(Learner):
         at once.
         """
         check_batches("fit", data, epochs)
+        _ = self.step  # refused without an optimizer
         check_labels(self.net, self.loss, data)
+        check_listed("callbacks", callbacks, Callback, "train.EarlyStopping()")
         if validation is not None:
             check_batches("fit", validation, epochs)
             check_labels(self.net, self.loss, validation)

@@ -280,7 +280,14 @@ class Run:
         if self.path is None or not Path(self.path).exists():
             return
         state = self._state()
-        load_checkpoint(self.path, state)
+        try:
+            load_checkpoint(self.path, state)
+        except CheckpointError as error:
+            error.add_note(
+                "resume= goes on with the same network, optimizer, metrics and callbacks; give "
+                "another file to begin anew"
+            )
+            raise
         self._checkmanifest(state)
         self.epoch, self.done, self.steps = state["epoch"], state["done"], state["steps"]
         self._total, self.stopped = state["total"], state["stopped"]

@@ -250,6 +250,11 @@ def _check(net: object, loss_fn: object, optimizer: object) -> None:
             f"train_step got {type(net).__name__}, {type(loss_fn).__name__} and "
             f"{type(optimizer).__name__}; it takes a net, a loss function and an Optimizer"
         )
+    for part in (net, loss_fn):
+        if isinstance(part, type) and issubclass(part, Cell):
+            raise MinimlError(
+                f"train_step got the class {part.__name__}; make one, as in {part.__name__}()"
+            )
     _check_frozen(net, optimizer)
     cells = [c for c in (net, loss_fn) if isinstance(c, Cell)]
     own = {id(p) for cell in cells for p in cell.trainable_params()}

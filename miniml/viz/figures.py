@@ -24,6 +24,10 @@ def histograms(values: Mapping[str, Any], title: str = "Activations") -> Any:
     Each says mean and standard deviation, the share of zeros, and how many numbers are not finite,
     which it leaves out. MinimlError for more than 48 arrays, or none.
     """
+    if not isinstance(values, Mapping):
+        raise MinimlError(
+            f"histograms got {type(values).__name__}; give a dict, as viz.activations(net, x) does"
+        )
     if not 0 < len(values) <= _PANELS:
         raise MinimlError(
             f"histograms got {len(values)} arrays; give 1 to {_PANELS}, picked by their names"

@@ -46,6 +46,10 @@ def gradients(net: Cell, loss: Callable[..., Any], x: Any, *labels: Any) -> Name
     """The gradient of loss(net(x), *labels), as a training step takes it, by each of the trainable
     parameters: by name. Parameters, running statistics and random stream are as before."""
     _check("gradients", net)
+    if not callable(loss):
+        raise MinimlError(
+            f"gradients got {type(loss).__name__} for the loss; it takes net, loss, x, *labels"
+        )
     trained = {name: p for name, p in net.parameters_dict().items() if p.requires_grad}
 
     def value(*given: Any) -> Any:

@@ -97,6 +97,10 @@ def test_histograms_say_what_they_leave_out():
     assert third.get_xlabel() == "no finite number"
     with pytest.raises(MinimlError, match="got 0 arrays; give 1 to 48"):
         viz.histograms({})
+    with pytest.raises(MinimlError, match=r"got ndarray; give a dict, as viz\.activations"):
+        viz.histograms(np.ones(3))
+    with pytest.raises(MinimlError, match="gradients got ndarray for the loss"):
+        viz.gradients(nn.Dense(1, 1), np.ones((2, 1)), np.ones((2, 1)))
 
 
 def test_gradient_flow_shows_means_maxima_and_what_has_none():

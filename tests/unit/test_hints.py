@@ -7,17 +7,19 @@ import numpy as np
 import pytest
 
 import miniml as ml
-from miniml import hints, nn, ops, optim
-from miniml.hints import HINTS, hint_for
+from miniml import data, hints, nn, ops, optim, train
+from miniml.errors import ArityError
+from miniml.hints import ARGUMENTS, HINTS, hint_for
 
 T = ml.Tensor(np.ones((2, 3), np.float32))
 NET = nn.Sequential(nn.Dense(3, 2))
 OPT = optim.SGD(NET.trainable_params(), lr=0.1)
 MODULES = {name for name, value in vars(ops).items() if inspect.ismodule(value)}
 WHAT = {"t": T, "net": NET, "opt": OPT, "p": NET[0].weight, "np": np}
-WHAT |= {"ml": ml, "miniml": ml, "ops": ops, "nn": nn, "optim": optim}
-TARGET = re.compile(r"\b(?:ml|miniml|ops|nn|optim|net|opt|p|t|np)(?:\.\w+)+")
-CALL = re.compile(r"\b((?:ops|optim|nn|ml)(?:\.\w+)+)\(([^()]*)\)")
+WHAT |= {"ml": ml, "miniml": ml, "ops": ops, "nn": nn, "optim": optim, "data": data}
+WHAT |= {"train": train}
+TARGET = re.compile(r"\b(?:ml|miniml|ops|nn|optim|data|train|net|opt|p|t|np)(?:\.\w+)+")
+CALL = re.compile(r"\b((?:ops|optim|nn|data|train|ml)(?:\.\w+)+)\(([^()]*)\)")
 
 
 def found(dotted):
@@ -96,6 +98,9 @@ def test_a_tensor_never_points_to_a_module():
         (ml, "sin", "ops.sin"),
         (ml, "no_grad", "not needed: nothing is recorded"),
         (ml.grad, "autograd", "miniml.grad"),
+        (ml, "DataLoader", "data.DataLoader"),
+        (data, "TensorDataset", "data.DataLoader(x, y, size=64)"),
+        (train, "ModelCheckpoint", "train.SaveBest(path)"),
     ],
 )
 def test_names_from_elsewhere_lead_to_those_here(owner, name, hint):
@@ -114,3 +119,71 @@ def test_a_name_that_nobody_knows_gets_no_hint(owner):
 def test_modules_that_are_called_say_what_is_meant():
     with pytest.raises(TypeError, match=r"is a module; the class in it is ml\.Tensor\(data\)"):
         ml.tensor([1.0])
+
+
+X = np.ones((4, 3), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (
+            lambda: data.DataLoader(X, batch_size=2, shuffle=True),
+            r"=2 \(in miniml: size=\)",
+        ),
+        (
+            lambda: data.DataLoader(X, batch_size=2, shuffle=True),
+            "=True .*seed=0, which shu",
+        ),
+        (
+            lambda: nn.Dense(3, 4, use_bias=False),
+            r"\(in miniml: bias=\); it takes in_features",
+        ),
+        (lambda: nn.Softmax(dim=1), r"Softmax does not take dim=1 \(in miniml: axis=\)"),
+        (lambda: nn.LSTM(input_size=3, hidden_size=4), r"hidden_size=4 \(in miniml: n=\)"),
+        (
+            lambda: nn.MultiHeadAttention(4, 2, batch_first=True),
+            "nothing, as the batch comes first",
+        ),
+        (lambda: optim.Adam(NET.trainable_params(), learning_rate=1), r"\(in miniml: lr=\)"),
+        (lambda: optim.Adam(NET.trainable_params(), amsgrad=True), "amsgrad=True; it takes params"),
+        (lambda: train.Model(NET, nn.MSELoss(), scaler=1), r"\(in miniml: loss_scale=\)"),
+    ],
+)
+def test_keywords_from_elsewhere_lead_to_those_here(make, message):
+    with pytest.raises(ArityError, match=message):
+        make()
+
+
+def test_a_hint_for_a_keyword_is_for_what_has_that_parameter():
+    with pytest.raises(ArityError, match=r"dim=1; it takes in_features"):
+        nn.Dense(3, 4, dim=1)
+    names = [name for names in hints._ARGUMENTS.values() for name in names.split()]
+    assert len(names) == len(set(names)) == len(ARGUMENTS)
+
+
+def test_a_cell_may_take_any_keyword():
+    class Open(nn.Cell):
+        def __init__(self, **options):
+            self.options = options
+
+    assert Open(dim=1).options == {"dim": 1}
+
+
+class Summed(nn.Cell):
+    def construct(self, x):
+        return ops.sum(x, dim=1)
+
+
+@pytest.mark.parametrize(
+    ("call", "note"),
+    [
+        (lambda: nn.Sequential(Summed())(X), "in miniml: axis="),
+        (lambda: ml.jit(lambda x: x.mean(1, keepdim=True))(X), "in miniml: keepdims="),
+        (lambda: nn.MultiHeadAttention(4, 2)(X, X, X, attn_mask=X), "in miniml: mask=, where True"),
+    ],
+)
+def test_keywords_of_calls_are_noted_once(call, note):
+    with pytest.raises(TypeError, match="unexpected keyword") as caught:
+        call()
+    assert sum(n.startswith(note) for n in caught.value.__notes__) == 1

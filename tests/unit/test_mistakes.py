@@ -24,6 +24,8 @@ from miniml.primitive import primitives
 X = np.ones((2, 3), np.float32)
 LABELS = np.array([0, 1])
 
+NET = nn.Dense(3, 2)
+
 
 def sgd(net):
     return optim.SGD(net.trainable_params(), lr=0.1)
@@ -41,6 +43,16 @@ def sgd(net):
         (lambda: nn.Sequential(nn.ReLU), AttributeRefusedError, r"make one: ReLU\(\.\.\.\)"),
         (lambda: nn.Sequential(ops.relu), AttributeRefusedError, r"use a layer, such as nn.ReLU"),
         (lambda: nn.CrossEntropyLoss()(LABELS, X), ShapeError, "logits .* first, then labels"),
+        (lambda: ops.cross_entropy(X, LABELS[:, None]), ShapeError, r"; labels\[:, 0\] has that"),
+        (lambda: ops.cross_entropy(np.ones((2, 5, 7)), np.ones((2, 5), int)), ShapeError, "-1, 1"),
+        (
+            lambda: ml.train_step(NET, nn.MSELoss, sgd(NET)),
+            MinimlError,
+            r"got the class MSELoss; make one, as in MSELoss\(\)",
+        ),
+        (lambda: nn.CellDict({"a": NET})(X), MinimlError, r"CellDict is not called.*\['a'\]"),
+        (lambda: nn.CellDict({"a": NET})["b"], KeyError, "CellDict has no 'b'; it has a"),
+        (lambda: nn.CellList([NET])(X), MinimlError, r"CellList is not called.*cells\[0\]"),
         (lambda: optim.SGD(nn.Dense(2, 3), lr=0.1), GradientArgumentError, "got Dense for its par"),
         (lambda: ml.set_context(mode="GRAPH_MODE"), MinimlError, "use ml.GRAPH_MODE or"),
         (lambda: ml.manual_seed("7"), DTypeError, "a seed is an int; got '7' of type str"),

@@ -217,8 +217,8 @@ def _grown(
         )
     if any(m >= max(s, d) for m, s, d in zip(more, stride, dilation, strict=True)):
         raise ShapeError(
-            f"{name} got output_padding {more} for stride {stride} and dilation {dilation}; it is "
-            "less than the one or the other"
+            f"{name} got output_padding {more} for stride {stride} and dilation {dilation}; "
+            "expected less than the larger of the two"
         )
     rows = [*zip(x[2:], w[2:], stride, dilation, strict=True)]
     out = tuple(

@@ -117,6 +117,7 @@ def _targets(name: str, scores: Any, labels: Any, weight: Any, ignored: int | No
             f"{name} got {first} of shape {shape} and labels of shape {given}; {first} of shape "
             "(N, C, ...), with C at least 1, come first, then labels of shape (N, ...)"
             + (" or that of the logits" if name == "cross_entropy" else "")
+            + _would_do(first, shape, given)
         )
     dtype = needs_float(name, dtype_of(scores))
     w = None if weight is None else _by_class(name, weight, shape, dtype)
@@ -125,6 +126,15 @@ def _targets(name: str, scores: Any, labels: Any, weight: Any, ignored: int | No
     labels = labels if counts is None else select(counts, labels, 0)
     share = None if w is None else gather(w, labels)
     return _Targets(name, labels, counts, w, share)
+
+
+def _would_do(name: str, shape: tuple[int, ...], given: tuple[int, ...]) -> str:
+    """What to write for labels (N, 1, ...), and for scores whose classes come last."""
+    if given[1:2] == (1,) and given[2:] == shape[2:]:
+        return f"; labels[{', '.join([':', '0', *':' * len(shape[2:])])}] has that shape"
+    if len(shape) > 2 and given == shape[:-1]:
+        return f"; ops.moveaxis({name}, -1, 1) has the classes on axis 1"
+    return ""
 
 
 def _entropies(logits: Any, labels: Any) -> Tensor:

@@ -141,6 +141,16 @@ class TestPythonProtocols:
         with pytest.raises(ShapeError, match=r"shape \(\) has no length"):
             len(ml.Tensor(1.0))
 
+    def test_flatten_joins_neighbouring_axes(self):
+        t = ml.Tensor(np.arange(24.0).reshape(2, 3, 4))
+        assert t.flatten().shape == (24,)
+        assert ml.Tensor(1.0).flatten().shape == (1,)
+        assert t.flatten(1).tolist() == t.asnumpy().reshape(2, 12).tolist()
+        assert t.flatten(0, 1).shape == t.flatten(-3, -2).shape == (6, 4)
+        for axes in ((3,), (2, 1)):
+            with pytest.raises(ShapeError):
+                t.flatten(*axes)
+
     def test_repr(self):
         assert repr(ml.Tensor([[1.0, 2.0]])) == "Tensor([[1., 2.]], shape=(1, 2), dtype=float32)"
         assert "..." in repr(ml.Tensor(np.zeros(1000)))

@@ -279,3 +279,19 @@ def test_loops_inside_loops_are_simplified():
     assert [n.primitive.name for n in graph.nodes] == ["Exp", "Scan"]
     (inner,) = graph.nodes[1].primitive.body.nodes
     assert len(inner.outputs) == 1
+
+
+def test_equal_loops_keep_their_own_lines():
+    def first(start, rows):
+        return ops.scan(lambda c, x: (ops.log(c + x), None), start, rows)[1]
+
+    def second(start, rows):
+        return ops.scan(lambda c, x: (ops.log(c + x), None), start, rows)[1]
+
+    graphs = [ml.trace(fn, START, ROWS) for fn in (first, second)]
+    scans = [n.primitive for graph in graphs for n in graph.nodes if n.primitive.name == "Scan"]
+    again = [type(scan)(*scan.attributes.values()) for scan in scans]  # as passes make them
+    assert scans[0] == scans[1] == again[0] == again[1]
+    lines = [scan.body.nodes[0].where.line for scan in again]
+    assert lines[0] == first.__code__.co_firstlineno + 1
+    assert lines[1] == second.__code__.co_firstlineno + 1

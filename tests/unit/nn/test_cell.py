@@ -69,6 +69,13 @@ def test_super_init_may_be_forgotten_and_construct_not():
     with pytest.raises(MinimlError, match="Empty defines no construct"):
         Empty()(1.0)
 
+    class Torch(nn.Cell):
+        def forward(self, x):
+            return x
+
+    with pytest.raises(MinimlError, match="forward is called construct here"):
+        Torch()(1.0)
+
 
 @pytest.mark.parametrize("kind", [list, tuple])
 def test_lists_that_would_hide_parameters_are_refused(kind):

@@ -127,6 +127,11 @@ def test_all_that_does_not_fit_is_listed_and_nothing_is_loaded():
         (lambda: nn.load_torch_state(nn.Dense(2, 2), [1.0]), "got list for a state"),
         (lambda: nn.load_torch_state(nn.Dense(2, 2), "no.safetensors"), "does not exist"),
         (lambda: nn.load_torch_state(nn.Dense(2, 2), {"weight": object()}), "'weight' is no array"),
+        (lambda: nn.load_torch_state(nn.Dense(2, 2), "net.pt"), r"torch\.load\(path, weights_only"),
+        (
+            lambda: nn.load_torch_state(nn.Dense(1, 1), {"m.weight": [[1.0]], "m.bias": [1.0]}),
+            r"all names begin with 'm\.': give {n\.removeprefix\('m\.'\): v for n, v in state",
+        ),
     ],
 )
 def test_what_is_no_state_is_refused(call, message):

@@ -77,6 +77,7 @@ def test_a_cell_in_two_places_and_a_parameter_of_two_names():
     assert not np.array_equal(before, dense.weight.asnumpy())
     assert net.to(ml.float64)[3].weight is net[0].weight  # still one
     assert copy.deepcopy(net)[3].weight.dtype == ml.float64
+    assert net.to("float32")[0].weight.dtype == ml.float32
 
 
 def test_weights_that_are_shared_load_under_any_of_their_names():

@@ -156,7 +156,7 @@ CUBE = np.ones((1, 2, 3, 4, 5))
         (lambda: ops.conv_transpose1d(X, W), "x has 4 channels and the filters take 6"),
         (lambda: ops.conv_transpose1d(X, W[:4], padding=4), r"leave \(L\) = \(-1,\); pad less"),
         (lambda: ops.conv_transpose1d(X, W[:4], padding="same"), "padding='same'"),
-        (lambda: ops.conv_transpose1d(X, W[:4], stride=2, output_padding=2), "less than the one"),
+        (lambda: ops.conv_transpose1d(X, W[:4], stride=2, output_padding=2), "less than the lar"),
         (lambda: ops.conv_transpose1d(X[..., :0], W[:4]), "have no pixels"),
     ],
 )  # fmt: skip

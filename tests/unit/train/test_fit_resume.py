@@ -145,13 +145,13 @@ def test_ctrl_c_in_a_step_takes_effect_after_it(tmp_path, whole):
     plain, calls = learner.step, []
 
     class Interrupted:
-        loss_scale = None
+        loss_scale, optimizer = None, learner.optimizer
 
         def __call__(self, *batch):
             calls.append(interrupt() if len(calls) == 5 else None)
             return plain(*batch)
 
-    learner.step = Interrupted()
+    learner._step = Interrupted()
     with pytest.raises(KeyboardInterrupt, match="step 2 of epoch 2"):
         fit(path, learner=learner, save_every=1000)
     compare(path, fit(path)[-1], whole)
@@ -228,8 +228,9 @@ def test_files_of_other_runs_are_refused_and_nothing_changes(tmp_path, whole):
     ml.manual_seed(0)
     other = nn.Sequential(nn.Flatten(), nn.Dense(16, 3))
     sgd = optim.SGD(other.trainable_params(), lr=0.1)
-    with pytest.raises(CheckpointError, match=r"net\.1\.weight .*nothing was loaded"):
+    with pytest.raises(CheckpointError, match=r"net\.1\.weight .*nothing was loaded") as caught:
         fit(whole[0], learner=train.Model(other, nn.CrossEntropyLoss(), sgd))
+    assert any("the same network, optimizer" in note for note in caught.value.__notes__)
     with pytest.raises(CheckpointError, match="no folder"):
         fit(tmp_path / "none" / "run.safetensors")
 

@@ -59,6 +59,57 @@ def test_evaluation_takes_every_row_without_dropout_and_leaves_modes_alone():
     assert [c.training for c in fitted.net.cells()] == [True, False, True, True, True]
 
 
+def test_without_an_optimizer_a_model_evaluates_and_predicts():
+    trained = model([train.accuracy()])
+    judge = train.Model(trained.net, trained.loss, metrics=[train.accuracy()])
+    assert judge.evaluate(loader()) == trained.evaluate(loader())
+    assert np.array_equal(judge.predict(X), trained.predict(X))
+    with pytest.raises(MinimlError, match=r"no optimizer, .* Model\(net, loss, optim\.Adam\("):
+        judge.fit(loader(), epochs=1)
+    with pytest.raises(MinimlError, match="got Adam for the loss"):
+        train.Model(trained.net, trained.optimizer)
+
+
+def test_a_dataset_of_pairs_gives_inputs_and_labels():
+    pairs = list(zip(X, Y, strict=True))
+    rows = [
+        model().fit(DataLoader(*data, size=16, seed=1), epochs=2, show=False)
+        for data in ((pairs,), (X, Y))
+    ]
+    assert [row["loss"] for row in rows[0]] == [row["loss"] for row in rows[1]]
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda m: m.fit(loader(), 1, callbacks=train.EarlyStopping()),
+            r"callbacks=\[train\.Early",
+        ),
+        (
+            lambda m: m.fit(loader(), 1, callbacks=[train.EarlyStopping]),
+            r"make one: EarlyStopping\(",
+        ),
+        (lambda m: m.fit(loader(), 1, callbacks=[train.EarlyStopping()]), "; give fit validation="),
+        (lambda m: model(train.accuracy()), r"got a Metric; give a list, as metrics=\[train\.acc"),
+        (lambda m: m.predict(loader()), "predict got a DataLoader; give it the inputs"),
+    ],
+)
+def test_what_belongs_elsewhere_is_sent_there(call, message):
+    with pytest.raises(MinimlError, match=message):
+        call(model())
+
+
+def test_metrics_of_a_network_with_several_outputs_are_refused():
+    class Two(nn.Cell):
+        def construct(self, x):
+            return x, x
+
+    two = train.Model(Two(), lambda out, y: out[0].mean(), metrics=[train.accuracy()])
+    with pytest.raises(MinimlError, match=r"the network gives a tuple; .* return \(loss, aux\)"):
+        two.evaluate(loader())
+
+
 def test_several_inputs_and_labels_and_lists_of_batches():
     class Sum(nn.Cell):
         def __init__(self):
