@@ -19,7 +19,7 @@ WIDE = frozenset(
     """Softmax LogSoftmax LogSumExp LayerNorm BatchNorm CrossEntropy Sum Mean Prod CumSum
     CumProd Exp Exp2 Expm1 Log Log1p Log2 Log10 LGamma Polygamma Pow Reciprocal Rsqrt Square
     Softplus Sinh Cosh Tan Asin Acos Erf Erfc ErfInv""".split()
-)
+) | frozenset("Cholesky Det Eigh Pinv QR SVD SlogDet Solve TriangularSolve".split())  # take no less
 _NARROW = float16, bfloat16
 
 

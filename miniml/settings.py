@@ -120,7 +120,8 @@ def set_context(
     need them: kernels that require one are passed over, and C is compiled without them, as on a
     machine that lacks them. What NumPy and the BLAS use does not change.
     autocast: float16 or bfloat16, in which products and convolutions then compute; softmax, norms,
-    sums, losses, exp and log compute in float32 (`autocast.py` has the table); False for neither.
+    sums, losses, exp, log and linear algebra compute in float32 (`autocast.py` has the table);
+    False for neither.
     """
     global _default
     given = {key: value for key, value in locals().items() if value is not None}

@@ -46,6 +46,18 @@ def test_products_compute_in_16_bits_and_the_casts_are_nodes(low):
 
 
 @LOW
+def test_linear_algebra_takes_what_a_product_gave_in_float32(low):
+    """It refuses 16 bits otherwise."""
+    a = 2 * np.eye(3, dtype=np.float32)
+    fns = ops.inv, ops.det, ops.cholesky, ops.pinv, lambda x: ops.eigh(x)[0]
+    for fn in fns:
+        with ml.context(autocast=low):
+            got = fn(ops.matmul(a, a))
+        assert got.dtype == ml.float32
+        np.testing.assert_allclose(got.asnumpy(), fn(a @ a).asnumpy(), 1e-6)
+
+
+@LOW
 def test_what_is_in_neither_list_follows_its_inputs(low):
     half = ml.Tensor(X, dtype=low)
     with ml.context(autocast=low):
