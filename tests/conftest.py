@@ -6,6 +6,7 @@ import inspect
 import os
 import platform
 import shutil
+import signal
 import sys
 
 # Before NumPy is imported: each test process computes on one thread.
@@ -95,6 +96,8 @@ _LIMITS = pytest.StashKey[threadpoolctl.threadpool_limits]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # Where a shell started the tests in the background, Ctrl-C is ignored: tests of it need it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     config.stash[_LIMITS] = threadpoolctl.threadpool_limits(1)
 
 

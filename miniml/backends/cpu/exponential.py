@@ -40,6 +40,9 @@ def lgamma(x: Array, *, out: Array) -> None:
 
     special.gammaln(x, out=out)
     np.copyto(out, np.inf, where=np.isinf(x))
+    near = np.abs(x) < np.finfo(np.float64).tiny  # SciPy gives inf; gamma(x) is 1 / x to rounding
+    if near.any():
+        np.negative(np.log(np.abs(x), where=near, out=np.ones_like(out)), out=out, where=near)
 
 
 def polygamma(x: Array, *, n: int, out: Array) -> None:

@@ -133,3 +133,10 @@ def test_what_they_take():
     for n in (-1, 21):
         with pytest.raises(AttributeRefusedError, match=f"Polygamma got n={n}; it takes an int"):
             ops.polygamma(n, 1.0)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_lgamma_of_denormals_is_minus_their_logarithm(dtype):
+    small = np.finfo(dtype).smallest_subnormal * np.array([1, 3, -1, 1000], dtype)
+    expected = -np.log(np.abs(small.astype(np.float64)))
+    np.testing.assert_allclose(ops.lgamma(small).asnumpy(), expected, rtol=np.finfo(dtype).eps)
