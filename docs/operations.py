@@ -72,7 +72,7 @@ class Row:
 
     @property
     def formula(self) -> str:
-        """The first paragraph of its docstring, without the examples in backquotes."""
+        """The first paragraph of its docstring, on one line."""
         text = inspect.getdoc(getattr(ops, self.name)) or ""
         return " ".join(text.split("\n\n")[0].split())
 
@@ -102,10 +102,10 @@ def _spelled(name: str, other: str, i: int) -> str:
 
 def values(dtype: str) -> dict[str, Any]:
     """What the examples are made of; the numbers have this dtype."""
-    numbers = np.random.default_rng(0)
+    rng = np.random.default_rng(0)
 
     def some(*shape: int) -> ml.Tensor:
-        drawn = numbers.integers(1, 4, shape) / (1 if dtype in ("bool", *KINDS["i"]) else 4)
+        drawn = rng.integers(1, 4, shape) / (1 if dtype in ("bool", *KINDS["i"]) else 4)
         return ml.Tensor(drawn.astype(np.float64)).astype(dtype)
 
     return {
