@@ -51,3 +51,16 @@ def test_the_gradient_of_a_primitive_stands_in_its_family():
     for primitive, family in library():
         getter = bprop_getters.find(primitive) if primitive.differentiable else None
         assert getter is None or getter.__module__ == f"miniml.grad.rules.{family}", primitive
+
+
+def test_every_composed_function_runs_where_its_tensors_are():
+    composed = [
+        value
+        for name in dir(miniml.ops)
+        if getattr(value := getattr(miniml.ops, name), "__module__", "").startswith(
+            "miniml.ops.composed."
+        )
+    ]
+    assert len(composed) > 40
+    bare = [f.__name__ for f in composed if not hasattr(f, "__wrapped__")]
+    assert not bare, "decorate them with on_one_device"

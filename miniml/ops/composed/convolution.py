@@ -61,6 +61,7 @@ def conv1d(
     return _convolution("conv1d", 1, x, w, bias, stride, padding, dilation, groups)
 
 
+@on_one_device
 def conv2d(
     x: Any,
     w: Any,

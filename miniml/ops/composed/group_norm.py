@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["group_norm", "instance_norm", "rms_norm"]
 
 
+@on_one_device
 def group_norm(
     x: Any, num_groups: int, gamma: Any = None, beta: Any = None, eps: float = 1e-5
 ) -> Tensor:
@@ -47,6 +48,7 @@ def group_norm(
     return _channelwise("group_norm", reshape(normal, shape), gamma, beta, dtype_of(x))
 
 
+@on_one_device
 def instance_norm(x: Any, gamma: Any = None, beta: Any = None, eps: float = 1e-5) -> Tensor:
     """(x - mean) / sqrt(var + eps) * gamma + beta, over each channel of each sample by itself.
 

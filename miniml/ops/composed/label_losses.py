@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["cross_entropy", "nll_loss"]
 
 
+@on_one_device
 def cross_entropy(
     logits: Any,
     labels: Any,

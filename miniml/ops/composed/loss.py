@@ -57,6 +57,7 @@ def bce_with_logits(logits: Any, target: Any, reduction: str = "mean") -> Tensor
     return reduced("bce_with_logits", losses, reduction)
 
 
+@on_one_device
 def mse_loss(prediction: Any, target: Any, reduction: str = "mean") -> Tensor:
     """(prediction - target)^2, of one shape."""
     x, t = _pair("mse_loss", prediction, target)
@@ -64,12 +65,14 @@ def mse_loss(prediction: Any, target: Any, reduction: str = "mean") -> Tensor:
     return reduced("mse_loss", mul(d, d), reduction)
 
 
+@on_one_device
 def l1_loss(prediction: Any, target: Any, reduction: str = "mean") -> Tensor:
     """|prediction - target|, of one shape; the gradient is 0 where they are equal."""
     x, t = _pair("l1_loss", prediction, target)
     return reduced("l1_loss", abs(sub(x, t)), reduction)
 
 
+@on_one_device
 def huber_loss(prediction: Any, target: Any, reduction: str = "mean", delta: float = 1.0) -> Tensor:
     """d^2 / 2 where |d| <= delta, delta (|d| - delta / 2) elsewhere, for d = prediction - target.
 
@@ -104,6 +107,7 @@ def kl_div(log_probs: Any, target: Any, reduction: str = "mean") -> Tensor:
     return reduced("kl_div", terms, reduction)
 
 
+@on_one_device
 def hinge(scores: Any, target: Any, reduction: str = "mean") -> Tensor:
     """max(0, 1 - target * scores), for targets of -1 and 1.
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ...abstract import Shape
 from ...errors import ShapeError
 from ..index import IndexAdd, gather
+from ..inference.devices import on_one_device
 from ..inference.geometry import EXTENTS, Lengths, PaddingSpec, images, lengths, paddings
 from ..inference.shapes import as_shape, shape_of
 from ..inference.windows import Array, Axis, axes_of
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["fold", "unfold"]
 
 
+@on_one_device
 def unfold(
     x: Any,
     kernel_size: Lengths,
@@ -47,6 +49,7 @@ def unfold(
     return reshape(ordered, (shape[0], shape[1] * block, count))
 
 
+@on_one_device
 def fold(
     x: Any,
     output_size: Lengths,

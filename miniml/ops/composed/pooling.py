@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ...abstract import Shape
 from ...errors import ShapeError
 from ..arithmetic import mul
+from ..inference.devices import on_one_device
 from ..inference.geometry import (
     EXTENTS,
     Lengths,
@@ -41,6 +42,7 @@ _avg_pool = lru_cache(1024, typed=True)(AvgPool2D)
 OutputSize = int | None | Sequence[int | None]
 
 
+@on_one_device
 def max_pool1d(
     x: Any,
     kernel_size: Lengths,
@@ -58,6 +60,7 @@ def max_pool1d(
     return _largest("max_pool1d", 1, x, kernel_size, stride, padding, dilation, ceil_mode)
 
 
+@on_one_device
 def max_pool2d(
     x: Any,
     kernel_size: Lengths,
@@ -79,6 +82,7 @@ def max_pool2d(
     return _largest("max_pool2d", 2, x, kernel_size, stride, padding, dilation, ceil_mode)
 
 
+@on_one_device
 def max_pool3d(
     x: Any,
     kernel_size: Lengths,
@@ -92,6 +96,7 @@ def max_pool3d(
     return _largest("max_pool3d", 3, x, kernel_size, stride, padding, dilation, ceil_mode)
 
 
+@on_one_device
 def avg_pool1d(
     x: Any,
     kernel_size: Lengths,
@@ -111,6 +116,7 @@ def avg_pool1d(
     return _average("avg_pool1d", 1, x, count_include_pad, *rest)
 
 
+@on_one_device
 def avg_pool2d(
     x: Any,
     kernel_size: Lengths,
@@ -131,6 +137,7 @@ def avg_pool2d(
     return _average("avg_pool2d", 2, x, count_include_pad, *rest)
 
 
+@on_one_device
 def avg_pool3d(
     x: Any,
     kernel_size: Lengths,
@@ -146,6 +153,7 @@ def avg_pool3d(
     return _average("avg_pool3d", 3, x, count_include_pad, *rest)
 
 
+@on_one_device
 def adaptive_max_pool1d(x: Any, output_size: OutputSize) -> Tensor:
     """The largest element of each of `output_size` shares of x (N, C, L), (N, C, OL). Shares and
     errors: as for `adaptive_avg_pool2d`.
@@ -156,18 +164,21 @@ def adaptive_max_pool1d(x: Any, output_size: OutputSize) -> Tensor:
     return largest(x, _shares("adaptive_max_pool1d", 1, x, output_size))
 
 
+@on_one_device
 def adaptive_max_pool2d(x: Any, output_size: OutputSize) -> Tensor:
     """The largest pixel of each of `output_size` shares of x (N, C, H, W), (N, C, OH, OW). Shares
     and errors: as for `adaptive_avg_pool2d`."""
     return largest(x, _shares("adaptive_max_pool2d", 2, x, output_size))
 
 
+@on_one_device
 def adaptive_max_pool3d(x: Any, output_size: OutputSize) -> Tensor:
     """The largest element of each of `output_size` shares of x (N, C, D, H, W), (N, C, OD, OH, OW).
     Shares and errors: as for `adaptive_avg_pool2d`."""
     return largest(x, _shares("adaptive_max_pool3d", 3, x, output_size))
 
 
+@on_one_device
 def adaptive_avg_pool1d(x: Any, output_size: OutputSize) -> Tensor:
     """The mean of each of `output_size` shares of x (N, C, L), (N, C, OL). Shares and errors: as
     for `adaptive_avg_pool2d`.
@@ -178,6 +189,7 @@ def adaptive_avg_pool1d(x: Any, output_size: OutputSize) -> Tensor:
     return average(x, _shares("adaptive_avg_pool1d", 1, x, output_size), False)
 
 
+@on_one_device
 def adaptive_avg_pool2d(x: Any, output_size: OutputSize) -> Tensor:
     """The mean of each of `output_size` shares of x (N, C, H, W), (N, C, OH, OW).
 
@@ -189,6 +201,7 @@ def adaptive_avg_pool2d(x: Any, output_size: OutputSize) -> Tensor:
     return average(x, _shares("adaptive_avg_pool2d", 2, x, output_size), False)
 
 
+@on_one_device
 def adaptive_avg_pool3d(x: Any, output_size: OutputSize) -> Tensor:
     """The mean of each of `output_size` shares of x (N, C, D, H, W), (N, C, OD, OH, OW). Shares and
     errors: as for `adaptive_avg_pool2d`."""

@@ -10,6 +10,7 @@ from ...abstract import Shape
 from ...dtype import DType, as_dtype, float32, float64, is_float
 from ...errors import DTypeError, ShapeError
 from ..arithmetic import add, cast, mul, sub
+from ..inference.devices import on_one_device
 from ..inference.shapes import broadcast, dtype_of, shape_of
 from ..join import concat, split, stack
 from ..shape import reshape
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["rotary_embedding", "sinusoidal_positions"]
 
 
+@on_one_device
 def sinusoidal_positions(
     length: int, d: int, start: int = 0, base: float = 10000.0, dtype: object = float
 ) -> Tensor:
@@ -37,6 +39,7 @@ def sinusoidal_positions(
     return cast(both, as_dtype(dtype))
 
 
+@on_one_device
 def rotary_embedding(
     x: Any, positions: Any = None, base: float = 10000.0, interleaved: bool = False
 ) -> Tensor:

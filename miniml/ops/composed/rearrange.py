@@ -30,6 +30,7 @@ __all__ = [
 ]  # fmt: skip
 
 
+@on_one_device
 def tril(x: Any, k: int = 0) -> Tensor:
     """x (..., n, m) with 0 above its diagonal k: x[..., i, j] stays where j - i <= k.
 
@@ -39,6 +40,7 @@ def tril(x: Any, k: int = 0) -> Tensor:
     return _triangle("tril", x, k, upper=False)
 
 
+@on_one_device
 def triu(x: Any, k: int = 0) -> Tensor:
     """x (..., n, m) with 0 below its diagonal k: x[..., i, j] stays where j - i >= k."""
     return _triangle("triu", x, k, upper=True)
@@ -54,6 +56,7 @@ def _triangle(name: str, x: Any, k: int, upper: bool) -> Tensor:
     return select(kept, x, False if dtype_of(x) == bool_ else 0)
 
 
+@on_one_device
 def diag(x: Any, k: int = 0) -> Tensor:
     """Diagonal k of a matrix, the elements x[i, i + k]; for a vector, the square matrix that has it
     there and zeros elsewhere.
@@ -79,6 +82,7 @@ def _diagonal(n: int, m: int, k: int) -> tuple[Shape, Shape, Shape]:
     return (begin,), (begin + (count - 1) * (m + 1) + 1 if count else 0,), (m + 1,)
 
 
+@on_one_device
 def roll(x: Any, shift: int | tuple[int, ...], axis: int | tuple[int, ...] | None = None) -> Tensor:
     """x with its elements moved by `shift` along `axis`; what leaves the end enters in front.
 
@@ -105,6 +109,7 @@ def _rolled(x: Any, shift: int, axis: int) -> Tensor:
     return concat(split(x, (n - last, last), axis)[::-1], axis)
 
 
+@on_one_device
 def repeat(x: Any, repeats: int | tuple[int, ...], axis: int | None = None) -> Tensor:
     """Each slice of x along `axis` repeated `repeats` times, or slice i repeats[i] times.
 
@@ -157,6 +162,7 @@ def meshgrid(*xs: Any, indexing: str = "xy") -> tuple[Tensor, ...]:
     )
 
 
+@on_one_device
 def unstack(x: Any, axis: int = 0) -> tuple[Tensor, ...]:
     """The slices of x along `axis`, without that axis: what `stack` puts together."""
     shape = shape_of(x)
@@ -165,6 +171,7 @@ def unstack(x: Any, axis: int = 0) -> tuple[Tensor, ...]:
     return tuple(squeeze(part, at) for part in parts)
 
 
+@on_one_device
 def masked_fill(x: Any, mask: Any, value: Any) -> Tensor:
     """x with `value` where `mask` is True, in the dtype of x.
 
@@ -224,6 +231,7 @@ def gather_nd(x: Any, indices: Any) -> Tensor:
     return index_by(x, tuple(reshape(part, places[:-1]) for part in parts), axes, 0)
 
 
+@on_one_device
 def bincount(x: Any, length: int, weights: Any = None) -> Tensor:
     """out_i = how many elements of x are i, for i < length; with weights, the sum of theirs.
 

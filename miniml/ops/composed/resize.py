@@ -14,6 +14,7 @@ from ...dtype import float32, float64, is_float
 from ...errors import AttributeRefusedError, ShapeError
 from ..arithmetic import add, cast, mul
 from ..index import gather
+from ..inference.devices import on_one_device
 from ..inference.geometry import EXTENTS, Lengths, lengths
 from ..inference.shapes import dtype_of, shape_of
 from ..inference.windows import Array
@@ -29,6 +30,7 @@ WIDE = (float32, float64)
 MODES = ("nearest", "nearest-exact", "linear", "cubic")
 
 
+@on_one_device
 def resize(
     x: Any,
     size: Lengths | None = None,

@@ -29,6 +29,7 @@ __all__ = ["categorical", "dropout", "permutation", "randint"]
 _EXACT = 1 << 53  # the numbers that a uniform draw of float64 may be, all equally likely
 
 
+@on_one_device
 def randint(
     shape: int | Shape,
     low: int,
