@@ -10,6 +10,7 @@ import optree
 from .. import ops
 from ..dtype import is_float
 from ..errors import GradientArgumentError
+from ..ops.inference.devices import on_device_of
 from ..tensor import Tensor
 from ..tracebacks import hides_frames
 from .cotangents import flattened, tensor_like
@@ -44,7 +45,8 @@ def _jacobian_of(found: Linearized, place: int, out: Tensor) -> Any:
     douts: list[Any] = [None] * len(found.targets)
     rows = []
     for row in np.eye(out.size, dtype=out.dtype).reshape(out.size, *out.shape):
-        douts[place] = Tensor(row)
+        with on_device_of(out):
+            douts[place] = Tensor(row)
         rows.append(spec.flatten_up_to(found.pull(douts)[0][0]))
     blocks = []
     for i, var in enumerate(variables):

@@ -17,6 +17,7 @@ from ..errors import GradientArgumentError
 from ..graph.ir import Var
 from ..graph.record import RecordTrace
 from ..graph.trees import refuse_dataclass
+from ..ops.inference.devices import on_device_of
 from ..parameter import Parameter
 from ..tensor import Tensor
 from ..trace import computes_at_once, current_trace
@@ -48,6 +49,13 @@ class Linearized:
 
         reaching: the name of what must reach a weight in a graph, else GradientArgumentError.
         """
+        # Rules make zeros and constants: they belong where the cotangents are.
+        with on_device_of(next((dout for dout in douts if dout is not None), None)):
+            return self._pulled(douts, reaching)
+
+    def _pulled(
+        self, douts: Sequence[Any], reaching: str
+    ) -> tuple[tuple[Tree, ...], tuple[Any, ...]]:
         seeds: dict[Var, Any] = {}
         for target, dout in zip(self.targets, douts, strict=True):
             if target is not None and dout is not None:

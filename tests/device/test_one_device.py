@@ -4,7 +4,10 @@ import numpy as np
 import optree
 import pytest
 
+import miniml as ml
 from docs import operations
+from miniml import ops
+from miniml.grad import grad, jacobian
 
 ROWS = [
     r
@@ -32,3 +35,29 @@ def test_arrays_follow_any_of_the_tensors(row):
                 np.testing.assert_allclose(
                     out.asnumpy(), right.asnumpy(), rtol=1e-5, atol=1e-6, equal_nan=True
                 )
+
+
+X = np.array([[0.5, -1.0, 2.0], [1.5, 0.25, -0.75]], np.float32)
+ONES = np.ones(3, np.float32)
+OPTIONS = {
+    "cross_entropy": lambda x: ops.cross_entropy(
+        x, [0, 2], weight=ONES, ignore_index=1, label_smoothing=0.1
+    ),
+    "group_norm": lambda x: ops.group_norm(x[..., None], 1, ONES, ONES),
+    "scatter": lambda x: ops.scatter(x, (0, np.array([1, 2])), np.float32(3.0)),
+    "norm of order 0": lambda x: ops.norm(x, 0, 1),
+}
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_gradients_are_where_the_input_is(name):
+    slope = grad(lambda x: ops.sum(ops.square(OPTIONS[name](x))))
+    got, expected = slope(ml.Tensor(X).to("cuda-sim")), slope(ml.Tensor(X))
+    assert got.device == "cuda-sim"
+    np.testing.assert_allclose(got.asnumpy(), expected.asnumpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_jacobians_are_where_the_input_is():
+    found = jacobian(lambda x: ops.cumprod(x, 0))(ml.Tensor([1.0, 2.0]).to("cuda-sim"))
+    assert found.device == "cuda-sim"
+    assert found.tolist() == [[1.0, 0.0], [2.0, 1.0]]

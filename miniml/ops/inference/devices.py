@@ -34,7 +34,9 @@ def on_one_device(function: Callable[P, R]) -> Callable[P, R]:
 def on_device_of(x: Any) -> AbstractContextManager[object]:
     """A context in which new tensors are made on x's device, if x is a tensor."""
     device = _device_of((x,))
-    return nullcontext() if device is None else context(device_target=device)
+    if device is None or device == current().device_target:
+        return nullcontext()
+    return context(device_target=device)
 
 
 def _device_of(xs: Any) -> str | None:
