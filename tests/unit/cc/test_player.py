@@ -296,20 +296,22 @@ def test_threads_that_call_one_program_have_an_arena_each():
     fn = ml.jit(lambda x: twice(slow(twice(x))))
     given = [np.full((4, 4), i, "f") for i in range(4)]
     fn(given[0])
-    results = {}
+    results, took = {}, []
 
     def call(i):
         results[i] = fn(given[i]).asnumpy()
 
-    threads = [threading.Thread(target=copy_context().run, args=(call, i)) for i in range(4)]
-    began = time.perf_counter()
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert time.perf_counter() - began < 0.15  # one after another it takes 0.2 s
-    for i in range(4):
-        assert (results[i] == 8 * i).all()
+    for _ in range(3):
+        threads = [threading.Thread(target=copy_context().run, args=(call, i)) for i in range(4)]
+        began = time.perf_counter()
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        took.append(time.perf_counter() - began)
+        for i in range(4):
+            assert (results.pop(i) == 8 * i).all()
+    assert min(took) < 0.15  # one after another they take 0.2 s, together 0.05 s
 
 
 def test_a_program_that_is_dropped_frees_its_tables():
