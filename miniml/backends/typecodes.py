@@ -13,6 +13,7 @@ UNSIGNED = "BHIL"
 INT = SIGNED + UNSIGNED
 NUMBER = INT + FLOAT
 ANY = "?" + NUMBER
+WHOLE = [f"{c}->{'L' if c.isupper() else 'l'}" for c in "?" + INT]  # sums have 64 bits
 
 
 def same(arity: int, codes: str, out: str = "") -> list[str]:

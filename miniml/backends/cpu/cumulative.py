@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 
 from ..kernel import Array
-from ..typecodes import ANY, INT, same
+from ..typecodes import ANY, WHOLE, same
 from .registering import register, register_floats
 
 
@@ -24,12 +24,10 @@ def running(
     ufunc.accumulate(x, axis=axis, out=results, dtype=results.dtype)
 
 
-# Sums and products of integers and bools have 64 bits.
-_WHOLE = [f"{c}->{'L' if c.isupper() else 'l'}" for c in "?" + INT]
 for _name, _body in (
     ("CumSum", partial(running, np.add)), ("CumProd", partial(running, np.multiply)),
 ):  # fmt: skip
     register_floats(_name, _body)
-    register(_name, _body, *_WHOLE)
+    register(_name, _body, *WHOLE)
 register("CumMax", np.maximum.accumulate, *same(1, ANY))
 register("CumMin", np.minimum.accumulate, *same(1, ANY))

@@ -11,7 +11,7 @@ import numpy as np
 
 from ...dtype import DType, float32, float64
 from ..kernel import Array, Kernel, KernelNode
-from ..typecodes import ANY, INT, LOW, WIDE, same
+from ..typecodes import ANY, INT, LOW, WHOLE, WIDE, same
 from . import products
 from .registering import in_float32, register, register_floats
 
@@ -189,19 +189,16 @@ def logsumexp(x: Array, *, axis: Axes, keepdims: bool, out: Array) -> None:
     np.add(out, peak.reshape(out.shape), out=out)
 
 
-# Sums of integers and bools have 64 bits.
-_WHOLE = [f"{c}->{'L' if c.isupper() else 'l'}" for c in "?" + INT]
-
 register("Sum", SumKernel, *same(1, WIDE))
 register("Sum", in_float32(sum), *same(1, LOW))
-register("Sum", sum_whole, *_WHOLE)
+register("Sum", sum_whole, *WHOLE)
 register("SumTo", SumToKernel, *same(1, WIDE))
 register("SumTo", in_float32(sum_to), *same(1, LOW))
 register("SumTo", sum_whole_to, *same(1, INT))
 register("Mean", MeanKernel, *same(1, WIDE))
 register("Mean", in_float32(mean), *same(1, LOW))
 register_floats("Prod", prod)
-register("Prod", prod, *_WHOLE)
+register("Prod", prod, *WHOLE)
 register("Max", reducing(np.maximum.reduce), *same(1, ANY))
 register("Min", reducing(np.minimum.reduce), *same(1, ANY))
 register("ArgMax", reducing(np.argmax), *same(1, ANY, "l"))

@@ -16,7 +16,7 @@ from ...expressions.types import accumulation, computed, ends
 from ...kernel import Kernel, KernelNode
 from ...registry import kernel
 from ...signature import ArraySpec
-from ...typecodes import ANY, FLOAT
+from ...typecodes import ANY, FLOAT, WHOLE, same
 from ..text.groups import BLOCK, along, grid_for, parts
 from ..text.source import unit
 
@@ -134,10 +134,13 @@ class Scan(Kernel):
 
     join: ClassVar[str]
     none: ClassVar[str]
+    wide: ClassVar[bool]
 
     def sum_type(self, dtype: DType) -> DType:
-        """The dtype in which elements are joined."""
-        return accumulation(dtype)
+        """The dtype in which elements are joined; whole ones are wide, as shuffles need them."""
+        if self.wide or dtype.kind not in "biu":
+            return accumulation(dtype) if self.wide else computed(dtype)
+        return uint64 if dtype.kind == "u" else int64
 
     def prepare(self, node: KernelNode) -> None:
         super().prepare(node)
@@ -172,38 +175,14 @@ class Scan(Kernel):
         self.scan(grid, block, (x, outputs[0].flat, sums, self.sizes, lanes, *self.flags))
 
 
-class CumSumKernel(Scan):
-    """Running sums, in the type of sums."""
-
-    join, none = "S((a) + (b))", "S(0)"
-
-
-class CumProdKernel(Scan):
-    """Running products, in the type of sums."""
-
-    join, none = "S((a) * (b))", "S(1)"
-
-
-class CumMaxKernel(Scan):
-    """Running maxima."""
-
-    join, none = "nan_max(a, b)", "S(LOWEST)"
-
-    def sum_type(self, dtype: DType) -> DType:
-        if dtype.kind in "biu":  # shuffles take no narrow ones
-            return uint64 if dtype.kind == "u" else int64
-        return computed(dtype)
-
-
-class CumMinKernel(CumMaxKernel):
-    """Running minima."""
-
-    join, none = "nan_min(a, b)", "S(HIGHEST)"
-
-
-for _c in ANY:
-    _wide = _c if _c in FLOAT else "L" if _c.isupper() else "l"
-    kernel("CumSum", "cuda", f"{_c}->{_wide}")(CumSumKernel)
-    kernel("CumProd", "cuda", f"{_c}->{_wide}")(CumProdKernel)
-    kernel("CumMax", "cuda", f"{_c}->{_c}")(CumMaxKernel)
-    kernel("CumMin", "cuda", f"{_c}->{_c}")(CumMinKernel)
+# What joins two, and what nothing gives; of extrema, in the type of the elements.
+_JOINS = {
+    "CumSum": ("S((a) + (b))", "S(0)", True),
+    "CumProd": ("S((a) * (b))", "S(1)", True),
+    "CumMax": ("nan_max(a, b)", "S(LOWEST)", False),
+    "CumMin": ("nan_min(a, b)", "S(HIGHEST)", False),
+}
+for _name, (_join, _none, _wide) in _JOINS.items():
+    _fields = {"join": _join, "none": _none, "wide": _wide, "__module__": __name__}
+    _signatures = [*same(1, FLOAT), *WHOLE] if _wide else same(1, ANY)
+    kernel(_name, "cuda", *_signatures)(type(_name, (Scan,), _fields))

@@ -21,7 +21,7 @@ from ...typecodes import WIDE
 from ..text.groups import BLOCK
 from ..text.source import unit
 from .factors import FACTORS
-from .systems import SYSTEMS
+from .systems import COMMON, SYSTEMS
 
 # Rotations end when columns are orthogonal to rounding, after 6 to 10 sweeps for matrices of up to
 # a thousand columns; the limit is for what rounding keeps from ending.
@@ -132,7 +132,7 @@ class PerMatrix(Kernel):
         super().prepare(node)
         plan = PLANS[node.name]
         self.rule = plan.launch(node)
-        code = unit(plan.text, T=node.inputs[0].dtype, SWEEPS=SWEEPS, LARGEST=str(LARGEST))
+        code = unit(COMMON + plan.text, T=node.inputs[0].dtype, SWEEPS=SWEEPS, LARGEST=str(LARGEST))
         self.function = node.device.compiler.function(code, plan.entry)
 
     def workspace(self) -> tuple[ArraySpec, ...]:

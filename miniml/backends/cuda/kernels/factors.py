@@ -1,13 +1,7 @@
 """CUDA C of QR, singular values, eigenvalues and pseudo-inverses: a block for each matrix."""
 
-from __future__ import annotations
-
-from .systems import COMMON
-
 # Warps work on columns. A wide matrix is seen as its transpose, so there are at least as many rows.
-FACTORS = (
-    COMMON
-    + r"""
+FACTORS = r"""
 #define EACH_COLUMN(j, n) for (long long j = threadIdx.x >> 5; j < (n); j += blockDim.x >> 5)
 #define EACH_ROW(i, first, m) for (long long i = (first) + (threadIdx.x & 31); i < (m); i += 32)
 struct Most {
@@ -281,4 +275,3 @@ extern "C" __global__ void eigh(
   }
 }
 """
-)

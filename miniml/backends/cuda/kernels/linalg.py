@@ -14,7 +14,7 @@ from ...typecodes import BF16, FLOAT, INT, same
 from ..text.source import unit
 from .cublas import CuBLAS
 from .product import PRODUCT, arguments, stored
-from .tiles import REGISTERS, TENSOR_CORES
+from .tiles import REGISTERS, TENSOR_CORES, TILES
 
 # This many blocks of large tiles keep a GPU busy; with fewer, small tiles are faster.
 BUSY = 64
@@ -48,14 +48,14 @@ class Tiles(Kernel):
 class RegisterTiles(Tiles):
     """Sums in the registers of threads: any dtype, any device."""
 
-    source = REGISTERS
+    source = TILES + REGISTERS
     threads: ClassVar = {64: 256, 16: 64}
 
 
 class TensorCoreTiles(Tiles):
     """float16 or bfloat16 multiplied by tensor cores and summed in float32."""
 
-    source = TENSOR_CORES
+    source = "#include <mma.h>\n" + TILES + TENSOR_CORES
     threads: ClassVar = {64: 128, 16: 32}
 
 

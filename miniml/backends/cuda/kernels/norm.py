@@ -48,9 +48,7 @@ template <int V> __device__ __forceinline__ void put(
 """
 
 # Element i of a channel is pixel i % plane of image i / plane. A group of threads takes a part.
-TEXT = (
-    ROWS
-    + r"""
+TEXT = r"""
 template <int V, typename F> __device__ __forceinline__ void each(
     const Batch& s, long long g, int lanes, F visit) {
   const Part p = part_of(g, s.channels, s.n, s.split, s.length, lanes);
@@ -112,7 +110,6 @@ extern "C" __global__ void batch_norm(
   }
 }
 """
-)
 BATCH = np.dtype([(f, np.int64) for f in "channels plane n split length".split()])
 
 
@@ -131,7 +128,7 @@ class BatchNormKernel(Kernel):
         self.sums = ArraySpec((max(channels * split, 1),), sums)
         self.sizes = np.array([(channels, plane, n, split, length)], BATCH)
         self.shared = grid_for(channels * split, self.lanes)
-        code, get = unit(TEXT, T=dtype, Batch=BATCH), node.device.compiler.function
+        code, get = unit(ROWS + TEXT, T=dtype, Batch=BATCH), node.device.compiler.function
         self.sum_powers, self.batch_norm = get(code, "sum_powers"), get(code, "batch_norm")
 
     def workspace(self) -> tuple[ArraySpec, ...]:

@@ -14,9 +14,7 @@ from ...typecodes import FLOAT
 from ..text.layout import spread
 from ..text.windows import WINDOWS, Shape, window
 
-MAX = (
-    WINDOWS
-    + r"""
+MAX = r"""
 extern "C" __global__ void max_pool2d(const T* x, T* out, long long* indices, Window s) {
   MINIML_FOR(i, s.n * s.c * s.oh * s.ow) {
     const T* plane = x + i / (s.ow * s.oh) * s.h * s.w;
@@ -31,7 +29,6 @@ extern "C" __global__ void max_pool2d(const T* x, T* out, long long* indices, Wi
   }
 }
 """
-)
 
 # A block owns a plane: it clears the sums, adds to them and rounds them.
 MAX_GRAD = r"""
@@ -62,9 +59,7 @@ extern "C" __global__ void max_pool2d_gather(
 }
 """
 
-MEAN = (
-    WINDOWS
-    + r"""
+MEAN = r"""
 __device__ __forceinline__ C pixels_in(const Window& s, long long r, long long q, int padded) {
   if (padded) return C(s.kh * s.kw);
   const long long y = r * s.sh - s.top, z = q * s.sw - s.left;
@@ -72,11 +67,8 @@ __device__ __forceinline__ C pixels_in(const Window& s, long long r, long long q
   return C((y1 - (y < 0 ? 0 : y)) * (z1 - (z < 0 ? 0 : z)));
 }
 """
-)
 
-AVG = (
-    MEAN
-    + r"""
+AVG = r"""
 extern "C" __global__ void avg_pool2d(const T* x, T* out, Window s, int padded) {
   MINIML_FOR(i, s.n * s.c * s.oh * s.ow) {
     const long long q = i % s.ow, r = i / s.ow % s.oh;
@@ -87,11 +79,8 @@ extern "C" __global__ void avg_pool2d(const T* x, T* out, Window s, int padded) 
   }
 }
 """
-)
 
-AVG_GRAD = (
-    MEAN
-    + r"""
+AVG_GRAD = r"""
 extern "C" __global__ void avg_pool2d_grad(const T* dout, T* out, Window s, int padded) {
   MINIML_FOR(i, s.n * s.c * s.h * s.w) {
     const T* plane = dout + i / (s.w * s.h) * s.oh * s.ow;
@@ -103,7 +92,6 @@ extern "C" __global__ void avg_pool2d_grad(const T* dout, T* out, Window s, int 
   }
 }
 """
-)
 
 
 def pooling(node: KernelNode, image: Shape, out: Shape) -> np.ndarray[tuple[int], np.dtype]:
@@ -148,11 +136,11 @@ def gather(node: KernelNode) -> Launch:
 
 
 for _name, _signature, _entry, _source, _launch in (
-    ("MaxPool2D", "{0}->{0}l", "max_pool2d", MAX, max_pool),
+    ("MaxPool2D", "{0}->{0}l", "max_pool2d", WINDOWS + MAX, max_pool),
     ("MaxPool2DGrad", "{0}l->{0}", "max_pool2d_grad", MAX_GRAD, max_grad),
     ("MaxPool2DGather", "{0}l->{0}", "max_pool2d_gather", GATHER, gather),
-    ("AvgPool2D", "{0}->{0}", "avg_pool2d", AVG, avg_pool),
-    ("AvgPool2DGrad", "{0}->{0}", "avg_pool2d_grad", AVG_GRAD, avg_grad),
+    ("AvgPool2D", "{0}->{0}", "avg_pool2d", WINDOWS + MEAN + AVG, avg_pool),
+    ("AvgPool2DGrad", "{0}->{0}", "avg_pool2d_grad", WINDOWS + MEAN + AVG_GRAD, avg_grad),
 ):
     _signatures = [_signature.format(c) for c in FLOAT]
     raw_kernel(_name, *_signatures, entry=_entry, source=_source, launch=_launch)

@@ -78,9 +78,7 @@ __device__ __forceinline__ void pair(const Words& w, int, double* z) {
 }
 """
 
-UNIFORM = (
-    PHILOX
-    + r"""
+UNIFORM = r"""
 extern "C" __global__ void uniform(
     const unsigned long long* state, T_OUT0* out, unsigned long long skip, REAL low, REAL span,
     REAL ceiling, long long n) {
@@ -93,11 +91,8 @@ extern "C" __global__ void uniform(
   }
 }
 """
-)
 
-NORMAL = (
-    PHILOX
-    + r"""
+NORMAL = r"""
 extern "C" __global__ void normal(
     const unsigned long long* state, T_OUT0* out, unsigned long long skip, REAL mean, REAL std,
     long long n) {
@@ -110,12 +105,9 @@ extern "C" __global__ void normal(
   }
 }
 """
-)
 
 # Of two doubles for each block, whatever the dtype; VALUE is the draw that u gives.
-INVERSE = (
-    PHILOX
-    + r"""
+INVERSE = r"""
 extern "C" __global__ void inverse(
     const unsigned long long* state, T_OUT0* out, unsigned long long skip, double a, double b,
     double c, double d, double low, double high, long long n) {
@@ -128,13 +120,10 @@ extern "C" __global__ void inverse(
   }
 }
 """
-)
 GUMBEL = "spread(log(-log(u)), -b, a)"
 TRUNCATED = "spread(normcdfinv(spread(u, b, a)), c, d)"
 
-BERNOULLI = (
-    PHILOX
-    + r"""
+BERNOULLI = r"""
 extern "C" __global__ void bernoulli(
     const unsigned long long* state, T_OUT0* out, unsigned long long skip, unsigned int threshold,
     long long n) {
@@ -145,7 +134,6 @@ extern "C" __global__ void bernoulli(
   }
 }
 """
-)
 
 
 def draws(node: KernelNode, words: int, *numbers: Any) -> Launch:
@@ -184,14 +172,15 @@ def truncated_normal(node: KernelNode) -> Launch:
     return draws(node, 2, *map(np.float64, (*numbers, *rounded)))
 
 
-_FLOATS = [f"L->{c}" for c in FLOAT]
-raw_kernel("Uniform", *_FLOATS, entry="uniform", source=UNIFORM, launch=uniform)
-raw_kernel("Normal", *_FLOATS, entry="normal", source=NORMAL, launch=normal)
-for _name, _launch, _value in (
-    ("Gumbel", gumbel, GUMBEL), ("TruncatedNormal", truncated_normal, TRUNCATED),
-):  # fmt: skip
+_FLOATS, _ANY = ([f"L->{c}" for c in codes] for codes in (FLOAT, ANY))
+for _name, _signatures, _entry, _text, _launch, _value in (
+    ("Uniform", _FLOATS, "uniform", UNIFORM, uniform, ""),
+    ("Normal", _FLOATS, "normal", NORMAL, normal, ""),
+    ("Gumbel", _FLOATS, "inverse", INVERSE, gumbel, GUMBEL),
+    ("TruncatedNormal", _FLOATS, "inverse", INVERSE, truncated_normal, TRUNCATED),
+    ("Bernoulli", _ANY, "bernoulli", BERNOULLI, bernoulli, ""),
+):
     raw_kernel(
-        _name, *_FLOATS, entry="inverse", source=INVERSE, launch=_launch, defines={"VALUE": _value}
-    )
-_ANY = [f"L->{c}" for c in ANY]
-raw_kernel("Bernoulli", *_ANY, entry="bernoulli", source=BERNOULLI, launch=bernoulli)
+        _name, *_signatures, entry=_entry, source=PHILOX + _text, launch=_launch,
+        defines={"VALUE": _value} if _value else {},
+    )  # fmt: skip

@@ -14,7 +14,7 @@ from ...kernel import Kernel, KernelNode
 from ...product import Axis, dense_strides
 from ...registry import kernel
 from ...signature import ArraySpec
-from ...typecodes import ANY, FLOAT, INT, same
+from ...typecodes import ANY, FLOAT, INT, WHOLE, same
 from ..text.groups import grid_for, lanes_for, parts
 from ..text.layout import layout, merged
 from ..text.source import unit
@@ -180,21 +180,14 @@ def reduction_text(row: Row, dtype: DType, out: DType) -> str:
     )  # fmt: skip
 
 
-def register_reduction(name: str, *signatures: str) -> None:
-    """Register the class of one reduction."""
-    made = type(name, (Reduce,), {"row": ROWS[name], "__module__": __name__})
-    kernel(name, "cuda", *signatures)(made)
-
-
-_WHOLE = [f"{c}->{'L' if c.isupper() else 'l'}" for c in "?" + INT]
-register_reduction("Sum", *same(1, FLOAT), *_WHOLE)
-register_reduction("Prod", *same(1, FLOAT), *_WHOLE)
-register_reduction("SumTo", *same(1, FLOAT + INT))
-register_reduction("Mean", *same(1, FLOAT))
-register_reduction("LogSumExp", *same(1, FLOAT))
-for _name in ("Max", "Min"):
-    register_reduction(_name, *same(1, ANY))
-for _name in ("ArgMax", "ArgMin"):
-    register_reduction(_name, *same(1, ANY, "l"))
-for _name in ("Any", "All"):
-    register_reduction(_name, *same(1, ANY, "?"))
+for _names, _signatures in (
+    ("Sum Prod", same(1, FLOAT) + WHOLE),
+    ("SumTo", same(1, FLOAT + INT)),
+    ("Mean LogSumExp", same(1, FLOAT)),
+    ("Max Min", same(1, ANY)),
+    ("ArgMax ArgMin", same(1, ANY, "l")),
+    ("Any All", same(1, ANY, "?")),
+):
+    for _name in _names.split():
+        _class = type(_name, (Reduce,), {"row": ROWS[_name], "__module__": __name__})
+        kernel(_name, "cuda", *_signatures)(_class)

@@ -183,6 +183,9 @@ extern "C" __global__ void merge_last(
 """
 
 
+_SIGNATURES = [f"{c}->{c}l" for c in ANY]
+
+
 class Runs(NamedTuple):
     """The sorted runs of each row: run r of row i begins at i * pitch + r * slot."""
 
@@ -207,18 +210,18 @@ class SortPass(NamedTuple):
     args: tuple[Any, ...]
 
 
+@kernel("Sort", "cuda", *_SIGNATURES)
+@kernel("TopK", "cuda", *_SIGNATURES)
 class Sorting(Kernel):
-    """Base of what sorts rows: which way, and how many elements of each are kept."""
-
-    def ordering(self, node: KernelNode) -> tuple[int, bool]:
-        """How many elements of a row are kept, and whether the largest come first."""
-        raise NotImplementedError(f"{type(self).__name__} defines no ordering")
+    """Sorted rows, or the first k elements of each."""
 
     def prepare(self, node: KernelNode) -> None:
         super().prepare(node)
         shape, dtype, _ = node.inputs[0]
-        keep, descending = self.ordering(node)
-        outer, n, inner = along(shape, node.attrs["axis"])
+        attrs = node.attrs
+        outer, n, inner = along(shape, attrs["axis"])
+        keep = attrs.get("k", n)
+        descending = attrs["largest" if "k" in attrs else "descending"]
         self.dtype, self.number = dtype, uint32 if n <= 1 << 32 else uint64
         self.scratch = [0, 0]  # elements of the two workspaces between which merges alternate
         self.passes = self.plan(n, inner, outer * inner, keep, descending) if n * keep else []
@@ -267,23 +270,6 @@ class Sorting(Kernel):
             function(step.grid, step.block, (*source, *target, *step.args))
             source = target
 
-
-class SortKernel(Sorting):
-    """Whole rows."""
-
-    def ordering(self, node: KernelNode) -> tuple[int, bool]:
-        return along(node.inputs[0].shape, node.attrs["axis"])[1], node.attrs["descending"]
-
-
-class TopKKernel(Sorting):
-    """The first k of each row."""
-
-    def ordering(self, node: KernelNode) -> tuple[int, bool]:
-        return node.attrs["k"], node.attrs["largest"]
-
-
-for _name, _class in (("Sort", SortKernel), ("TopK", TopKKernel)):
-    kernel(_name, "cuda", *[f"{c}->{c}l" for c in ANY])(_class)
 
 # A thread finds the place of one value, of which there are `each` to a row.
 SEARCH = r"""

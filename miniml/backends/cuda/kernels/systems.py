@@ -27,9 +27,7 @@ __device__ __forceinline__ T symmetric(const T* a, long long n, long long i, lon
 }
 """
 
-SYSTEMS = (
-    COMMON
-    + r"""
+SYSTEMS = r"""
 extern "C" __global__ void cholesky(const T* x, T* out, long long count, long long n) {
   EACH_MATRIX(b, count) {
     const T* a = x + b * n * n;
@@ -179,4 +177,3 @@ extern "C" __global__ void slogdet(
   }
 }
 """
-)

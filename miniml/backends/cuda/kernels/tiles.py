@@ -52,9 +52,7 @@ template <int SIDE> __device__ __forceinline__ long long tile_count(const Produc
 
 # A thread sums PER x PER results, SIDE / PER rows and columns apart, so that neighbouring threads
 # have neighbouring results.
-REGISTERS = (
-    TILES
-    + r"""
+REGISTERS = r"""
 template <int SIDE, int PER> __device__ __forceinline__ void product(
     const T* x, const T* y, T* out, const Layout<3>& batch, const Product& p) {
   const int DEPTH = 16, ACROSS = SIDE / PER, THREADS = ACROSS * ACROSS;
@@ -99,14 +97,10 @@ extern "C" __global__ void __launch_bounds__(64, 8) matmul_16(
   product<16, 2>(x, y, out, batch, p);
 }
 """
-)
 
 # A warp makes PER x PER squares of 16 x 16. Pitches keep every square at a multiple of 32 bytes
 # and every row at one of 16, as tensor cores ask, and neighbouring rows in different banks.
-TENSOR_CORES = (
-    "#include <mma.h>\n"
-    + TILES
-    + r"""
+TENSOR_CORES = r"""
 using namespace nvcuda;
 template <int SIDE, int PER, int DEPTH> __device__ __forceinline__ void product(
     const T* x, const T* y, T* out, const Layout<3>& batch, const Product& p) {
@@ -167,4 +161,3 @@ extern "C" __global__ void __launch_bounds__(32, 16) matmul_16(
   product<16, 1, 16>(x, y, out, batch, p);
 }
 """
-)

@@ -123,28 +123,11 @@ class ConvolutionKernel(Kernel):
             self.sum(*self.shared, (parts, out, tiles.product))
 
 
-class Conv2DKernel(ConvolutionKernel):
-    """x and w to the convolution."""
-
-    kind, alone, roles = FORWARD, (CONV, "conv2d"), ("x", "w", "out")
-
-
-class Conv2DInputGradKernel(ConvolutionKernel):
-    """The gradient and w to the gradient in x."""
-
-    kind, alone, roles = INPUT, (INPUT_GRAD, "conv2d_input_grad"), ("out", "w", "x")
-
-
-class Conv2DWeightGradKernel(ConvolutionKernel):
-    """x and the gradient to the gradient in w."""
-
-    kind, alone, roles = WEIGHT, (WEIGHT_GRAD, "conv2d_weight_grad"), ("x", "out", "w")
-
-
-_KERNELS = {
-    "Conv2D": Conv2DKernel,
-    "Conv2DInputGrad": Conv2DInputGradKernel,
-    "Conv2DWeightGrad": Conv2DWeightGradKernel,
-}
-for _name, _class in _KERNELS.items():
-    kernel(_name, "cuda", *[f"{c * 2}->{c}" for c in FLOAT])(_class)
+for _name, _kind, _alone, _roles in (
+    ("Conv2D", FORWARD, (CONV, "conv2d"), ("x", "w", "out")),
+    ("Conv2DInputGrad", INPUT, (INPUT_GRAD, "conv2d_input_grad"), ("out", "w", "x")),
+    ("Conv2DWeightGrad", WEIGHT, (WEIGHT_GRAD, "conv2d_weight_grad"), ("x", "out", "w")),
+):
+    _fields = {"kind": _kind, "alone": _alone, "roles": _roles, "__module__": __name__}
+    _signatures = [f"{c * 2}->{c}" for c in FLOAT]
+    kernel(_name, "cuda", *_signatures)(type(_name, (ConvolutionKernel,), _fields))
