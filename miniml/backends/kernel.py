@@ -213,6 +213,11 @@ class KernelEntry:
         """True for the library's own kernels, which keep every contract."""
         return self.module.startswith("miniml.")
 
+    def made(self) -> Kernel | None:
+        """An object of a Kernel class; None for a function, an expression or CUDA C."""
+        body = self.body
+        return body() if isinstance(body, type) and issubclass(body, Kernel) else None
+
     def describe(self) -> str:
         """Signature and provider, as `explain` and error messages show them."""
         needs = f", requires {' '.join(self.requires)}" if self.requires else ""

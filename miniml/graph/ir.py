@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 from ..abstract import Abstract
@@ -46,6 +48,12 @@ class Node:
         """True where the node makes a new version of the parameter that its first input is a
         version of."""
         return self.primitive.effect == "state" and bool(self.inputs)
+
+    @property
+    def abstracts(self) -> tuple[tuple[Abstract, ...], tuple[Abstract, ...]]:
+        """What is known of the inputs and of the outputs."""
+        inputs, outputs = self.inputs, self.outputs
+        return tuple([v.abstract for v in inputs]), tuple([v.abstract for v in outputs])
 
     def rule_inputs(self) -> tuple[Any, ...]:
         """Inputs in the order of the primitive's rules: Abstracts, with const values in place."""
@@ -121,6 +129,10 @@ class Graph:
             body,
             tuple(number.get(v, v) for v in self.outputs),
         )
+
+    def uses(self) -> Counter[Var]:
+        """How often nodes read each Var, or it is an output."""
+        return Counter(chain(self.outputs, *[n.inputs for n in self.nodes]))
 
     def definitions(self) -> Iterator[Var]:
         """Every Var in the order in which it gets its value."""

@@ -112,7 +112,7 @@ def explain_program(program: Program, text: bool = False) -> Explanation:
     for node in program.schedule.order:
         prepared = program.prepared[node]
         entry = prepared.entry
-        inputs, outputs = ([v.abstract for v in vs] for vs in (node.inputs, node.outputs))
+        inputs, outputs = node.abstracts
         rows.append(
             Choice(
                 name(node) if node in fused else repr(node.primitive),

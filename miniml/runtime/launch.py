@@ -142,7 +142,7 @@ def prepare(
     baked = _baked(entry, attrs, strides)
     node = KernelNode(primitive.name, takes, gives, attrs, target, baked, values)
     view = entry.view is not None
-    made = _view_class(entry) if view else device.kernel(entry)
+    made = entry.made() if view else device.kernel(entry)
     empty = not view and not _runs(entry, made, node)
     life = None if made is None or empty else _resized(like, entry, node) or begun(made, node)
     made = None if life is None else life.kernel
@@ -200,13 +200,6 @@ def _picked(made: Kernel | None) -> Callable[..., Any] | None:
         return None
     refuse_rebinding(type(made).__name__, made.call)
     return made.call
-
-
-def _view_class(entry: KernelEntry) -> Kernel | None:
-    """The object of a Kernel class that is registered as a view: on every device it picks a
-    function."""
-    body = entry.body
-    return body() if isinstance(body, type) and issubclass(body, Kernel) else None
 
 
 def _bound(

@@ -170,9 +170,7 @@ class Program:
     ) -> BoundKernel:
         """The kernel of a node; of a group whose text a device's compiler refuses, that which runs
         its members one by one, with a warning. CompileError if the text of a member is refused."""
-        inputs = tuple([v.abstract for v in node.inputs])
-        outputs = tuple([v.abstract for v in node.outputs])
-        call = node.primitive, inputs, outputs, node.attrs
+        call = node.primitive, *node.abstracts, node.attrs
         try:
             return prepare(*call, self.target, strides, like)
         except CompileError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -207,12 +207,8 @@ def run_entry(entry: KernelEntry, call: Call, arrays: Arrays, outs: Arrays) -> A
     if not ON_CPU.device.takes_strides(entry):
         arrays = tuple(map(ON_CPU.device.contiguous, arrays))
     with np.errstate(all="ignore"):
-        ins, filled = (
-            tuple(ArraySpec(a.shape, a.dtype) for a in group) for group in (arrays, outs)
-        )
         attrs = call.attrs_of(entry)
-        node = KernelNode(call.primitive.name, ins, filled, attrs, ON_CPU)
-        made = body() if isinstance(body, type) and issubclass(body, Kernel) else None
+        node, made = node_of(call, arrays, outs, attrs), entry.made()
         if entry.view is not None and made is not None:
             made.prepare(node)
             return as_tuple(made.call(*arrays))
@@ -223,6 +219,14 @@ def run_entry(entry: KernelEntry, call: Call, arrays: Arrays, outs: Arrays) -> A
         else:
             body(*arrays, **attrs, out=outs[0] if call.primitive._single else outs)
     return outs
+
+
+def node_of(
+    call: Call, inputs: Sequence[Any], outputs: Sequence[Any], attrs: Any, target: Target = ON_CPU
+) -> KernelNode:
+    """A call as kernels see it, for arrays or abstracts in row-major order."""
+    ins, outs = (tuple(ArraySpec(a.shape, a.dtype) for a in group) for group in (inputs, outputs))
+    return KernelNode(call.primitive.name, ins, outs, attrs, target)
 
 
 def _run_arranged(entry: KernelEntry, call: Call, arrays: Arrays, outs: Arrays) -> Arrays:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
-from string import ascii_letters
 from typing import Any
 
 import numpy as np
 
+from ..equation import spelt_out
 from ..kernel import Array
 from . import products
 
@@ -47,11 +47,7 @@ class ContractionPlan:
 
 def plan(equation: str, shapes: tuple[Shape, ...]) -> ContractionPlan:
     """The plan of an equation that fits the shapes, as the rule of Einsum has checked."""
-    terms, output = spell_out(equation, tuple(map(len, shapes)))
-    extents: Extents = {}
-    for term, shape in zip(terms, shapes, strict=True):
-        for label, n in zip(term, shape, strict=True):
-            extents[label] = n if extents.get(label, 1) == 1 else extents[label]
+    terms, output, extents = spelt_out(equation, shapes)
     drops = tuple(
         tuple(i for i, c in enumerate(term) if shape[i] != extents[c])
         for term, shape in zip(terms, shapes, strict=True)
@@ -68,20 +64,6 @@ def plan(equation: str, shapes: tuple[Shape, ...]) -> ContractionPlan:
         shape = tuple(extents[c] for c in result)
         steps.append(Step(takes, shape, _step(taken, result, extents)))
     return ContractionPlan(drops, tuple(steps))
-
-
-def spell_out(equation: str, ranks: tuple[int, ...]) -> tuple[list[str], str]:
-    """The labels of each operand and of the output, with fresh ones for the axes of "..."."""
-    left, arrow, right = equation.replace(" ", "").partition("->")
-    terms = left.split(",")
-    unused = "".join(c for c in reversed(ascii_letters) if c not in equation)
-    counts = [n - len(t.replace("...", "")) for t, n in zip(terms, ranks, strict=True)]
-    fresh = unused[: max(counts, default=0)]
-    letters = left.replace(",", "").replace("...", "")
-    if not arrow:
-        right = "..." + "".join(c for c in sorted(set(letters)) if letters.count(c) == 1)
-    full = [t.replace("...", fresh[len(fresh) - n :]) for t, n in zip(terms, counts, strict=True)]
-    return full, right.replace("...", fresh)
 
 
 def _unique(labels: str, users: tuple[str, ...]) -> str:

@@ -132,12 +132,11 @@ class Cuda:
 
     def bare_kernel(self, entry: KernelEntry) -> Kernel:
         """The same without that check."""
-        body = entry.body
-        if isinstance(body, type) and issubclass(body, Kernel):
-            return body()
-        if isinstance(body, Expression):
+        if isinstance(entry.body, Expression):
             return Elementwise(entry)
-        return Raw(entry) if isinstance(body, RawSource) else FunctionKernel(entry)
+        if isinstance(entry.body, RawSource):
+            return Raw(entry)
+        return entry.made() or FunctionKernel(entry)
 
     def takes_strides(self, entry: KernelEntry) -> bool:
         """True when the kernel reads inputs of any strides; others get contiguous ones."""

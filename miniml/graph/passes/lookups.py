@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from itertools import chain
 from math import prod
 from typing import NamedTuple
 
@@ -56,7 +55,7 @@ def lookups(graph: Graph) -> Graph:
     if not any(isinstance(n.primitive, Gather | IndexAdd) for n in graph.nodes):
         return graph
     rewriter = Rewriter(graph)
-    uses = Counter(chain(graph.outputs, *[n.inputs for n in graph.nodes]))
+    uses = graph.uses()
     sliced = Counter(n.inputs[0] for n in graph.nodes if isinstance(n.primitive, Slice))
     for node in graph.nodes:
         call = Call(rewriter, node)

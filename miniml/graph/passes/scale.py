@@ -4,7 +4,6 @@ and the bias of the convolution or product before them, which are smaller."""
 from __future__ import annotations
 
 from collections import Counter
-from itertools import chain
 from math import prod
 
 from ...abstract import Shape
@@ -26,7 +25,7 @@ def scale(graph: Graph) -> Graph:
     if not any(isinstance(n.primitive, Conv2D | MatMul) for n in graph.nodes):
         return graph
     rewriter = Rewriter(graph)
-    uses = Counter(chain(graph.outputs, *[n.inputs for n in graph.nodes]))
+    uses = graph.uses()
     for node in graph.nodes:
         found = _found(Channels(rewriter, node, uses), node)
         if found is None:

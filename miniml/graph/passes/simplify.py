@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
 from math import copysign
 from typing import NamedTuple
 
@@ -106,7 +104,7 @@ class Sight:
         self._numbers: dict[Var, Number] = {}
         self.shape: Shape = ()
         graph = rewriter.graph
-        self._uses = Counter(chain(graph.outputs, *[n.inputs for n in graph.nodes]))
+        self._uses = graph.uses()
         for var in graph.constants:
             value = var.abstract.value
             if value is not None and 0 < value.nbytes <= SMALL:

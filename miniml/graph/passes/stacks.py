@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain, pairwise
@@ -35,7 +34,7 @@ class Stacks:
     def __init__(self, graph: Graph):
         self.graph = graph
         self._maker = graph.makers()
-        self._uses = Counter(chain(graph.outputs, *[n.inputs for n in graph.nodes]))
+        self._uses = graph.uses()
         self._made = {v: i for i, v in enumerate(graph.definitions())}
         self._instead: dict[Node, list[Node]] = {}
         self._orders: dict[frozenset[Var], dict[Var, int]] = {}

@@ -185,7 +185,7 @@ def _inlined(
 
 
 def _of(node: Node, home: str) -> Graph:
-    return composition(node.primitive, tuple(v.abstract for v in node.inputs), home)
+    return composition(node.primitive, node.abstracts[0], home)
 
 
 @lru_cache(maxsize=256)

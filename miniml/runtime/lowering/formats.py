@@ -96,7 +96,7 @@ class _Plan:
         return None
 
     def _candidates(self, node: Node) -> Sequence[KernelEntry]:
-        return self.target.ranked(node.primitive.name, *_abstracts(node))
+        return self.target.ranked(node.primitive.name, *node.abstracts)
 
     def _following(self, node: Node, format: str) -> Ports | None:
         """The formats of a node's inputs and outputs, that one among them, where it is free to have
@@ -217,13 +217,9 @@ def _in(var: Var, format: str) -> Var:
     return Var(Abstract(var.abstract.shape, var.abstract.dtype, None, format))
 
 
-def _abstracts(node: Node) -> tuple[list[Abstract], list[Abstract]]:
-    return [v.abstract for v in node.inputs], [v.abstract for v in node.outputs]
-
-
 def _arranging(node: Node, target: Target) -> list[KernelEntry]:
     """The kernels that declare formats."""
-    return target.arranging(node.primitive.name, *_abstracts(node))
+    return target.arranging(node.primitive.name, *node.abstracts)
 
 
 def _declared(entry: KernelEntry, node: Node) -> Ports:
@@ -241,7 +237,7 @@ def _selected(entry: KernelEntry, node: Node, actual: Formats, target: Target) -
     """What a class that selects formats asks for; None for row-major order alone."""
     if not _selects(entry):
         return None
-    inputs, outputs = _abstracts(node)
+    inputs, outputs = node.abstracts
     named = (None if f == PLAIN else f for f in actual)
     takes = tuple(ArraySpec(a.shape, a.dtype, f) for a, f in zip(inputs, named, strict=True))
     gives = tuple(ArraySpec(a.shape, a.dtype) for a in outputs)

@@ -33,15 +33,13 @@ def legalize(graph: Graph, target: Target) -> Graph:
 def _arranged(node: Node, target: Target) -> bool:
     """True where a kernel takes the dtypes as they are, but in other memory formats, which the pass
     `formats` sees to."""
-    inputs, outputs = [v.abstract for v in node.inputs], [v.abstract for v in node.outputs]
-    return bool(target.arranging(node.primitive.name, inputs, outputs))
+    return bool(target.arranging(node.primitive.name, *node.abstracts))
 
 
 def select(node: Node, target: Target) -> Selection:
     """The kernel of a node on a target; an error points at the node's line."""
-    inputs, outputs = [v.abstract for v in node.inputs], [v.abstract for v in node.outputs]
     try:
-        return target.select(node.primitive.name, inputs, outputs)
+        return target.select(node.primitive.name, *node.abstracts)
     except Exception as error:
         point_at(error, node.where)
         raise

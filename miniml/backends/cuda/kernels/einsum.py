@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ....dtype import DType
+from ...equation import spelt_out
 from ...expressions.types import accumulation
 from ...kernel import Kernel, KernelNode
 from ...product import Shape, axes_of, dense_strides, product_of_labels
@@ -53,11 +54,11 @@ class EinsumKernel(Kernel):
     def prepare(self, node: KernelNode) -> None:
         super().prepare(node)
         dtype = node.outputs[0].dtype
-        operands, output, extents = labelled(node.attrs["equation"], [i.shape for i in node.inputs])
+        shapes = tuple(i.shape for i in node.inputs)
+        operands, output, extents = spelt_out(node.attrs["equation"], shapes)
         summed = [label for label in extents if label not in output]
         steps = [
-            operand_steps(labels, spec.shape)
-            for labels, spec in zip(operands, node.inputs, strict=True)
+            operand_steps(labels, shape) for labels, shape in zip(operands, shapes, strict=True)
         ]
         self.product = product_for(node, steps, output, extents)
         if self.product is not None:
@@ -87,7 +88,7 @@ class EinsumKernel(Kernel):
 
 
 def product_for(
-    node: KernelNode, steps: list[dict[Any, int]], output: list[Any], extents: dict[Any, int]
+    node: KernelNode, steps: list[dict[str, int]], output: str, extents: dict[str, int]
 ) -> Kernel | None:
     """The kernel for two operands whose sum is a proper matrix product: several rows, columns and
     terms."""
@@ -106,39 +107,9 @@ def text(dtype: DType, count: int) -> str:
     return unit(TEXT, E=dtype, S=accumulation(dtype), K=count, INPUTS=inputs, TERM=term)
 
 
-def labelled(
-    equation: str, shapes: list[Shape]
-) -> tuple[list[list[Any]], list[Any], dict[Any, int]]:
-    """The labels of each operand and of the output, and their extents. The axes of "..." are
-    labelled by their number, counted from the last one; ellipses broadcast."""
-    left, arrow, right = equation.replace(" ", "").partition("->")
-    operands: list[list[Any]] = []
-    extents: dict[Any, int] = {}
-    for term, shape in zip(left.split(","), shapes, strict=True):
-        labels = spelt(term, len(shape))
-        operands.append(labels)
-        for label, extent in zip(labels, shape, strict=True):
-            if extents.get(label, 1) == 1:
-                extents[label] = extent
-    numbered = sorted(label for label in extents if isinstance(label, int))
-    if arrow:
-        output = [*spelt(right, len(right.replace("...", "")) + len(numbered) * ("..." in right))]
-    else:
-        letters = left.replace(",", "").replace("...", "")
-        output = [*numbered, *sorted(c for c in set(letters) if letters.count(c) == 1)]
-    return operands, output, extents
-
-
-def spelt(term: str, ndim: int) -> list[Any]:
-    """One label for each axis of an operand."""
-    before, dots, after = term.partition("...")
-    hidden = ndim - len(before) - len(after) if dots else 0
-    return [*before, *range(-hidden, 0), *after]
-
-
-def operand_steps(labels: list[Any], shape: Shape) -> dict[Any, int]:
+def operand_steps(labels: str, shape: Shape) -> dict[str, int]:
     """Elements from one to the next along each label; a diagonal steps along all its axes."""
-    steps: dict[Any, int] = {}
+    steps: dict[str, int] = {}
     for label, extent, step in zip(labels, shape, dense_strides(shape, 1), strict=True):
         steps[label] = steps.get(label, 0) + (step if extent != 1 else 0)
     return steps

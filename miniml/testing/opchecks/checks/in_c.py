@@ -76,12 +76,9 @@ class Twin:
         with context(providers=(NATIVE,)), _as_registered():
             target = program_target("cpu")
             bound = (
-                prepare(
-                    n.primitive, tuple(v.abstract for v in n.inputs),
-                    tuple(v.abstract for v in n.outputs), n.attrs, target,
-                )
+                prepare(n.primitive, *n.abstracts, n.attrs, target)
                 for n in lower(self.graph, target).nodes
-            )  # fmt: skip
+            )
             natives = [b.native for b in bound if b.native is not None]
             return [n.source for n in natives if n.source is not None]
 

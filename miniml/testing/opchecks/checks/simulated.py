@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache, partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -13,10 +13,9 @@ from ....backends.cuda.sim import settings
 from ....backends.devices import get_device
 from ....backends.kernel import KernelEntry, KernelNode
 from ....backends.selection import Target
-from ....backends.signature import ArraySpec
 from ....errors import DeviceError
 from ....primitive import Primitive
-from ...calls import Array, Arrays, Call, as_tuple
+from ...calls import Array, Arrays, Call, as_tuple, node_of
 
 _SECONDS = 4.0  # seconds after which a launch counts as hung
 
@@ -85,11 +84,7 @@ def run(
 
 
 def _launched(device: Any, entry: KernelEntry, call: Call, given: tuple[Any, ...]) -> Any:
-    ins, filled = (
-        tuple(ArraySpec(a.shape, a.dtype) for a in group) for group in (call.arrays, call.inferred)
-    )
-    attrs = call.attrs_of(entry)
-    node = KernelNode(call.primitive.name, ins, filled, attrs, Target(device))
+    node = node_of(call, call.arrays, call.inferred, call.attrs_of(entry), Target(device))
     if entry.view is not None:
         return tuple(map(device.contiguous, as_tuple(_look(entry, node)(*given))))
     kernel = device.bare_kernel(entry)
@@ -97,7 +92,7 @@ def _launched(device: Any, entry: KernelEntry, call: Call, given: tuple[Any, ...
     try:
         scratch, outs = (
             tuple(device.empty(s.shape, s.dtype) for s in specs)
-            for specs in (kernel.workspace(), filled)
+            for specs in (kernel.workspace(), node.outputs)
         )
         kernel.launch(given, scratch, outs, device.stream)
     finally:
@@ -107,10 +102,9 @@ def _launched(device: Any, entry: KernelEntry, call: Call, given: tuple[Any, ...
 
 def _look(entry: KernelEntry, node: KernelNode) -> Any:
     """The function of arrays alone that a view kernel is for a node."""
-    body: Any = entry.body
-    if not isinstance(body, type):
+    made, body = entry.made(), cast(Any, entry.body)
+    if made is None:
         return partial(body, **node.attrs)
-    made = body()
     made.prepare(node)
     return made.call
 

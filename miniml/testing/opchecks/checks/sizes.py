@@ -6,10 +6,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ....backends.kernel import Kernel, KernelEntry, KernelNode
-from ....backends.signature import ArraySpec
+from ....backends.kernel import Kernel, KernelEntry
 from ....errors import MinimlError
-from ...calls import ON_CPU, Array, Arrays, Call, poisoned
+from ...calls import Array, Arrays, Call, node_of, poisoned
 from ..session import Issue
 from .comparison import unlike
 from .launches import copies, kernels_of, launch
@@ -21,8 +20,7 @@ def follow(call: Call) -> bool:
 
 
 def _follows(entry: KernelEntry) -> bool:
-    body = entry.body
-    return isinstance(body, type) and issubclass(body, Kernel) and body.resize is not Kernel.resize
+    return getattr(entry.body, "resize", Kernel.resize) is not Kernel.resize
 
 
 def sizes(call: Call) -> Iterator[Issue]:
@@ -57,22 +55,15 @@ def _compared(entry: KernelEntry, first: Call, then: Call) -> Iterator[Issue]:
 
 
 def _resized(entry: KernelEntry, first: Call, then: Call) -> Arrays:
-    body = entry.body
-    assert isinstance(body, type)
-    kernel, outs = body(), poisoned(then, 0xA5)
-    kernel.prepare(_node(first))
+    kernel, outs = entry.made(), poisoned(then, 0xA5)
+    assert kernel is not None
+    before, after = (node_of(c, c.arrays, c.inferred, c.attrs) for c in (first, then))
+    kernel.prepare(before)
     try:
-        kernel.resize(_node(then))
+        kernel.resize(after)
         scratch = tuple(np.full(w.shape, 7, w.dtype) for w in kernel.workspace())
         with np.errstate(all="ignore"):
             kernel.launch(copies(then), scratch, outs, None)
     finally:
         kernel.release()
     return outs
-
-
-def _node(call: Call) -> KernelNode:
-    ins, outs = (
-        tuple(ArraySpec(a.shape, a.dtype) for a in group) for group in (call.arrays, call.inferred)
-    )
-    return KernelNode(call.primitive.name, ins, outs, call.attrs, ON_CPU)
