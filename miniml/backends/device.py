@@ -77,7 +77,6 @@ class CPU:
     stream = None
 
     def empty(self, shape: tuple[int, ...], dtype: DType) -> Array:
-        """An uninitialised C-contiguous array."""
         return np.empty(shape, dtype)
 
     def arena(self, nbytes: int) -> Array:
@@ -87,34 +86,27 @@ class CPU:
         return block[start : start + nbytes]
 
     def carve(self, arena: Array, offset: int, shape: tuple[int, ...], dtype: DType) -> Array:
-        """A view of the arena's bytes as an array."""
         return np.ndarray(shape, dtype, arena.data, offset)
 
     def from_host(self, array: Array) -> Array:
-        """A C-contiguous copy."""
         return np.array(array, order="C", copy=True)
 
     def to_host(self, buffer: Array) -> Array:
-        """A copy."""
         return np.array(buffer, copy=True)
 
     def copy_into(self, target: Array, source: Array) -> None:
-        """Overwrite one array with another."""
         np.copyto(target, source)
 
     copy = staticmethod(cast(Callable[[Any], Any], np.array))  # no Python frame in between
 
     def seen(self, look: Callable[..., Array], arrays: Sequence[Array]) -> tuple[Array, bool]:
-        """The result of `look`, and whether it shares no memory with the arrays."""
         found = look(*arrays)
         return found, not any(np.may_share_memory(found, a) for a in arrays)
 
     def contiguous(self, array: Array) -> Array:
-        """The array, or a copy of it in row-major order."""
         return np.ascontiguousarray(array)
 
     def converted(self, array: Array, dtype: DType) -> Array:
-        """The array, or a copy of it in another dtype."""
         return array.astype(dtype, copy=False)
 
     def kernel(self, entry: KernelEntry) -> Kernel | None:

@@ -34,10 +34,6 @@ class Job(NamedTuple):
     text: str = ""
 
 
-def _none() -> tuple[str, ...]:
-    return ()
-
-
 @dataclass(frozen=True)
 class Toolchain:
     """The compiler of a language: $`variable`, or the first of `names` on the PATH, or `other`.
@@ -52,7 +48,7 @@ class Toolchain:
     user: str
     where: str
     seconds: float
-    other: Callable[[], tuple[str, ...]] = _none
+    other: Callable[[], tuple[str, ...]] = tuple  # none
 
     def find(self) -> tuple[str, ...]:
         """The compiler's command, looked for once; () without one."""

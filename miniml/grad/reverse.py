@@ -15,6 +15,7 @@ from ..errors import BpropError
 from ..graph.ir import Graph, Var, interleave
 from ..graph.record import Call
 from ..location import pinned, point_at
+from ..ops.shape import broadcasts_to
 from ..primitive import Primitive
 from ..settings import context, current
 from ..tensor import Tensor
@@ -157,17 +158,12 @@ def _fitted(call: Call, index: int, gradient: Any, x: Any) -> Any:
         )
     if gradient.shape == wanted.shape:
         return gradient
-    if gradient.shape == call.outs[0].shape and _broadcasts(wanted.shape, gradient.shape):
+    if gradient.shape == call.outs[0].shape and broadcasts_to(wanted.shape, gradient.shape):
         return ops.sum_to(gradient, wanted.shape)
     raise BpropError(
         f"{call.primitive.name} bprop returned {_what(gradient)} for input {index}, which is "
         f"{wanted}; a gradient has its input's shape (or the output's, if that input was broadcast)"
     )
-
-
-def _broadcasts(small: tuple[int, ...], large: tuple[int, ...]) -> bool:
-    tail = large[len(large) - len(small) :]
-    return len(small) <= len(large) and all(s in (1, t) for s, t in zip(small, tail, strict=True))
 
 
 def _what(value: Any) -> str:

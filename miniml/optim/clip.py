@@ -52,11 +52,7 @@ def clipping(owner: str, clip: Clip | None) -> Callable[[Sequence[Tensor]], Sequ
     """What clips gradients: `clip` itself, or by that global norm, or nothing at all for None."""
     if clip is None:
         return tuple
-    return clip if callable(clip) else partial(_by_norm, checked_clip(owner, clip))
-
-
-def _by_norm(clip: float, grads: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    return clip_by_global_norm(grads, clip)
+    return clip if callable(clip) else partial(clip_by_global_norm, clip=checked_clip(owner, clip))
 
 
 def _sum_of_squares(grad: Tensor) -> Tensor:

@@ -63,8 +63,8 @@ class Loops(ABC):
     def __init__(self, program: RowProgram):
         self.program = program
         self.rows = prod(program.extents[: program.outer])
-        self.gathers = [s for s in program.statements() if isinstance(s, Gather)]
-        self.reduces = any(isinstance(s, Reduce) for s in program.statements())
+        self.gathers = program.gathers
+        self.reduces = program.reduces
         alike = not self.reduces and not self.gathers
         self.flat = alike and self.rows == 1 and len(program.row) == 1
         self.range = program.row[0] if self.flat else self.steps()
@@ -83,9 +83,9 @@ class Loops(ABC):
 
     def printed(self) -> Printed:
         """The kernel: the parts, then what they gathered put together."""
-        specs = tuple(
-            ArraySpec((self.parts * self._size(g),), computed(self._type(g))) for g in self.gathers
-        )
+        sizes = [self.parts * self.program.size(g) for g in self.gathers]
+        dtypes = [computed(self._type(g)) for g in self.gathers]
+        specs = tuple(ArraySpec((n,), d) for n, d in zip(sizes, dtypes, strict=True))
         call = "  KERNEL_part((void *)at, 0);"
         if self.parts > 1:
             call = f"  miniml.parallel(KERNEL_part, (void *)at, {self.parts});"
@@ -112,7 +112,7 @@ class Loops(ABC):
         yield from self._pointers()
         for g, gather in enumerate(self.gathers):
             start = reducer(gather.row, self._type(gather)).identity
-            yield f"  for (long i = 0; i < {self._size(gather)}; ++i) w{g}[i] = {start};"
+            yield f"  for (long i = 0; i < {self.program.size(gather)}; ++i) w{g}[i] = {start};"
         yield "  {" if self.flat else "  for (long r = first; r < last; ++r) {"
         yield from (f"    {line}" for line in self.body())
         yield "  }"
@@ -155,7 +155,7 @@ class Loops(ABC):
         for g, gather in enumerate(self.gathers):
             c = f"{value_type(self._type(gather))} *"
             place = len(self.program.arrays) + g
-            yield f"  {c}restrict w{g} = ({c})at[{place}] + part * {self._size(gather)}L;"
+            yield f"  {c}restrict w{g} = ({c})at[{place}] + part * {self.program.size(gather)}L;"
 
     def statement(self, s: Statement, each: bool) -> str:
         """A statement, for each element or once for a row."""
@@ -237,19 +237,15 @@ class Loops(ABC):
         wider = {"float": "double", "double": "long double"} if s.row == "Sum" else {}
         return wider.get(self.lane_type(s), self.lane_type(s))
 
-    def _size(self, gather: Gather) -> int:
-        strides = self.program.arrays[gather.array].strides
-        return prod(n for n, s in zip(self.program.extents, strides, strict=True) if s)
-
     def _type(self, gather: Gather) -> DType:
         """The dtype in which a gather adds: wider for a single number, which costs nothing."""
         wide = wrapping(gather.row, gather.dtype)
-        return float64 if wide == float32 and self._size(gather) == 1 else wide
+        return float64 if wide == float32 and self.program.size(gather) == 1 else wide
 
     def _finish(self) -> Iterator[str]:
         """The parts of each gathered array together, in order."""
         for g, gather in enumerate(self.gathers):
-            size, dtype = self._size(gather), self._type(gather)
+            size, dtype = self.program.size(gather), self._type(gather)
             c, found = value_type(dtype), reducer(gather.row, dtype)
             array = self.program.arrays[gather.array]
             place = len(self.program.arrays) + g

@@ -113,7 +113,7 @@ def in_strips(program: RowProgram) -> bool:
     gathers = any(isinstance(s, Gather) for p in program.passes for s in p.elements)
     if gathers or not program.outer or not program.row:
         return False
-    if not any(isinstance(s, Reduce) for s in program.statements()):
+    if not program.reduces:
         return False
     streams = {program.along(s) for s in program.statements() if isinstance(s, (Load, Store))}
     wide = [strides for strides in streams if any(strides[program.outer :])]

@@ -27,36 +27,23 @@ def sum(x: Array, *, axis: Axes, keepdims: bool, out: Array) -> None:
     planned(x.shape, numbered(axis, x.ndim), out.shape, x.dtype)(x, out=out)
 
 
-class SumKernel(Kernel):
-    """Sum, planned for its shapes."""
+class Planned(Kernel):
+    """Sum, SumTo or Mean, planned for its shapes."""
 
     def prepare(self, node: KernelNode) -> None:
-        (shape, dtype, _), out = node.inputs[0], node.outputs[0]
-        self.call = planned(shape, numbered(node.attrs["axis"], len(shape)), out.shape, dtype)
+        (shape, dtype, _), out = node.inputs[0], node.outputs[0].shape
+        to = node.name == "SumTo"
+        axes = summed_axes(shape, out) if to else numbered(node.attrs["axis"], len(shape))
+        plan = averaged if node.name == "Mean" else planned
+        self.call = plan(shape, axes, out, dtype)
 
 
 def sum_to(x: Array, *, shape: Shape, out: Array) -> None:
     planned(x.shape, summed_axes(x.shape, shape), shape, x.dtype)(x, out=out)
 
 
-class SumToKernel(Kernel):
-    """SumTo, planned for its shapes."""
-
-    def prepare(self, node: KernelNode) -> None:
-        (shape, dtype, _), target = node.inputs[0], node.outputs[0].shape
-        self.call = planned(shape, summed_axes(shape, target), target, dtype)
-
-
 def mean(x: Array, *, axis: Axes, keepdims: bool, out: Array) -> None:
     averaged(x.shape, numbered(axis, x.ndim), out.shape, x.dtype)(x, out=out)
-
-
-class MeanKernel(Kernel):
-    """Mean, planned for its shapes."""
-
-    def prepare(self, node: KernelNode) -> None:
-        (shape, dtype, _), out = node.inputs[0], node.outputs[0]
-        self.call = averaged(shape, numbered(node.attrs["axis"], len(shape)), out.shape, dtype)
 
 
 def sum_whole(x: Array, *, axis: Axes, keepdims: bool, out: Array) -> None:
@@ -189,14 +176,11 @@ def logsumexp(x: Array, *, axis: Axes, keepdims: bool, out: Array) -> None:
     np.add(out, peak.reshape(out.shape), out=out)
 
 
-register("Sum", SumKernel, *same(1, WIDE))
-register("Sum", in_float32(sum), *same(1, LOW))
+for _name, _fn in (("Sum", sum), ("SumTo", sum_to), ("Mean", mean)):
+    register(_name, Planned, *same(1, WIDE))
+    register(_name, in_float32(_fn), *same(1, LOW))
 register("Sum", sum_whole, *WHOLE)
-register("SumTo", SumToKernel, *same(1, WIDE))
-register("SumTo", in_float32(sum_to), *same(1, LOW))
 register("SumTo", sum_whole_to, *same(1, INT))
-register("Mean", MeanKernel, *same(1, WIDE))
-register("Mean", in_float32(mean), *same(1, LOW))
 register_floats("Prod", prod)
 register("Prod", prod, *WHOLE)
 register("Max", reducing(np.maximum.reduce), *same(1, ANY))

@@ -51,7 +51,6 @@ class Cuda:
         self.arenas: WeakSet[Any] = WeakSet()  # arenas, whose memory is reused; for Watched
 
     def empty(self, shape: Shape, dtype: DType) -> DeviceArray:
-        """An uninitialised contiguous array."""
         return DeviceArray(self, self._block(prod(shape) * dtype.itemsize), 0, shape, dtype)
 
     def arena(self, nbytes: int) -> Any:
@@ -62,11 +61,9 @@ class Cuda:
         return block
 
     def carve(self, arena: Any, offset: int, shape: Shape, dtype: DType) -> DeviceArray:
-        """An array inside an arena."""
         return DeviceArray(self, arena, offset, shape, dtype)
 
     def from_host(self, array: HostArray) -> DeviceArray:
-        """A copy on the device."""
         made = self.empty(array.shape, array.dtype)
         if array.size:
             self.set(made.block, array)
@@ -87,11 +84,9 @@ class Cuda:
             block.set(as_bytes(array))
 
     def contiguous(self, array: DeviceArray) -> DeviceArray:
-        """The array itself, or a copy in row-major order."""
         return array if array.contiguous else self.copy(array)
 
     def copy(self, array: DeviceArray) -> DeviceArray:
-        """The elements in memory of their own."""
         made = self.empty(array.shape, array.dtype)
         self.copy_into(made, array)
         return made
@@ -113,7 +108,6 @@ class Cuda:
         move(source, target)
 
     def converted(self, array: DeviceArray, dtype: DType) -> DeviceArray:
-        """The array, or a copy of it in another dtype."""
         if array.dtype == dtype:
             return array
         made = self.empty(array.shape, dtype)
@@ -139,7 +133,6 @@ class Cuda:
         return entry.made() or FunctionKernel(entry)
 
     def takes_strides(self, entry: KernelEntry) -> bool:
-        """True when the kernel reads inputs of any strides; others get contiguous ones."""
         return entry.strided or isinstance(entry.body, Expression)
 
     def has(self, feature: str) -> bool:

@@ -8,6 +8,7 @@ maxima are values of the row as a whole, which later passes read.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import prod
 from typing import Any, NamedTuple
 
 from ...dtype import DType
@@ -133,6 +134,21 @@ class RowProgram(NamedTuple):
         """The strides with which a statement reads or writes its array."""
         own = s.strides if isinstance(s, Load) else None
         return self.arrays[s.array].strides if own is None else own
+
+    def size(self, gather: Gather) -> int:
+        """How many results a gather has."""
+        strides = self.arrays[gather.array].strides
+        return prod(n for n, s in zip(self.extents, strides, strict=True) if s)
+
+    @property
+    def gathers(self) -> list[Gather]:
+        """Its gathers in order."""
+        return [s for s in self.statements() if isinstance(s, Gather)]
+
+    @property
+    def reduces(self) -> bool:
+        """True where rows are reduced."""
+        return any(isinstance(s, Reduce) for s in self.statements())
 
     def statements(self) -> Iterator[Statement]:
         """All statements in order."""

@@ -62,19 +62,17 @@ register_all((9, None), {"Sign": ops.sign})
 register_all((11, None), {"Round": ops.round})
 
 
-@register_operator("", "Max", (6, None))
-def maximum(*xs: Any) -> Any:
-    return reduce(ops.maximum, xs)
+def folded(function: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    """The function of two tensors on any number of them, from left to right."""
+
+    def fold(*xs: Any) -> Any:
+        return reduce(function, xs)
+
+    return fold
 
 
-@register_operator("", "Min", (6, None))
-def minimum(*xs: Any) -> Any:
-    return reduce(ops.minimum, xs)
-
-
-@register_operator("", "Sum", (6, None))
-def total(*xs: Any) -> Any:
-    return reduce(ops.add, xs)
+for _type, _function in {"Max": ops.maximum, "Min": ops.minimum, "Sum": ops.add}.items():
+    register_operator("", _type, (6, None))(folded(_function))
 
 
 @register_operator("", "Mean", (6, None))

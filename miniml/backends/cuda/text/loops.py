@@ -67,7 +67,7 @@ class Text:
         self.outer = list(range(program.outer))
         self.row = list(range(program.outer, len(program.extents)))
         self.rows, self.length = prod(program.extents[: program.outer]), prod(program.row)
-        self.gathers = [s for s in program.statements() if isinstance(s, Gather)]
+        self.gathers = program.gathers
         self.values: list[tuple[DType, Any]] = []
         self.named: dict[object, str] = {}
         self.before: dict[str, None] = {}
@@ -89,10 +89,10 @@ class Text:
         text = "using namespace miniml;\n" + "".join(self.before) + "\n".join(lines) + "\n"
         launches: list[Launched] = [self.launched()]
         if self.gathers:
-            size = max(map(self.size, self.gathers))
+            size = max(map(self.program.size, self.gathers))
             launches.append(Launched(TOGETHER, *grid_for(size, 32)))
         specs = tuple(
-            ArraySpec((self.parts * self.size(g),), self._stored(g)) for g in self.gathers
+            ArraySpec((self.parts * self.program.size(g),), self._stored(g)) for g in self.gathers
         )
         code = unit(text, Numbers=record, **types)
         return Printed(code, numbers, single, tuple(launches), specs, self.how())
@@ -139,11 +139,6 @@ class Text:
             if stride and axis in axes
         ]
         return " + ".join(terms) or "0"
-
-    def size(self, gather: Gather) -> int:
-        """How many results a gather has."""
-        strides = self.program.arrays[gather.array].strides
-        return prod(n for n, s in zip(self.program.extents, strides, strict=True) if s)
 
     def op(self, row: str, dtype: DType) -> str:
         """The structure of a reduction of elements of a dtype."""
@@ -214,7 +209,7 @@ class Text:
         count = self.number("parts", self.parts)
         for k, gather in enumerate(self.gathers):
             op = self.op(gather.row, gather.dtype)
-            size = self.number(("size", k), self.size(gather))
+            size = self.number(("size", k), self.program.size(gather))
             yield f"  for (long long g = group_index(32); g < {size}; g += group_count(32)) {{"
             yield f"    {op}::A a = {op}::identity();"
             yield f"    for (long long p = lane; p < {count}; p += 32) {{"

@@ -22,10 +22,9 @@ _SHARE = 8  # rows of a group at least, so that few partial results are left
 def printed(program: RowProgram) -> Printed:
     """The kernels of a row program: threads of which each has elements, or columns, or a part of a
     row."""
-    if any(isinstance(s, Reduce) for s in program.statements()):
+    if program.reduces:
         return Rows(program).printed()
-    gathers = [s for s in program.statements() if isinstance(s, Gather)]
-    apart = {s for p in program.passes for s in p.row}
+    gathers, apart = program.gathers, {s for p in program.passes for s in p.row}
     if not gathers:
         return Elements(program).printed()
     over = {_over(program, g) for g in gathers}
@@ -117,7 +116,7 @@ class Columns(Text):
         yield "}"
         for k, g in enumerate(self.gathers):
             index = self.index(("array", g.array), self.program.arrays[g.array].strides)
-            size = self.number(("size", k), self.size(g))
+            size = self.number(("size", k), self.program.size(g))
             yield f"w{k}[part * {size} + {index}] = g{k}.value;"
 
     def launched(self) -> Launched:
@@ -197,7 +196,7 @@ class Rows(Packed):
         """This group's own partial results, before the first row."""
         for k, gather in enumerate(self.gathers):
             op = self.op(gather.row, gather.dtype)
-            size = self.number(("size", k), self.size(gather))
+            size = self.number(("size", k), self.program.size(gather))
             yield f"{C_TYPES[self._stored(gather)]}* own{k} = w{k} + g * {size};"
             yield f"for (long long i = lane; i < {size}; i += lanes)"
             yield f"  own{k}[i] = {op}::identity().value;"
