@@ -18,25 +18,23 @@ def pytest_on(*args, cwd):
     )  # fmt: skip
 
 
-def test_a_file_has_one_test_per_primitive(tmp_path):
-    (tmp_path / "test_other.py").write_text("def test_other(): pass\n")
-    ran = pytest_on("--miniml-opcheck", str(SNAKES), "--miniml-opcheck-budget", "1", cwd=tmp_path)
+def test_a_file_has_one_test_per_primitive_beside_tests_that_are_asked_for(tmp_path):
+    (tmp_path / "test_it.py").write_text("def test_other(): pass\ndef test_out(): pass\n")
+    asked = ("test_it.py", "-k", "other or snakes")
+    ran = pytest_on(
+        *asked, "--miniml-opcheck", str(SNAKES), "--miniml-opcheck-budget", "1", cwd=tmp_path
+    )
     assert ran.returncode == 1, ran.stdout + ran.stderr
-    assert "1 failed, 1 passed" in ran.stdout
+    assert "1 failed, 2 passed, 1 deselected" in ran.stdout
     assert "snakes.py::adder - opcheck Test" in ran.stdout
     assert "writes into input 0" in ran.stdout
     assert "Traceback" not in ran.stdout
 
 
-def test_it_stands_beside_tests_that_are_asked_for(tmp_path):
-    other = tmp_path / "test_other.py"
-    other.write_text("def test_other(): pass\n")
-    ran = pytest_on(
-        str(other), "--miniml-opcheck", "miniml.ops.activation", "-k", "other or Erfc",
-        cwd=tmp_path,
-    )  # fmt: skip
+def test_a_module_is_found_by_its_name(tmp_path):
+    ran = pytest_on("--miniml-opcheck", "miniml.ops.activation", "--collect-only", cwd=tmp_path)
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert "2 passed" in ran.stdout
+    assert "miniml.ops.activation::GELU" in ran.stdout
 
 
 def test_the_budget_is_passed_on(tmp_path):
