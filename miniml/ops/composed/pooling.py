@@ -57,7 +57,8 @@ def max_pool1d(
     >>> max_pool1d([[[1.0, 3.0, 2.0, 5.0, 4.0]]], 2, ceil_mode=True).tolist()
     [[[3.0, 5.0, 4.0]]]
     """
-    return _largest("max_pool1d", 1, x, kernel_size, stride, padding, dilation, ceil_mode)
+    axes = _windows("max_pool1d", 1, x, kernel_size, stride, padding, dilation, ceil_mode)
+    return largest(x, axes)
 
 
 @on_one_device
@@ -79,7 +80,8 @@ def max_pool2d(
     equal pixels; a NaN is larger than all. ShapeError where no window fits, or one would lie in the
     padding alone; DTypeError for integers.
     """
-    return _largest("max_pool2d", 2, x, kernel_size, stride, padding, dilation, ceil_mode)
+    axes = _windows("max_pool2d", 2, x, kernel_size, stride, padding, dilation, ceil_mode)
+    return largest(x, axes)
 
 
 @on_one_device
@@ -93,7 +95,8 @@ def max_pool3d(
 ) -> Tensor:
     """The largest element of each window of x (N, C, D, H, W), (N, C, OD, OH, OW), as `max_pool2d`
     for three axes. Arguments and errors: as there."""
-    return _largest("max_pool3d", 3, x, kernel_size, stride, padding, dilation, ceil_mode)
+    axes = _windows("max_pool3d", 3, x, kernel_size, stride, padding, dilation, ceil_mode)
+    return largest(x, axes)
 
 
 @on_one_device
@@ -112,8 +115,8 @@ def avg_pool1d(
     >>> avg_pool1d([[[2.0, 4.0, 6.0]]], 2, padding=1, count_include_pad=False).tolist()
     [[[2.0, 5.0]]]
     """
-    rest = kernel_size, stride, padding, dilation, ceil_mode
-    return _average("avg_pool1d", 1, x, count_include_pad, *rest)
+    axes = _windows("avg_pool1d", 1, x, kernel_size, stride, padding, dilation, ceil_mode)
+    return average(x, axes, count_include_pad)
 
 
 @on_one_device
@@ -133,8 +136,8 @@ def avg_pool2d(
     window has beyond it, with ceil_mode, counts never. The other arguments and errors: as for
     `max_pool2d`.
     """
-    rest = kernel_size, stride, padding, dilation, ceil_mode
-    return _average("avg_pool2d", 2, x, count_include_pad, *rest)
+    axes = _windows("avg_pool2d", 2, x, kernel_size, stride, padding, dilation, ceil_mode)
+    return average(x, axes, count_include_pad)
 
 
 @on_one_device
@@ -149,8 +152,8 @@ def avg_pool3d(
 ) -> Tensor:
     """The mean of each window of x (N, C, D, H, W), (N, C, OD, OH, OW), as `avg_pool2d` for three
     axes. Arguments and errors: as there."""
-    rest = kernel_size, stride, padding, dilation, ceil_mode
-    return _average("avg_pool3d", 3, x, count_include_pad, *rest)
+    axes = _windows("avg_pool3d", 3, x, kernel_size, stride, padding, dilation, ceil_mode)
+    return average(x, axes, count_include_pad)
 
 
 @on_one_device
@@ -206,14 +209,6 @@ def adaptive_avg_pool3d(x: Any, output_size: OutputSize) -> Tensor:
     """The mean of each of `output_size` shares of x (N, C, D, H, W), (N, C, OD, OH, OW). Shares and
     errors: as for `adaptive_avg_pool2d`."""
     return average(x, _shares("adaptive_avg_pool3d", 3, x, output_size), False)
-
-
-def _largest(name: str, n: int, x: Any, *rest: Any) -> Tensor:
-    return largest(x, _windows(name, n, x, *rest))
-
-
-def _average(name: str, n: int, x: Any, with_padding: bool, *rest: Any) -> Tensor:
-    return average(x, _windows(name, n, x, *rest), with_padding)
 
 
 def _windows(
