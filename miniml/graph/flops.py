@@ -59,10 +59,6 @@ def _per_input(each: int) -> _Formula:
     return lambda node: each * (node.inputs[0].abstract.size if node.inputs else 0)
 
 
-def _nothing(node: Node) -> int:
-    return 0
-
-
 def _product(node: Node) -> int:
     shape: Any = node.inputs[0].abstract.shape
     rows = node.attrs["transpose_x"] and len(shape) > 1
@@ -118,7 +114,7 @@ _MOVES = """Reshape Transpose ExpandDims Squeeze BroadcastTo Flip Concat Split S
 _REDUCES = "Sum SumTo Mean Max Min Prod All Any ArgMax ArgMin"
 
 _FORMULAS: dict[str, _Formula] = {
-    **dict.fromkeys(_MOVES.split(), _nothing),
+    **dict.fromkeys(_MOVES.split(), _per_input(0)),
     **dict.fromkeys(_REDUCES.split(), _per_input(1)),
     "LogSumExp": _per_input(4),
     **dict.fromkeys(("Softmax", "LogSoftmax", "CrossEntropy"), _per_input(5)),

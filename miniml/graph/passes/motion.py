@@ -209,14 +209,14 @@ def rows_as_given(loop: Loop) -> None:
 
 def scatters_after(loop: Loop) -> None:
     """Carried sums of updates at indices are one sum of the updates of all rows."""
-    _sums_after(loop, _is_scatter, _scatter)
+    _sums_after(loop, _is_scatter, _of_stacks)
 
 
 def sums_after(loop: Loop) -> None:
     """Carried sums of products x^T y are one product of all rows; with their stacks at hand, sums
     over rows are one sum."""
     _sums_after(loop, _is_gram, _gram)
-    _sums_after(loop, _is_sum, _sum)
+    _sums_after(loop, _is_sum, _of_stacks)
 
 
 def _sums_after(
@@ -260,16 +260,12 @@ def _is_scatter(loop: Loop, term: Node) -> bool:
     return isinstance(term.primitive, IndexAdd) and term.primitive.at == 0 and one
 
 
-def _scatter(loop: Loop, term: Node) -> Var:
+def _of_stacks(loop: Loop, term: Node) -> Var:
     return loop.call(loop.after, term.primitive, *map(loop.stack, term.inputs))
 
 
 def _is_sum(loop: Loop, term: Node) -> bool:
     return isinstance(term.primitive, SumTo) and loop.known(term.inputs[0])
-
-
-def _sum(loop: Loop, term: Node) -> Var:
-    return loop.call(loop.after, term.primitive, loop.stack(term.inputs[0]))
 
 
 def _add(loop: Loop, carried: Carried, value: Var) -> None:

@@ -39,7 +39,9 @@ class _Plan:
 
     def __init__(self, graph: Graph, target: Target):
         self.target = target
-        self.nodes = [n for n in graph.nodes if _sees_images(n)]
+        self.nodes = [
+            n for n in graph.nodes if any(v.abstract.ndim == 4 for v in (*n.inputs, *n.outputs))
+        ]
         self.ports: dict[Node, Ports] = {}
         self.made: dict[Var, str] = {}
         for node in self.nodes:
@@ -195,10 +197,6 @@ class _Writer:
         made = Var(Abstract(shape, var.abstract.dtype))
         self.nodes.append(Node(Reshape(shape), (var,), (made,), (), where))
         return made
-
-
-def _sees_images(node: Node) -> bool:
-    return any(v.abstract.ndim == 4 for v in (*node.inputs, *node.outputs))
 
 
 def _images(shape: Shape) -> Shape:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -55,38 +56,12 @@ def _ordinary(rng: np.random.Generator, shape: Shape, dtype: DType) -> Array:
     return np.asarray(rng.permutation(4.0 * ladder - 2.0)).reshape(shape)
 
 
-def _positive(rng: np.random.Generator, shape: Shape, dtype: DType) -> Array:
-    return 1.6 + 0.7 * _ordinary(rng, shape, dtype)
-
-
-def _unit(rng: np.random.Generator, shape: Shape, dtype: DType) -> Array:
-    return np.asarray(0.45 * _ordinary(rng, shape, dtype))
-
-
-def _ties(rng: np.random.Generator, shape: Shape, dtype: DType) -> Array:
-    return np.asarray(rng.integers(-1, 3, shape)).astype(np.float64)
-
-
-def _zeros(rng: np.random.Generator, shape: Shape, dtype: DType) -> Array:
-    return np.asarray(rng.choice([0.0, -0.0, 1.0, -1.0], size=shape))
-
-
 def _tiny(rng: np.random.Generator, shape: Shape, dtype: DType) -> Array:
     """Subnormal numbers, the smallest normal one, the smallest of all, and 0."""
     limits = limits_of(dtype)
     below = rng.choice([-1.0, 1.0], shape) * rng.uniform(0.05, 0.9, shape) * float(limits.tiny)
     few = [float(limits.tiny), float(limits.smallest_subnormal), 0.0]
     return np.asarray(np.where(rng.random(shape) < 0.7, below, rng.choice(few, shape)))
-
-
-def _large(rng: np.random.Generator, shape: Shape, dtype: DType) -> Array:
-    return np.asarray(20.0 * _ordinary(rng, shape, dtype))
-
-
-def _huge(rng: np.random.Generator, shape: Shape, dtype: DType) -> Array:
-    """Numbers that the dtype holds, though not their squares."""
-    limits = limits_of(dtype)
-    return np.asarray(float(limits.max) ** 0.7 * _ordinary(rng, shape, dtype))
 
 
 def _outlier(rng: np.random.Generator, shape: Shape, dtype: DType) -> Array:
@@ -96,11 +71,6 @@ def _outlier(rng: np.random.Generator, shape: Shape, dtype: DType) -> Array:
     if numbers.size:
         numbers.reshape(-1)[rng.integers(numbers.size)] = 512.0 if dtype == float16 else 1e5
     return numbers
-
-
-def _offset(rng: np.random.Generator, shape: Shape, dtype: DType) -> Array:
-    """A mean far above the spread: squares of the two cancel."""
-    return np.asarray((64.0 if dtype.itemsize == 2 else 1e3) + _ordinary(rng, shape, dtype))
 
 
 def ladder(start: int, stop: int) -> Array:
@@ -117,16 +87,22 @@ def ladder_text(a: Array) -> str | None:
     return None
 
 
-_FLOATS: dict[str, Callable[[np.random.Generator, Shape, DType], Array]] = {
+# "huge" are numbers that the dtype holds, though not their squares; the mean of "offset" is so far
+# above the spread that squares of the two cancel.
+_FLOATS: dict[str, Callable[[np.random.Generator, Shape, DType], Any]] = {
     "ordinary": _ordinary,
-    "positive": _positive,
-    "unit": _unit,
-    "ties": _ties,
-    "zeros": _zeros,
+    "positive": lambda *of: 1.6 + 0.7 * _ordinary(*of),
+    "unit": lambda *of: 0.45 * _ordinary(*of),
+    "ties": lambda rng, shape, _: rng.integers(-1, 3, shape),
+    "zeros": lambda rng, shape, _: rng.choice([0.0, -0.0, 1.0, -1.0], size=shape),
     "tiny": _tiny,
-    "large": _large,
-    "huge": _huge,
+    "large": lambda *of: 20.0 * _ordinary(*of),
+    "huge": lambda rng, shape, dtype: (
+        float(limits_of(dtype).max) ** 0.7 * _ordinary(rng, shape, dtype)
+    ),
     "outlier": _outlier,
-    "offset": _offset,
+    "offset": lambda rng, shape, dtype: (
+        (64.0 if dtype.itemsize == 2 else 1e3) + _ordinary(rng, shape, dtype)
+    ),
     NEGATIVE: _ordinary,
 }
