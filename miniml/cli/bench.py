@@ -9,7 +9,6 @@ from argparse import ArgumentParser
 
 
 def add(command: ArgumentParser) -> None:
-    """The options of the command: none."""
     command.description = (
         "Run the benchmarks of a checkout, as `make bench` does: training steps beside NumPy "
         "written by hand, memory beside its lower bound, compile and import times, and the "

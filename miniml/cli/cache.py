@@ -15,7 +15,6 @@ _HOUR, _DAY = 3600, 86400  # seconds
 
 
 def add(command: ArgumentParser) -> None:
-    """The options of the command."""
     command.add_argument("--clear", action="store_true", help="remove them; they are compiled anew")
     command.set_defaults(run=lambda o: run(o.clear))
 

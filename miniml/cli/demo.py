@@ -77,7 +77,6 @@ def network() -> nn.Sequential:
 
 
 def add(command: ArgumentParser) -> None:
-    """The options of the command."""
     defaults = Demo()
     command.add_argument(
         "--device",

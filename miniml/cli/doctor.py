@@ -35,7 +35,6 @@ class Finding(NamedTuple):
 
 
 def add(command: ArgumentParser) -> None:
-    """The options of the command: none."""
     command.set_defaults(run=lambda o: run())
 
 

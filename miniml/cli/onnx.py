@@ -9,7 +9,6 @@ from ..onnx import coverage
 
 
 def add(command: argparse.ArgumentParser) -> None:
-    """What the command takes."""
     actions = command.add_subparsers(required=True, metavar="ACTION")
     listed = actions.add_parser(
         "coverage", help="the operators of a model, and which of them no row reads"

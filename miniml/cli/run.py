@@ -25,7 +25,6 @@ from .named import imported, near, whole
 
 
 def add(command: ArgumentParser) -> None:
-    """The options of the command."""
     command.description = (
         "Load a graph that ml.save_graph wrote, run it, and say how long that took. Nothing of "
         "miniml is imported that only training needs."

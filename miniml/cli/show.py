@@ -25,7 +25,6 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def add(command: ArgumentParser) -> None:
-    """The options of the command."""
     command.add_argument(
         "name",
         help="such as Add, leaky_relu or conv2d; one of your own as module:Snake or "

@@ -18,7 +18,6 @@ Row = tuple[str, str, str, str]
 
 
 def add(command: ArgumentParser) -> None:
-    """The options of the command."""
     command.add_argument(
         "net",
         nargs="?",

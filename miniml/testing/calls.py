@@ -83,7 +83,6 @@ class Call:
 
     @property
     def dtypes(self) -> tuple[DType, ...]:
-        """The dtypes of the arrays."""
         return tuple(a.dtype for a in self.arrays)
 
     @cached_property

@@ -21,5 +21,4 @@ class Choices:
         return int(self._rng.integers(n))
 
     def of(self, values: Sequence[T]) -> T:
-        """One of the values."""
         return values[self.below(len(values))]

@@ -87,7 +87,6 @@ class CudaGraph:
         return self.one_by_one.nodes_of(error)
 
     def run(self, *arrays: Any) -> list[Any]:
-        """One call."""
         if self.warm and self.recorded is None and not self.capture.why_not:
             self._record()
         if self.recorded is not None:

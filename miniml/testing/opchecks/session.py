@@ -162,7 +162,6 @@ def chosen(check: Check, calls: Sequence[Call], few: bool = False) -> list[Call]
 
 
 def issues(check: Check, call: Call) -> list[Issue]:
-    """The issues of a call."""
     return [remark for remark in everything(check, call) if isinstance(remark, Issue)]
 
 

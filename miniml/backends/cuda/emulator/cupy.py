@@ -29,7 +29,6 @@ class RawModule:
         self._module = Module(code, options)
 
     def get_function(self, name: str) -> RawKernel:
-        """A kernel by its name."""
         return RawKernel(self._module.kernel(name))
 
     def get_global(self, name: str) -> MemoryPointer:

@@ -70,7 +70,6 @@ class Stream:
             launch()
 
     def _keep(self, launch: Launch) -> None:
-        """Keeps a launch for the graph."""
         assert self._kept is not None
         self._kept.append(launch)
 

@@ -47,7 +47,6 @@ class AddAt(Indexed):
         fill(sums, 0)
 
     def updates(self, inputs: Any) -> DeviceArray:
-        """The updates to add."""
         first: DeviceArray = inputs[0]
         return first
 
