@@ -79,6 +79,10 @@ def test_what_does_not_fit_is_refused():
         (lambda: data.Vocabulary(("a",), by="bytes"), "by='bytes'; expected 'characters'"),
         (lambda: data.Vocabulary(("a", "a")), "differ"),
         (lambda: data.Vocabulary.of("ab").encode("abc"), "of 2 characters lacks 'c'; make it of"),
+        (lambda: data.Vocabulary.of("ab").decode([0, -1]), "from -1 to 0; .* tokens 0 to 1"),
+        (lambda: data.Vocabulary.of("ab", size=1, special="pu"), r"size=1 for special tokens \['p"),
+        (lambda: data.pad_sequences([[1]], length=-1), "length=-1"),
+        (lambda: data.pad_sequences("ab"), "each of one axis"),
     ):
         with pytest.raises(MinimlError, match=message):
             call()
@@ -105,6 +109,8 @@ def test_sequences_are_padded_and_cut():
     assert padded.tolist() == [[1, 2, 3], [9, 9, 9], [4, 9, 9]]
     assert padded.dtype == np.int64
     assert lengths.tolist() == [3, 0, 1]
+    assert data.pad_sequences([[1], []], value=0.5)[0].tolist() == [[1.0], [0.5]]
+    assert data.next_tokens([1, 2, 3], 2)[1].tolist() == [[2, 3]]
     padded, lengths = data.pad_sequences([[1, 2, 3], [4]], length=2)
     assert padded.tolist() == [[1, 2], [4, 0]]
     assert lengths.tolist() == [2, 1]
