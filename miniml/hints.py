@@ -238,6 +238,8 @@ _ARGUMENTS = {
     ),
     "is_causal=": "causal tgt_is_causal",
     "validation=": "val_data validation_data val_loader",
+    "larger_is_better=": "mode",
+    "folder=": "log_dir logdir",
     "reduction=": "size_average reduce",
     "nothing, as tensors never change": "inplace",
     "nothing, as the batch comes first": "batch_first",

@@ -10,9 +10,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol
 
-from ..archive import PathLike, write
-from ..errors import MinimlError
+from ..archive import PathLike, short, writable, write
+from ..constructor import Constructed
+from ..errors import CheckpointError, MinimlError
 from .checkpoint import save_checkpoint
+from .checks import is_count
+from .entries import CALLS
 from .learner import Learner
 from .metrics import Row
 
@@ -31,7 +34,7 @@ class Run(Protocol):
         """End the run after this epoch."""
 
 
-class Callback:
+class Callback(Constructed):
     """Base of callbacks; a subclass defines the methods that it needs.
 
     state: plain numbers and arrays, which are saved with the run and come back when it goes on.
@@ -91,6 +94,8 @@ class EarlyStopping(_Best):
         self, patience: int = 5, monitor: str = "val_loss", larger_is_better: bool = False
     ) -> None:
         super().__init__(monitor, larger_is_better)
+        if not is_count(patience):
+            raise MinimlError(f"EarlyStopping got patience={patience!r}; expected an int >= 1")
         self.patience = patience
 
     def on_epoch(self, run: Run, row: Row) -> None:
@@ -108,6 +113,10 @@ class SaveBest(_Best):
         super().__init__(monitor, larger_is_better)
         self.path = path
 
+    def on_start(self, run: Run) -> None:
+        super().on_start(run)
+        writable(self.path, CALLS)
+
     def on_epoch(self, run: Run, row: Row) -> None:
         if self.improved(row):
             save_checkpoint(run.model.net, self.path)
@@ -124,12 +133,21 @@ class Log(Callback):
         self.path, self._rows = Path(path), list[Row]()
 
     def on_start(self, run: Run) -> None:
-        old = self._read() if run.epoch and self.path.exists() else []
-        self._rows = [row for row in old if int(row["epoch"]) <= run.epoch]
+        writable(self.path, CALLS)
+        self._rows = self._kept(run.epoch) if run.epoch and self.path.exists() else []
 
     def on_epoch(self, run: Run, row: Row) -> None:
         self._rows.append({k: _plain(v) for k, v in row.items()})
         write(self.path, iter([self._text().encode()]), self.path)
+
+    def _kept(self, epochs: int) -> list[Row]:
+        """The lines of the first epochs; CheckpointError where the file has other ones."""
+        try:
+            return [row for row in self._read() if int(row["epoch"]) <= epochs]
+        except (ValueError, KeyError, TypeError):
+            raise CheckpointError(
+                f"{short(self.path)} is not the log of a run; give Log another path"
+            ) from None
 
     def _read(self) -> list[Row]:
         text = self.path.read_text("utf-8")
