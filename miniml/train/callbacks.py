@@ -72,15 +72,15 @@ class _Best(Callback):
 
     def improved(self, row: Row) -> bool:
         """True if the number is better than ever."""
-        if not isinstance(row.get(self.monitor), (int, float)):
+        found = numbers(row)
+        if self.monitor not in found:
             unseen = self.monitor.startswith("val_") and "val_loss" not in row
             hint = "; give fit validation=" if unseen else ""
-            numbers = [k for k, v in row.items() if isinstance(v, (int, float))]
             raise MinimlError(
                 f"{type(self).__name__} follows {self.monitor!r}, which is no number of an epoch; "
-                f"there are {', '.join(numbers)}{hint}"
+                f"there are {', '.join(found)}{hint}"
             )
-        value = self._sign * float(row[self.monitor])
+        value = self._sign * found[self.monitor]
         better: bool = value < self.state["best"]
         self.state["waited"] = 0 if better else self.state["waited"] + 1
         self.state["best"] = min(value, self.state["best"])
@@ -172,7 +172,8 @@ def _plain(value: Any) -> Any:
 
 def numbers(row: Row) -> dict[str, float]:
     """The numbers of a row, without the epoch's."""
-    return {k: v for k, v in row.items() if isinstance(v, (int, float)) and k != "epoch"}
+    single = {k: _plain(v) for k, v in row.items() if getattr(v, "shape", ()) == ()}
+    return {k: v for k, v in single.items() if isinstance(v, (int, float)) and k != "epoch"}
 
 
 def shown(row: Row) -> str:

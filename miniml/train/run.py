@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Generator, Iterable, Iterator, Sequence, Sized
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import ExitStack, closing
 from itertools import islice
 from pathlib import Path
@@ -202,7 +202,7 @@ class Run:
             self._good = Snapshot(self.model.optimizer, params=owned)
         else:
             self._good.renew()
-        self._states = [dict(callback.state) for callback in self.callbacks]
+        self._states = [_copied(callback.state) for callback in self.callbacks]
         self._stopping = self.stopped
 
     def _undo(self) -> None:
@@ -211,7 +211,7 @@ class Run:
         self._unread.clear()
         self.stopped = self._stopping
         for callback, state in zip(self.callbacks, self._states, strict=True):
-            callback.state = dict(state)
+            callback.state = _copied(state)
 
     def _rescue(self, error: Exception) -> None:
         """Save the last whole state; whatever happens, the error is the first one."""
@@ -306,3 +306,8 @@ class Run:
         for prefix, callback in self._stateful():
             callback.state = {key: state[prefix + key] for key in callback.state}
         self._mark()
+
+
+def _copied(state: Mapping[str, Any]) -> dict[str, Any]:
+    """A state of a callback, which may write into its arrays."""
+    return {k: v.copy() if isinstance(v, np.ndarray) else v for k, v in state.items()}

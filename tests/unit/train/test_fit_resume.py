@@ -219,6 +219,22 @@ def test_the_log_of_a_resumed_run_has_each_epoch_once(tmp_path):
     ]
 
 
+def test_arrays_that_a_callback_writes_into_are_undone(tmp_path):
+    class Sums(train.Callback):
+        def __init__(self):
+            self.state = {"losses": np.zeros(2)}
+
+        def on_epoch(self, run, row):
+            self.state["losses"] += row["loss"]
+
+    path, whole, broken, resumed = tmp_path / "run.safetensors", Sums(), Sums(), Sums()
+    fit(None, [whole])
+    with pytest.raises(OSError, match="disk"):
+        fit(path, [broken, Breaks("on_epoch", 2, fails)])
+    fit(path, [resumed])
+    assert np.array_equal(resumed.state["losses"], whole.state["losses"])
+
+
 def test_a_file_that_is_no_log_is_named(tmp_path):
     for name, text in (("log.csv", "a,b\n1,2\n"), ("log.jsonl", "epoch 1\n"), ("l", "[1]\n")):
         (tmp_path / name).write_text(text)

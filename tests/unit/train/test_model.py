@@ -167,6 +167,18 @@ def test_the_layer_that_inputs_do_not_fit_is_named():
     assert "in layer 0 (Dense)" in caught.value.__notes__
 
 
+@pytest.mark.parametrize("kind", [np.float32, np.int64, np.array, ml.Tensor])
+def test_numbers_of_all_kinds_are_numbers_of_an_epoch(kind, tmp_path):
+    class Adds(train.Callback):
+        def on_epoch(self, run, row):
+            row["own"] = kind(2)
+
+    best, log = train.SaveBest(tmp_path / "best", "own"), train.Log(tmp_path / "log")
+    data = DataLoader(X, Y, size=16)
+    model().fit(data, epochs=1, callbacks=[Adds(), best, log], show=False)
+    assert best.state["best"] == json.loads((tmp_path / "log").read_text())["own"] == 2
+
+
 def test_a_model_of_the_wrong_parts_is_refused():
     net = network()
     adam = optim.Adam(net.trainable_params())
@@ -260,5 +272,5 @@ def test_logs_are_whole_and_early_stopping_counts(tmp_path):
     assert head == "epoch,loss,confusion_matrix,seconds"
     assert len(lines) == 2
     ml.load_checkpoint(tmp_path / "best.safetensors", network())
-    with pytest.raises(MinimlError, match=r"follows 'val_loss'.*there are epoch, loss, seconds"):
+    with pytest.raises(MinimlError, match=r"follows 'val_loss'.*there are loss, seconds"):
         fitted.fit(loader(), epochs=1, callbacks=[train.EarlyStopping()], show=False)
