@@ -256,6 +256,9 @@ _ARGUMENTS = {
         "memory_key_padding_mask"
     ),
     "is_causal=": "causal tgt_is_causal",
+    "data=data.DataLoader(x, y, size=64)": "epochs",
+    "epochs=": "max_epochs num_epochs",
+    "show=": "verbose",
     "validation=": "val_data validation_data val_loader",
     "larger_is_better=": "mode",
     "folder=": "log_dir logdir",
@@ -269,7 +272,9 @@ _ARGUMENTS = {
 HINTS = {name: hint for hint, names in _INSTEAD.items() for name in names.split()}
 
 ARGUMENTS = {name: hint for hint, names in _ARGUMENTS.items() for name in names.split()}
-_UNEXPECTED = re.compile(r"([\w.]+)\(\) got an unexpected keyword argument '(\w+)'")
+_UNEXPECTED = re.compile(
+    r"([\w.]+)\(\) got (?:an unexpected keyword|multiple values for) argument '(\w+)'"
+)
 
 _PACKAGES = {
     "miniml.ops": "ops",
@@ -308,7 +313,8 @@ def argument_hint(name: str, takes: Collection[str]) -> str:
 
 def note_argument(error: BaseException) -> None:
     """Add to Python's error for an unknown keyword of a function of `ops` or `optim`, or in the
-    call of a layer, what it is called here."""
+    call of a layer, what it is called here; and to that for one which an argument took the place
+    of."""
     found = _UNEXPECTED.match(str(error)) if isinstance(error, TypeError) else None
     function = _function(found[1]) if found else None
     if found is None or function is None:
