@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from functools import partial
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -59,6 +60,8 @@ class DataLoader(Constructed):
                 raise MinimlError(f"DataLoader got {name}={value!r}; expected an int >= 0")
         self.size, self.seed, self.drop_last, self.epoch = size, seed, drop_last, 0
         self.transform, self.prefetch = transform, prefetch
+        if transform is not None:
+            _check_transform(transform)
 
     def __len__(self) -> int:
         """The number of batches in an epoch."""
@@ -94,6 +97,19 @@ class DataLoader(Constructed):
             else:
                 draw = np.random.default_rng((self.seed or 0, epoch, number))
                 yield (self.transform(batch[0], draw), *batch[1:])
+
+
+def _check_transform(transform: Any) -> None:
+    """MinimlError for what cannot be called with rows and a generator."""
+    try:
+        signature(transform).bind(None, None)
+    except ValueError:  # of a function in C that tells nobody what it takes
+        return
+    except TypeError:
+        raise MinimlError(
+            f"DataLoader got transform={transform!r}; it is called with a batch of the first "
+            "source and a NumPy Generator, as in lambda rows, draw: rows / 255"
+        ) from None
 
 
 def _is_int(value: object) -> bool:

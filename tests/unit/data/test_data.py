@@ -79,6 +79,9 @@ def test_what_does_not_fit_is_refused():
     for unreadable, name in (((i for i in [1]), "generator"), ({"x": [1], "y": [2]}, "dict")):
         with pytest.raises(MinimlError, match=f"got a {name}"):
             DataLoader(unreadable, size=1)
+    for wrong in (3, lambda rows: rows):
+        with pytest.raises(MinimlError, match="with a batch of the first source and a NumPy Gen"):
+            DataLoader([1], size=1, transform=wrong)
     with pytest.raises(ShapeError, match=r"of shapes \(1,\) and \(2,\) .*pad_sequences"):
         list(DataLoader([[1], [2, 3]], size=2))
 
