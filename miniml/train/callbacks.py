@@ -13,8 +13,8 @@ from typing import Any, Protocol
 from ..archive import PathLike, short, writable, write
 from ..constructor import Constructed
 from ..errors import CheckpointError, MinimlError
+from ..optim import arguments
 from .checkpoint import save_checkpoint
-from .checks import is_count
 from .entries import CALLS
 from .learner import Learner
 from .metrics import Row
@@ -94,9 +94,7 @@ class EarlyStopping(_Best):
         self, patience: int = 5, monitor: str = "val_loss", larger_is_better: bool = False
     ) -> None:
         super().__init__(monitor, larger_is_better)
-        if not is_count(patience):
-            raise MinimlError(f"EarlyStopping got patience={patience!r}; expected an int >= 1")
-        self.patience = patience
+        self.patience = arguments.count("EarlyStopping", "patience", patience)
 
     def on_epoch(self, run: Run, row: Row) -> None:
         if not self.improved(row) and self.state["waited"] >= self.patience:

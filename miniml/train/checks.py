@@ -108,10 +108,6 @@ def _all_labels(data: Any) -> tuple[Any, Array] | None:
     return None
 
 
-def is_count(value: object) -> bool:
-    return isinstance(value, (int, np.integer)) and bool(value >= 1)
-
-
 def is_finite(parameter: Parameter) -> bool:
     """True if all elements are: mostly seen by their sum, which may overflow."""
     host = parameter.device == "cpu"

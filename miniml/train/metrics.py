@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import DTypeError, MinimlError, OutOfRangeError, ShapeError
+from ..errors import DTypeError, OutOfRangeError, ShapeError
+from ..optim import arguments
 from ..tensor import Array
-from .checks import is_count
 
 Counter = Callable[[Array, Array], Array]
 Row = dict[str, Any]  # what is known of an epoch or an evaluation, by name
@@ -41,7 +41,7 @@ def accuracy(ignore_index: int | None = None) -> Metric:
 def top_k(k: int, ignore_index: int | None = None) -> Metric:
     """The share of labels (...) that are among the k largest of the outputs (..., C), of equal ones
     the first; ignore_index: as in `accuracy`, which this is for k = 1."""
-    _check_count("top_k", "k", k)
+    arguments.count("top_k", "k", k)
 
     def hits(out: Array, y: Array) -> Array:
         of_label = np.take_along_axis(out, y[:, None], -1)
@@ -102,7 +102,7 @@ def _mean(
 
 
 def _confusion(owner: str, classes: int, ignored: int | None) -> Counter:
-    _check_count(owner, "classes", classes)
+    arguments.count(owner, "classes", classes)
 
     def pairs(out: Array, y: Array) -> Array:
         if out.shape[-1] != classes:
@@ -151,11 +151,6 @@ def _check_labels(out: Array, y: Array) -> None:
         )
     if y.dtype.kind not in "biu":
         raise DTypeError(f"a metric of classes got labels of {y.dtype}; expected ints")
-
-
-def _check_count(owner: str, name: str, value: object) -> None:
-    if not is_count(value):
-        raise MinimlError(f"{owner} got {name}={value!r}; expected an int >= 1")
 
 
 def _difference(out: Array, y: Array) -> Array:

@@ -16,11 +16,12 @@ from ..archive import PathLike, writable
 from ..data import DataLoader
 from ..errors import CheckpointError, MinimlError, NonFiniteError
 from ..nn import Cell
+from ..optim import arguments
 from ..random import random_state
 from ..uninterrupted import uninterrupted
 from .callbacks import Callback
 from .checkpoint import load_checkpoint, save_checkpoint
-from .checks import batches_of, check_manifest, is_count, is_finite, manifest
+from .checks import batches_of, check_manifest, is_finite, manifest
 from .entries import CALLS
 from .interrupts import Interrupts
 from .learner import Learner
@@ -51,12 +52,10 @@ class Run:
         path: PathLike | None,
         save_every: int,
     ) -> None:
-        if not (is_count(epochs) and is_count(save_every)):
-            raise MinimlError(
-                f"fit got epochs={epochs} and save_every={save_every}; expected ints >= 1"
-            )
-        self.model, self.data, self.epochs, self.validation = model, data, epochs, validation
-        self.callbacks, self.save_every = callbacks, save_every
+        self.epochs = arguments.count("fit", "epochs", epochs)
+        self.save_every = arguments.count("fit", "save_every", save_every)
+        self.model, self.data, self.validation = model, data, validation
+        self.callbacks = callbacks
         self.path = None if path is None else writable(path, CALLS)
         self.batches = len(data) if isinstance(data, Sized) else None
         self.epoch = self.done = self.steps = 0

@@ -135,7 +135,7 @@ def test_several_inputs_and_labels_and_lists_of_batches():
         ([X], 1, r"a batch is a tuple \(x, \*labels\); got a ndarray"),
         (loader(), 0, "epochs=0"),
         (DataLoader(X, size=16), 1, "has one source only"),
-        (loader(), 1.5, r"epochs=1\.5 and .*; expected ints >= 1"),
+        (loader(), 1.5, r"epochs=1\.5; expected an int >= 1"),
         ([(X[:, :3], Y)], 1, r"Dense\(4, 6\) got input of shape \(70, 3\)"),
         (DataLoader(X[:, :3], Y, size=16), 1, r"Dense\(4, 6\) got input of shape \(16, 3\)"),
         (DataLoader(X, Y[:, None], size=16), 1, r"labels of shape \(16, 1\)"),
