@@ -36,7 +36,7 @@ def normalize(mean: float | Sequence[float], std: float | Sequence[float]) -> Tr
                 f"normalize got {center.size} means and {scale.size} stds for images "
                 f"{images.shape}; give one number, or one for each of {images.shape[1]} channels"
             )
-        return (images - center) / scale
+        return ((images - center) / scale).astype(np.float32, copy=False)
 
     return normalized
 

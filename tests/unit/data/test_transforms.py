@@ -24,6 +24,14 @@ def test_normalize_and_pad():
     assert (padded[:, :, :2] == -1).all()
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "int32", "int64", "float16", "float32", "float64"])
+def test_normalized_images_are_float32(dtype):
+    images = np.full((1, 1, 2, 2), 6, dtype)
+    found = data.normalize(4.0, 0.5)(images, draw())
+    assert found.dtype == np.float32
+    assert np.array_equal(found, np.full((1, 1, 2, 2), 4.0))
+
+
 def test_a_crop_is_a_window_at_each_place_alike_often():
     many = np.arange(20.0).reshape(1, 1, 4, 5).repeat(6000, 0)
     found = data.random_crop((3, 2))(many, draw())
