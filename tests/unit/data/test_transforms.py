@@ -7,6 +7,7 @@ from miniml import data
 from miniml.errors import MinimlError, ShapeError
 
 IMAGES = np.arange(2 * 3 * 4 * 5, dtype=np.float32).reshape(2, 3, 4, 5)
+PIXELS = np.zeros((1, 1, 2, 2), np.uint8)
 
 
 def draw(seed=0):
@@ -84,6 +85,8 @@ def test_what_does_not_fit_is_refused():
         (lambda: data.normalize(0.0, 0.0), "std=0.0; expected numbers > 0"),
         (lambda: data.random_flip(1.5), "p=1.5"),
         (lambda: data.pad_images(-1), "width=-1"),
+        (lambda: data.pad_images(1, -1)(PIXELS, draw()), "value=-1 for images of uint8"),
+        (lambda: data.pad_images(1, 0.5)(PIXELS, draw()), "value=0.5 for images of uint8"),
         (lambda: data.Vocabulary(("a",), by="bytes"), "by='bytes'; expected 'characters'"),
         (lambda: data.Vocabulary(("a", "a")), "differ"),
         (lambda: data.Vocabulary.of("ab").encode("abc"), "of 2 characters lacks 'c'; make it of"),
