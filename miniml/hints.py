@@ -164,8 +164,15 @@ _INSTEAD = {
     "optim.RMSprop(params, lr)": "RMSProp",
     "optim.Optimizer, of which a subclass defines rule": "Adadelta NAdam RAdam Adamax",
     "opt.lr = value, between steps, or a schedule for lr, such as optim.cosine(0.1, steps=1000)": (
-        "lr_scheduler set_lr LRScheduler LambdaLR CosineAnnealingLR"
+        "lr_scheduler set_lr LRScheduler LambdaLR"
     ),
+    "optim.step_decay(lr, every)": "StepLR ExponentialLR ExponentialDecay",
+    "optim.cosine(lr, steps)": "CosineAnnealingLR CosineDecay",
+    "optim.polynomial(lr, steps)": "PolynomialLR PolynomialDecay",
+    "optim.warmup(steps, then)": "LinearLR WarmUpLR",
+    "optim.one_cycle(lr, steps)": "OneCycleLR",
+    "optim.chained(schedules, milestones)": "SequentialLR MultiStepLR",
+    "optim.OnPlateau(lr)": "ReduceLROnPlateau",
     "optim.clip_by_global_norm(gradients, clip)": ("utils clip_grad_norm clip_grad_norm_"),
     "optim.clip_by_value(gradients, clip)": "clip_grad_value_",
     "optim.EMA(opt, decay)": "AveragedModel swa_utils ExponentialMovingAverage",
@@ -226,7 +233,19 @@ _ARGUMENTS = {
     "min=": "min_val",
     "max=": "max_val",
     "ignore_index=": "ignore_label",
-    "lr=": "learning_rate",
+    "lr=": "learning_rate max_lr initial_learning_rate base_lr",
+    "steps=": "T_max total_steps total_iters decay_steps warmup_steps",
+    "every=": "step_size accumulation_steps",
+    "factor=": "gamma decay_rate",
+    "end=": "eta_min",
+    "low=": "min_lr",
+    "history=": "history_size",
+    "initial=": "initial_accumulator_value",
+    "lr=lambda step: lr / (1 + decay * step)": "lr_decay",
+    "nothing: one update is one iteration": "max_iter max_eval",
+    "a smaller lr, as there is no line search": "line_search_fn",
+    "the negative of the loss": "maximize",
+    "nothing, as all updates are fused": "foreach fused",
     "clip=": "clip_grad max_norm gradient_clip_val",
     "loss_scale=": "scaler",
     "mask=, where True says that a query sees a key": "attn_mask src_mask tgt_mask",
@@ -237,7 +256,12 @@ _ARGUMENTS = {
         "memory_key_padding_mask"
     ),
     "is_causal=": "causal tgt_is_causal",
+    "data=data.DataLoader(x, y, size=64)": "epochs",
+    "epochs=": "max_epochs num_epochs",
+    "show=": "verbose",
     "validation=": "val_data validation_data val_loader",
+    "larger_is_better=": "mode",
+    "folder=": "log_dir logdir",
     "reduction=": "size_average reduce",
     "nothing, as tensors never change": "inplace",
     "nothing, as the batch comes first": "batch_first",
@@ -248,7 +272,9 @@ _ARGUMENTS = {
 HINTS = {name: hint for hint, names in _INSTEAD.items() for name in names.split()}
 
 ARGUMENTS = {name: hint for hint, names in _ARGUMENTS.items() for name in names.split()}
-_UNEXPECTED = re.compile(r"([\w.]+)\(\) got an unexpected keyword argument '(\w+)'")
+_UNEXPECTED = re.compile(
+    r"([\w.]+)\(\) got (?:an unexpected keyword|multiple values for) argument '(\w+)'"
+)
 
 _PACKAGES = {
     "miniml.ops": "ops",
@@ -286,8 +312,9 @@ def argument_hint(name: str, takes: Collection[str]) -> str:
 
 
 def note_argument(error: BaseException) -> None:
-    """Add to Python's error for an unknown keyword of a function of `ops`, or in the call of a
-    layer, what it is called here."""
+    """Add to Python's error for an unknown keyword of a function of `ops` or `optim`, or in the
+    call of a layer, what it is called here; and to that for one which an argument took the place
+    of."""
     found = _UNEXPECTED.match(str(error)) if isinstance(error, TypeError) else None
     function = _function(found[1]) if found else None
     if found is None or function is None:
@@ -299,9 +326,10 @@ def note_argument(error: BaseException) -> None:
 
 
 def _function(qualified: str) -> Any:
-    """A function of `ops`, or a method of a class in `nn`, `optim` or `train`, by its name."""
+    """A function of `ops` or `optim`, or a method of a class in `nn`, `optim` or `train`, by its
+    name."""
     owner, _, method = qualified.rpartition(".")
-    for package in ("ops",) if not owner else ("nn", "optim", "train"):
+    for package in ("ops", "optim") if not owner else ("nn", "optim", "train"):
         found = vars(sys.modules[f"miniml.{package}"]).get(owner or method)
         if found is not None:
             return getattr(found, method) if owner else found

@@ -36,7 +36,7 @@ def normalize(mean: float | Sequence[float], std: float | Sequence[float]) -> Tr
                 f"normalize got {center.size} means and {scale.size} stds for images "
                 f"{images.shape}; give one number, or one for each of {images.shape[1]} channels"
             )
-        return (images - center) / scale
+        return ((images - center) / scale).astype(np.float32, copy=False)
 
     return normalized
 
@@ -45,7 +45,16 @@ def pad_images(width: int, value: float = 0.0) -> Transform:
     """`width` pixels of `value` more on all four sides."""
     if width < 0:
         raise MinimlError(f"pad_images got width={width}; expected an int >= 0")
-    return lambda images, draw: _padded(_checked("pad_images", images), width, value)
+
+    def padded(images: Array, draw: np.random.Generator) -> Array:
+        if not _holds(_checked("pad_images", images).dtype, value):
+            raise MinimlError(
+                f"pad_images got value={value} for images of {images.dtype}, which do not hold it; "
+                "chain it after normalize"
+            )
+        return _padded(images, width, value)
+
+    return padded
 
 
 def random_crop(size: int | tuple[int, int], padding: int = 0) -> Transform:
@@ -83,6 +92,13 @@ def random_flip(p: float = 0.5) -> Transform:
 def _padded(images: Array, width: int, value: float) -> Array:
     sides = (0, 0), (0, 0), (width, width), (width, width)
     return np.pad(images, sides, constant_values=value) if width else images
+
+
+def _holds(dtype: np.dtype[Any], value: float) -> bool:
+    """False for a fraction, or what is out of range, beside integers."""
+    if dtype.kind not in "iu":
+        return True
+    return float(value).is_integer() and np.iinfo(dtype).min <= value <= np.iinfo(dtype).max
 
 
 def _checked(who: str, images: Any) -> Array:

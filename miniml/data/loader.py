@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from functools import partial
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -20,12 +21,13 @@ Batches = Generator[tuple[Any, ...], None, None]
 class DataLoader(Constructed):
     """Batches of arrays or sequences of equal length: tuples with the same rows of each source.
 
-    sources: arrays, Tensors, or anything with `len` and `[i]`, whose items are stacked (a tuple of
-    fields gives a tuple of arrays; those of a single source are the batch, so that a dataset of
-    pairs gives (x, y)). A source that is a tuple is several inputs of a network:
-    DataLoader((a, b), y, size=32) gives ((a, b), y). size: rows of a batch. seed: shuffles, in an
-    order that (seed, epoch) fixes; None keeps the order. drop_last leaves out the rows that fill no
-    whole batch, different ones in each epoch: a step is then compiled for one shape only.
+    sources: arrays, Tensors, tables with `to_numpy`, or anything else with `len` and `[i]`, whose
+    items are stacked (a tuple of fields gives a tuple of arrays; those of a single source are the
+    batch, so that a dataset of pairs gives (x, y)). A source that is a tuple is several inputs of
+    a network: DataLoader((a, b), y, size=32) gives ((a, b), y). size: rows of a batch. seed:
+    shuffles, in an order that (seed, epoch) fixes; None keeps the order. drop_last leaves out the
+    rows that fill no whole batch, different ones in each epoch: a step is then compiled for one
+    shape only.
 
     transform: called with the first source's rows of a batch and a NumPy Generator, which (seed,
     epoch, number of the batch) fix, gives what takes their place; see `random_crop`. prefetch: a
@@ -58,6 +60,8 @@ class DataLoader(Constructed):
                 raise MinimlError(f"DataLoader got {name}={value!r}; expected an int >= 0")
         self.size, self.seed, self.drop_last, self.epoch = size, seed, drop_last, 0
         self.transform, self.prefetch = transform, prefetch
+        if transform is not None:
+            _check_transform(transform)
 
     def __len__(self) -> int:
         """The number of batches in an epoch."""
@@ -95,6 +99,19 @@ class DataLoader(Constructed):
                 yield (self.transform(batch[0], draw), *batch[1:])
 
 
+def _check_transform(transform: Any) -> None:
+    """MinimlError for what cannot be called with rows and a generator."""
+    try:
+        signature(transform).bind(None, None)
+    except ValueError:  # of a function in C that tells nobody what it takes
+        return
+    except TypeError:
+        raise MinimlError(
+            f"DataLoader got transform={transform!r}; it is called with a batch of the first "
+            "source and a NumPy Generator, as in lambda rows, draw: rows / 255"
+        ) from None
+
+
 def _is_int(value: object) -> bool:
     return isinstance(value, (int, np.integer))
 
@@ -107,7 +124,10 @@ def _readable(source: Any) -> Any:
         return source.asnumpy()
     if isinstance(source, list) and source and isinstance(source[0], (int, float, np.number)):
         return np.asarray(source)
-    if not (hasattr(source, "__len__") and hasattr(source, "__getitem__")):
+    if hasattr(source, "to_numpy"):
+        return source.to_numpy()  # the [i] of a pandas Series is a label, not a row
+    has_rows = hasattr(source, "__len__") and hasattr(source, "__getitem__")
+    if isinstance(source, Mapping) or not has_rows:
         raise MinimlError(
             f"DataLoader got a {type(source).__name__}, which has no length or no rows; give "
             "arrays or sequences; what only yields batches goes to fit as it is"
@@ -147,7 +167,14 @@ def _taker(source: Any) -> Callable[[Array], Any]:
     return lambda rows: _stacked([source[int(row)] for row in rows])
 
 
-def _stacked(items: list[Any]) -> Any:
+def _stacked(items: Sequence[Any]) -> Any:
     if isinstance(items[0], tuple):
-        return tuple(np.stack(field) for field in zip(*items, strict=True))
-    return np.stack([np.asarray(item) for item in items])
+        return tuple(_stacked(field) for field in zip(*items, strict=True))
+    rows = [np.asarray(item) for item in items]
+    shapes = list(dict.fromkeys(row.shape for row in rows))
+    if len(shapes) > 1:
+        raise ShapeError(
+            f"DataLoader got rows of shapes {shapes[0]} and {shapes[1]} for one batch; give rows "
+            "of one shape, as data.pad_sequences makes them of sequences"
+        )
+    return np.stack(rows)

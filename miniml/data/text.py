@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..errors import MinimlError, ShapeError
+from ..errors import MinimlError, OutOfRangeError, ShapeError
 from ..tensor import Array
 
 _WORDS = re.compile(r"\w+|[^\w\s]")
@@ -56,6 +56,8 @@ class Vocabulary:
         counts = Counter(_SPLITS[by](text))
         found = sorted(counts, key=lambda token: (-counts[token], token))
         first = [*special] if unknown is None else [*special, unknown]
+        if size is not None and size < max(len(first), 1):
+            raise MinimlError(f"Vocabulary.of got size={size} for special tokens {first}")
         return cls(tuple(dict.fromkeys([*first, *found]))[:size], by, unknown)
 
     def __len__(self) -> int:
@@ -74,7 +76,13 @@ class Vocabulary:
 
     def decode(self, numbers: Iterable[int]) -> str:
         """The text of numbers: characters as they were, words with spaces between them."""
-        return _JOINS[self.by].join([self.tokens[int(i)] for i in numbers])
+        indices = [int(i) for i in numbers]
+        if not all(0 <= i < len(self) for i in indices):
+            raise OutOfRangeError(
+                f"decode got numbers from {min(indices)} to {max(indices)}; the vocabulary has "
+                f"tokens 0 to {len(self) - 1}"
+            )
+        return _JOINS[self.by].join([self.tokens[i] for i in indices])
 
 
 def pad_sequences(
@@ -84,20 +92,24 @@ def pad_sequences(
 
     length: T; None for that of the longest. Longer ones are cut.
     """
-    rows = [np.asarray(row, None if len(row) else np.int64)[:length] for row in sequences]
+    if length is not None and length < 0:
+        raise ShapeError(f"pad_sequences got length={length}; expected an int >= 0")
+    rows = [np.asarray(row, None if len(row) else np.int64) for row in sequences]
     if not rows or any(row.ndim != 1 for row in rows):
         raise ShapeError("pad_sequences expects at least one sequence, each of one axis")
+    rows = [row[:length] for row in rows]
     lengths = np.array([len(row) for row in rows])
     width = int(lengths.max()) if length is None else length
-    padded = np.full((len(rows), width), value, np.result_type(*rows))
+    padded = np.full((len(rows), width), value, np.result_type(*rows, value))
     for line, row in zip(padded, rows, strict=True):
         line[: len(row)] = row
     return padded, lengths
 
 
-def next_tokens(tokens: Array, length: int) -> tuple[Array, Array]:
+def next_tokens(tokens: Sequence[int] | Array, length: int) -> tuple[Array, Array]:
     """All pieces of `length` tokens (N, length), and the same one token later: what is to be
     predicted. Both are views, so a DataLoader copies only the rows of a batch."""
+    tokens = np.asarray(tokens)
     if tokens.ndim != 1 or not 0 < length < len(tokens):
         raise ShapeError(
             f"next_tokens got tokens {tokens.shape} and length={length}; expected tokens (T,) and "

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..abstract import typed
+from ..dtype import is_float
 from ..errors import GradientArgumentError, MinimlError
 from ..parameter import Parameter
 from ..tensor import Tensor
@@ -16,11 +17,27 @@ from ..tensor import Tensor
 Schedule = Callable[[Any], Any]
 
 
-def in_range(owner: str, name: str, value: float, high: float = math.inf) -> float:
+def number(owner: str, name: str, value: Any) -> float:
+    """The value as a float; MinimlError for what is no number."""
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise MinimlError(f"{owner} got {name}={value!r}; expected a number") from None
+
+
+def in_range(owner: str, name: str, value: Any, high: float = math.inf) -> float:
     """The value as a float; MinimlError unless 0 <= value < high."""
-    if not 0.0 <= float(value) < high:
+    found = number(owner, name, value)
+    if not 0.0 <= found < high:
         raise MinimlError(f"{owner} got {name}={value}; expected 0 <= {name} < {high:g}")
-    return float(value)
+    return found
+
+
+def count(owner: str, name: str, value: Any) -> int:
+    """The value as an int; MinimlError unless it is an integer >= 1."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+        raise MinimlError(f"{owner} got {name}={value!r}; expected an int >= 1")
+    return int(value)
 
 
 def in_betas(owner: str, betas: tuple[float, float]) -> tuple[float, float]:
@@ -52,6 +69,11 @@ def checked_params(owner: str, params: Iterable[Parameter]) -> tuple[Parameter, 
                 f"{owner} got {type(p).__name__} as parameter {i}; expected Parameters, such as "
                 "net.trainable_params(); for groups of them give optim.Groups an optimizer each"
             )
+        if not is_float(p.dtype):
+            raise GradientArgumentError(
+                f"{owner} got parameter {p.name!r} of {p.dtype}; only floats learn: make it with "
+                "requires_grad=False"
+            )
         if any(p is other for other in given[:i]):
             raise GradientArgumentError(f"{owner} got parameter {p.name!r} twice; give it once")
     return given
@@ -59,7 +81,7 @@ def checked_params(owner: str, params: Iterable[Parameter]) -> tuple[Parameter, 
 
 def checked_rate(owner: str, lr: Any) -> float:
     """The learning rate as a float; MinimlError unless it is finite and >= 0."""
-    value = float(lr)
+    value = number(owner, "lr", lr)
     if not (math.isfinite(value) and value >= 0.0):
         raise MinimlError(f"{owner} got lr={value}; expected a number >= 0")
     return value

@@ -28,6 +28,7 @@ def clip_by_global_norm(grads: Sequence[Tensor], clip: float) -> tuple[Tensor, .
     Tensor([0.6], shape=(1,), dtype=float32)
     """
     limit = checked_clip("clip_by_global_norm", clip)
+    _check_several("clip_by_global_norm", grads)
     if not grads:
         return ()
     with layers.use(lambda: Layer("clip_by_global_norm")):
@@ -45,6 +46,7 @@ def clip_by_value(grads: Sequence[Tensor], clip: float) -> tuple[Tensor, ...]:
     Tensor([ 1. , -0.5], shape=(2,), dtype=float32)
     """
     limit = checked_clip("clip_by_value", clip)
+    _check_several("clip_by_value", grads)
     return tuple(ops.clip(g, -limit, limit) for g in grads)
 
 
@@ -53,6 +55,12 @@ def clipping(owner: str, clip: Clip | None) -> Callable[[Sequence[Tensor]], Sequ
     if clip is None:
         return tuple
     return clip if callable(clip) else partial(clip_by_global_norm, clip=checked_clip(owner, clip))
+
+
+def _check_several(owner: str, grads: object) -> None:
+    """GradientArgumentError for a Tensor, which would be clipped row by row."""
+    if isinstance(grads, Tensor):
+        raise GradientArgumentError(f"{owner} got one Tensor; give a sequence of gradients, as [g]")
 
 
 def _sum_of_squares(grad: Tensor) -> Tensor:

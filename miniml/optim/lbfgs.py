@@ -9,10 +9,9 @@ import numpy as np
 
 from .. import ops
 from ..dtype import promote
-from ..errors import MinimlError
 from ..parameter import Parameter
 from ..tensor import Tensor
-from .arguments import Schedule
+from .arguments import Schedule, count
 from .optimizer import Optimizer, in_dtype
 
 
@@ -21,18 +20,19 @@ class LBFGS(Optimizer):
     s of w and y of g, by the two-loop recursion.
 
     One update is one iteration: there is no line search, and each update needs the gradient of the
-    same function, so give whole data and not batches. A pair with y . s <= eps y . y is left out,
-    where PyTorch has 1e-10 for eps y . y, and so learns no curvature near a minimum. The first step
-    is lr * min(1, 1 / sum(|g|)) * g. All parameters are one vector here.
+    same function, so give whole data and not batches. Where steps are too long take a smaller lr,
+    or `scipy.optimize.minimize`, which searches, with what `value_and_grad` gives. A pair with
+    y . s <= eps y . y is left out, where PyTorch has 1e-10 for eps y . y, and so learns no
+    curvature near a minimum. The first step is lr * min(1, 1 / sum(|g|)) * g. All parameters are
+    one vector here.
     Source: Nocedal, Wright 2006, "Numerical optimization", algorithms 7.4 and 7.5, with the
     first step of PyTorch's LBFGS, whose `step` with max_iter=1 is this update.
     """
 
     def __init__(self, params: Iterable[Parameter], lr: float | Schedule = 1.0, history: int = 10):
         super().__init__(params, lr)
-        if type(history) is not int or history < 1:
-            raise MinimlError(f"LBFGS got history={history!r}; expected an int >= 1")
-        self.history, self._dtype = history, promote(*self.dtypes())
+        self.history = count("LBFGS", "history", history)
+        self._dtype = promote(*self.dtypes())
         self._eps = float(ml_dtypes.finfo(self._dtype).eps)  # type: ignore[no-untyped-call]
         self.keep_count()
         size = sum(p.size for p in self.params)

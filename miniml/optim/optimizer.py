@@ -204,7 +204,10 @@ class Optimizer(Constructed, Guarded):
     def keep(self, name: str, value: Any) -> Parameter:
         """Make a piece of state."""
         if name in self._state:
-            raise MinimlError(f"{type(self).__name__} has a piece of state {name!r} already")
+            raise MinimlError(
+                f"{type(self).__name__} has a piece of state {name!r} already, its own or of an "
+                "optimizer inside it"
+            )
         self._state[name] = Parameter(
             value, name=name, requires_grad=False, device=self.params[0].device
         )

@@ -21,7 +21,8 @@ class OnPlateau(Cell):
 
     Better is: below best - threshold * |best|; give the negative of what is to grow. NaN is not
     better. Rate, best metric and the count of those that were not are Parameters, which are saved
-    with the optimizer whose lr this is. As PyTorch's ReduceLROnPlateau with its mode "min".
+    with the optimizer whose lr this is. As PyTorch's ReduceLROnPlateau with its mode "min" for
+    metrics above 0, and "max" for the negatives of those.
 
     >>> rate = OnPlateau(0.1, factor=0.5, patience=1)
     >>> for metric in (1.0, 0.5, 0.5, 0.6):

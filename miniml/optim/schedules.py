@@ -17,9 +17,11 @@ from .. import ops
 from ..dtype import float64
 from ..errors import MinimlError
 from ..tensor import Tensor
-from .arguments import Schedule, in_range
+from ..tracebacks import hides_frames
+from .arguments import Schedule, count, in_range
 
 
+@hides_frames
 def step_decay(lr: float, every: int, factor: float = 0.1) -> Schedule:
     """lr * factor^floor(step / every), as PyTorch's StepLR.
 
@@ -27,7 +29,7 @@ def step_decay(lr: float, every: int, factor: float = 0.1) -> Schedule:
     [0.1, 0.1, 0.01, 0.001]
     """
     who = "step_decay"
-    parts = _number(who, "lr", lr), _steps(who, "every", every), _number(who, "factor", factor)
+    parts = in_range(who, "lr", lr), count(who, "every", every), in_range(who, "factor", factor)
     return partial(_step_decay, *parts)
 
 
@@ -35,6 +37,7 @@ def _step_decay(lr: float, every: int, factor: float, step: Any) -> Tensor:
     return ops.mul(lr, ops.pow(factor, ops.floor(ops.div(_at(step), every))))
 
 
+@hides_frames
 def cosine(lr: float, steps: int, end: float = 0.0) -> Schedule:
     """end + (lr - end) * (1 + cos(pi * step / steps)) / 2. Source: Loshchilov, Hutter 2017, "SGDR",
     without restarts, as PyTorch's CosineAnnealingLR.
@@ -42,8 +45,8 @@ def cosine(lr: float, steps: int, end: float = 0.0) -> Schedule:
     >>> [round(float(cosine(0.1, steps=100)(step)), 6) for step in (0, 50, 100, 200)]
     [0.1, 0.05, 0.0, 0.0]
     """
-    lr, end = _number("cosine", "lr", lr), _number("cosine", "end", end)
-    return partial(_cosine, lr, _steps("cosine", "steps", steps), end)
+    lr, end = in_range("cosine", "lr", lr), in_range("cosine", "end", end)
+    return partial(_cosine, lr, count("cosine", "steps", steps), end)
 
 
 def _cosine(lr: float, steps: float, end: float, step: Any) -> Tensor:
@@ -51,6 +54,7 @@ def _cosine(lr: float, steps: float, end: float, step: Any) -> Tensor:
     return ops.add(end, ops.mul((lr - end) / 2.0, ops.add(1.0, ops.cos(ops.mul(math.pi, share)))))
 
 
+@hides_frames
 def polynomial(lr: float, steps: int, power: float = 1.0, end: float = 0.0) -> Schedule:
     """end + (lr - end) * (1 - step / steps)^power: linear decay by default. With end 0
     it is PyTorch's PolynomialLR.
@@ -58,9 +62,9 @@ def polynomial(lr: float, steps: int, power: float = 1.0, end: float = 0.0) -> S
     >>> [round(float(polynomial(0.1, steps=100)(step)), 6) for step in (0, 50, 100, 200)]
     [0.1, 0.05, 0.0, 0.0]
     """
-    lr, end = _number("polynomial", "lr", lr), _number("polynomial", "end", end)
-    power = _number("polynomial", "power", power)
-    return partial(_polynomial, lr, _steps("polynomial", "steps", steps), power, end)
+    lr, end = in_range("polynomial", "lr", lr), in_range("polynomial", "end", end)
+    power = in_range("polynomial", "power", power)
+    return partial(_polynomial, lr, count("polynomial", "steps", steps), power, end)
 
 
 def _polynomial(lr: float, steps: int, power: float, end: float, step: Any) -> Tensor:
@@ -68,6 +72,7 @@ def _polynomial(lr: float, steps: int, power: float, end: float, step: Any) -> T
     return ops.add(end, ops.mul(lr - end, ops.pow(left, power)))
 
 
+@hides_frames
 def warmup(steps: int, then: float | Schedule) -> Schedule:
     """then(0) * (step + 1) / (steps + 1) for that many steps, and after them then(step - steps).
 
@@ -77,7 +82,7 @@ def warmup(steps: int, then: float | Schedule) -> Schedule:
     >>> [round(float(warmup(4, cosine(0.1, steps=10))(step)), 6) for step in (0, 3, 4, 9)]
     [0.02, 0.08, 0.1, 0.05]
     """
-    return partial(_warmup, _steps("warmup", "steps", steps), _schedule("warmup", then))
+    return partial(_warmup, count("warmup", "steps", steps), _schedule("warmup", then))
 
 
 def _warmup(steps: int, then: Schedule, step: Any) -> Tensor:
@@ -86,6 +91,7 @@ def _warmup(steps: int, then: Schedule, step: Any) -> Tensor:
     return ops.mul(then(ops.maximum(ops.sub(t, steps), 0.0)), factor)
 
 
+@hides_frames
 def one_cycle(
     lr: float,
     steps: int,
@@ -102,7 +108,7 @@ def one_cycle(
     >>> [round(float(one_cycle(0.1, steps=11, pct_start=0.5)(step)), 6) for step in (0, 10)]
     [0.004, 0.0]
     """
-    lr, steps = _number("one_cycle", "lr", lr), _steps("one_cycle", "steps", steps)
+    lr, steps = in_range("one_cycle", "lr", lr), count("one_cycle", "steps", steps)
     peak = in_range("one_cycle", "pct_start", pct_start, 1.0) * steps - 1.0
     if peak <= 0.0:
         raise MinimlError(
@@ -122,6 +128,7 @@ def _one_cycle(
     return ops.where(ops.less(t, peak), rise(t), fall)
 
 
+@hides_frames
 def chained(schedules: Sequence[float | Schedule], milestones: Sequence[int]) -> Schedule:
     """The first schedule up to the first milestone, a number of updates, then the next one from
     its beginning, and so on, as PyTorch's SequentialLR. A number stays.
@@ -130,7 +137,7 @@ def chained(schedules: Sequence[float | Schedule], milestones: Sequence[int]) ->
     >>> [round(float(rate(step)), 6) for step in (0, 5, 10, 15)]
     [0.1, 0.1, 0.05, 0.001]
     """
-    starts = [0, *(_steps("chained", "milestones", m) for m in milestones)]
+    starts = [0, *(count("chained", "milestones", m) for m in milestones)]
     if len(schedules) != len(starts) or any(a >= b for a, b in pairwise(starts)):
         raise MinimlError(
             f"chained got {len(schedules)} schedules and milestones={list(milestones)}; expected "
@@ -161,25 +168,11 @@ def _constant(lr: float, step: Any) -> Tensor:
 def _schedule(owner: str, schedule: float | Schedule) -> Schedule:
     if callable(schedule):
         return schedule
-    return partial(_constant, _number(owner, "a schedule", schedule))
+    return partial(_constant, in_range(owner, "a schedule", schedule))
 
 
-def _number(owner: str, name: str, value: object) -> float:
-    """A finite number >= 0 as a float; MinimlError for all else."""
-    try:
-        return in_range(owner, name, float(value))  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        raise MinimlError(f"{owner} got {name}={value!r}; expected a number >= 0") from None
-
-
-def _positive(owner: str, name: str, value: object) -> float:
-    number = _number(owner, name, value)
-    if number == 0.0:
+def _positive(owner: str, name: str, value: Any) -> float:
+    found = in_range(owner, name, value)
+    if found == 0.0:
         raise MinimlError(f"{owner} got {name}={value!r}; expected a number > 0")
-    return number
-
-
-def _steps(owner: str, name: str, value: int) -> int:
-    if type(value) is not int or value < 1:
-        raise MinimlError(f"{owner} got {name}={value!r}; expected an int >= 1")
-    return value
+    return found

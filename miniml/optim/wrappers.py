@@ -14,7 +14,7 @@ from ..parameter import Parameter
 from ..tensor import Tensor
 from ..trace import computes_at_once
 from ..undo import UndoLog, publish
-from .arguments import in_range
+from .arguments import count, in_range
 from .clip import Clip, clipping
 from .optimizer import Optimizer, in_dtype, wide
 
@@ -106,9 +106,7 @@ class Accumulate(Wrapper):
 
     def __init__(self, optimizer: Optimizer, every: int, clip: Clip | None = None):
         super().__init__([optimizer])
-        if type(every) is not int or every < 1:
-            raise MinimlError(f"Accumulate got every={every!r}; expected an int >= 1")
-        self.every = every
+        self.every = count("Accumulate", "every", every)
         self._clip = clipping("Accumulate", clip)
         self._done = self.keep("micro_steps", np.int64(0))
         self._sums = self.slots("gradient_sum")

@@ -10,9 +10,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol
 
-from ..archive import PathLike, write
-from ..errors import MinimlError
+from ..archive import PathLike, short, writable, write
+from ..constructor import Constructed
+from ..errors import CheckpointError, MinimlError
+from ..optim import arguments
 from .checkpoint import save_checkpoint
+from .entries import CALLS
 from .learner import Learner
 from .metrics import Row
 
@@ -31,7 +34,7 @@ class Run(Protocol):
         """End the run after this epoch."""
 
 
-class Callback:
+class Callback(Constructed):
     """Base of callbacks; a subclass defines the methods that it needs.
 
     state: plain numbers and arrays, which are saved with the run and come back when it goes on.
@@ -69,15 +72,15 @@ class _Best(Callback):
 
     def improved(self, row: Row) -> bool:
         """True if the number is better than ever."""
-        if not isinstance(row.get(self.monitor), (int, float)):
+        found = numbers(row)
+        if self.monitor not in found:
             unseen = self.monitor.startswith("val_") and "val_loss" not in row
             hint = "; give fit validation=" if unseen else ""
-            numbers = [k for k, v in row.items() if isinstance(v, (int, float))]
             raise MinimlError(
                 f"{type(self).__name__} follows {self.monitor!r}, which is no number of an epoch; "
-                f"there are {', '.join(numbers)}{hint}"
+                f"there are {', '.join(found)}{hint}"
             )
-        value = self._sign * float(row[self.monitor])
+        value = self._sign * found[self.monitor]
         better: bool = value < self.state["best"]
         self.state["waited"] = 0 if better else self.state["waited"] + 1
         self.state["best"] = min(value, self.state["best"])
@@ -91,7 +94,7 @@ class EarlyStopping(_Best):
         self, patience: int = 5, monitor: str = "val_loss", larger_is_better: bool = False
     ) -> None:
         super().__init__(monitor, larger_is_better)
-        self.patience = patience
+        self.patience = arguments.count("EarlyStopping", "patience", patience)
 
     def on_epoch(self, run: Run, row: Row) -> None:
         if not self.improved(row) and self.state["waited"] >= self.patience:
@@ -107,6 +110,10 @@ class SaveBest(_Best):
     ) -> None:
         super().__init__(monitor, larger_is_better)
         self.path = path
+
+    def on_start(self, run: Run) -> None:
+        super().on_start(run)
+        writable(self.path, CALLS)
 
     def on_epoch(self, run: Run, row: Row) -> None:
         if self.improved(row):
@@ -124,12 +131,21 @@ class Log(Callback):
         self.path, self._rows = Path(path), list[Row]()
 
     def on_start(self, run: Run) -> None:
-        old = self._read() if run.epoch and self.path.exists() else []
-        self._rows = [row for row in old if int(row["epoch"]) <= run.epoch]
+        writable(self.path, CALLS)
+        self._rows = self._kept(run.epoch) if run.epoch and self.path.exists() else []
 
     def on_epoch(self, run: Run, row: Row) -> None:
         self._rows.append({k: _plain(v) for k, v in row.items()})
         write(self.path, iter([self._text().encode()]), self.path)
+
+    def _kept(self, epochs: int) -> list[Row]:
+        """The lines of the first epochs; CheckpointError where the file has other ones."""
+        try:
+            return [row for row in self._read() if int(row["epoch"]) <= epochs]
+        except (ValueError, KeyError, TypeError):
+            raise CheckpointError(
+                f"{short(self.path)} is not the log of a run; give Log another path"
+            ) from None
 
     def _read(self) -> list[Row]:
         text = self.path.read_text("utf-8")
@@ -154,7 +170,8 @@ def _plain(value: Any) -> Any:
 
 def numbers(row: Row) -> dict[str, float]:
     """The numbers of a row, without the epoch's."""
-    return {k: v for k, v in row.items() if isinstance(v, (int, float)) and k != "epoch"}
+    single = {k: _plain(v) for k, v in row.items() if getattr(v, "shape", ()) == ()}
+    return {k: v for k, v in single.items() if isinstance(v, (int, float)) and k != "epoch"}
 
 
 def shown(row: Row) -> str:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator
+import math
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sized
 from typing import Any
 
 import numpy as np
 
+from ..archive import PathLike, short
 from ..data import DataLoader
-from ..errors import MinimlError, OutOfRangeError
+from ..errors import CheckpointError, MinimlError, OutOfRangeError
 from ..graph.function import trace
 from ..nn import Cell, NLLLoss
 from ..parameter import Parameter
@@ -39,6 +41,11 @@ def check_listed(name: str, values: object, kind: type, example: str) -> None:
         if isinstance(value, type):
             raise MinimlError(
                 f"{name} got the class {value.__name__}; make one: {value.__name__}(...)"
+            )
+        if not isinstance(value, kind):
+            raise MinimlError(
+                f"{name} got a {type(value).__name__}; expected a {kind.__name__}, such as "
+                f"{example} makes"
             )
 
 
@@ -101,10 +108,6 @@ def _all_labels(data: Any) -> tuple[Any, Array] | None:
     return None
 
 
-def is_count(value: object) -> bool:
-    return isinstance(value, (int, np.integer)) and bool(value >= 1)
-
-
 def is_finite(parameter: Parameter) -> bool:
     """True if all elements are: mostly seen by their sum, which may overflow."""
     host = parameter.device == "cpu"
@@ -117,4 +120,19 @@ def manifest(data: Any) -> dict[str, int]:
     if not isinstance(data, DataLoader):
         return {}
     seed = -1 if data.seed is None else data.seed
-    return {"data.rows": data.rows, "data.size": data.size, "data.seed": seed}
+    found = {"data.rows": data.rows, "data.size": data.size, "data.seed": seed}
+    return {**found, "data.batches": len(data)}
+
+
+def check_manifest(path: PathLike, state: Mapping[str, Any], data: Any) -> None:
+    """CheckpointError where the state that was loaded is of a run on other data."""
+    own, batches = manifest(data), len(data) if isinstance(data, Sized) else math.inf
+    other = [f"{k} {state[k]} in the file, {v} here" for k, v in own.items() if state[k] != v]
+    behind = {key: state[key] for key in ("epoch", "done", "steps")}
+    if min(behind.values()) < 0 or behind["done"] > batches:
+        other.append(f"{behind} in the file, {batches} batches here")
+    if other:
+        raise CheckpointError(
+            f"{short(path)} is of a run on other data: {', '.join(other)} (seed -1: no "
+            "shuffling); give the same DataLoader, or another file; nothing was loaded"
+        )

@@ -166,7 +166,7 @@ def _array(value: Any) -> Array:
     return value.asnumpy() if isinstance(value, Tensor) else np.asarray(value)
 
 
-def _checked(net: object, loss: object, metrics: Sequence[object]) -> tuple[Metric, ...]:
+def _checked(net: object, loss: object, metrics: Sequence[Metric]) -> tuple[Metric, ...]:
     """The metrics; MinimlError for what is none, for two of one name, for a net that is no Cell,
     for a loss that is no function."""
     if not callable(loss):
@@ -177,13 +177,7 @@ def _checked(net: object, loss: object, metrics: Sequence[object]) -> tuple[Metr
     if not isinstance(net, Cell):
         raise MinimlError(f"Model got a {type(net).__name__} for the network; give an nn.Cell")
     check_listed("metrics", metrics, Metric, "train.accuracy()")
-    wrong = [type(m).__name__ for m in metrics if not isinstance(m, Metric)]
-    if wrong:
-        raise MinimlError(
-            f"Model got a {wrong[0]} for a metric; call it, as in metrics=[train.accuracy()]"
-        )
-    known = [m for m in metrics if isinstance(m, Metric)]
-    names = [m.name for m in known]
+    names = [m.name for m in metrics]
     if len({*names, "loss"}) <= len(names):
         raise MinimlError(f"Model got metrics named {names}; names differ, and none is 'loss'")
-    return tuple(known)
+    return tuple(metrics)

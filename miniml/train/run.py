@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Generator, Iterable, Iterator, Sequence, Sized
-from contextlib import closing
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence, Sized
+from contextlib import ExitStack, closing
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..archive import PathLike, short, writable
+from ..archive import PathLike, writable
 from ..data import DataLoader
 from ..errors import CheckpointError, MinimlError, NonFiniteError
 from ..nn import Cell
+from ..optim import arguments
 from ..random import random_state
 from ..uninterrupted import uninterrupted
 from .callbacks import Callback
 from .checkpoint import load_checkpoint, save_checkpoint
-from .checks import batches_of, is_count, is_finite, manifest
+from .checks import batches_of, check_manifest, is_finite, manifest
 from .entries import CALLS
 from .interrupts import Interrupts
 from .learner import Learner
@@ -51,12 +52,10 @@ class Run:
         path: PathLike | None,
         save_every: int,
     ) -> None:
-        if not (is_count(epochs) and is_count(save_every)):
-            raise MinimlError(
-                f"fit got epochs={epochs} and save_every={save_every}; expected ints >= 1"
-            )
-        self.model, self.data, self.epochs, self.validation = model, data, epochs, validation
-        self.callbacks, self.save_every = callbacks, save_every
+        self.epochs = arguments.count("fit", "epochs", epochs)
+        self.save_every = arguments.count("fit", "save_every", save_every)
+        self.model, self.data, self.validation = model, data, validation
+        self.callbacks = callbacks
         self.path = None if path is None else writable(path, CALLS)
         self.batches = len(data) if isinstance(data, Sized) else None
         self.epoch = self.done = self.steps = 0
@@ -85,7 +84,7 @@ class Run:
             self._rescue(error)
             raise
         finally:
-            self._call("on_end")
+            self._end()
         return self._rows
 
     def _train(self) -> None:
@@ -185,10 +184,11 @@ class Run:
         if not isinstance(self.data, Iterator):
             found = locate_nonfinite(self.model.step, islice(self._left(), last))
         where = "it was not found again op by op" if found is None else f"it began where {found}"
+        held = "; the file holds the rate: a callback sets another one in on_start"
         error = NonFiniteError(
             f"training stopped: {what} in epoch {self.epoch + 1}, step {self.done + last}; "
             f"{where}; the network is as it was after step {self.done} of the epoch; a smaller "
-            "learning rate, or clip=1.0, may help"
+            f"learning rate, or clip=1.0, may help{held if self.path else ''}"
         )
         error.__notes__ = list(getattr(found, "__notes__", ()))
         raise error
@@ -201,7 +201,7 @@ class Run:
             self._good = Snapshot(self.model.optimizer, params=owned)
         else:
             self._good.renew()
-        self._states = [dict(callback.state) for callback in self.callbacks]
+        self._states = [_copied(callback.state) for callback in self.callbacks]
         self._stopping = self.stopped
 
     def _undo(self) -> None:
@@ -210,7 +210,7 @@ class Run:
         self._unread.clear()
         self.stopped = self._stopping
         for callback, state in zip(self.callbacks, self._states, strict=True):
-            callback.state = dict(state)
+            callback.state = _copied(state)
 
     def _rescue(self, error: Exception) -> None:
         """Save the last whole state; whatever happens, the error is the first one."""
@@ -228,13 +228,22 @@ class Run:
             return f"the network is as it was after {place}; resume='run.safetensors' saves the run"
         return f"saved as it was after {place}: fit with resume={str(self.path)!r} goes on there"
 
+    def _end(self) -> None:
+        """Call `on_end` of every callback, whatever those of others raise."""
+        with ExitStack() as ends:
+            for callback in reversed(self.callbacks):
+                ends.callback(self._call_one, callback, "on_end")
+
     def _call(self, method: str, *args: Any) -> None:
         for callback in self.callbacks:
-            try:
-                getattr(callback, method)(self, *args)
-            except Exception as error:
-                error.add_note(f"raised by {type(callback).__name__}.{method}")
-                raise
+            self._call_one(callback, method, *args)
+
+    def _call_one(self, callback: Callback, method: str, *args: Any) -> None:
+        try:
+            getattr(callback, method)(self, *args)
+        except Exception as error:
+            error.add_note(f"raised by {type(callback).__name__}.{method}")
+            raise
 
     def _heed(self, undo: bool = False) -> None:
         """After Ctrl-C: save and stop."""
@@ -282,13 +291,14 @@ class Run:
         state = self._state()
         try:
             load_checkpoint(self.path, state)
+            check_manifest(self.path, state, self.data)
         except CheckpointError as error:
+            self._undo()
             error.add_note(
                 "resume= goes on with the same network, optimizer, metrics and callbacks; give "
                 "another file to begin anew"
             )
             raise
-        self._checkmanifest(state)
         self.epoch, self.done, self.steps = state["epoch"], state["done"], state["steps"]
         self._total, self.stopped = state["total"], state["stopped"]
         self._sums = [state[f"metric.{m.name}"] for m in self.model.metrics]
@@ -296,13 +306,7 @@ class Run:
             callback.state = {key: state[prefix + key] for key in callback.state}
         self._mark()
 
-    def _checkmanifest(self, state: dict[str, Any]) -> None:
-        """CheckpointError where the file is of a run on other data; nothing is then changed."""
-        own = manifest(self.data)
-        other = [f"{k} {state[k]} in the file, {v} here" for k, v in own.items() if state[k] != v]
-        if other:
-            self._undo()
-            raise CheckpointError(
-                f"{short(self.path)} is of a run on other data: {', '.join(other)} (seed -1: no "
-                "shuffling); give the same DataLoader, or another file; nothing was loaded"
-            )
+
+def _copied(state: Mapping[str, Any]) -> dict[str, Any]:
+    """A state of a callback, which may write into its arrays."""
+    return {k: v.copy() if isinstance(v, np.ndarray) else v for k, v in state.items()}

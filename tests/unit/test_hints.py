@@ -187,3 +187,17 @@ def test_keywords_of_calls_are_noted_once(call, note):
     with pytest.raises(TypeError, match="unexpected keyword") as caught:
         call()
     assert sum(n.startswith(note) for n in caught.value.__notes__) == 1
+
+
+@pytest.mark.parametrize(
+    ("call", "note"),
+    [
+        (lambda fit: fit(X, X, epochs=3), "in miniml: data=data.DataLoader(x, y, size=64)"),
+        (lambda fit: fit([], num_epochs=3), "in miniml: epochs="),
+    ],
+)
+def test_fit_as_others_call_it_gets_a_note(call, note):
+    model = train.Model(NET, nn.CrossEntropyLoss(), OPT)
+    with pytest.raises(TypeError) as caught:
+        call(model.fit)
+    assert note in caught.value.__notes__

@@ -76,8 +76,14 @@ def test_what_does_not_fit_is_refused():
             DataLoader(np.zeros(3), size=1, **options)
     with pytest.raises(ShapeError, match=r"size=1\.5 for 3 rows"):
         DataLoader(np.zeros(3), size=1.5)
-    with pytest.raises(MinimlError, match="got a generator"):
-        DataLoader((i for i in [1]), size=1)
+    for unreadable, name in (((i for i in [1]), "generator"), ({"x": [1], "y": [2]}, "dict")):
+        with pytest.raises(MinimlError, match=f"got a {name}"):
+            DataLoader(unreadable, size=1)
+    for wrong in (3, lambda rows: rows):
+        with pytest.raises(MinimlError, match="with a batch of the first source and a NumPy Gen"):
+            DataLoader([1], size=1, transform=wrong)
+    with pytest.raises(ShapeError, match=r"of shapes \(1,\) and \(2,\) .*pad_sequences"):
+        list(DataLoader([[1], [2, 3]], size=2))
 
 
 def test_a_loader_goes_on_from_any_batch_of_any_epoch():
@@ -123,6 +129,17 @@ def test_rows_of_sequences_are_stacked_and_tuples_stay_together():
 
 
 @needs_compiler
+def test_of_a_table_rows_are_meant_and_not_labels():
+    class Series(dict):
+        """As one of pandas, whose index is in another order."""
+
+        def to_numpy(self):
+            return np.array([*self.values()])
+
+    (batch,) = DataLoader(Series({2: 20, 0: 0, 1: 10}), size=3)
+    assert batch[0].tolist() == [20, 0, 10]
+
+
 def test_a_compiled_step_reads_a_batch_where_it_was_gathered(monkeypatch):
     copied = []
 
@@ -157,6 +174,16 @@ def test_splits_hold_out_each_row_once_and_keep_the_shares_of_classes():
     folds = list(k_fold(10, 3))
     assert sorted(np.concatenate([h for _, h in folds])) == list(range(10))
     assert all(not set(a) & set(b) and len(a) + len(b) == 10 for a, b in folds)
-    for refused in (lambda: split(10, 1.0), lambda: split(1, 0.5), lambda: k_fold(3, 4)):
-        with pytest.raises(MinimlError, match="expected"):
+    for refused, message in (
+        (lambda: split(10, 1.0), "share=1.0; expected a number between 0 and 1"),
+        (lambda: split(1, 0.5), "share=0.5 holds out 0 of 1 rows"),
+        (lambda: split(labels, 0.5), "split got rows of type ndarray; expected an int, as len"),
+        (lambda: k_fold(labels, 2), "k_fold got rows of type ndarray"),
+        (lambda: k_fold(3, 4), "folds=4 for 3 rows; expected 2 to 3"),
+        (lambda: stratified_split(range(4), 0.2), "holds out 0 of 4 rows"),  # none of each class
+        (lambda: stratified_split(range(4), 0.6), "holds out 4 of 4 rows"),
+        (lambda: stratified_split([], 0.5), "holds out 0 of 0 rows"),
+        (lambda: stratified_split(np.eye(4), 0.5), r"labels \(4, 4\); expected \(N,\)"),
+    ):
+        with pytest.raises(MinimlError, match=message):
             refused()

@@ -7,6 +7,7 @@ from miniml import data
 from miniml.errors import MinimlError, ShapeError
 
 IMAGES = np.arange(2 * 3 * 4 * 5, dtype=np.float32).reshape(2, 3, 4, 5)
+PIXELS = np.zeros((1, 1, 2, 2), np.uint8)
 
 
 def draw(seed=0):
@@ -22,6 +23,14 @@ def test_normalize_and_pad():
     assert padded.shape == (2, 3, 8, 9)
     assert np.array_equal(padded[:, :, 2:-2, 2:-2], IMAGES)
     assert (padded[:, :, :2] == -1).all()
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int32", "int64", "float16", "float32", "float64"])
+def test_normalized_images_are_float32(dtype):
+    images = np.full((1, 1, 2, 2), 6, dtype)
+    found = data.normalize(4.0, 0.5)(images, draw())
+    assert found.dtype == np.float32
+    assert np.array_equal(found, np.full((1, 1, 2, 2), 4.0))
 
 
 def test_a_crop_is_a_window_at_each_place_alike_often():
@@ -76,9 +85,15 @@ def test_what_does_not_fit_is_refused():
         (lambda: data.normalize(0.0, 0.0), "std=0.0; expected numbers > 0"),
         (lambda: data.random_flip(1.5), "p=1.5"),
         (lambda: data.pad_images(-1), "width=-1"),
+        (lambda: data.pad_images(1, -1)(PIXELS, draw()), "value=-1 for images of uint8"),
+        (lambda: data.pad_images(1, 0.5)(PIXELS, draw()), "value=0.5 for images of uint8"),
         (lambda: data.Vocabulary(("a",), by="bytes"), "by='bytes'; expected 'characters'"),
         (lambda: data.Vocabulary(("a", "a")), "differ"),
         (lambda: data.Vocabulary.of("ab").encode("abc"), "of 2 characters lacks 'c'; make it of"),
+        (lambda: data.Vocabulary.of("ab").decode([0, -1]), "from -1 to 0; .* tokens 0 to 1"),
+        (lambda: data.Vocabulary.of("ab", size=1, special="pu"), r"size=1 for special tokens \['p"),
+        (lambda: data.pad_sequences([[1]], length=-1), "length=-1"),
+        (lambda: data.pad_sequences("ab"), "each of one axis"),
     ):
         with pytest.raises(MinimlError, match=message):
             call()
@@ -105,6 +120,8 @@ def test_sequences_are_padded_and_cut():
     assert padded.tolist() == [[1, 2, 3], [9, 9, 9], [4, 9, 9]]
     assert padded.dtype == np.int64
     assert lengths.tolist() == [3, 0, 1]
+    assert data.pad_sequences([[1], []], value=0.5)[0].tolist() == [[1.0], [0.5]]
+    assert data.next_tokens([1, 2, 3], 2)[1].tolist() == [[2, 3]]
     padded, lengths = data.pad_sequences([[1, 2, 3], [4]], length=2)
     assert padded.tolist() == [[1, 2], [4, 0]]
     assert lengths.tolist() == [2, 1]

@@ -156,6 +156,7 @@ def test_state_has_names_and_adam_counts():
 
 
 P = ml.Parameter(np.zeros(2, np.float32), name="w")
+COUNTS = ml.Parameter(np.zeros(2, np.int32), name="n")
 
 
 @pytest.mark.parametrize(
@@ -170,6 +171,12 @@ P = ml.Parameter(np.zeros(2, np.float32), name="w")
         (lambda: optim.SGD([P], lr=1, nesterov=True), MinimlError, "nesterov=True without"),
         (lambda: optim.Adam([P], betas=(0.9, 1.0)), MinimlError, r"betas\[1\]=1\.0"),
         (lambda: optim.SGD([P], lr=1).update([]), ArityError, "1 parameters; got 0 gradients"),
+        (lambda: optim.SGD([P], lr="1e-3x"), MinimlError, "lr='1e-3x'; expected a number"),
+        (lambda: optim.SGD([P], lr=1, momentum=None), MinimlError, "momentum=None; expected a n"),
+        (lambda: optim.Adam([P], betas=("a", 0.9)), MinimlError, r"betas\[0\]='a'; expected a num"),
+        (lambda: optim.SGD([COUNTS], lr=1), GradientArgumentError, "'n' of int32; only floats l"),
+        (lambda: optim.clip_by_value(P, 1.0), GradientArgumentError, "one Tensor; give a seq"),
+        (lambda: optim.clip_by_global_norm(P, 1.0), GradientArgumentError, "one Tensor; give a"),
     ],
 )
 def test_what_makes_no_sense_is_refused(make, error, message):

@@ -179,6 +179,16 @@ def test_what_makes_no_sense_is_refused(make, message):
         make()
 
 
+def test_keywords_of_other_libraries_are_hinted_at():
+    with pytest.raises(TypeError, match="step_size") as caught:
+        optim.step_decay(0.1, step_size=3)
+    assert caught.value.__notes__ == ["in miniml: every="]
+
+
+def test_numpy_ints_count_too():
+    assert float(optim.cosine(0.1, steps=np.int64(4))(2)) == pytest.approx(0.05)
+
+
 def test_updates_are_one_native_kernel_for_each_parameter():
     params = [ml.Parameter(np.ones(s, np.float32), name=f"w{s}") for s in (7, 16)]
     opt = optim.AdamW(params, lr=RATE)

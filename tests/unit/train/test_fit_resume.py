@@ -129,11 +129,12 @@ def test_a_handler_that_raises_at_any_moment_loses_nothing(tmp_path, whole):
             learner = model()
             try:
                 signal.setitimer(signal.ITIMER_REAL, moments.uniform(1e-3, 0.03))
-                fit(path, learner=learner, epochs=3)
-            except LateError:
+                try:
+                    fit(path, learner=learner, epochs=3)
+                finally:
+                    signal.setitimer(signal.ITIMER_REAL, 0.0)
+            except LateError:  # also at the very end, before the timer is off
                 raised += 1
-            finally:
-                signal.setitimer(signal.ITIMER_REAL, 0.0)
     finally:
         signal.signal(signal.SIGALRM, old)
     assert raised > 0
@@ -216,6 +217,68 @@ def test_the_log_of_a_resumed_run_has_each_epoch_once(tmp_path):
     assert [line[:11] for line in log.read_text().splitlines()] == [
         f'{{"epoch": {n}' for n in (1, 2, 3, 4)
     ]
+
+
+def test_arrays_that_a_callback_writes_into_are_undone(tmp_path):
+    class Sums(train.Callback):
+        def __init__(self):
+            self.state = {"losses": np.zeros(2)}
+
+        def on_epoch(self, run, row):
+            self.state["losses"] += row["loss"]
+
+    path, whole, broken, resumed = tmp_path / "run.safetensors", Sums(), Sums(), Sums()
+    fit(None, [whole])
+    with pytest.raises(OSError, match="disk"):
+        fit(path, [broken, Breaks("on_epoch", 2, fails)])
+    fit(path, [resumed])
+    assert np.array_equal(resumed.state["losses"], whole.state["losses"])
+
+
+def test_a_file_that_is_no_log_is_named(tmp_path):
+    for name, text in (("log.csv", "a,b\n1,2\n"), ("log.jsonl", "epoch 1\n"), ("l", "[1]\n")):
+        (tmp_path / name).write_text(text)
+        fit(tmp_path / "run.safetensors", epochs=1)
+        with pytest.raises(CheckpointError, match=rf"{name} is not the log of a run; give Log ano"):
+            fit(tmp_path / "run.safetensors", [train.Log(tmp_path / name)])
+        assert (tmp_path / name).read_text() == text
+
+
+@pytest.mark.parametrize("kind", [train.Log, train.SaveBest])
+def test_a_folder_that_is_missing_is_named_before_the_first_step(kind, tmp_path):
+    learner = model()
+    with pytest.raises(CheckpointError, match="there is no folder"):
+        fit(None, [kind(tmp_path / "none" / "log.csv")], learner)
+    assert int(learner.optimizer.parameters_dict()["step"]) == 0
+
+
+def test_every_callback_is_told_of_the_end_whatever_others_raise(tmp_path, whole):
+    ended = []
+
+    class Ends(train.Callback):
+        def on_end(self, run):
+            ended.append(run.steps)
+            raise OSError("the folder of the callback is gone")
+
+    path = tmp_path / "run.safetensors"
+    with pytest.raises(OSError, match="the folder of") as caught:
+        fit(path, [Ends(), Ends()])
+    assert ended == [16, 16]
+    assert "raised by Ends.on_end" in caught.value.__notes__
+    compare(path, whole[1], whole)
+
+
+def test_batches_of_another_number_are_of_another_run(tmp_path):
+    path, batches = tmp_path / "run.safetensors", list(DataLoader(X, Y, size=16))
+    with pytest.raises(OSError, match="disk"):
+        model().fit(batches, 1, callbacks=[Breaks("on_epoch", 1, fails)], resume=path, show=False)
+    with pytest.raises(CheckpointError, match=r"'done': 4, .* in the file, 3 batches here"):
+        model().fit(batches[:3], 1, resume=path, show=False)
+    path.unlink()
+    model().fit(DataLoader(X[:30], Y[:30], size=16), 1, resume=path, show=False)
+    rest = DataLoader(X[:30], Y[:30], size=16, drop_last=False)
+    with pytest.raises(CheckpointError, match=r"data\.batches 1 in the file, 2 here"):
+        model().fit(rest, 2, resume=path, show=False)
 
 
 def test_files_of_other_runs_are_refused_and_nothing_changes(tmp_path, whole):

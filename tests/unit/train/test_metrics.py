@@ -1,10 +1,12 @@
 """Metrics, added up over batches, are those of scikit-learn on all rows."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
 from miniml import train
-from miniml.errors import MinimlError, OutOfRangeError, ShapeError
+from miniml.errors import DTypeError, MinimlError, OutOfRangeError, ShapeError
 
 sklearn = pytest.importorskip("sklearn.metrics")
 DRAW = np.random.default_rng(0)
@@ -31,6 +33,45 @@ def test_metrics_of_classes():
     assert value(train.perplexity()) == pytest.approx(np.exp(surprise), rel=1e-5)
 
 
+OF_CLASSES = [
+    train.accuracy,
+    train.perplexity,
+    partial(train.top_k, 2),
+    partial(train.f1, 4),
+    partial(train.confusion_matrix, 4),
+]
+
+
+@pytest.mark.parametrize("metric", OF_CLASSES)
+def test_ignored_labels_count_nowhere(metric):
+    y = np.where(Y == 2, -100, Y).reshape(5, 10)
+    found = metric(ignore_index=-100).count(OUT.reshape(5, 10, 4), y)
+    assert np.array_equal(found, metric().count(OUT[Y != 2], Y[Y != 2]))
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "uint64"])
+def test_labels_of_few_bits_count_as_those_of_many(dtype):
+    classes = 100
+    labels = np.arange(classes).astype(dtype)
+    counts = train.confusion_matrix(classes).count(np.eye(classes, dtype=np.float32), labels)
+    assert np.array_equal(counts, np.eye(classes))
+
+
+def test_the_first_one_is_accuracy_for_equal_outputs_too():
+    pair = np.ones((2, 3), np.float32), np.array([0, 1])
+    assert np.array_equal(train.top_k(1).count(*pair), train.accuracy().count(*pair))
+
+
+def test_a_label_whose_output_is_nan_is_not_among_the_largest():
+    assert train.top_k(2).count(np.full((1, 3), np.nan), np.array([0]))[0] == 0
+
+
+def test_perplexity_of_16_bits_is_computed_in_32():
+    out, y = (30 * OUT).astype(np.float16), Y
+    exact = value(train.perplexity(), out.astype(np.float64), y)
+    assert value(train.perplexity(), out, y) == pytest.approx(exact, rel=1e-5)
+
+
 def test_mean_errors():
     target = DRAW.normal(size=OUT.shape)
     of = (target, OUT)
@@ -51,3 +92,12 @@ def test_what_does_not_fit_is_refused():
         train.mean_squared_error().count(OUT, Y)
     with pytest.raises(MinimlError, match="k=0"):
         train.top_k(0)
+    with pytest.raises(MinimlError, match=r"top_k got k=1.5; expected an int >= 1"):
+        train.top_k(1.5)
+    with pytest.raises(MinimlError, match="f1 got classes=0"):
+        train.f1(0)
+    for metric in OF_CLASSES:
+        with pytest.raises(OutOfRangeError, match="labels from -1 to 3 for 4 classes; ignore_ind"):
+            metric().count(OUT, Y - (Y == 0))
+        with pytest.raises(DTypeError, match="labels of float64; expected ints"):
+            metric().count(OUT, Y / 2)

@@ -9,7 +9,7 @@ import pytest
 import miniml as ml
 from miniml import nn, optim, train
 from miniml.data import DataLoader
-from miniml.errors import MinimlError, NonFiniteError, OutOfRangeError, ShapeError
+from miniml.errors import ArityError, MinimlError, NonFiniteError, OutOfRangeError, ShapeError
 
 DRAW = np.random.default_rng(0)
 X, Y = DRAW.normal(size=(70, 4)).astype(np.float32), np.arange(70) % 3
@@ -135,7 +135,7 @@ def test_several_inputs_and_labels_and_lists_of_batches():
         ([X], 1, r"a batch is a tuple \(x, \*labels\); got a ndarray"),
         (loader(), 0, "epochs=0"),
         (DataLoader(X, size=16), 1, "has one source only"),
-        (loader(), 1.5, r"epochs=1\.5 and .*; expected ints >= 1"),
+        (loader(), 1.5, r"epochs=1\.5; expected an int >= 1"),
         ([(X[:, :3], Y)], 1, r"Dense\(4, 6\) got input of shape \(70, 3\)"),
         (DataLoader(X[:, :3], Y, size=16), 1, r"Dense\(4, 6\) got input of shape \(16, 3\)"),
         (DataLoader(X, Y[:, None], size=16), 1, r"labels of shape \(16, 1\)"),
@@ -167,11 +167,29 @@ def test_the_layer_that_inputs_do_not_fit_is_named():
     assert "in layer 0 (Dense)" in caught.value.__notes__
 
 
+@pytest.mark.parametrize("kind", [np.float32, np.int64, np.array, ml.Tensor])
+def test_numbers_of_all_kinds_are_numbers_of_an_epoch(kind, tmp_path):
+    class Adds(train.Callback):
+        def on_epoch(self, run, row):
+            row["own"] = kind(2)
+
+    best, log = train.SaveBest(tmp_path / "best", "own"), train.Log(tmp_path / "log")
+    data = DataLoader(X, Y, size=16)
+    model().fit(data, epochs=1, callbacks=[Adds(), best, log], show=False)
+    assert best.state["best"] == json.loads((tmp_path / "log").read_text())["own"] == 2
+
+
 def test_a_model_of_the_wrong_parts_is_refused():
     net = network()
     adam = optim.Adam(net.trainable_params())
-    with pytest.raises(MinimlError, match="call it, as in"):
+    with pytest.raises(MinimlError, match=r"got a function; expected a Metric, such as train\.acc"):
         train.Model(net, nn.CrossEntropyLoss(), adam, [train.accuracy])
+    with pytest.raises(MinimlError, match="callbacks got a function; expected a Callback"):
+        model().fit(DataLoader(X, Y, size=16), 1, callbacks=[lambda run: None])
+    with pytest.raises(MinimlError, match="EarlyStopping got patience=0"):
+        train.EarlyStopping(0)
+    with pytest.raises(ArityError, match=r"does not take mode='max' .*larger_is_better="):
+        train.EarlyStopping(mode="max")
     with pytest.raises(MinimlError, match="names differ"):
         train.Model(net, nn.CrossEntropyLoss(), adam, [train.accuracy(), train.accuracy()])
     with pytest.raises(MinimlError, match=r"give an nn\.Cell"):
@@ -183,7 +201,8 @@ def test_a_nan_stops_the_run_and_keeps_the_last_good_state(tmp_path):
     bad[40] = np.nan
     fitted = model()
     data = DataLoader(bad, Y, size=16)
-    with pytest.raises(NonFiniteError, match=r"loss is nan in epoch 1, step 3; it began where"):
+    message = r"loss is nan in epoch 1, step 3; it began where .*: a callback sets .* in on_start"
+    with pytest.raises(NonFiniteError, match=message):
         fitted.fit(data, epochs=1, resume=path, save_every=2, show=False)
     expected = model()
     for batch in list(data)[:2]:
@@ -192,6 +211,21 @@ def test_a_nan_stops_the_run_and_keeps_the_last_good_state(tmp_path):
     ok = model()
     ok.fit(DataLoader(X, Y, size=16), epochs=1, resume=path, show=False)
     assert all(np.isfinite(w).all() for w in weights(ok.net))
+
+
+def test_a_callback_sets_another_rate_than_that_of_the_file(tmp_path):
+    path, data = tmp_path / "run.safetensors", DataLoader(X, Y, size=16)
+
+    class Rate(train.Callback):
+        def on_start(self, run):
+            seen.append(float(run.model.optimizer.lr))
+            run.model.optimizer.lr = 0.25
+
+    seen = []
+    model(lr=0.5).fit(data, epochs=1, resume=path, show=False)
+    again = model(lr=0.125)
+    again.fit(data, epochs=2, resume=path, show=False, callbacks=[Rate()])
+    assert [*seen, float(again.optimizer.lr)] == [0.5, 0.25]
 
 
 def test_weights_that_are_not_finite_are_never_saved(tmp_path):
@@ -238,5 +272,5 @@ def test_logs_are_whole_and_early_stopping_counts(tmp_path):
     assert head == "epoch,loss,confusion_matrix,seconds"
     assert len(lines) == 2
     ml.load_checkpoint(tmp_path / "best.safetensors", network())
-    with pytest.raises(MinimlError, match=r"follows 'val_loss'.*there are epoch, loss, seconds"):
+    with pytest.raises(MinimlError, match=r"follows 'val_loss'.*there are loss, seconds"):
         fitted.fit(loader(), epochs=1, callbacks=[train.EarlyStopping()], show=False)
