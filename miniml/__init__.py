@@ -42,6 +42,7 @@ from .settings import context as context
 from .settings import set_context as set_context
 from .tensor import Tensor as Tensor
 from .trace import install_eager as _install_eager
+from .tracebacks import explain_uncaught as _explain_uncaught
 
 from . import ops as ops  # isort: skip
 from .graph.function import trace as trace
@@ -61,6 +62,7 @@ from .runtime.profile import profile as profile
 __version__ = "0.1.0"
 
 _install_eager(_EagerTrace())
+_explain_uncaught()
 
 if typing.TYPE_CHECKING:  # checkers read the imports
     from . import data as data

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
+from itertools import count
+from operator import index as as_index
 from typing import Any, NoReturn, Self, overload
 
-from ..errors import AttributeRefusedError, MinimlError
+from ..errors import ArityError, AttributeRefusedError, MinimlError, OutOfRangeError
 from .cell import Cell
 
 
@@ -14,11 +16,12 @@ class _Ordered:
 
     def append(self, cell: Cell) -> Self:
         """Add a cell at the end; returns the container."""
-        setattr(self, str(len(self)), _held(self, cell))
+        free = next(n for n in map(str, count(len(self))) if n not in vars(self))
+        setattr(self, free, _held(self, cell))
         return self
 
     def __len__(self) -> int:
-        return len(list(iter(self)))
+        return len(self._names())
 
     def __iter__(self) -> Iterator[Cell]:
         return (v for v in self.__dict__.values() if isinstance(v, Cell))
@@ -28,8 +31,35 @@ class _Ordered:
     @overload
     def __getitem__(self, index: slice) -> Self: ...
     def __getitem__(self, index: int | slice) -> Cell | Self:
-        found = list(self)[index]
-        return found if isinstance(found, Cell) else self._of(found)
+        if isinstance(index, slice):
+            return self._of(list(self)[index])
+        found: Cell = getattr(self, self._name(index))
+        return found
+
+    def __setitem__(self, index: int, cell: Cell) -> None:
+        setattr(self, self._name(index), _held(self, cell))
+
+    def __delitem__(self, index: int | slice) -> None:
+        """Take cells away; those behind move up, so that names stay "0", "1", ..."""
+        names, kept = self._names(), list(self)
+        del kept[index if isinstance(index, slice) else names.index(self._name(index))]
+        for name, cell in zip(names, kept, strict=False):
+            setattr(self, name, cell)
+        for name in names[len(kept) :]:
+            delattr(self, name)
+
+    def _names(self) -> list[str]:
+        return [name for name, value in vars(self).items() if isinstance(value, Cell)]
+
+    def _name(self, index: int) -> str:
+        """The name of the cell at an index; OutOfRangeError where there is none."""
+        names, kind = self._names(), type(self).__name__
+        try:
+            return names[as_index(index)]
+        except IndexError:
+            raise OutOfRangeError(f"{kind} of {len(names)} cells has none at {index}") from None
+        except TypeError:
+            raise ArityError(f"{kind} got the index {index!r}; expected an int") from None
 
     def _of(self, cells: list[Cell]) -> Self:
         """A container like this one of other cells."""
@@ -62,8 +92,8 @@ def _instead(given: object) -> str:
 class Sequential(_Ordered, Cell):
     """Cells in sequence, each applied to the output of the one before.
 
-    The cells are the arguments; `net[i]`, `len(net)`, iteration and `append` work as on a list;
-    `net[1:]` is a Sequential of the same cells.
+    The cells are the arguments; `net[i]`, `net[i] = cell`, `del net[i]`, `len(net)`, iteration and
+    `append` work as on a list; `net[1:]` is a Sequential of the same cells.
     """
 
     def __init__(self, *cells: Cell):

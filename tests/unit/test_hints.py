@@ -2,14 +2,18 @@
 
 import inspect
 import re
+import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import miniml as ml
-from miniml import data, hints, nn, ops, optim, train
+from miniml import data, nn, ops, optim, train
+from miniml.elsewhere import INSTEAD, KEYWORDS
 from miniml.errors import ArityError
 from miniml.hints import ARGUMENTS, HINTS, hint_for
+from miniml.tracebacks import explain_uncaught
 
 T = ml.Tensor(np.ones((2, 3), np.float32))
 NET = nn.Sequential(nn.Dense(3, 2))
@@ -48,7 +52,7 @@ def test_what_a_hint_names_exists_and_is_called_as_shown():
 
 
 def test_no_name_has_two_hints():
-    names = [name for names in hints._INSTEAD.values() for name in names.split()]
+    names = [name for names in INSTEAD.values() for name in names.split()]
     assert len(names) == len(set(names))
 
 
@@ -158,7 +162,7 @@ def test_keywords_from_elsewhere_lead_to_those_here(make, message):
 def test_a_hint_for_a_keyword_is_for_what_has_that_parameter():
     with pytest.raises(ArityError, match=r"dim=1; it takes in_features"):
         nn.Dense(3, 4, dim=1)
-    names = [name for names in hints._ARGUMENTS.values() for name in names.split()]
+    names = [name for names in KEYWORDS.values() for name in names.split()]
     assert len(names) == len(set(names)) == len(ARGUMENTS)
 
 
@@ -187,3 +191,77 @@ def test_keywords_of_calls_are_noted_once(call, note):
     with pytest.raises(TypeError, match="unexpected keyword") as caught:
         call()
     assert sum(n.startswith(note) for n in caught.value.__notes__) == 1
+
+
+@pytest.mark.parametrize(
+    ("call", "note"),
+    [
+        (lambda: ops.sum(X, dim=1), "in miniml: axis="),
+        (lambda: T.sum(1, keepdim=True), "in miniml: keepdims="),
+        (lambda: NET.load_state_dict({}, strict=False), "in miniml: ml.load_checkpoint(path, net"),
+        (lambda: optim.step_decay(0.1, step_size=3), "in miniml: every="),
+        (lambda: T.size(0), "in miniml: t.shape, or t.shape[0]"),
+    ],
+)
+def test_what_nobody_caught_is_noted_where_it_is_shown(call, note, capsys):
+    with pytest.raises(TypeError) as caught:
+        call()
+    sys.excepthook(*caught._excinfo)
+    sys.excepthook(*caught._excinfo)
+    assert sum(n.startswith(note) for n in caught.value.__notes__) == 1
+    assert note in capsys.readouterr().err
+
+
+def test_errors_of_others_are_shown_as_they_are(capsys):
+    for call in (
+        lambda: int("x"),
+        lambda: len(5),
+        lambda: X.size + X.ndim(),
+        lambda: len(X, dim=1),
+    ):
+        with pytest.raises((TypeError, ValueError)) as caught:
+            call()
+        sys.excepthook(*caught._excinfo)
+        assert not hasattr(caught.value, "__notes__")
+    assert "in miniml" not in capsys.readouterr().err
+
+
+def test_a_notebook_shows_what_to_write(monkeypatch):
+    shown = []
+
+    class Shell:
+        custom_exceptions = ()
+        showtraceback = staticmethod(lambda found, tb_offset: shown.append(found[1].__notes__))
+
+        def set_custom_exc(self, kinds, handler):
+            self.custom_exceptions, self.handler = kinds, handler
+
+    shell = Shell()
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
+    explain_uncaught()
+    with pytest.raises(TypeError) as caught:
+        ops.sum(X, dim=1)
+    shell.handler(shell, *caught._excinfo)
+    assert shell.custom_exceptions == (TypeError,)
+    assert shown == [["in miniml: axis="]]
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "hint"),
+    [
+        (nn, "glu", "a * ops.sigmoid(b), of the halves"),
+        (ops, "hardtanh", "ops.hard_tanh"),
+        (NET, "double", "t.astype(ml.float64), or net.to(ml.float64) for a network"),
+        (NET, "add_module", "setattr(net, name, cell)"),
+        (NET, "insert", "nn.Sequential(*net[:i], cell, *net[i:])"),
+        (nn, "ZeroPad2d", "ops.pad(x, padding)"),
+        (nn, "TripletMarginLoss", "a function of tensors made of ops"),
+        (optim, "ReduceLROnPlateau", "optim.OnPlateau(lr)"),
+        (T, "repeat_interleave", "ops.repeat(t, repeats)"),
+    ],
+)
+def test_names_without_an_equal_lead_to_what_does_the_same(owner, name, hint):
+    with pytest.raises(AttributeError) as caught:
+        getattr(owner, name)
+    assert f"; in miniml: {hint}" in str(caught.value)
