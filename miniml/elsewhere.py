@@ -330,6 +330,8 @@ KEYWORDS = {
     ),
     "is_causal=": "causal tgt_is_causal",
     "validation=": "val_data validation_data val_loader",
+    "larger_is_better=": "mode",
+    "folder=": "log_dir logdir",
     "reduction=": "size_average reduce",
     "nothing, as tensors never change": "inplace out",
     "nothing, as ops.dropout always draws; nn.Dropout looks at the mode of the network": "training",
