@@ -8,6 +8,7 @@ from operator import index as as_index
 from typing import Any, NoReturn, Self, overload
 
 from ..errors import ArityError, AttributeRefusedError, MinimlError, OutOfRangeError
+from ..primitive import Primitive
 from .cell import Cell
 
 
@@ -70,7 +71,7 @@ def _held(container: object, cell: object) -> Cell:
     """The cell; AttributeRefusedError for what is none, and for one that holds the container."""
     if not isinstance(cell, Cell):
         raise AttributeRefusedError(
-            f"{type(container).__name__} holds cells; got {cell!r} of type {type(cell).__name__}; "
+            f"{type(container).__name__} holds cells; got {cell!r} of type {type(cell).__name__}"
             + _instead(cell)
         )
     if id(container) in map(id, cell.cells()):
@@ -83,10 +84,13 @@ def _held(container: object, cell: object) -> Cell:
 def _instead(given: object) -> str:
     """What to give in place of something that is not a cell."""
     if isinstance(given, type):
-        return f"make one: {given.__name__}(...)"
+        return f"; make one: {given.__name__}(...)"
     if isinstance(given, (list, tuple)):
-        return "give its cells one by one, as *cells"
-    return "use a layer, such as nn.ReLU(), or a Cell of your own"
+        return "; give its cells one by one, as *cells"
+    if isinstance(given, Mapping):
+        return "; give its cells, *cells.values(), or one attribute for each in a Cell of your own"
+    kind = ", an operation" if isinstance(given, Primitive) else ""
+    return f"{kind}; use a layer, such as nn.ReLU(), or a Cell of your own"
 
 
 class Sequential(_Ordered, Cell):

@@ -11,7 +11,7 @@ import pytest
 import miniml as ml
 from miniml import data, nn, ops, optim, train
 from miniml.elsewhere import INSTEAD, KEYWORDS
-from miniml.errors import ArityError
+from miniml.errors import ArityError, DeviceError, DTypeError
 from miniml.hints import ARGUMENTS, HINTS, hint_for
 from miniml.tracebacks import explain_uncaught
 
@@ -210,6 +210,13 @@ def test_what_nobody_caught_is_noted_where_it_is_shown(call, note, capsys):
     sys.excepthook(*caught._excinfo)
     assert sum(n.startswith(note) for n in caught.value.__notes__) == 1
     assert note in capsys.readouterr().err
+
+
+def test_a_shape_in_parts_and_a_dtype_for_a_device_say_what_to_write():
+    with pytest.raises(DTypeError, match=r"dtype 3 is unknown.*; a shape is one tuple"):
+        ops.zeros(2, 3)
+    with pytest.raises(DeviceError, match=r"is unknown.*; a tensor of another dtype is t\.astype"):
+        T.to(ml.float64)
 
 
 def test_errors_of_others_are_shown_as_they_are(capsys):

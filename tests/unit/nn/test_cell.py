@@ -96,6 +96,10 @@ def test_sequential_is_a_list_of_cells():
     assert net(X).shape == (2, 1)
     with pytest.raises(AttributeRefusedError, match="of type function; use a layer"):
         net.append(lambda x: x)
+    with pytest.raises(AttributeRefusedError, match="of type ReLU, an operation; use a layer"):
+        net.append(ops.relu)
+    with pytest.raises(AttributeRefusedError, match=r"give its cells, \*cells\.values\(\)"):
+        nn.Sequential({"relu": nn.ReLU()})
 
 
 def test_cells_of_a_container_may_be_replaced_and_taken_away():
