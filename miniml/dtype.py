@@ -76,7 +76,10 @@ def as_dtype(spec: object) -> DType:
             raise TypeError
         dtype = np.dtype(spec)  # type: ignore[call-overload]
     except TypeError:
-        raise DTypeError(f"dtype {spec!r} is unknown; use one of {', '.join(_NAMES)}") from None
+        shape = "; a shape is one tuple, as in (2, 3)" if isinstance(spec, int) else ""
+        raise DTypeError(
+            f"dtype {spec!r} is unknown; use one of {', '.join(_NAMES)}{shape}"
+        ) from None
     return canonical(dtype)
 
 

@@ -56,7 +56,9 @@ class KernelNotFoundError(MinimlError, LookupError):
 
 
 class DeviceError(MinimlError, RuntimeError):
-    """A device is unknown or absent, or one call got values of two devices."""
+    """A device is unknown or absent, or one call got values of two devices: its own and `other`."""
+
+    other: str | None = None
 
 
 class DeviceMemoryError(MinimlError, MemoryError):

@@ -57,6 +57,14 @@ class Location:
         cell = named(self.code.co_filename)
         return str(cell[1]) if cell else self.code.co_filename
 
+    @property
+    def text(self) -> str:
+        """The call itself, as it is written; "" where that is not known or several lines."""
+        first, last, start, stop = self._position()
+        if first is None or first != last:
+            return ""
+        return linecache.getline(self.code.co_filename, first).encode()[start:stop].decode()
+
     def __str__(self) -> str:
         return f"{self.file}:{self.line}"
 

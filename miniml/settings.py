@@ -195,12 +195,15 @@ def enter(settings: Settings) -> None:
     _local.use(lambda: settings).__enter__()
 
 
-def device_name(name: str) -> str:
+def device_name(name: Any) -> str:
     """The canonical spelling of a device: "CPU" -> "cpu", "GPU" -> "cuda"."""
     try:
         return _DEVICES[name.lower()]
     except (KeyError, AttributeError):
-        raise DeviceError(f"device {name!r} is unknown; use 'cpu', 'cuda' or 'cuda-sim'") from None
+        dtype = "" if isinstance(name, str) else "; a tensor of another dtype is t.astype(dtype)"
+        raise DeviceError(
+            f"device {name!r} is unknown; use 'cpu', 'cuda' or 'cuda-sim'{dtype}"
+        ) from None
 
 
 def _changed(settings: Settings, given: dict[str, Any]) -> Settings:

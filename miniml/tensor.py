@@ -252,8 +252,10 @@ _new = object.__new__
 
 
 def common_device(name: str, tensors: list[Tensor]) -> str:
-    """The device all tensors are on, or the context's for none; DeviceError for two."""
+    """The device all tensors are on, or the context's for none; DeviceError for two, and for one
+    that is absent."""
     if not tensors:
+        get_device(current().device_target)
         return current().device_target
     device = tensors[0].device
     for tensor in tensors:
@@ -263,10 +265,12 @@ def common_device(name: str, tensors: list[Tensor]) -> str:
 
 
 def two_devices(name: str, device: str, other: str) -> DeviceError:
-    """The error for a call with tensors on two devices."""
-    return DeviceError(
+    """The error for a call with tensors on two devices, of which it knows the second."""
+    error = DeviceError(
         f"{name} got tensors on two devices, {device} and {other}; move one with .to({device!r})"
     )
+    error.other = other
+    return error
 
 
 def _restore(array: Array, device: str) -> Tensor:

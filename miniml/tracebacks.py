@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import wraps
 from types import TracebackType
 from typing import Any, TypeVar
 
 from .errors import MinimlError
-from .hints import note_argument
-from .location import is_own
+from .hints import note_argument, note_hint
+from .location import Location, is_own
 from .settings import current
 
 F = TypeVar("F", bound=Callable[..., Any])
+_SIZE = re.compile(r"\.size\([^()]*\)$")
 
 
 def hide_frames(error: BaseException) -> None:
@@ -20,10 +22,10 @@ def hide_frames(error: BaseException) -> None:
 
     For an error that miniml does not raise on purpose, the frames below the user's last one stay:
     they alone show what happened. `ml.context(full_tracebacks=True)` keeps every frame. For
-    `except` clauses that raise again, so calls that succeed pay nothing. An unknown keyword is
-    noted with what it is called here.
+    `except` clauses that raise again, so calls that succeed pay nothing. Habits from elsewhere are
+    noted.
     """
-    note_argument(error)
+    note_habits(error)
     seen: set[int] = set()
     shown: BaseException | None = None if current().full_tracebacks else error
     while shown is not None and id(shown) not in seen:
@@ -66,3 +68,13 @@ def hides_frames(fn: F) -> F:
             raise
 
     return hiding  # type: ignore[return-value]
+
+
+def note_habits(error: BaseException) -> None:
+    """Add to Python's own errors what to write: for a keyword of another library, and for a call
+    of `size`."""
+    note_argument(error)
+    if isinstance(error, TypeError) and str(error) == "'int' object is not callable":
+        trace = _steps(error.__traceback__)[-1:]
+        if trace and _SIZE.search(Location(trace[0].tb_frame.f_code, trace[0].tb_lasti).text):
+            note_hint(error, "t.shape, or t.shape[0]; t.size is the number of elements")

@@ -95,8 +95,9 @@ def linearize(
         traced, wrt = list(args), []
         if len(argnums) > 1:
             _refuse_twice(fn, args, argnums)
+        device = weights[0].device if weights and computes_at_once() else None
         for argnum in argnums:
-            leaves, spec = _float_leaves(fn, args, argnum, named)
+            leaves, spec = _float_leaves(fn, args, argnum, named, device)
             symbols = [trace.input(leaf) for leaf in leaves]
             traced[argnum] = spec.unflatten(symbols)
             wrt.append((tuple([s.var for s in symbols]), spec))
@@ -140,9 +141,10 @@ def _refuse_twice(fn: Any, args: Sequence[Any], argnums: Sequence[int]) -> None:
 
 
 def _float_leaves(
-    fn: Any, args: Sequence[Any], argnum: int, named: Mapping[str, Any]
+    fn: Any, args: Sequence[Any], argnum: int, named: Mapping[str, Any], device: str | None
 ) -> tuple[list[Tensor], Any]:
-    """The tensors of an argument, and its structure, in which None is an empty tree."""
+    """The tensors of an argument, arrays on the device; and its structure, in which None is an
+    empty tree."""
     if not -len(args) <= argnum < len(args):
         also = f" by position and {len(named)} by keyword" if named else ""
         raise GradientArgumentError(
@@ -160,7 +162,7 @@ def _float_leaves(
                 f"{who} {type(leaf).__name__} {leaf!r}, which has no gradient; pass a float "
                 f"tensor{listed}, or leave it out of argnums"
             )
-        tensor = leaf if isinstance(leaf, Tensor) else Tensor(leaf)
+        tensor = leaf if isinstance(leaf, Tensor) else Tensor(leaf, device=device)
         if not is_float(tensor.dtype):
             what = typed(tensor)
             raise GradientArgumentError(

@@ -8,6 +8,8 @@ from operator import itemgetter
 from typing import Any
 
 from ..abstract import Abstract
+from ..dtype import canonical
+from ..errors import DeviceError
 from ..holes import Holes, holes
 from ..tensor import Tensor, common_device
 from .ir import Graph
@@ -33,16 +35,25 @@ def trace(fn: Callable[..., Any], *example_args: Any, **named: Any) -> Graph:
       return %1
     """
     leaves, _, rebuild = flatten_arguments((example_args, named))
-    abstracts = [leaf._abstract for leaf in leaves]
-    graph, result, _ = trace_call(fn, rebuild, abstracts, common_device("trace", leaves))
+    abstracts = [Abstract(leaf.shape, canonical(leaf.dtype)) for leaf in leaves]
+    tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+    device = common_device("trace", tensors)
+    graph, result, _ = trace_call(fn, rebuild, abstracts, device, placed=bool(tensors))
     inputs = input_names(fn, rebuild, len(graph.inputs))
     return replace(graph, input_names=inputs, output_names=output_names(result, len(graph.outputs)))
 
 
 def trace_call(
-    fn: Callable[..., Any], rebuild: Rebuild, abstracts: Sequence[Abstract], device: str
+    fn: Callable[..., Any],
+    rebuild: Rebuild,
+    abstracts: Sequence[Abstract],
+    device: str,
+    placed: bool = True,
 ) -> tuple[Graph, Rebuild, GraphTrace]:
     """Trace fn on inputs of these types, which `rebuild` puts into (args, named).
+
+    placed: whether some input is a tensor, which says on which device. Arrays alone follow the
+    tensors that fn finds: where these are elsewhere, fn is traced again for their device.
 
     Gives the graph, `rebuild(output values)`, which gives what fn returned with these values in the
     tensors' places, and the ended trace with its guards.
@@ -51,10 +62,15 @@ def trace_call(
 
     def body(*tensors: Tensor) -> list[Any]:
         by_position, by_keyword = rebuild(tensors)
-        results.append(holes(fn(*by_position, **by_keyword), is_result))
+        results[:] = [holes(fn(*by_position, **by_keyword), is_result)]
         return results[0].taken()
 
-    graph, ended = trace_graph(body, abstracts, device, function_name(fn))
+    try:
+        graph, ended = trace_graph(body, abstracts, device, function_name(fn))
+    except DeviceError as error:
+        if placed or error.other is None:
+            raise
+        graph, ended = trace_graph(body, abstracts, error.other, function_name(fn))
     for leaf in results[0].left():
         refuse_dataclass(f"{function_name(fn)} returned", leaf)
     return graph, _rebuild(results[0]), ended

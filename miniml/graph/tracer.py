@@ -87,10 +87,12 @@ class GraphTrace:
         a random stream, which lives on the host and serves every device."""
         for t in tensors:
             if t.device != self.device:
-                streams = random.default_generator, *self.blocks
-                if any(t is stream.state for t in tensors for stream in streams):
+                if any(map(self._of_stream, tensors)):
                     return
                 raise two_devices(primitive.name, self.device, t.device)
+
+    def _of_stream(self, tensor: Tensor) -> bool:
+        return any(tensor is s.state for s in (random.default_generator, *self.blocks))
 
     def _known(
         self, primitive: Primitive, tensors: list[Tensor], consts: dict[str, Any]
@@ -132,6 +134,8 @@ class GraphTrace:
 
     def _read(self, parameter: Parameter) -> TracedTensor:
         if id(parameter) not in self.versions:
+            if parameter.device != self.device and not self._of_stream(parameter):
+                raise two_devices("a graph", self.device, parameter.device)
             var = Var(parameter._abstract)
             self.state[id(parameter)] = (parameter, var)
             self.versions[id(parameter)] = TracedTensor(var, self, self.device)

@@ -14,26 +14,24 @@ from ..errors import GraphError, MinimlError
 from ..holes import holes
 from ..parameter import Parameter
 from ..reading import Reading
-from ..tensor import Tensor
+from ..tensor import Array, Tensor, host_array
 from ..trace import Guarded
 
 Rebuild = Callable[[Sequence[Any]], Any]
 _ARRAYS = Tensor, np.ndarray, np.generic
 
 
-def flatten_arguments(args: Any) -> tuple[list[Tensor], tuple[object, ...], Rebuild]:
+def flatten_arguments(args: Any) -> tuple[list[Tensor | Array], tuple[object, ...], Rebuild]:
     """(leaves, key, rebuild) of a tree of arguments.
 
-    leaves: the tensors to trace; arrays become Tensors on the device of the first Tensor. key:
+    leaves: the tensors and arrays to trace, these of dtypes that tensors have. key:
     hashable, equal where the structure and all else in the tree are equal; 1, 1.0 and True differ,
     Parameters and objects without a value of their own count by identity. `rebuild(leaves)` puts
     other values in the tensors' places and gives the tree. GraphError for a static leaf that
     cannot be hashed, and for a dataclass of tensors that optree does not know.
     """
     tree = holes(args, is_traced)
-    given = tree.taken()
-    device = next((leaf.device for leaf in given if isinstance(leaf, Tensor)), None)
-    leaves = [_as_leaf(leaf, device) for leaf in given]
+    leaves = [_as_leaf(leaf) for leaf in tree.taken()]
     statics = tuple(map(_static_key, tree.left()))
     return leaves, (tree.spec, tuple(tree.positions), statics), tree.filled
 
@@ -48,10 +46,10 @@ def is_traced(leaf: Any) -> bool:
     return isinstance(leaf, _ARRAYS) and not isinstance(leaf, Parameter)
 
 
-def _as_leaf(leaf: Any, device: str | None) -> Tensor:
+def _as_leaf(leaf: Any) -> Tensor | Array:
     if isinstance(leaf, Reading):
         leaf.own()  # a program may write to memory that it shares
-    return leaf if isinstance(leaf, Tensor) else Tensor(leaf, device=device)
+    return leaf if isinstance(leaf, Tensor) else host_array(leaf, None)
 
 
 def refuse_dataclass(who: str, leaf: Any, kind: type[MinimlError] = GraphError) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from html import escape
+from reprlib import recursive_repr
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from .. import epoch
@@ -66,13 +67,21 @@ class Cell(Constructed, Guarded):
             cell.__dict__["_entry"] = Entry(cell)
             return cell
 
+    def __init_subclass__(cls, **named: Any) -> None:
+        super().__init_subclass__(**named)
+        for name, value in vars(cls).items():
+            if holds([value], (Cell, Parameter)):
+                raise AttributeRefusedError(
+                    f"{cls.__name__}.{name} holds cells or parameters in the class, where they "
+                    f"would not be found; write self.{name} = ... in __init__"
+                )
+
     def construct(self, *args: Any, **kwargs: Any) -> Any:
         """What the cell computes, in terms of `ops`, child cells and parameters."""
         forward = hasattr(type(self), "forward")
-        say = "forward is called construct here:" if forward else "say"
+        say = "forward is called construct here" if forward else "say what it computes"
         raise MinimlError(
-            f"{type(self).__name__} defines no construct; {say} what it computes: "
-            "def construct(self, x): ..."
+            f"{type(self).__name__} defines no construct; {say}: def construct(self, x): ..."
         )
 
     def __call__(self, *args: Any, **named: Any) -> Tensor:
@@ -93,6 +102,8 @@ class Cell(Constructed, Guarded):
     if not TYPE_CHECKING:  # it would hide misspelt names from the checker
 
         def __getattr__(self, name: str) -> Any:
+            if hasattr(type(self), name):  # a property that lacks something: say what
+                return object.__getattribute__(self, name)
             raise unknown(type(self).__name__, name, self)
 
     def __delattr__(self, name: str) -> None:
@@ -288,6 +299,7 @@ class Cell(Constructed, Guarded):
         ]
         return f"{type(self).__name__}({', '.join(plain)})"
 
+    @recursive_repr()
     def __repr__(self) -> str:
         children = [(n, v) for n, v in self.__dict__.items() if isinstance(v, Cell)]
         if not children:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
+from itertools import count
+from operator import index as as_index
 from typing import Any, NoReturn, Self, overload
 
-from ..errors import AttributeRefusedError, MinimlError
+from ..errors import ArityError, AttributeRefusedError, MinimlError, OutOfRangeError
+from ..primitive import Primitive
 from .cell import Cell
 
 
@@ -14,11 +17,12 @@ class _Ordered:
 
     def append(self, cell: Cell) -> Self:
         """Add a cell at the end; returns the container."""
-        setattr(self, str(len(self)), _held(self, cell))
+        free = next(n for n in map(str, count(len(self))) if n not in vars(self))
+        setattr(self, free, _held(self, cell))
         return self
 
     def __len__(self) -> int:
-        return len(list(iter(self)))
+        return len(self._names())
 
     def __iter__(self) -> Iterator[Cell]:
         return (v for v in self.__dict__.values() if isinstance(v, Cell))
@@ -28,8 +32,35 @@ class _Ordered:
     @overload
     def __getitem__(self, index: slice) -> Self: ...
     def __getitem__(self, index: int | slice) -> Cell | Self:
-        found = list(self)[index]
-        return found if isinstance(found, Cell) else self._of(found)
+        if isinstance(index, slice):
+            return self._of(list(self)[index])
+        found: Cell = getattr(self, self._name(index))
+        return found
+
+    def __setitem__(self, index: int, cell: Cell) -> None:
+        setattr(self, self._name(index), _held(self, cell))
+
+    def __delitem__(self, index: int | slice) -> None:
+        """Take cells away; those behind move up, so that names stay "0", "1", ..."""
+        names, kept = self._names(), list(self)
+        del kept[index if isinstance(index, slice) else names.index(self._name(index))]
+        for name, cell in zip(names, kept, strict=False):
+            setattr(self, name, cell)
+        for name in names[len(kept) :]:
+            delattr(self, name)
+
+    def _names(self) -> list[str]:
+        return [name for name, value in vars(self).items() if isinstance(value, Cell)]
+
+    def _name(self, index: int) -> str:
+        """The name of the cell at an index; OutOfRangeError where there is none."""
+        names, kind = self._names(), type(self).__name__
+        try:
+            return names[as_index(index)]
+        except IndexError:
+            raise OutOfRangeError(f"{kind} of {len(names)} cells has none at {index}") from None
+        except TypeError:
+            raise ArityError(f"{kind} got the index {index!r}; expected an int") from None
 
     def _of(self, cells: list[Cell]) -> Self:
         """A container like this one of other cells."""
@@ -40,7 +71,7 @@ def _held(container: object, cell: object) -> Cell:
     """The cell; AttributeRefusedError for what is none, and for one that holds the container."""
     if not isinstance(cell, Cell):
         raise AttributeRefusedError(
-            f"{type(container).__name__} holds cells; got {cell!r} of type {type(cell).__name__}; "
+            f"{type(container).__name__} holds cells; got {cell!r} of type {type(cell).__name__}"
             + _instead(cell)
         )
     if id(container) in map(id, cell.cells()):
@@ -53,17 +84,20 @@ def _held(container: object, cell: object) -> Cell:
 def _instead(given: object) -> str:
     """What to give in place of something that is not a cell."""
     if isinstance(given, type):
-        return f"make one: {given.__name__}(...)"
+        return f"; make one: {given.__name__}(...)"
     if isinstance(given, (list, tuple)):
-        return "give its cells one by one, as *cells"
-    return "use a layer, such as nn.ReLU(), or a Cell of your own"
+        return "; give its cells one by one, as *cells"
+    if isinstance(given, Mapping):
+        return "; give its cells, *cells.values(), or one attribute for each in a Cell of your own"
+    kind = ", an operation" if isinstance(given, Primitive) else ""
+    return f"{kind}; use a layer, such as nn.ReLU(), or a Cell of your own"
 
 
 class Sequential(_Ordered, Cell):
     """Cells in sequence, each applied to the output of the one before.
 
-    The cells are the arguments; `net[i]`, `len(net)`, iteration and `append` work as on a list;
-    `net[1:]` is a Sequential of the same cells.
+    The cells are the arguments; `net[i]`, `net[i] = cell`, `del net[i]`, `len(net)`, iteration and
+    `append` work as on a list; `net[1:]` is a Sequential of the same cells.
     """
 
     def __init__(self, *cells: Cell):

@@ -28,6 +28,7 @@ class FunctionCell(Cell):
     _of: ClassVar[Callable[..., Any]]
 
     def __init_subclass__(cls, of: Callable[..., Any] | None = None) -> None:
+        super().__init_subclass__()
         if of is not None:
             cls._of = staticmethod(of)
         own = inspect.get_annotations(cls, eval_str=True)

@@ -14,7 +14,7 @@ import optree
 from ..abstract import Abstract, listed
 from ..backends.signature import ArraySpec
 from ..dtype import canonical, float32
-from ..errors import ShapeError
+from ..errors import DTypeError, ShapeError
 from ..graph.flops import flops
 from ..graph.forwarding import ForwardingTrace
 from ..graph.function import trace_call
@@ -187,10 +187,18 @@ def _traced(net: Any, examples: Holes) -> _Noted:
             return net(*args)
 
     device = next((p.device for p in net.get_parameters()), current().device_target)
-    with unwatched():
-        graph, _, _ = trace_call(
-            watched, lambda values: (tuple(examples.filled(values)), {}), examples.taken(), device
+
+    def arranged(values: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        return tuple(examples.filled(values)), {}
+
+    try:
+        with unwatched():
+            graph, _, _ = trace_call(watched, arranged, examples.taken(), device)
+    except DTypeError as error:
+        error.add_note(
+            "shapes stand for float32; of indices give an array, or ml.ArraySpec(shape, ml.int64)"
         )
+        raise
     counted: dict[str, int] = {}
     for node, count in flops(graph):
         name = layer_of.get(node.outputs[0], "")

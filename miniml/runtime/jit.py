@@ -173,23 +173,30 @@ class Jit:
         return self._find(flat, tuple([(a.shape, a.dtype) for a in flat.leaves]), current())
 
     def _find(self, flat: _Flat, types: Types, settings: Settings) -> Compiled:
-        device = common_device(self.__name__, [a for a in flat.leaves if isinstance(a, Tensor)])
+        tensors = [a for a in flat.leaves if isinstance(a, Tensor)]
+        device = common_device(self.__name__, tensors)
         now = epoch.now
         key = (types, device, flat.structure, settings.bare, now.kernels, now.bprops, now.passes)
         versions = self._versions.get(key)
         if versions is not None:
             for compiled in versions:
-                if compiled.valid():
+                if compiled.valid() and (not tensors or compiled.device == device):
                     compiled.used = next(self._uses)
                     return compiled
         sizes = None
         if self.dynamic is not None:
             sizes = self.dynamic.general(flat.rebuild, types), *key[1:]
-        return self._compile(flat.rebuild, key, settings, sizes)
+        return self._compile(flat.rebuild, key, settings, sizes, bool(tensors))
 
     def _compile(
-        self, rebuild: Rebuild, key: tuple[Any, ...], settings: Settings, sizes: object
+        self,
+        rebuild: Rebuild,
+        key: tuple[Any, ...],
+        settings: Settings,
+        sizes: object,
+        placed: bool,
     ) -> Compiled:
+        """placed: whether a tensor among the arguments says on which device."""
         self.recompilations.append(self._why(key))
         if len(self.recompilations) == _MANY and self.dynamic is None:
             warn_user(
@@ -202,7 +209,8 @@ class Jit:
         began, first = epoch.now, epoch.tick()  # what changes meanwhile may not be in it
         types, device = key[:2]
         abstracts = [Abstract(shape, canonical(dtype)) for shape, dtype in types]
-        graph, result, trace = trace_call(self.fn, rebuild, abstracts, device)
+        graph, result, trace = trace_call(self.fn, rebuild, abstracts, device, placed)
+        device = trace.device
         passed = run_passes(graph, settings.disabled_passes, settings.verify_passes)
         program = self._program(passed, program_target(device), sizes)
         guards = tuple([_guard(*met, first) for met in trace.guards.values()])

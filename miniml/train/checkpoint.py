@@ -71,7 +71,9 @@ def load_checkpoint(
 
 def _chosen(found: Mapping[str, Value], only: str | Sequence[str] | None) -> dict[str, Value]:
     """What has a name that matches a pattern; everything without one."""
-    patterns = ["*"] if only is None else [only] if isinstance(only, str) else only
+    patterns: Any = ["*"] if only is None else [only] if isinstance(only, str) else only
+    if not isinstance(patterns, Collection) or not all(isinstance(p, str) for p in patterns):
+        raise CheckpointError(f"only is a pattern of names or a list of them; got {only!r}")
     return {n: v for n, v in found.items() if any(fnmatchcase(n, p) for p in patterns)}
 
 

@@ -24,10 +24,7 @@ def histograms(values: Mapping[str, Any], title: str = "Activations") -> Any:
     Each says mean and standard deviation, the share of zeros, and how many numbers are not finite,
     which it leaves out. MinimlError for more than 48 arrays, or none.
     """
-    if not isinstance(values, Mapping):
-        raise MinimlError(
-            f"histograms got {type(values).__name__}; give a dict, as viz.activations(net, x) does"
-        )
+    _check_named("histograms", values, "viz.activations(net, x)")
     if not 0 < len(values) <= _PANELS:
         raise MinimlError(
             f"histograms got {len(values)} arrays; give 1 to {_PANELS}, picked by their names"
@@ -53,8 +50,20 @@ def _histogram(axes: Any, name: str, numbers: Array) -> None:
     axes.title.set_color(_ALARM if lost else _INK)
     axes.set_xlabel(_described(finite), fontsize=8)
     if finite.size:
-        axes.hist(finite, bins=min(40, max(5, finite.size // 4)), color=_MAIN)
+        axes.hist(finite, bins=_edges(finite), color=_MAIN)
     _plain(axes)
+
+
+def _edges(numbers: Array) -> Array:
+    """Edges of bins; of one around a number that has no neighbours as close as those would be."""
+    low, high = numbers.min(), numbers.max()
+    edges = np.unique(np.linspace(low, high, min(40, max(5, numbers.size // 4)) + 1))
+    return edges if edges.size > 1 else low + np.array([-0.5, 0.5]) * max(1.0, abs(low))
+
+
+def _check_named(who: str, values: object, gives: str) -> None:
+    if not isinstance(values, Mapping):
+        raise MinimlError(f"{who} got {type(values).__name__}; give a dict, as {gives} does")
 
 
 def _described(numbers: Array) -> str:
@@ -71,21 +80,23 @@ def gradient_flow(gradients: Mapping[str, Any]) -> Any:
 
     gradients: as `viz.gradients` gives them. MinimlError for none.
     """
+    _check_named("gradient_flow", gradients, "viz.gradients(net, loss, x, y)")
     if not gradients:
         raise MinimlError("gradient_flow got no gradients; give those of trainable parameters")
     sizes = {name: np.abs(np.asarray(g, np.float64)).ravel() for name, g in gradients.items()}
     figure = new_figure(8, 1.4 + 0.3 * len(sizes))
     axes, rows = figure.subplots(), range(len(sizes))
     means, largest = ([_reduced(f, s) for s in sizes.values()] for f in (np.mean, np.max))
+    shown = np.maximum([m for m in (*means, *largest) if m > 0] or [1.0], 1e-300)
+    low, high = 10.0 ** math.floor(math.log10(min(shown))) / 10, max(shown) * 2
+    axes.set(xlim=(low, high), xscale="log")  # before the bars, which may have no scale
     axes.barh(rows, largest, color=_MAIN, alpha=0.35, label="largest")
     axes.barh(rows, means, color=_MAIN, height=0.5, label="mean")
-    shown = [m for m in (*means, *largest) if m > 0] or [1.0]
-    low, high = 10.0 ** math.floor(math.log10(min(shown))) / 10, max(shown) * 2
     for row, (mean, size) in enumerate(zip(means, sizes.values(), strict=True)):
         if not mean > 0:
             why = "is 0" if np.isfinite(size).all() else "not finite"
             axes.text(low * 1.2, row, why, color=_ALARM, va="center", fontsize=9)
-    axes.set(xscale="log", xlim=(low, high), ylim=(len(sizes) - 0.4, -0.6))
+    axes.set(ylim=(len(sizes) - 0.4, -0.6))
     axes.set_yticks(rows, sizes)
     axes.set(title="Gradient flow, first parameter on top", xlabel="absolute value of the gradient")
     axes.legend(
@@ -141,12 +152,12 @@ def confusion_matrix(counts: Any, names: Sequence[str] | None = None) -> Any:
     MinimlError for another shape, negative counts, or another number of names.
     """
     table = np.asarray(counts)
-    names = [*map(str, names if names is not None else range(len(table)))]
+    names = [*map(str, names if names is not None else range(math.isqrt(table.size)))]
     if (
         table.ndim != 2
         or table.shape != (len(names), len(names))
         or not table.size
-        or table.min() < 0
+        or not (np.isfinite(table) & (table >= 0)).all()
     ):
         raise MinimlError(
             f"confusion_matrix got shape {table.shape} and {len(names)} names; give counts of shape"

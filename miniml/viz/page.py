@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
@@ -10,18 +9,20 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
+from ..archive import PathLike, writable, write
 from ..graph.ir import Graph
 from .drawing import Box, Drawing, drawing_of, graph_of
 from .folding import fold
 from .layout import BOX_HEIGHT, Placed, Point, box_width, place
 
+_CALLS = "the calls are ml.draw(net, x, path=path) and viz.to_html(net, path, x)"
 FOLDED_ABOVE = 40  # calls; more than that do not fit into a window side by side with their text
 _PAGE = Template(Path(__file__).with_name("page.html").read_text("utf-8"))
 
 
 def to_html(
     what: Graph | Callable[..., Any],
-    path: str | os.PathLike[str],
+    path: PathLike,
     *example_args: Any,
     **named: Any,
 ) -> Path:
@@ -38,7 +39,7 @@ def to_html(
     if len(graph.nodes) > FOLDED_ABOVE:
         tops.insert(0, Sheet("parts", "Layers", fold(drawing)))
     tabs = "".join(f'<a href="#{s.key}">{escape(s.title)}</a>' for s in tops)
-    return write_page(Path(path), f"{graph.name}: {counted(graph)}", tabs, tops, str(graph))
+    return write_page(path, f"{graph.name}: {counted(graph)}", tabs, tops, str(graph))
 
 
 def counted(graph: Graph) -> str:
@@ -60,16 +61,19 @@ class Sheet:
     kind: str = ""
 
 
-def write_page(path: Path, title: str, tabs: str, tops: Sequence[Sheet], text: str) -> Path:
-    """Write a page with these sheets and those that their boxes open; tabs: HTML, links to them."""
+def write_page(path: PathLike, title: str, tabs: str, tops: Sequence[Sheet], text: str) -> Path:
+    """Write a page with these sheets and those that their boxes open; tabs: HTML, links to them.
+
+    It appears wholly or not at all; CheckpointError for a place where no file can be written."""
+    target = writable(path, _CALLS)
     page = _PAGE.substitute(
         title=escape(title),
         tabs=f'{tabs}<a href="#as-text">Text</a>',
         sheets="\n".join(_section(s) for one in tops for s in _sheets(one)),
         text=escape(text),
     )
-    path.write_text(page, encoding="utf-8")
-    return path
+    write(target, iter([page.encode()]), path)
+    return target
 
 
 def _sheets(sheet: Sheet) -> Iterator[Sheet]:

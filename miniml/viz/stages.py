@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..archive import PathLike
 from ..backends.registry import NATIVE
 from ..graph.ir import Graph, Node
 from ..graph.passes import PIPELINE, pipeline, run_stage
@@ -33,7 +33,7 @@ class Stage(NamedTuple):
 def draw(
     what: Graph | Callable[..., Any],
     *example_args: Any,
-    path: str | os.PathLike[str] = "graph.html",
+    path: PathLike = "graph.html",
     **named: Any,
 ) -> Path:
     """Write a page that shows what compiling makes of a graph, or of a network, a training step or
@@ -51,7 +51,7 @@ def draw(
     keys = {id(stage): sheet.key for stage, sheet in zip(changing, sheets, strict=True)}
     tabs = "".join(_tab(stage, keys.get(id(stage))) for stage in found)
     text = "\n\n".join(f"# {_title(stage)}\n{stage.graph}" for stage in changing)
-    return write_page(Path(path), f"{graph.name}, pass by pass", tabs, sheets, text)
+    return write_page(path, f"{graph.name}, pass by pass", tabs, sheets, text)
 
 
 def stages(graph: Graph, device: str) -> Iterator[Stage]:

@@ -6,7 +6,7 @@ import pytest
 import miniml as ml
 from miniml import nn, ops, optim
 from miniml.errors import DeviceError, NonFiniteError, OutOfRangeError
-from miniml.grad import GradOperation, grad
+from miniml.grad import GradOperation, grad, value_and_grad
 
 
 def numbers(*shape, seed=0):
@@ -58,6 +58,25 @@ class TestTensors:
             x + y
         with pytest.raises(DeviceError, match="Add got tensors on two devices"):
             ml.jit(lambda a: a + y)(x)
+
+    @pytest.mark.parametrize("mode", [ml.PYNATIVE_MODE, ml.GRAPH_MODE])
+    def test_arrays_follow_the_parameters_of_a_network(self, device, mode):
+        net = nn.Dense(3, 2).to(device)
+        x, y = numbers(4, 3), numbers(4, 2)
+        w, b = net.weight.asnumpy(), net.bias.asnumpy()
+        by_name = ml.jit(lambda batch: net(batch["x"]))
+        with ml.context(mode=mode):
+            for out in (net(x), ml.jit(net)(x), by_name({"x": x})):
+                assert out.device == device
+                np.testing.assert_allclose(out.asnumpy(), x @ w + b, rtol=1e-5, atol=1e-6)
+            with pytest.raises(DeviceError, match="two devices"):
+                by_name({"x": ml.Tensor(x, device="cpu")})
+            _, (dx, _) = value_and_grad(lambda x: ops.sum(net(x)), weights=net)(x)
+            assert dx.device == device
+            step = ml.train_step(net, nn.MSELoss(), optim.SGD(net.trainable_params(), lr=0.5))
+            assert step(x, y).device == device
+        slope = 2 * (x @ w + b - y) / y.size
+        np.testing.assert_allclose(net.bias.asnumpy(), b - 0.5 * slope.sum(0), rtol=1e-5, atol=1e-6)
 
 
 class TestPrograms:

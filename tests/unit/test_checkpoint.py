@@ -142,6 +142,9 @@ def test_without_strict_what_one_side_lacks_is_left_alone(tmp_path):
         load_checkpoint(path, other, strict=False)
     with pytest.raises(CheckpointError, match=r"no entry in common that matches only='head\.\*'"):
         load_checkpoint(path, net, only="head.*")
+    for wrong in (3, [3]):
+        with pytest.raises(CheckpointError, match="only is a pattern of names or a list of them"):
+            load_checkpoint(path, net, only=wrong)
     with pytest.raises(CheckpointError, match=r"no entry .*the file has 0\.bias, .* has step"):
         load_checkpoint(path, {"step": 1}, strict=False)
     assert same(

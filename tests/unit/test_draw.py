@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import miniml as ml
-from miniml import nn, ops
+from miniml import nn, ops, viz
 from miniml.errors import MinimlError
 from miniml.viz.stages import new_in, stages
 from tests.conftest import BROWSERS
@@ -57,6 +57,15 @@ def test_each_pass_that_changes_the_graph_has_a_drawing(tmp_path):
     marked = re.findall(r'class="box call goes" id="(stage0\.\w+)"', source)
     assert len(marked) == 2
     assert "# as traced\nfn(" in source
+
+
+def test_a_place_where_no_page_can_stand_is_refused(tmp_path):
+    with pytest.raises(MinimlError, match=r"there is no folder .*absent; make it first"):
+        ml.draw(fn, X, path=tmp_path / "absent" / "fn.html")
+    with pytest.raises(MinimlError, match="is a folder; name a file"):
+        viz.to_html(fn, tmp_path, X)
+    with pytest.raises(MinimlError, match=r"got int; the calls are ml\.draw"):
+        ml.draw(fn, X, path=3)
 
 
 @needs_compiler

@@ -103,6 +103,15 @@ def test_histograms_say_what_they_leave_out():
         viz.gradients(nn.Dense(1, 1), np.ones((2, 1)), np.ones((2, 1)))
 
 
+def test_pictures_are_drawn_of_numbers_without_a_scale():
+    whole = viz.histograms({"a": np.full(100, 1e16), "b": np.array([1e16, 1e16 + 4]), "c": [0.0]})
+    assert [sum(b.get_height() for b in axes.patches) for axes in whole.axes[:3]] == [100, 2, 1]
+    for gradients in ({"w": np.zeros(3)}, {"w": np.full(3, 5e-324)}, {"w": np.full(2, 1e300)}):
+        assert viz.gradient_flow(gradients)._repr_png_().startswith(b"\x89PNG")
+    for counts in ([[5]], [[0]]):
+        assert viz.confusion_matrix(counts)._repr_png_()
+
+
 def test_gradient_flow_shows_means_maxima_and_what_has_none():
     (axes,) = viz.gradient_flow(
         {"w": np.array([-4.0, 2.0]), "dead": np.zeros(3), "bad": np.array([np.nan, 1.0])}
@@ -114,6 +123,8 @@ def test_gradient_flow_shows_means_maxima_and_what_has_none():
     assert axes.get_xlabel() == "absolute value of the gradient"
     with pytest.raises(MinimlError, match="got no gradients"):
         viz.gradient_flow({})
+    with pytest.raises(MinimlError, match=r"got list; give a dict, as viz\.gradients"):
+        viz.gradient_flow([np.ones(3)])
 
 
 def test_feature_maps_share_a_scale():
@@ -139,6 +150,9 @@ def test_a_confusion_matrix_has_counts_names_and_the_share_that_is_right():
     assert texts(viz.confusion_matrix(np.zeros(metric.shape, int)).axes[0]) == []
     with pytest.raises(MinimlError, match=r"got shape \(2, 2\) and 1 names; give counts"):
         viz.confusion_matrix(counts, ["cat"])
+    for wrong in (counts * np.nan, -counts, 5):
+        with pytest.raises(MinimlError, match="give counts of shape"):
+            viz.confusion_matrix(wrong)
 
 
 def test_without_matplotlib_one_sentence_says_so(monkeypatch):

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 import miniml as ml
-from miniml import data, hints, nn, ops, optim, train
-from miniml.errors import ArityError
+from miniml import data, nn, ops, optim, train
+from miniml.elsewhere import INSTEAD, KEYWORDS
+from miniml.errors import ArityError, DeviceError, DTypeError
 from miniml.hints import ARGUMENTS, HINTS, hint_for
 
 T = ml.Tensor(np.ones((2, 3), np.float32))
@@ -48,7 +49,7 @@ def test_what_a_hint_names_exists_and_is_called_as_shown():
 
 
 def test_no_name_has_two_hints():
-    names = [name for names in hints._INSTEAD.values() for name in names.split()]
+    names = [name for names in INSTEAD.values() for name in names.split()]
     assert len(names) == len(set(names))
 
 
@@ -158,7 +159,7 @@ def test_keywords_from_elsewhere_lead_to_those_here(make, message):
 def test_a_hint_for_a_keyword_is_for_what_has_that_parameter():
     with pytest.raises(ArityError, match=r"dim=1; it takes in_features"):
         nn.Dense(3, 4, dim=1)
-    names = [name for names in hints._ARGUMENTS.values() for name in names.split()]
+    names = [name for names in KEYWORDS.values() for name in names.split()]
     assert len(names) == len(set(names)) == len(ARGUMENTS)
 
 
@@ -181,6 +182,7 @@ class Summed(nn.Cell):
         (lambda: nn.Sequential(Summed())(X), "in miniml: axis="),
         (lambda: ml.jit(lambda x: x.mean(1, keepdim=True))(X), "in miniml: keepdims="),
         (lambda: nn.MultiHeadAttention(4, 2)(X, X, X, attn_mask=X), "in miniml: mask=, where True"),
+        (lambda: ml.jit(lambda x: optim.step_decay(0.1, step_size=3))(X), "in miniml: every="),
     ],
 )
 def test_keywords_of_calls_are_noted_once(call, note):
@@ -201,3 +203,48 @@ def test_fit_as_others_call_it_gets_a_note(call, note):
     with pytest.raises(TypeError) as caught:
         call(model.fit)
     assert note in caught.value.__notes__
+
+
+def test_a_shape_in_parts_and_a_dtype_for_a_device_say_what_to_write():
+    with pytest.raises(DTypeError, match=r"dtype 3 is unknown.*; a shape is one tuple"):
+        ops.zeros(2, 3)
+    with pytest.raises(DeviceError, match=r"is unknown.*; a tensor of another dtype is t\.astype"):
+        T.to(ml.float64)
+
+
+def test_a_call_of_size_leads_to_the_shape():
+    with pytest.raises(TypeError, match="not callable") as caught:
+        ml.jit(lambda x: ops.reshape(x, (x.size(0), -1)))(X)
+    assert any(n.startswith("in miniml: t.shape, or t.shape[0]") for n in caught.value.__notes__)
+
+
+def test_errors_of_others_stay_as_they_are():
+    for call in (
+        lambda x: int("x"),
+        lambda x: len(5),
+        lambda x: x.size + x.ndim(),
+        lambda x: len(x, dim=1),
+    ):
+        with pytest.raises((TypeError, ValueError)) as caught:
+            ml.jit(call)(X)
+        assert not hasattr(caught.value, "__notes__")
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "hint"),
+    [
+        (nn, "glu", "a * ops.sigmoid(b), of the halves"),
+        (ops, "hardtanh", "ops.hard_tanh"),
+        (NET, "double", "t.astype(ml.float64), or net.to(ml.float64) for a network"),
+        (NET, "add_module", "setattr(net, name, cell)"),
+        (NET, "insert", "nn.Sequential(*net[:i], cell, *net[i:])"),
+        (nn, "ZeroPad2d", "ops.pad(x, padding)"),
+        (nn, "TripletMarginLoss", "a function of tensors made of ops"),
+        (optim, "ReduceLROnPlateau", "optim.OnPlateau(lr)"),
+        (T, "repeat_interleave", "ops.repeat(t, repeats)"),
+    ],
+)
+def test_names_without_an_equal_lead_to_what_does_the_same(owner, name, hint):
+    with pytest.raises(AttributeError) as caught:
+        getattr(owner, name)
+    assert f"; in miniml: {hint}" in str(caught.value)

@@ -35,7 +35,7 @@ def sinusoidal_positions(
     [[0.0, 1.0], [0.8414709568023682, 0.5403022766113281]]
     """
     angles = (start + np.arange(length))[:, None] * _speeds(d, base)
-    both = np.stack([np.sin(angles), np.cos(angles)], -1).reshape(length, -1)[:, :d]
+    both = np.stack([np.sin(angles), np.cos(angles)], -1).reshape(length, d + d % 2)[:, :d]
     return cast(both, as_dtype(dtype))
 
 

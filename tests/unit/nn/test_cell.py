@@ -96,6 +96,73 @@ def test_sequential_is_a_list_of_cells():
     assert net(X).shape == (2, 1)
     with pytest.raises(AttributeRefusedError, match="of type function; use a layer"):
         net.append(lambda x: x)
+    with pytest.raises(AttributeRefusedError, match="of type ReLU, an operation; use a layer"):
+        net.append(ops.relu)
+    with pytest.raises(AttributeRefusedError, match=r"give its cells, \*cells\.values\(\)"):
+        nn.Sequential({"relu": nn.ReLU()})
+
+
+def test_cells_of_a_container_may_be_replaced_and_taken_away():
+    net = nn.Sequential(nn.Dense(3, 4), nn.ReLU(), nn.Dense(4, 2))
+    compiled = ml.jit(net)
+    assert compiled(X).shape == (2, 2)
+    net[-1] = nn.Dense(4, 5)
+    assert compiled(X).shape == (2, 5)
+    last = net[2]
+    del net[1]
+    assert list(net.parameters_dict()) == ["0.weight", "0.bias", "1.weight", "1.bias"]
+    assert net[1] is last
+    assert compiled(X).shape == (2, 5)
+    del net[1:]
+    assert net(X).shape == (2, 4)
+    assert len(net.append(nn.Tanh())) == 2
+
+
+def test_what_is_appended_takes_nobody_s_place():
+    net = nn.Sequential(nn.ReLU(), nn.Tanh(), last := nn.Dense(3, 2))
+    delattr(net, "1")
+    net.append(added := nn.Sigmoid())
+    assert [*net] == [net[0], last, added]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "message"),
+    [
+        (lambda net: net[2], IndexError, "Sequential of 2 cells has none at 2"),
+        (lambda net: net["0"], TypeError, "Sequential got the index '0'; expected an int"),
+        (lambda net: net.__setitem__(2, nn.ReLU()), IndexError, "has none at 2"),
+        (lambda net: net.__setitem__(0, ops.relu), TypeError, "Sequential holds cells"),
+        (lambda net: net.__delitem__(-3), IndexError, "has none at -3"),
+    ],
+)
+def test_positions_that_a_container_lacks_are_refused(wrong, error, message):
+    with pytest.raises(error, match=message) as caught:
+        wrong(nn.Sequential(nn.ReLU(), nn.Tanh()))
+    assert isinstance(caught.value, MinimlError)
+
+
+def test_what_a_class_holds_is_refused_as_nobody_would_find_it():
+    with pytest.raises(AttributeRefusedError, match=r"Shared\.dense .* self\.dense = "):
+
+        class Shared(nn.Cell):
+            dense = nn.Dense(3, 2)
+
+
+def test_a_property_that_fails_says_what_it_lacks():
+    class Late(nn.Cell):
+        @property
+        def head(self):
+            return self.absent
+
+    with pytest.raises(AttributeError, match="Late has no attribute 'absent'"):
+        Late().head  # noqa: B018
+
+
+def test_cells_that_know_the_one_around_them_can_be_shown():
+    net = nn.Sequential(nn.Dense(3, 2))
+    net[0].owner = net
+    assert repr(net) == "Sequential(\n  (0): Dense(3, 2\n    (owner): ...\n  )\n)"
+    assert net(X).shape == (2, 2)
 
 
 def test_repr_shows_the_tree():

@@ -104,3 +104,9 @@ X = np.ones((3, 4), np.float32)
 def test_what_does_not_fit_is_refused(call, error, message):
     with pytest.raises(error, match=message):
         call()
+
+
+def test_an_empty_sequence_stays_empty():
+    x = np.ones((2, 0, 3), np.float32)
+    assert nn.SinusoidalPositions(3)(x).shape == x.shape
+    assert ops.sinusoidal_positions(0, 4).shape == (0, 4)

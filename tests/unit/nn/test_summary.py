@@ -10,7 +10,7 @@ import pytest
 
 import miniml as ml
 from miniml import nn, ops
-from miniml.errors import ShapeError
+from miniml.errors import DTypeError, ShapeError
 from miniml.graph.flops import flops
 
 
@@ -191,3 +191,9 @@ def test_a_hundred_layers_take_no_time():
         net.summary((4, 8))
         times.append(time.perf_counter() - begin)
     assert min(times) < 0.3  # 0.01 s on an idle machine, where the aim is 0.1
+
+
+def test_a_shape_that_stands_for_indices_says_what_to_give():
+    with pytest.raises(DTypeError, match="integer indices") as caught:
+        nn.Embedding(10, 4).summary((2, 3))
+    assert any("ml.ArraySpec(shape, ml.int64)" in note for note in caught.value.__notes__)
