@@ -63,9 +63,8 @@ def cross_entropy(
     target = _targets("cross_entropy", logits, labels, weight, ignore_index)
     losses = _weighted(target, _entropies(logits, target.labels))
     if label_smoothing:
-        share = label_smoothing / shape_of(logits)[1]
-        logs = _times(log_softmax(logits, 1), target.weight)
-        losses = sub(mul(losses, 1.0 - label_smoothing), mul(sum(logs, 1), share))
+        even = mean(_times(log_softmax(logits, 1), target.weight), 1)  # sums overflow in float16
+        losses = sub(mul(losses, 1.0 - label_smoothing), mul(even, label_smoothing))
     return _total(target, losses, reduction)
 
 
