@@ -159,7 +159,7 @@ def test_a_bad_label_is_named_with_its_place(name, run):
         (lambda: ops.cross_entropy(X, P, ignore_index=1), AttributeRefusedError, "and probabilit"),
         (lambda: ops.cross_entropy(X, Y, "men"), AttributeRefusedError, "got reduction='men'; use"),
         (lambda: ops.cross_entropy(X, Y, weight=W[:3]), ShapeError, r"weight of shape \(3,\) f"),
-        (lambda: ops.cross_entropy(X, Y, label_smoothing=2), AttributeRefusedError, "=2; give a"),
+        (lambda: ops.cross_entropy(X, Y, label_smoothing=2), AttributeRefusedError, "=2; expec"),
         (lambda: ops.cross_entropy(X, Y * 1.0, label_smoothing=0.1), DTypeError, "integer dtype"),
         (lambda: ops.cross_entropy(Y, Y[:, 0], weight=W[:2]), DTypeError, "needs a float tensor"),
         (lambda: ops.nll_loss(X, P), ShapeError, "nll_loss got log_probs"),
