@@ -12,6 +12,7 @@ from . import rules
 from .arithmetic import add, mul, sub
 from .exponential import rsqrt
 from .inference.bases import FloatUnary
+from .inference.devices import on_one_device
 from .inference.shapes import needs_float, shape_of
 from .shape import reshape
 
@@ -104,6 +105,7 @@ class BatchNorm(Primitive):
         return x, gamma, gamma
 
 
+@on_one_device
 def batch_norm(
     x: Any,
     gamma: Any,
