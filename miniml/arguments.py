@@ -13,11 +13,11 @@ from .abstract import Kind, typed
 from .attributes import freeze
 from .autocast import autocast, computed_in
 from .dtype import DType, as_dtype, float32, is_float, promote, scalar_dtype
-from .errors import ArityError, ConstInputError, DTypeError, ShapeError, TracedValueError
+from .errors import NONE, ArityError, ConstInputError, DTypeError, ShapeError, TracedValueError
 from .ops.arithmetic import Cast
 from .primitive import Primitive
 from .settings import current
-from .tensor import NONE, Tensor, host_array
+from .tensor import Tensor, host_array
 
 Weak = (bool, int, float)
 _kind = attrgetter("_kind")

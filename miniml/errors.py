@@ -6,6 +6,8 @@ import warnings
 
 from .location import point_at, user_location
 
+NONE = "a function, or a cell's construct, that ends without return gives None"
+
 
 class MinimlError(Exception):
     """Base of every error that miniml raises on purpose; a note shows the user's own line."""

@@ -11,12 +11,11 @@ from .abstract import Abstract, Kind
 from .backends.constants import once
 from .backends.devices import get_device
 from .dtype import DType, as_dtype, bfloat16, canonical, float32, int64
-from .errors import DeviceError, DTypeError, ImmutableError, ShapeError
+from .errors import NONE, DeviceError, DTypeError, ImmutableError, ShapeError
 from .operators import Operators
 from .settings import current, device_name
 
 Array = np.ndarray[Any, Any]
-NONE = "a function, or a cell's construct, that ends without return gives None"
 
 
 class Tensor(Operators):

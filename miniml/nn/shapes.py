@@ -6,9 +6,9 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from ..errors import ArityError, DTypeError, ShapeError
+from ..errors import NONE, ArityError, DTypeError, ShapeError
 from ..location import point_at, user_location
-from ..tensor import NONE, Tensor
+from ..tensor import Tensor
 from .cell import Cell
 
 

@@ -244,7 +244,8 @@ def qr(a: Any) -> tuple[Tensor, Tensor]:
     """(q, r) with a = q r: orthonormal columns in q, and r upper triangular with a diagonal >= 0.
 
     a (..., m, n), q (..., m, k), r (..., k, n) with k = min(m, n). The gradient exists where the
-    first k columns of a are independent, and is NaN where they are not.
+    first k columns of a are independent; where they are not it is NaN, or any numbers if rounding
+    makes them independent.
     """
     q, r = QR()(a)
     return q, r

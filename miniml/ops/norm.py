@@ -12,7 +12,8 @@ from . import rules
 from .arithmetic import add, mul, sub
 from .exponential import rsqrt
 from .inference.bases import FloatUnary
-from .inference.shapes import needs_float
+from .inference.devices import on_one_device
+from .inference.shapes import needs_float, shape_of
 from .shape import reshape
 
 if TYPE_CHECKING:
@@ -104,6 +105,7 @@ class BatchNorm(Primitive):
         return x, gamma, gamma
 
 
+@on_one_device
 def batch_norm(
     x: Any,
     gamma: Any,
@@ -118,17 +120,24 @@ def batch_norm(
     out = (x - mean) / sqrt(var + eps) * gamma + beta; gamma, beta, mean and var have shape (C,).
     With `training`, mean and var are the batch's (var the biased one), through which the gradient
     passes, and what was given for them is not read; without, they are those given.
+    ShapeError for other shapes.
     """
     if training:
         out, mean, var = BatchNorm(eps)(x, gamma, beta)
         return out, mean, var
     if mean is None or var is None:
         raise ShapeError("BatchNorm without training needs mean and var; got None")
+    shape, *channels = (shape_of(v) for v in (x, gamma, beta, mean, var))
+    if len(shape) < 2 or any(c != shape[1:2] for c in channels):
+        raise ShapeError(
+            f"batch_norm got x of shape {shape}, and gamma, beta, mean and var of "
+            f"{', '.join(map(str, channels))}; x has shape (N, C, ...), the others (C,)"
+        )
     scale = mul(gamma, rsqrt(add(var, eps)))
-    shift = sub(beta, mul(mean, scale))
-    rest = (-1, *(1,) * (len(x.shape) - 2))
-    scaled = mul(x, reshape(scale, rest))
-    return add(scaled, reshape(shift, rest)), mean, var
+    rest = (-1, *(1,) * (len(shape) - 2))
+    # The mean first: multiplied by the scale, it may be much larger than what is left of x.
+    centred = sub(x, reshape(mean, rest))
+    return add(mul(centred, reshape(scale, rest)), reshape(beta, rest)), mean, var
 
 
 REDUCTIONS = ("mean", "sum", "none")

@@ -43,6 +43,7 @@ OPTIONS = {
     "cross_entropy": lambda x: ops.cross_entropy(
         x, [0, 2], weight=ONES, ignore_index=1, label_smoothing=0.1
     ),
+    "batch_norm": lambda x: ops.batch_norm(x, ONES, ONES, ONES, ONES)[0],
     "group_norm": lambda x: ops.group_norm(x[..., None], 1, ONES, ONES),
     "scatter": lambda x: ops.scatter(x, (0, np.array([1, 2])), np.float32(3.0)),
     "norm of order 0": lambda x: ops.norm(x, 0, 1),

@@ -2,12 +2,14 @@
 
 import importlib
 import inspect
+import re
 from functools import reduce
 
 import pytest
 
 from docs import operations
 from miniml import ops
+from miniml.errors import MinimlError
 
 ROWS = list(operations.rows())
 ROOTS = {"np": "numpy", "jnp": "jax.numpy", "F": "torch.nn.functional", "lax": "jax.lax"}
@@ -43,3 +45,19 @@ def test_the_other_libraries_have_the_names(place, library):
             first, *rest = row.others[place].split(".")
             root = importlib.import_module(ROOTS.get(first, first))
             assert reduce(getattr, rest, root), row.name
+
+
+@pytest.mark.parametrize("wrong", [None, "a", {"a": 1}], ids=["None", "str", "dict"])
+def test_what_is_no_tensor_is_refused_by_every_function(wrong):
+    """In place of each tensor that an example passes as it is; `while_loop` compares it first."""
+    given = operations.values("float32")
+    for row in ROWS:
+        for name in operations.numbers(row, given) if row.example else ():
+            uses = re.findall(rf"(?<![=\w]){name}(?!\w).?", row.example)
+            if row.name == "while_loop" or not {use[-1] for use in uses} <= set(",)]"):
+                continue
+            try:
+                operations.call(row, given)(**{name: wrong})
+            except MinimlError:
+                continue
+            pytest.fail(f"{row.example} takes {name}={wrong!r}")

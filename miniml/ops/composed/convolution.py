@@ -19,6 +19,7 @@ from ..inference.geometry import (
     paddings,
     same_padding,
 )
+from ..inference.numbers import integer
 from ..inference.shapes import shape_of
 from ..inference.windows import Axis, axes_of
 from ..join import pad
@@ -175,7 +176,9 @@ def _convolution(
     groups: int,
 ) -> Tensor:  # fmt: skip
     steps, gaps = lengths(name, "stride", stride, n), lengths(name, "dilation", dilation, n)
-    pads = None if padding == "same" else paddings(name, padding, n)
+    same = isinstance(padding, str) and padding == "same"
+    pads = None if same else paddings(name, padding, n)
+    groups = integer(name, "groups", groups)
     axes = _axes(name, n, shape_of(x), shape_of(w), steps, pads, gaps, groups)
     return biased(name, convolved(x, w, axes, groups), bias)
 
@@ -199,6 +202,7 @@ def _transposition(
     steps, gaps = lengths(name, "stride", stride, n), lengths(name, "dilation", dilation, n)
     more = lengths(name, "output_padding", output_padding, n, 0)
     pads = paddings(name, padding, n)
+    groups = integer(name, "groups", groups)
     axes = _grown(name, n, shape_of(x), shape_of(w), steps, pads, more, gaps, groups)
     return biased(name, transposed(x, w, axes, groups), bias)
 

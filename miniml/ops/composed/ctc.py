@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builtins
-from operator import index
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from ..create import zeros_like
 from ..exponential import logaddexp
 from ..index import take_along_axis
 from ..inference.devices import on_one_device
+from ..inference.numbers import integer
 from ..inference.shapes import dtype_of, needs_float, shape_of
 from ..join import concat
 from ..norm import check_reduction
@@ -126,7 +126,7 @@ def _sizes(
             "of several lengths are padded, not joined"
         )
     classes = shapes[0][2]
-    if not 0 <= index(blank) < classes:
+    if not 0 <= integer("ctc_loss", "blank", blank) < classes:
         raise AttributeRefusedError(
             f"ctc_loss got blank={blank} for {classes} classes; give one from 0 to {classes - 1}"
         )

@@ -3,7 +3,6 @@ mean square."""
 
 from __future__ import annotations
 
-import operator
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ from ...errors import ShapeError
 from ..arithmetic import add, cast, mul, square, sub
 from ..exponential import rsqrt
 from ..inference.devices import on_one_device
+from ..inference.numbers import integer, number
 from ..inference.shapes import dtype_of, needs_float, shape_of
 from ..reduce import mean
 from ..shape import reshape
@@ -37,13 +37,14 @@ def group_norm(
     [[-1.0, 1.0, nan, nan]]
     """
     shape = shape_of(x)
-    count = operator.index(num_groups)
+    count = integer("group_norm", "num_groups", num_groups)
     if len(shape) < 2 or count < 1 or shape[1] % count:
         raise ShapeError(
             f"group_norm got x of shape {shape} for {num_groups} groups; x has shape (N, C, ...), "
             "and the number of groups divides C"
         )
     groups = shape[0], count, prod(shape[1:]) // count
+    eps = number("group_norm", "eps", eps, 0.0)
     normal = _normal(reshape(_wide("group_norm", x), groups), eps)
     return _channelwise("group_norm", reshape(normal, shape), gamma, beta, dtype_of(x))
 
@@ -78,7 +79,7 @@ def rms_norm(x: Any, gamma: Any, eps: float = 2.0**-23) -> Tensor:
             f"rms_norm got x of shape {shape} and gamma of {own}; gamma has the shape of the last "
             "axes of x, over which it normalises"
         )
-    v = _wide("rms_norm", x)
+    eps, v = number("rms_norm", "eps", eps, 0.0), _wide("rms_norm", x)
     squares = mean(square(v), tuple(range(-len(own), 0)), True)
     normal = mul(v, rsqrt(add(squares, eps)))
     return _in(mul(normal, gamma), promote(dtype_of(x), dtype_of(gamma)))

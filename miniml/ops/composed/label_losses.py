@@ -13,6 +13,7 @@ from ..compare import equal, greater_equal, less, logical_and, logical_or, not_e
 from ..create import ones_like
 from ..index import gather
 from ..inference.devices import on_one_device
+from ..inference.numbers import fraction, integer
 from ..inference.shapes import dtype_of, needs_float, shape_of
 from ..norm import CheckedLabels, CrossEntropy, log_softmax
 from ..reduce import mean, sum
@@ -54,18 +55,14 @@ def cross_entropy(
     plain = weight is None and ignore_index is None and not label_smoothing
     if plain and (len(shape_of(logits)), len(shape_of(labels))) == (2, 1):
         return CrossEntropy(reduction)(logits, labels)[0]
-    if not 0.0 <= label_smoothing <= 1.0:
-        raise AttributeRefusedError(
-            f"cross_entropy got label_smoothing={label_smoothing!r}; give a number from 0 to 1"
-        )
+    label_smoothing = fraction("cross_entropy", "label_smoothing", label_smoothing)
     if shape_of(labels) == shape_of(logits) and len(shape_of(logits)) > 1:
         return _by_shares(logits, labels, reduction, weight, ignore_index, label_smoothing)
     target = _targets("cross_entropy", logits, labels, weight, ignore_index)
     losses = _weighted(target, _entropies(logits, target.labels))
     if label_smoothing:
-        share = label_smoothing / shape_of(logits)[1]
-        logs = _times(log_softmax(logits, 1), target.weight)
-        losses = sub(mul(losses, 1.0 - label_smoothing), mul(sum(logs, 1), share))
+        even = mean(_times(log_softmax(logits, 1), target.weight), 1)  # sums overflow in float16
+        losses = sub(mul(losses, 1.0 - label_smoothing), mul(even, label_smoothing))
     return _total(target, losses, reduction)
 
 
@@ -122,6 +119,8 @@ def _targets(name: str, scores: Any, labels: Any, weight: Any, ignored: int | No
         )
     dtype = needs_float(name, dtype_of(scores))
     w = None if weight is None else _by_class(name, weight, shape, dtype)
+    if ignored is not None:
+        ignored = integer(name, "ignore_index", ignored)
     labels = checked(name, "label", labels, classes, ignored)
     counts = None if ignored is None else not_equal(cast(labels, int64), ignored)
     labels = labels if counts is None else select(counts, labels, 0)

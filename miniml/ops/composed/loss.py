@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ...dtype import float32, float64, is_float, promote
-from ...errors import AttributeRefusedError, ShapeError
+from ...errors import ShapeError
 from ..activation import relu, softplus
 from ..arithmetic import abs, as_float, cast, clip, div, mul, neg, square, sub
 from ..compare import equal, logical_and, select
 from ..exponential import sqrt, xlogy
 from ..inference.devices import on_one_device
+from ..inference.numbers import above_zero, number
 from ..inference.shapes import broadcast, dtype_of, normal_axis, shape_of, strong
 from ..norm import check_reduction
 from ..reduce import mean, sum
@@ -76,16 +77,15 @@ def l1_loss(prediction: Any, target: Any, reduction: str = "mean") -> Tensor:
 def huber_loss(prediction: Any, target: Any, reduction: str = "mean", delta: float = 1.0) -> Tensor:
     """d^2 / 2 where |d| <= delta, delta (|d| - delta / 2) elsewhere, for d = prediction - target.
 
-    Both have one shape (Huber 1964). AttributeRefusedError for a delta that is not above 0.
+    Both have one shape (Huber 1964). AttributeRefusedError for a delta that is no number above 0.
 
     >>> huber_loss([1.0, 3.0], [0.0, 0.0], "none").tolist()
     [0.5, 2.5]
     """
-    if not delta > 0:
-        raise AttributeRefusedError(f"huber_loss got delta={delta!r}; give one above 0")
+    delta = above_zero("huber_loss", "delta", delta)
     x, t = _pair("huber_loss", prediction, target)
     d = sub(x, t)
-    kept = clip(d, -float(delta), float(delta))
+    kept = clip(d, -delta, delta)
     return reduced("huber_loss", mul(kept, sub(d, mul(kept, 0.5))), reduction)
 
 
@@ -137,7 +137,8 @@ def cosine_similarity(x: Any, y: Any, axis: int = -1, eps: float = 1e-8) -> Tens
     computed = float64 if dtype == float64 else float32
     x, y = (broadcast_to(cast(v, computed), shape) for v in (x, y))
     # The root's slope is infinite at 0, but nothing passes to what the clip holds.
-    lengths = [sqrt(clip(sum(square(v), at), eps * eps)) for v in (x, y)]
+    least = number("cosine_similarity", "eps", eps, 0.0) ** 2
+    lengths = [sqrt(clip(sum(square(v), at), least)) for v in (x, y)]
     cosine = div(sum(mul(x, y), at), mul(*lengths))
     return cast(cosine, dtype) if is_float(dtype) else cosine
 

@@ -8,6 +8,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from ...abstract import Shape
+from ...attributes import freeze
 from ...errors import ShapeError
 from ..arithmetic import mul
 from ..inference.devices import on_one_device
@@ -242,7 +243,8 @@ def _checked(
 def _shares(name: str, n: int, x: Any, output_size: OutputSize) -> Axes:
     needs_float(name, dtype_of(x))
     shape = images(name, "x", shape_of(x), n)
-    given = output_size if isinstance(output_size, Sequence) else (output_size,) * n
+    frozen = freeze(output_size, name, "output_size")
+    given = frozen if isinstance(frozen, tuple) else (frozen,) * n
     if len(given) != n or 0 in shape[2:]:
         raise ShapeError(
             f"{name} got output_size={output_size!r} for x of shape {shape}; give an int for each "

@@ -11,6 +11,8 @@ from ...dtype import DType, as_dtype, float32, float64, is_float
 from ...errors import DTypeError, ShapeError
 from ..arithmetic import add, cast, mul, sub
 from ..inference.devices import on_one_device
+from ..inference.geometry import lengths
+from ..inference.numbers import above_zero, integer
 from ..inference.shapes import broadcast, dtype_of, shape_of
 from ..join import concat, split, stack
 from ..shape import reshape
@@ -34,9 +36,12 @@ def sinusoidal_positions(
     >>> sinusoidal_positions(2, 2).tolist()
     [[0.0, 1.0], [0.8414709568023682, 0.5403022766113281]]
     """
-    angles = (start + np.arange(length))[:, None] * _speeds(d, base)
-    both = np.stack([np.sin(angles), np.cos(angles)], -1).reshape(length, d + d % 2)[:, :d]
-    return cast(both, as_dtype(dtype))
+    name = "sinusoidal_positions"
+    length, d = lengths(name, "(length, d)", (length, d), 2, 0)
+    times = integer(name, "start", start) + np.arange(length)
+    angles = times[:, None] * _speeds(name, d, base)
+    both = np.stack([np.sin(angles), np.cos(angles)], -1).reshape(length, 2 * angles.shape[1])
+    return cast(both[:, :d], as_dtype(dtype))
 
 
 @on_one_device
@@ -86,7 +91,7 @@ def _turns(shape: Shape, dtype: DType, positions: Any, base: float) -> tuple[Any
             f"rotary_embedding got positions of shape {extents}; expected one that broadcasts to "
             f"{shape[:-1]}"
         )
-    speeds = _speeds(shape[-1], base)
+    speeds = _speeds("rotary_embedding", shape[-1], base)
     if isinstance(given, (int, list, tuple, np.ndarray)):
         angles = np.asarray(given)[..., None] * speeds
         return np.cos(angles).astype(dtype), np.sin(angles).astype(dtype)
@@ -95,6 +100,6 @@ def _turns(shape: Shape, dtype: DType, positions: Any, base: float) -> tuple[Any
     return cast(cos(angles), dtype), cast(sin(angles), dtype)
 
 
-def _speeds(d: int, base: float) -> Any:
+def _speeds(name: str, d: int, base: float) -> Any:
     """base^(-2 i / d) for each pair of d features, in float64."""
-    return base ** (-2.0 * np.arange(-(-d // 2), dtype=float64) / d)
+    return above_zero(name, "base", base) ** (-2.0 * np.arange(-(-d // 2), dtype=float64) / d)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...abstract import Shape
+from ...attributes import freeze
 from ...errors import ShapeError
 from .windows import axes_of
 
@@ -72,26 +73,27 @@ def sides(op: Any, padding: Any) -> Padding:
 
 def lengths(name: str, what: str, value: Lengths, n: int = 2, least: int = 1) -> tuple[int, ...]:
     """n ints of at least `least`, from one for all axes or one for each."""
-    given = tuple(value) if isinstance(value, (list, tuple)) else (value,) * n
-    return whole(name, what, given, least, n)
+    given = freeze(value, name, what)
+    return whole(name, what, given if isinstance(given, tuple) else (given,) * n, least, n)
 
 
 def paddings(name: str, value: PaddingSpec, n: int = 2) -> Paddings:
     """n pairs (before, after), from an int, n ints, n pairs or "valid"."""
-    if value == "valid":
+    frozen = freeze(value, name, "padding")
+    if frozen == "valid":
         return ((0, 0),) * n
-    if isinstance(value, str) or not isinstance(value, (int, list, tuple)):
+    if not isinstance(frozen, (int, tuple)):
         raise ShapeError(
             f"{name} got padding={value!r}; it is an int, one int or pair (before, after) for each "
             "axis, 'valid' or, for convolution, 'same'"
         )
-    given = [value] * n if isinstance(value, int) else list(value)
+    given = frozen if isinstance(frozen, tuple) else (frozen,) * n
     if len(given) != n:
         raise ShapeError(
             f"{name} got padding={value!r}; give one int or pair (before, after) for each axis of "
             f"({EXTENTS[n]})"
         )
-    pairs = (tuple(s) if isinstance(s, (list, tuple)) else (s, s) for s in given)
+    pairs = (s if isinstance(s, tuple) else (s, s) for s in given)
     return tuple(whole(name, "padding", p, 0, 2) for p in pairs)  # type: ignore[misc]
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from ...abstract import Shape
 from ...attributes import freeze
 from ...dtype import FLOATS, DType, bool_, canonical, scalar_dtype
-from ...errors import DTypeError, ShapeError
+from ...errors import NONE, DTypeError, ShapeError
 
 Axes = int | tuple[int, ...] | None
 _INTS = {int}
@@ -95,7 +95,7 @@ def right_side(name: str, a: Shape, b: Shape) -> Shape:
 def shape_of(x: Any) -> Shape:
     """The shape of a tensor (traced ones too), an array, a number or nested sequences of them."""
     shape = getattr(x, "shape", None)
-    return np.shape(x) if shape is None else tuple(shape)
+    return _numbers(x).shape if shape is None else tuple(shape)
 
 
 def needs_number(name: str, dtype: DType) -> DType:
@@ -111,8 +111,24 @@ def dtype_of(x: Any) -> DType:
     """The dtype x has as a tensor: that of an array, or the default one of a Python number."""
     if hasattr(x, "dtype"):
         return canonical(np.dtype(x.dtype))
-    array = np.asarray(x)
+    array = _numbers(x)
     return scalar_dtype(array.flat[0].item()) if array.size else scalar_dtype(0.0)
+
+
+def _numbers(x: Any) -> np.ndarray[Any, Any]:
+    """A number or nested sequences of numbers as an array; DTypeError or ShapeError for others."""
+    if x is None:
+        raise DTypeError(f"ops got None where it takes a tensor; {NONE}")
+    try:
+        array = np.asarray(x)
+    except ValueError as error:
+        raise ShapeError(f"ops needs rows of equal length; {error}") from None
+    if array.dtype.kind not in "biufcV":
+        raise DTypeError(
+            f"ops got {reprlib.repr(x)} of type {type(x).__name__} for a tensor; give a Tensor, an "
+            "array or a number"
+        )
+    return array
 
 
 def strong(*xs: Any) -> list[Any]:

@@ -124,6 +124,13 @@ def test_dtypes_and_nothing():
     assert np.isclose(found.item(), np.log(300))
 
 
+def test_smoothing_over_many_classes_stays_in_the_range_of_float16():
+    """The logarithms of 40,000 probabilities add up to -424,000."""
+    even = np.zeros((1, 40000), np.float16)
+    found = ops.cross_entropy(even, np.array([1]), label_smoothing=0.5)
+    assert np.isclose(found.item(), np.log(40000), rtol=2e-3)
+
+
 OPTIONS = {
     "cross_entropy": lambda x, y: ops.cross_entropy(x, y, label_smoothing=0.1),
     "CrossEntropy": ops.cross_entropy,
@@ -152,7 +159,7 @@ def test_a_bad_label_is_named_with_its_place(name, run):
         (lambda: ops.cross_entropy(X, P, ignore_index=1), AttributeRefusedError, "and probabilit"),
         (lambda: ops.cross_entropy(X, Y, "men"), AttributeRefusedError, "got reduction='men'; use"),
         (lambda: ops.cross_entropy(X, Y, weight=W[:3]), ShapeError, r"weight of shape \(3,\) f"),
-        (lambda: ops.cross_entropy(X, Y, label_smoothing=2), AttributeRefusedError, "=2; give a"),
+        (lambda: ops.cross_entropy(X, Y, label_smoothing=2), AttributeRefusedError, "=2; expec"),
         (lambda: ops.cross_entropy(X, Y * 1.0, label_smoothing=0.1), DTypeError, "integer dtype"),
         (lambda: ops.cross_entropy(Y, Y[:, 0], weight=W[:2]), DTypeError, "needs a float tensor"),
         (lambda: ops.nll_loss(X, P), ShapeError, "nll_loss got log_probs"),

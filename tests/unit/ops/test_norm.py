@@ -1,5 +1,7 @@
 """Softmax at its ends, cross entropy against its parts, and statistics of batches."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -100,6 +102,33 @@ def test_batch_norm_by_the_batch_and_by_given_statistics():
     assert same is mean
     with pytest.raises(ShapeError, match="needs mean and var"):
         ops.batch_norm(x, gamma, beta)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_given_statistics_far_from_zero_cost_no_digits(dtype):
+    """x - mean is exact here; x * scale and mean * scale alone are 1,000 times what is left."""
+    x = (1024 + RNG.integers(-3, 4, (8, 2))).astype(dtype)
+    given = [np.array(v, dtype) for v in ([1.5, 0.75], [0.5, -0.25], [1024, 1025], [4, 2])]
+    dout = RNG.standard_normal((8, 2)).astype(dtype)
+    gamma, beta, mean, var = (v.astype(float) for v in given)
+    normal = (x.astype(float) - mean) / np.sqrt(var + 1e-5)
+    out, pull = vjp(lambda *args: ops.batch_norm(*args)[0], x, *given)
+    few = 8 * np.finfo(dtype).eps  # of what is near 1 to 8
+    np.testing.assert_allclose(out.asnumpy(), normal * gamma + beta, few, few)
+    np.testing.assert_allclose(pull(dout)[1], (normal * dout).sum(0), few, 4 * few)
+
+
+@pytest.mark.parametrize(
+    "shapes",
+    [((3,), (3,), (3,), (3,), (3,)), ((2, 3), (1,), (3,), (3,), (3,)),
+     ((2, 3), (3,), (6,), (3,), (3,)), ((2, 3, 4), (3,), (3,), (4,), (3,)),
+     ((2, 3), (3,), (3,), (3,), ())],
+)  # fmt: skip
+def test_given_statistics_have_one_number_a_channel(shapes):
+    got = ", ".join(map(str, shapes[1:]))
+    with pytest.raises(ShapeError, match=f"batch_norm got x .* of {re.escape(got)}; x has shape"):
+        ops.batch_norm(*map(np.ones, shapes))
+    assert ops.batch_norm([[1.0, 2.0]], [1.0, 1.0], [0.0, 0.0], [1.0, 1.0], [1.0, 4.0])[0].ndim == 2
 
 
 @pytest.mark.parametrize("shift", [0.0, 1e4])
