@@ -82,8 +82,12 @@ _INSTEAD = {
     ),
     "ops.unfold(x, kernel_size)": "im2col",
     "ops.fold(x, output_size, kernel_size)": "col2im",
-    "ops.normal(shape), or nn.init.normal(p) for a Parameter": "randn normal_ StandardNormal",
-    "ops.uniform(shape), or nn.init.uniform(p) for a Parameter": "rand random uniform_ UniformReal",
+    "ops.normal(shape), or nn.init.normal(p) for a Parameter": (
+        "randn randn_like normal_ StandardNormal"
+    ),
+    "ops.uniform(shape), or nn.init.uniform(p) for a Parameter": (
+        "rand rand_like random uniform_ UniformReal"
+    ),
     "ops.permutation(n), or ops.permutation(x, axis)": "randperm shuffle",
     "ops.categorical(logits, shape)": "multinomial Categorical",
     "ops.lgamma(x)": "gammaln",
@@ -200,6 +204,9 @@ _INSTEAD = {
     "ml.load_checkpoint(path, obj)": "load",
     "ml.context(device_target=name)": "device set_default_device",
     "not available: ops work on whole batches": "vmap pmap",
+    "not available: ONNX is read, not written; ml.save_graph(f, path, x) writes a graph": (
+        "miniml.onnx.save miniml.onnx.export"
+    ),
     "np, for what is not to be differentiated; ops for what is": "jnp np",
 }
 # Keyed by what to write here: keywords that people try. Where the key begins with a parameter, it
@@ -249,6 +256,7 @@ HINTS = {name: hint for hint, names in _INSTEAD.items() for name in names.split(
 
 ARGUMENTS = {name: hint for hint, names in _ARGUMENTS.items() for name in names.split()}
 _UNEXPECTED = re.compile(r"([\w.]+)\(\) got an unexpected keyword argument '(\w+)'")
+_TWO_ARRAYS = "Model.fit() got multiple values for argument 'epochs'"  # fit(x, labels, epochs=3)
 
 _PACKAGES = {
     "miniml.ops": "ops",
@@ -275,7 +283,12 @@ def unknown(owner: str, name: str, obj: object) -> AttributeError:
 
 def hint_for(name: str, owner: str = "miniml") -> str:
     """The equivalent here of what other libraries call `name`; "" where none is known."""
-    return HINTS.get(name) or _same_name(name, owner) or _in_place(name, owner)
+    return (
+        HINTS.get(f"{owner}.{name}")
+        or HINTS.get(name)
+        or _same_name(name, owner)
+        or _in_place(name, owner)
+    )
 
 
 def argument_hint(name: str, takes: Collection[str]) -> str:
@@ -288,6 +301,8 @@ def argument_hint(name: str, takes: Collection[str]) -> str:
 def note_argument(error: BaseException) -> None:
     """Add to Python's error for an unknown keyword of a function of `ops`, or in the call of a
     layer, what it is called here."""
+    if isinstance(error, TypeError) and str(error) == _TWO_ARRAYS:
+        error.add_note("in miniml: fit(data.DataLoader(x, labels, size=64, seed=0), epochs=3)")
     found = _UNEXPECTED.match(str(error)) if isinstance(error, TypeError) else None
     function = _function(found[1]) if found else None
     if found is None or function is None:

@@ -59,6 +59,9 @@ class DataLoader(Constructed):
         self.size, self.seed, self.drop_last, self.epoch = size, seed, drop_last, 0
         self.transform, self.prefetch = transform, prefetch
 
+    def __repr__(self) -> str:
+        return f"DataLoader({self.rows:,} rows, size={self.size}, {len(self):,} batches)"
+
     def __len__(self) -> int:
         """The number of batches in an epoch."""
         return self.rows // self.size if self.drop_last else -(-self.rows // self.size)

@@ -41,7 +41,8 @@ def k_fold(rows: int, folds: int, seed: int = 0) -> Iterator[tuple[Array, Array]
 
 def _count(rows: int, share: float) -> int:
     """How many rows to hold out; MinimlError unless both parts get some."""
-    held_out = round(share * rows) if 0.0 < share < 1.0 else 0
+    known = isinstance(share, (int, float, np.number))
+    held_out = round(share * rows) if known and 0.0 < share < 1.0 else 0
     if not 0 < held_out < rows:
         raise MinimlError(
             f"a split got share={share} of {rows} rows; expected a share between 0 and 1 that "

@@ -48,6 +48,12 @@ class Learner(Constructed):
         self._predicted = jit(net)
         self._judged = jit(_Judged(net, loss))
 
+    def __repr__(self) -> str:
+        loss = getattr(self.loss, "__name__", self.loss)
+        optimizer = None if self._step is None else self._step.optimizer
+        metrics = ", ".join(metric.name for metric in self.metrics)
+        return f"{type(self).__name__}({self.net}, {loss}, {optimizer}, metrics=[{metrics}])"
+
     @property
     def step(self) -> TrainStep:
         """The training step; MinimlError without an optimizer."""

@@ -146,6 +146,11 @@ def test_a_compiled_step_reads_a_batch_where_it_was_gathered(monkeypatch):
         assert len(copied) == 1
 
 
+def test_a_loader_is_shown_with_its_size():
+    loader = DataLoader(np.zeros((1797, 2)), size=64)
+    assert repr(loader) == "DataLoader(1,797 rows, size=64, 28 batches)"
+
+
 def test_splits_hold_out_each_row_once_and_keep_the_shares_of_classes():
     learn, held = split(10, 0.3, seed=1)
     assert sorted([*learn, *held]) == list(range(10))
@@ -157,6 +162,11 @@ def test_splits_hold_out_each_row_once_and_keep_the_shares_of_classes():
     folds = list(k_fold(10, 3))
     assert sorted(np.concatenate([h for _, h in folds])) == list(range(10))
     assert all(not set(a) & set(b) and len(a) + len(b) == 10 for a, b in folds)
-    for refused in (lambda: split(10, 1.0), lambda: split(1, 0.5), lambda: k_fold(3, 4)):
+    for refused in (
+        lambda: split(10, (0.8, 0.2)),
+        lambda: split(10, 1.0),
+        lambda: split(1, 0.5),
+        lambda: k_fold(3, 4),
+    ):
         with pytest.raises(MinimlError, match="expected"):
             refused()

@@ -142,7 +142,8 @@ def _modest(entry: KernelEntry, last: Call, beyond: Call) -> Iterator[Issue]:
             yield Issue(
                 f"output {i}",
                 f"{beyond}: output {i} of the kernel {entry.describe()} is {then[index]!s} at "
-                f"{list(index)}; for inputs of half the size it is {out[index]!s}",
+                f"{list(index)} for inputs up to {largest_of(beyond.arrays[0])!s}; for inputs of "
+                f"half the size it is {out[index]!s}",
                 "rewrite the formula so that nothing overflows on the way (subtract the largest "
                 "number before exp, divide before squaring)",
                 "warning",
