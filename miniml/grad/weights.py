@@ -34,7 +34,7 @@ class Weights:
     @staticmethod
     def of(given: Given) -> Weights:
         """The weights that somebody asks for; GradientArgumentError for anything else."""
-        tree = _tree(given)
+        tree: Any = _tree(given)
         if not isinstance(tree, (Parameter, tuple, dict)):
             raise GradientArgumentError(f"weights is {_what(given)}; {_INSTEAD}")
         leaves, structure = optree.tree_flatten(tree, none_is_leaf=True)

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from .. import ops
 from ..errors import DTypeError
 from ..parameter import Parameter
+from ..tensor import Tensor
 from . import init
 from .arguments import flag, fraction, positive
 from .cell import Cell, differing
@@ -71,6 +72,12 @@ class Recurrent(Cell):
     def step(self, x: Any, h: Any, *others: Any) -> tuple[Any, ...]:
         """The next states, of the products of the row (with bias) and of the first state (with
         bias), then the states before."""
+
+    if TYPE_CHECKING:
+
+        def __call__(  # type: ignore[override]
+            self, x: Any, state: Any = None, lengths: Any = None
+        ) -> tuple[Tensor, Any]: ...
 
     def construct(self, x: Any, state: Any = None, lengths: Any = None) -> Any:
         x = self._time_first(x, shape_of(self, x))
