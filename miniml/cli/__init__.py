@@ -44,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     except MinimlError as error:
         notes = [note for note in getattr(error, "__notes__", ()) if "\n" not in note]
-        print(f"miniml: {error}", *notes, sep="\n", file=sys.stderr)
+        print("; ".join([f"miniml: {error}", *notes]), file=sys.stderr)
         return 2
 
 

@@ -34,8 +34,9 @@ class Weights:
     @staticmethod
     def of(given: Given) -> Weights:
         """The weights that somebody asks for; GradientArgumentError for anything else."""
-        tree: Any = _tree(given)
-        if not isinstance(tree, (Parameter, tuple, dict)):
+        tree = _tree(given)
+        known = isinstance(tree, (Parameter, tuple, dict))
+        if not known:
             raise GradientArgumentError(f"weights is {_what(given)}; {_INSTEAD}")
         leaves, structure = optree.tree_flatten(tree, none_is_leaf=True)
         return Weights(_checked(leaves), structure)
