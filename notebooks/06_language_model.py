@@ -153,8 +153,8 @@ def learn(net, size, rate):
 #
 # One step takes a character and the state; `ops.scan` repeats it, and is compiled once for any
 # number of steps. All products with the inputs are one product before the loop, all scores one
-# product after it. (`nn.LSTM` is such a scan, with PyTorch's weights; `docs/training.md` has more
-# on loops over time.)
+# product after it. (`nn.LSTM` is such a scan, with PyTorch's weights; `docs/sequences.md` has
+# more on loops over time.)
 
 
 # %%
