@@ -70,6 +70,17 @@ def test_without_an_optimizer_a_model_evaluates_and_predicts():
         train.Model(trained.net, trained.optimizer)
 
 
+def test_predict_joins_only_what_has_a_row_for_each():
+    lstm = nn.LSTM(4, 3, batch_first=True)
+    x = np.zeros((5, 2, 4), np.float32)
+    learner = train.Model(lstm, nn.MSELoss())
+    out, (h, _) = learner.predict(x)
+    assert out.shape == (5, 2, 3)
+    assert h.shape == (1, 5, 3)
+    with pytest.raises(ShapeError, match=r"shape \(1, 2, 3\) for a batch of 2 rows; .*batch first"):
+        learner.predict(x, size=2)
+
+
 def test_a_dataset_of_pairs_gives_inputs_and_labels():
     pairs = list(zip(X, Y, strict=True))
     rows = [
