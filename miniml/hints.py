@@ -170,6 +170,10 @@ _INSTEAD = {
     "opt.lr = value, between steps, or a schedule for lr, such as optim.cosine(0.1, steps=1000)": (
         "lr_scheduler set_lr LRScheduler LambdaLR CosineAnnealingLR"
     ),
+    "optim.step_decay(lr, every, factor), as the lr of an optimizer": "StepLR ExponentialLR",
+    "optim.one_cycle(lr, steps), as the lr of an optimizer": "OneCycleLR",
+    "optim.OnPlateau(lr), as the lr of an optimizer": "ReduceLROnPlateau",
+    "optim.chained(schedules, milestones), as the lr of an optimizer": "SequentialLR MultiStepLR",
     "optim.clip_by_global_norm(gradients, clip)": ("utils clip_grad_norm clip_grad_norm_"),
     "optim.clip_by_value(gradients, clip)": "clip_grad_value_",
     "optim.EMA(opt, decay)": "AveragedModel swa_utils ExponentialMovingAverage",
