@@ -198,9 +198,7 @@ class Run:
         """Remember the present state, which is whole: what is undone goes back to it. Signals have
         to wait meanwhile, since their handlers may raise."""
         if self._good is None:
-            owned = [p for cell in self._cells().values() for p in cell.get_parameters()]
-            owned += streams(self._cells()).values()
-            self._good = Snapshot(self.model.optimizer, params=owned)
+            self._good = Snapshot(self.model.optimizer, *self._cells().values())
         else:
             self._good.renew()
         self._states = [dict(callback.state) for callback in self.callbacks]
