@@ -42,7 +42,12 @@ def unknown(owner: str, name: str, obj: object) -> AttributeError:
 
 def hint_for(name: str, owner: str = "miniml") -> str:
     """The equivalent here of what other libraries call `name`; "" where none is known."""
-    return HINTS.get(name) or _same_name(name, owner) or _in_place(name, owner)
+    return (
+        HINTS.get(f"{owner}.{name}")
+        or HINTS.get(name)
+        or _same_name(name, owner)
+        or _in_place(name, owner)
+    )
 
 
 def argument_hint(name: str, takes: Collection[str]) -> str:

@@ -25,6 +25,9 @@ class Parameter(Tensor):
 
     __slots__ = ("name", "requires_grad", "_buffer")
     UNNAMED: ClassVar[str] = "parameter"
+    _instead_of_writing: ClassVar[str] = (
+        "it changes as a whole: p.set_data(ops.scatter(p, index, value)), in construct ops.assign"
+    )
 
     def __init__(
         self,

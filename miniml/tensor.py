@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -30,6 +30,10 @@ class Tensor(Operators):
     """
 
     __slots__ = ("_data", "_kind", "__weakref__")
+    _instead_of_writing: ClassVar[str] = (
+        "tensors do not change: use ops.scatter(t, index, value) or ops.where(mask, value, t) for "
+        "a new one"
+    )
     _data: Any
     _kind: Kind
 
@@ -193,8 +197,7 @@ class Tensor(Operators):
 
     def __setitem__(self, index: Any, value: Any) -> None:
         raise ImmutableError(
-            f"{type(self).__name__} refuses item assignment [{index!r}]; tensors do not change: "
-            "use ops.scatter(t, index, value) or ops.where(mask, value, t) for a new one"
+            f"{type(self).__name__} refuses item assignment [{index!r}]; {self._instead_of_writing}"
         )
 
     def __reduce__(self) -> tuple[Any, ...]:

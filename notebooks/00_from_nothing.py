@@ -11,7 +11,7 @@
 # %% [markdown]
 # # 00. The framework in 200 lines
 #
-# What is an autodiff framework made of? This notebook builds one from NumPy alone: primitives with
+# At the end you will have an autodiff framework of your own, made of NumPy alone: primitives with
 # rules, a place where calls are intercepted, reverse mode, a graph, one pass over it, and a program
 # that runs it in buffers made beforehand. Each part ends with the file of miniml in which its
 # grown-up version stands.

@@ -11,9 +11,9 @@
 # %% [markdown]
 # # 01. A primitive of your own
 #
-# A primitive is one operation. What it *is* - its attributes, the shape and dtype of its result -
-# is a class; its gradient and its kernels are functions that are registered for it. This notebook
-# defines four of them, uses them in networks, and differentiates through them.
+# At the end you will have four primitives of your own, in networks and with gradients. A primitive
+# is one operation. What it *is* - its attributes, the shape and dtype of its result - is a class;
+# its gradient and its kernels are functions that are registered for it.
 
 # %%
 import numpy as np

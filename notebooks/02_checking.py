@@ -11,9 +11,9 @@
 # %% [markdown]
 # # 02. Three planted faults
 #
-# Gradients and kernels are easy to get almost right. This notebook plants three faults - a factor,
-# one line of indexing, and a memory layout - and shows what the two checkers of `miniml.testing`
-# print. The guide is `docs/checking.md`.
+# Gradients and kernels are easy to get almost right. At the end you will have found three planted
+# faults - a factor, one line of indexing, and a memory layout - by what the two checkers of
+# `miniml.testing` print. The guide is `docs/checking.md`.
 
 # %%
 import numpy as np

@@ -11,9 +11,9 @@
 # %% [markdown]
 # # 03. Training with a loop of your own
 #
-# A small convolutional network learns to read handwritten digits, with all that a real run has: a
-# schedule, clipping, validation, a picture, and a checkpoint from which it goes on with the same
-# bits. The guide is `docs/training.md`.
+# At the end you will have a small convolutional network that reads handwritten digits, and a loop
+# with all that a real run has: a schedule, clipping, validation, a picture, and a checkpoint from
+# which it goes on with the same bits. The guide is `docs/training.md`.
 
 # %%
 import math

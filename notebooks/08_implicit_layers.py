@@ -20,7 +20,8 @@
 #   computes its gradient without keeping the way there.
 #
 # All of it is a few lines each, made of `custom_bprop`, `vjp`, `hvp`, `ops.scan` and
-# `ops.while_loop`; `docs/training.md` has more on loops, and on gradients of your own.
+# `ops.while_loop`; `docs/sequences.md` has more on loops, `docs/training.md` on
+# gradients of your own.
 
 # %%
 import matplotlib.pyplot as plt

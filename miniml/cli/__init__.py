@@ -43,7 +43,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"miniml: {error}", *getattr(error, "__notes__", ()), sep="\n", file=sys.stderr)
         return 1
     except MinimlError as error:
-        print(f"miniml: {error}", file=sys.stderr)
+        notes = [note for note in getattr(error, "__notes__", ()) if "\n" not in note]
+        print("; ".join([f"miniml: {error}", *notes]), file=sys.stderr)
         return 2
 
 

@@ -49,12 +49,14 @@ def whole(what: str, least: int, text: str) -> int:
 def near(name: str, known: Iterable[str]) -> str:
     """The end of a message: the names that are most like `name`, or hold it; else how many there
     are, or, if they are few, which."""
-    folded = {fold(n): n for n in known}
+    folded: dict[str, list[str]] = {}
+    for spelt in known:
+        folded.setdefault(fold(spelt), []).append(spelt)
     close = difflib.get_close_matches(fold(name), folded, n=5, cutoff=0.5)
     close += [f for f in folded if fold(name) and fold(name) in f and f not in close][:5]
     if not close and len(folded) > 10:
         return f"there are {len(folded)}, none of them like it"
-    shown = ", ".join(folded[n] for n in close or folded)
+    shown = ", ".join(spelt for found in close or folded for spelt in folded[found])
     return f"near it: {shown}" if close else f"there are: {shown or 'none'}"
 
 

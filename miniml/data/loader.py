@@ -63,6 +63,9 @@ class DataLoader(Constructed):
         if transform is not None:
             _check_transform(transform)
 
+    def __repr__(self) -> str:
+        return f"DataLoader({self.rows:,} rows, size={self.size}, {len(self):,} batches)"
+
     def __len__(self) -> int:
         """The number of batches in an epoch."""
         return self.rows // self.size if self.drop_last else -(-self.rows // self.size)

@@ -51,7 +51,8 @@ def _parts(held_out: Array, rows: int, share: float) -> tuple[Array, Array]:
 
 
 def _checked(share: float) -> float:
-    if not 0.0 < share < 1.0:
+    known = isinstance(share, (int, float, np.number))
+    if not known or not 0.0 < share < 1.0:
         raise MinimlError(f"a split got share={share}; expected a number between 0 and 1")
     return share
 

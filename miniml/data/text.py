@@ -31,6 +31,9 @@ class Vocabulary:
     unknown: str | None = None
     _numbers: dict[str, int] = field(init=False, repr=False, compare=False)
 
+    def __repr__(self) -> str:
+        return f"Vocabulary({len(self):,} {self.by})"
+
     def __post_init__(self) -> None:
         if self.by not in _SPLITS:
             raise MinimlError(f"Vocabulary got by={self.by!r}; expected 'characters' or 'words'")

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
+import optree
+
 from ..dtype import is_float
 from ..errors import GradientArgumentError
 from ..parameter import Parameter
@@ -19,41 +21,42 @@ class Trainable(Protocol):
         """The parameters, in order."""
 
 
-Given = Trainable | Parameter | Sequence[Parameter] | Mapping[str, Parameter]
+Given = Trainable | Parameter | Sequence["Given"] | Mapping[str, "Given"]
 
 
 @dataclass(frozen=True, eq=False)
 class Weights:
-    """Parameters, one bare (`names` is None), by name, or in order (by number)."""
+    """Parameters, and the structure that they were given in."""
 
     parameters: tuple[Parameter, ...]
-    names: tuple[Any, ...] | range | None
+    structure: optree.PyTreeSpec
 
     @staticmethod
     def of(given: Given) -> Weights:
         """The weights that somebody asks for; GradientArgumentError for anything else."""
-        if isinstance(given, Parameter):
-            return Weights(_checked((given,)), None)
-        if isinstance(given, Mapping):
-            return Weights(_checked(given.values()), tuple(given))
-        if isinstance(given, Trainable) and not isinstance(given, type):
-            given = given.trainable_params()
-        if not isinstance(given, (list, tuple, Iterator)):
+        tree = _tree(given)
+        known = isinstance(tree, (Parameter, tuple, dict))
+        if not known:
             raise GradientArgumentError(f"weights is {_what(given)}; {_INSTEAD}")
-        parameters = _checked(given)
-        return Weights(parameters, range(len(parameters)))
+        leaves, structure = optree.tree_flatten(tree, none_is_leaf=True)
+        return Weights(_checked(leaves), structure)
 
     def arranged(self, gradients: tuple[Any, ...]) -> Any:
-        """One gradient per parameter in the structure they were given in; lists give tuples."""
-        if self.names is None:
-            return gradients[0]
-        if isinstance(self.names, range):
-            return gradients
-        return dict(zip(self.names, gradients, strict=True))
+        """One gradient per parameter in that structure; lists and cells give tuples."""
+        return self.structure.unflatten(gradients)
 
     def key(self) -> tuple[object, ...]:
         """Equal for the same parameters in the same structure."""
-        return *map(id, self.parameters), self.names
+        return *map(id, self.parameters), self.structure
+
+
+def _tree(given: Any) -> Any:
+    """The parameters of cells, lists and dicts in tuples and dicts; all else as it is."""
+    if isinstance(given, Mapping):
+        return {name: _tree(value) for name, value in given.items()}
+    if isinstance(given, Trainable) and not isinstance(given, (type, Parameter)):
+        return tuple(given.trainable_params())
+    return tuple(map(_tree, given)) if isinstance(given, (list, tuple, Iterator)) else given
 
 
 _INSTEAD = (

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from .. import ops
 from ..errors import DTypeError
 from ..parameter import Parameter
+from ..tensor import Tensor
 from . import init
 from .arguments import flag, fraction, positive
 from .cell import Cell, differing
@@ -19,24 +20,7 @@ from .shapes import beside, refuse_shape, shape_of
 
 
 class Recurrent(Cell):
-    """Base of layers that carry states of shape (N, n) from step to step.
-
-    x: (T, N, n_in), or (N, T, n_in) with batch_first; the output has n features, or with
-    bidirectional 2 n, the backward direction's after the forward one's. A layer k above 0 reads the
-    output of layer k - 1. The state after the last step has shape (layers, N, n), each layer's
-    backward direction after its forward one.
-
-    Weights have PyTorch's names and shapes, and start uniform in +-1 / sqrt(n): weight_ih_l{k}
-    (gates * n, inputs), weight_hh_l{k} (gates * n, n), bias_ih_l{k} and bias_hh_l{k} (gates * n,),
-    and the same with "_reverse" at the end. bias=False: the last two are None.
-
-    dropout: in training, the probability with which an output of a layer becomes 0 before the next
-    layer reads it, the others being divided by 1 - dropout; those of the last layer stay.
-
-    state: where to begin, of that shape, cast to the output's dtype; zeros by default. lengths: how
-    many steps of each sequence are real, integers of shape (N,); the outputs after those are 0, the
-    last state is that of the sequence's own end, and the backward direction begins there.
-    """
+    """Base of layers that carry states of shape (N, n) from step to step."""
 
     gates: ClassVar[int]
     states: ClassVar[int] = 1
@@ -52,6 +36,17 @@ class Recurrent(Cell):
         dropout: float = 0.0,
         bias: bool = True,
     ):
+        """n_in, n: features of the input and of a state. A layer k above 0 reads the output of
+        layer k - 1.
+
+        Weights have PyTorch's names and shapes, and start uniform in +-1 / sqrt(n):
+        weight_ih_l{k} (gates * n, inputs), weight_hh_l{k} (gates * n, n), bias_ih_l{k} and
+        bias_hh_l{k} (gates * n,), and the same with "_reverse" at the end. bias=False: the last
+        two are None.
+
+        dropout: in training, the probability with which an output of a layer becomes 0 before the
+        next layer reads it, the others being divided by 1 - dropout; those of the last layer stay.
+        """
         layer = type(self).__name__
         positive(layer, n_in=n_in, n=n, num_layers=num_layers)
         self.n_in, self.n, self.num_layers = n_in, n, num_layers
@@ -72,7 +67,24 @@ class Recurrent(Cell):
         """The next states, of the products of the row (with bias) and of the first state (with
         bias), then the states before."""
 
+    if TYPE_CHECKING:
+
+        def __call__(  # type: ignore[override]
+            self, x: Any, state: Any = None, lengths: Any = None
+        ) -> tuple[Tensor, Any]: ...
+
     def construct(self, x: Any, state: Any = None, lengths: Any = None) -> Any:
+        """The output of the last layer for each step, and the states after the last step.
+
+        x: (T, N, n_in), or (N, T, n_in) with batch_first; the output has n features, or with
+        bidirectional 2 n, the backward direction's after the forward one's. A state has shape
+        (layers, N, n), each layer's backward direction after its forward one.
+
+        state: where to begin, of that shape, cast to the output's dtype; zeros by default.
+        lengths: how many steps of each sequence are real, integers of shape (N,); the outputs
+        after those are 0, the last state is that of the sequence's own end, and the backward
+        direction begins there.
+        """
         x = self._time_first(x, shape_of(self, x))
         first = self._first(x, state)
         real = None if lengths is None else self._real(x, lengths)
@@ -163,7 +175,8 @@ class Recurrent(Cell):
 class RNN(Recurrent):
     """h' = tanh(W_ih x + b_ih + W_hh h + b_hh); `rnn(x, state=None, lengths=None)` gives (out, h).
 
-    Source: Elman 1990, "Finding structure in time". As for `Recurrent`.
+    Source: Elman 1990, "Finding structure in time".
+    Weights: see `__init__`; shapes: see `construct`.
     """
 
     gates = 1
@@ -177,7 +190,8 @@ class LSTM(Recurrent):
 
     i, f, o = sigmoid and g = tanh of their rows of W_ih x + b_ih + W_hh h + b_hh, which stand in
     the order i, f, g, o; state: (h, c).
-    Source: Hochreiter, Schmidhuber 1997, "Long short-term memory". As for `Recurrent`.
+    Source: Hochreiter, Schmidhuber 1997, "Long short-term memory".
+    Weights: see `__init__`; shapes: see `construct`.
     """
 
     gates, states = 4, 2
@@ -194,7 +208,8 @@ class GRU(Recurrent):
     r, z = sigmoid of their rows of W_ih x + b_ih + W_hh h + b_hh, and g = tanh(x_g + r h_g), of its
     rows of both products; the rows are those of r, z, g in this order. As in PyTorch r acts after
     the product with h, not on h itself. Source: Cho et al. 2014, "Learning phrase representations
-    using RNN encoder-decoder". As for `Recurrent`.
+    using RNN encoder-decoder".
+    Weights: see `__init__`; shapes: see `construct`.
     """
 
     gates = 3

@@ -11,6 +11,7 @@ from ..archive import short
 from ..dtype import is_float
 from ..errors import CheckpointError, MinimlError
 from ..parameter import Parameter
+from ..random import Generator
 from ..tensor import Array, host_array
 from ..trace import computes_at_once
 from ..undo import write_all
@@ -119,3 +120,14 @@ def _array(name: object, value: Any) -> Array:
             f"entry {short(name)!r} is no array ({short(error)}); give NumPy arrays, or the "
             "tensors of net.float().state_dict()"
         ) from None
+
+
+def streams(cells: Mapping[str, Any]) -> dict[str, Parameter]:
+    """The states of the Generators that these cells and those below hold, by path, each once."""
+    found: dict[int, tuple[str, Parameter]] = {}
+    for part, cell in cells.items():
+        for prefix, inner in cell._walk(f"{part}.", set()):
+            for name, value in vars(inner).items():
+                if isinstance(value, Generator):
+                    found.setdefault(id(value.state), (prefix + name, value.state))
+    return dict(found.values())

@@ -138,9 +138,20 @@ class Summary:
         return f"trainable {self.trainable:,}, others {self.frozen:,}"
 
 
+_INTEGERS = (
+    "a shape stands for float32; integers, such as tokens, are an array, as in "
+    "net.summary(np.zeros((4, 7), int)), or on the command line --input 'int64[4,7]'"
+)
+
+
 def summary(net: Any, examples: Sequence[Any]) -> Summary:
     """The summary of a network called with arguments like these; without any, of its parameters."""
-    noted = _traced(net, _arguments(examples)) if examples else _Noted({}, {})
+    try:
+        noted = _traced(net, _arguments(examples)) if examples else _Noted({}, {})
+    except DTypeError as error:
+        if not any(hasattr(example, "__array__") for example in examples):
+            error.add_note(_INTEGERS)
+        raise
     names, seen = layer_names(net), set[int]()
     cells = {id(cell): (prefix[:-1], cell) for prefix, cell in net._walk("", set())}
     flops_of = {key: noted.flops.pop(name, 0) for key, name in names.items()}

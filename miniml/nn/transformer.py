@@ -17,16 +17,7 @@ _ACTIVATIONS: dict[str, Callable[[Any], Any]] = {"relu": ops.relu, "gelu": ops.g
 
 
 class TransformerLayer(Cell):
-    """Base of layers of residual parts f: norm(x + f(x)), or, with norm_first, x + f(norm(x)).
-
-    The last part is linear2(activation(linear1(x))) with `hidden` units. activation: "relu",
-    "gelu", or any function or cell of a tensor. dropout acts in PyTorch's places: on the softmax of
-    attention, after the activation and on what each part gives. bias=False: none of the parts'
-    linear maps and norms has one. Weights have PyTorch's names and shapes (of a dense layer
-    transposed): nn.load_torch_state.
-    Source: Vaswani et al. 2017, "Attention is all you need"; norm_first: Xiong et al. 2020, "On
-    layer normalization in the transformer architecture".
-    """
+    """Base of layers of residual parts."""
 
     self_attn: MultiHeadAttention
     linear1: Dense
@@ -86,10 +77,17 @@ class TransformerLayer(Cell):
 
 
 class TransformerEncoderLayer(TransformerLayer):
-    """Self-attention, then a layer of hidden units, for x (N, T, d), as for `TransformerLayer`.
+    """Self-attention, then a layer of hidden units, for x (N, T, d): residual parts f, each
+    norm(x + f(x)), or, with norm_first, x + f(norm(x)).
 
     Called as `layer(x, mask=None, is_causal=False)`, as in MultiHeadAttention. Its parts: self_attn
-    and norm1; linear1, linear2 and norm2.
+    and norm1; linear1, linear2 and norm2. The last part is linear2(activation(linear1(x))) with
+    `hidden` units. activation: "relu", "gelu", or any function or cell of a tensor. dropout acts in
+    PyTorch's places: on the softmax of attention, after the activation and on what each part gives.
+    bias=False: none of the parts' linear maps and norms has one. Weights have PyTorch's names and
+    shapes (of a dense layer transposed): nn.load_torch_state.
+    Source: Vaswani et al. 2017, "Attention is all you need"; norm_first: Xiong et al. 2020, "On
+    layer normalization in the transformer architecture".
     """
 
     norm1: LayerNorm
@@ -115,7 +113,7 @@ class TransformerEncoderLayer(TransformerLayer):
 
 class TransformerDecoderLayer(TransformerLayer):
     """Self-attention, attention to a memory, then a layer of hidden units, for x (N, T, d) and
-    memory (N, S, d), as for `TransformerLayer`.
+    memory (N, S, d), as for `TransformerEncoderLayer`.
 
     Called as `layer(x, memory, mask=None, memory_mask=None, is_causal=False,
     memory_is_causal=False)`; mask and is_causal are those of the self-attention, as in

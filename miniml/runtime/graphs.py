@@ -57,7 +57,9 @@ class CallableGraph:
             instead = "; give a Tensor or an array"
             return DTypeError(f"{what}{value!r} of type {type(value).__name__}{instead}")
         kind = ShapeError if value.shape != expected.shape else DTypeError
-        return kind(f"{what}{typed(value)}; a graph is for fixed types: trace it again, or cast")
+        return kind(
+            f"{what}{typed(value)}; a graph is for fixed types: trace or load it again, or cast"
+        )
 
     def _takes(self) -> str:
         inputs = zip(self._names, self.graph.inputs, strict=True)

@@ -15,6 +15,7 @@ from ..constructor import Constructed
 from ..errors import CheckpointError, MinimlError
 from ..optim import arguments
 from .checkpoint import save_checkpoint
+from .checks import check_listed
 from .entries import CALLS
 from .learner import Learner
 from .metrics import Row
@@ -29,6 +30,7 @@ class Run(Protocol):
     done: int  # batches of the next epoch behind it
     batches: int | None  # in an epoch, if that is known
     steps: int
+    stopped: bool
 
     def stop(self) -> None:
         """End the run after this epoch."""
@@ -57,6 +59,21 @@ class Callback(Constructed):
 
     def on_end(self, run: Run) -> None:
         """After the last step, however the run ends."""
+
+
+def check_callbacks(callbacks: Sequence[Callback]) -> None:
+    """MinimlError for what is no Callback, and for a method that no run calls."""
+    check_listed("callbacks", callbacks, Callback, "train.EarlyStopping()")
+    called = [name for name in dir(Callback) if name.startswith("on_")]
+    for callback in callbacks:
+        who, of_kind = type(callback).__name__, isinstance(callback, Callback)
+        other = [n for n in dir(callback) if n.startswith("on_") and n not in called]
+        if other or not of_kind:
+            what = f"{who}, whose {other[0]} no run calls" if of_kind else f"a {who}"
+            raise MinimlError(
+                f"callbacks got {what}; give a train.Callback that defines some of "
+                f"{', '.join(called)}"
+            )
 
 
 class _Best(Callback):

@@ -78,9 +78,9 @@ def check_labels(net: Cell, loss: Callable[..., Any], data: Any) -> None:
     found = _all_labels(data)
     if found is None:
         return
-    x, labels = found
+    x, labels, extents = found
     scores = trace(net, *(x if isinstance(x, tuple) else (x,))).outputs[0].abstract.shape
-    if len(scores) < 2:
+    if len(scores) < 2 or scores[2:] != extents:
         return  # which the loss refuses
     classes = scores[1]
     wrong = (labels < 0) | (labels >= classes)
@@ -95,16 +95,17 @@ def check_labels(net: Cell, loss: Callable[..., Any], data: Any) -> None:
         )
 
 
-def _all_labels(data: Any) -> tuple[Any, Array] | None:
-    """An input of the network and all labels, if they are integers that can be seen at once."""
+def _all_labels(data: Any) -> tuple[Any, Array, tuple[int, ...]] | None:
+    """An input of the network, all labels and the shape of those of one row, if they are integers
+    that can be seen at once."""
     if isinstance(data, DataLoader):
         labels = data.sources[1] if len(data.sources) > 1 else None
         if isinstance(labels, np.ndarray) and labels.dtype.kind in "iu":
-            return next(data.batches(0))[0], labels
+            return next(data.batches(0))[0], labels, labels.shape[1:]
     elif isinstance(data, list) and data and all(isinstance(b, tuple) and len(b) > 1 for b in data):
         parts = [b[1] for b in data]
         if all(isinstance(p, np.ndarray) and p.dtype.kind in "iu" and p.ndim for p in parts):
-            return data[0][0], np.concatenate([np.ravel(p) for p in parts])
+            return data[0][0], np.concatenate([np.ravel(p) for p in parts]), parts[0].shape[1:]
     return None
 
 

@@ -55,7 +55,8 @@ def _below(key: Any, value: Any) -> Iterator[tuple[str, Any]]:
     if spec_of(value) is None:
         raise CheckpointError(
             f"a checkpoint cannot hold entry {short(key)!r} {_what(value)}; give a Cell, an "
-            "Optimizer, a Parameter, a Tensor, an array, or a bool, int or float of 64 bits"
+            "Optimizer, a Parameter (as generator.state), a Tensor, an array, or a bool, int or "
+            "float of 64 bits"
         )
     yield str(key), value
 

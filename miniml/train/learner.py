@@ -11,7 +11,7 @@ import optree
 
 from ..constructor import Constructed
 from ..data import DataLoader
-from ..errors import MinimlError
+from ..errors import MinimlError, ShapeError
 from ..nn import Cell
 from ..optim import LossScale, Optimizer
 from ..runtime.jit import jit
@@ -47,6 +47,12 @@ class Learner(Constructed):
             self._step = TrainStep(net, learnt, optimizer, clip, loss_scale)
         self._predicted = jit(net)
         self._judged = jit(_Judged(net, loss))
+
+    def __repr__(self) -> str:
+        loss = getattr(self.loss, "__name__", self.loss)
+        optimizer = None if self._step is None else self._step.optimizer
+        metrics = ", ".join(metric.name for metric in self.metrics)
+        return f"{type(self).__name__}({self.net}, {loss}, {optimizer}, metrics=[{metrics}])"
 
     @property
     def step(self) -> TrainStep:
@@ -89,6 +95,7 @@ class Learner(Constructed):
         """The network's outputs for all rows of x, as NumPy arrays, in evaluation mode.
 
         x: an array, or a tuple of several inputs; `size` rows of it at a time are computed.
+        ShapeError for several such batches whose outputs have no row for each.
         """
         if isinstance(x, DataLoader):
             raise MinimlError(
@@ -99,6 +106,8 @@ class Learner(Constructed):
         loader = DataLoader(*map(_array, inputs), size=count, drop_last=False)
         with evaluating(self.net):
             outs: list[Any] = [self._predicted(*b) for b in loader.every_row()]
+        if len(outs) > 1:
+            _check_rows(outs[0], count)
         return optree.tree_map(lambda *parts: np.concatenate([*map(_array, parts)]), *outs)
 
     def zeros(self) -> list[Array]:
@@ -148,6 +157,17 @@ class _Judged:
 def _only(loss: Any) -> Any:
     """The loss, without what a loss function may return beside it."""
     return loss[0] if isinstance(loss, tuple) else loss
+
+
+def _check_rows(out: Any, rows: int) -> None:
+    """ShapeError for an output of a batch that cannot be joined to others by its rows."""
+    for leaf in optree.tree_leaves(out):
+        if np.shape(leaf)[:1] != (rows,):
+            raise ShapeError(
+                f"predict got an output of shape {np.shape(leaf)} for a batch of {rows} rows; it "
+                "joins batches by the first axis, which has the rows: give size= all rows of x, or "
+                "a network whose outputs have the batch first"
+            )
 
 
 @contextmanager

@@ -8,8 +8,8 @@ from typing import Any
 from ..archive import PathLike
 from ..data import DataLoader
 from ..tracebacks import hides_frames
-from .callbacks import Callback
-from .checks import check_batches, check_labels, check_listed
+from .callbacks import Callback, check_callbacks
+from .checks import check_batches, check_labels
 from .learner import Learner
 from .metrics import Row
 from .progress import progress
@@ -53,7 +53,7 @@ class Model(Learner):
         check_batches("fit", data, epochs)
         _ = self.step  # refused without an optimizer
         check_labels(self.net, self.loss, data)
-        check_listed("callbacks", callbacks, Callback, "train.EarlyStopping()")
+        check_callbacks(callbacks)
         if validation is not None:
             check_batches("fit", validation, epochs)
             check_labels(self.net, self.loss, validation)

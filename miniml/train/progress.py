@@ -10,14 +10,26 @@ from .callbacks import Callback, Run, shown
 from .metrics import Row
 
 
-class Lines(Callback):
+class _Begins(Callback):
+    """Says so where the file of a run leaves nothing to train."""
+
+    def on_start(self, run: Run) -> None:
+        if run.stopped or run.epoch >= run.epochs:
+            print(
+                f"nothing to train: the run that was resumed ended after epoch {run.epoch} of "
+                f"{run.epochs}; for another one give resume= another file",
+                flush=True,
+            )
+
+
+class Lines(_Begins):
     """Prints a line after each epoch."""
 
     def on_epoch(self, run: Run, row: Row) -> None:
         print(f"epoch {row['epoch']}/{run.epochs}  {shown(row)}", flush=True)
 
 
-class Bar(Callback):
+class Bar(_Begins):
     """A bar of tqdm for each epoch, whose last state stays."""
 
     def __init__(self, tqdm: Any) -> None:

@@ -16,6 +16,7 @@ from ..archive import PathLike, writable
 from ..data import DataLoader
 from ..errors import CheckpointError, MinimlError, NonFiniteError
 from ..nn import Cell
+from ..nn.state import streams
 from ..optim import arguments
 from ..random import random_state
 from ..uninterrupted import uninterrupted
@@ -197,8 +198,7 @@ class Run:
         """Remember the present state, which is whole: what is undone goes back to it. Signals have
         to wait meanwhile, since their handlers may raise."""
         if self._good is None:
-            owned = [p for cell in self._cells().values() for p in cell.get_parameters()]
-            self._good = Snapshot(self.model.optimizer, params=owned)
+            self._good = Snapshot(self.model.optimizer, *self._cells().values())
         else:
             self._good.renew()
         self._states = [_copied(callback.state) for callback in self.callbacks]
@@ -265,6 +265,7 @@ class Run:
     def _state(self) -> dict[str, Any]:
         """All that an exact resume needs, for a checkpoint."""
         state = {**self._cells(), "optimizer": self.model.optimizer, "random": random_state}
+        state |= {f"random.{path}": stream for path, stream in streams(self._cells()).items()}
         state |= {"epoch": self.epoch, "done": self.done, "steps": self.steps}
         state |= {"total": self._total, "stopped": self.stopped, **manifest(self.data)}
         metrics = zip(self.model.metrics, self._sums, strict=True)

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from .. import random
 from ..access import Access
 from ..nn import Cell
+from ..nn.state import streams
 from ..optim import Optimizer
-from ..parameter import Parameter
 from ..undo import UndoLog
 
 
 class Snapshot:
-    """Copies of all parameters of cells and optimizers, and of the default random stream."""
+    """Copies of all parameters of cells and optimizers, of the generators that cells hold, and of
+    the default random stream."""
 
-    def __init__(self, *owners: object, params: Iterable[Parameter] = ()):
-        found = {id(p): p for p in (*params, random.default_generator.state)}
+    def __init__(self, *owners: object):
+        stream = random.default_generator.state
+        found = {id(stream): stream}
         for owner in owners:
             if isinstance(owner, (Cell, Optimizer)):
                 found.update((id(p), p) for p in owner.parameters_dict().values())
+            if isinstance(owner, Cell):
+                found.update((id(p), p) for p in streams({"": owner}).values())
         self._log = UndoLog()
         self._access = Access("Snapshot", reads=found.values())
         self._access.run(self._log.note, *found.values())

@@ -328,6 +328,7 @@ def test_a_file_is_named_by_its_path(own, capsys, monkeypatch):
     ("command", "sentence"),
     [
         (["show", "own_module:OwnCub"], "own_module has no 'OwnCub'; near it: OwnCube"),
+        (["show", "own_module:OwnNe"], "near it: OwnNet, own_net"),
         (["show", "own_modul:OwnCube"], "there is no module 'own_modul' here; near it: own_module"),
         (["show", "own_modul.py:OwnCube"], "no file 'own_modul.py'; near it: own_module.py"),
         (["show", "own_fault:x"], r"raised ModuleNotFoundError: .*nothing_such.*own_fault.py:2\)"),

@@ -2,6 +2,7 @@
 
 import builtins
 import importlib
+import re
 import subprocess
 import sys
 from types import ModuleType
@@ -105,3 +106,10 @@ def test_names_of_other_packages_are_pointed_to():
         exec("from miniml import tenser")
     with pytest.raises(TypeError, match=r"miniml\.grad is the package; .* miniml\.grad\.grad\(f\)"):
         ml.grad(lambda x: x)
+
+
+@pytest.mark.parametrize("package", [ml.nn, ml.optim, ml.train, ml.data])
+def test_docstrings_send_readers_to_public_names(package):
+    for name in dir(package):
+        named = re.findall(r"[Aa]s for `(\w+)`", getattr(package, name).__doc__ or "")
+        assert set(named) <= {*dir(package), "train_step"}, name

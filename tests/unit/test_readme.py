@@ -13,7 +13,9 @@ from typing import NamedTuple
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-GUIDES = ("checking", "training", "looking-inside", "passes", "graphs", "onnx")
+GUIDES = (
+    "checking", "training", "sequences", "compiling", "looking-inside", "passes", "graphs", "onnx",
+)  # fmt: skip
 PAGES = (ROOT / "README.md", *sorted(ROOT.glob("docs/*.md")))
 DOCUMENTS = (ROOT / "README.md", *(ROOT / f"docs/{name}.md" for name in GUIDES))
 NOT_RUN = re.compile(r"<!--\s*not run:(.*?)-->")

@@ -116,10 +116,12 @@ def test_kernels_of_the_users_own_are_imported_when_asked_for(folder, capsys):
         ("exp.json --input x.npy --output none/y.npy", "cannot be saved: No such file"),
         ("none.json", "none.json does not exist"),
         ("x.npy", "it is damaged, or not a saved graph"),
+        ("model.onnx", r"is a model in ONNX, not a saved graph: ml\.onnx\.load\(path\) reads it"),
     ],
 )
 def test_what_cannot_be_run_is_one_sentence(folder, capsys, command, sentence):
     ml.save_graph(ops.exp, "exp.json", X)
     np.save("wide.npy", X.astype(np.float64))
+    (folder / "model.onnx").touch()
     error = refusal(capsys, *command.split())
     assert re.search(sentence, error), error

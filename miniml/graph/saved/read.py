@@ -41,6 +41,11 @@ def load_graph(path: PathLike) -> Graph:
     CheckpointError for a path that cannot be read.
     """
     source = Path(os.path.realpath(readable(path, CALLS, "save_graph(fn, path, *example_args)")))
+    if source.suffix == ".onnx":
+        raise GraphError(
+            f"{short(path)} is a model in ONNX, not a saved graph: ml.onnx.load(path) reads it, "
+            "and ml.save_graph(ml.onnx.load(path), 'model.json') makes one of it"
+        )
     try:
         data = source.read_bytes()
     except OSError as error:

@@ -100,6 +100,21 @@ class TestWeights:
         found = run(grad(slope, None, weights=net.w))(X)  # of sum(2 w x^2)
         np.testing.assert_allclose(found.asnumpy(), 2 * X**2)
 
+    def test_lists_and_dicts_of_cells_give_the_gradients_of_each(self, run):
+        a, b = Line(), Line()
+
+        def loss(x):
+            return ops.sum(a(x) * 2.0 + b(x))
+
+        one, two = (X**2, np.ones(3)), (2 * X**2, 2 * np.ones(3))
+        of_a, of_b = run(grad(loss, None, weights=[a, b]))(X)
+        equal(of_a, two)
+        equal(of_b, one)
+        named = run(grad(loss, None, weights={"b": b, "a": [a.w]}))(X)
+        assert list(named) == ["b", "a"]
+        equal(named["b"], one)
+        equal(named["a"], two[:1])
+
     def test_a_gradient_of_the_weights_of_a_cell_updates_it(self, run):
         net = Line()
         opt = ml.optim.SGD(net.trainable_params(), lr=1.0)
@@ -133,6 +148,8 @@ class TestWeights:
             ([X], r"weights holds array\(.*; give a Cell"),
             ({"w": 1.0}, "weights holds 1.0; give a Cell"),
             (ml.Parameter(np.array([1, 2])), "weights holds Parameter"),
+            ([Line], "weights holds <class"),
+            ([None], "weights holds None; give a Cell"),
             ([TWICE, TWICE], "weights holds parameter 'w' twice; name each once"),
         ],
     )

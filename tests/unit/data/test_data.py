@@ -163,6 +163,11 @@ def test_a_compiled_step_reads_a_batch_where_it_was_gathered(monkeypatch):
         assert len(copied) == 1
 
 
+def test_a_loader_is_shown_with_its_size():
+    loader = DataLoader(np.zeros((1797, 2)), size=64)
+    assert repr(loader) == "DataLoader(1,797 rows, size=64, 28 batches)"
+
+
 def test_splits_hold_out_each_row_once_and_keep_the_shares_of_classes():
     learn, held = split(10, 0.3, seed=1)
     assert sorted([*learn, *held]) == list(range(10))
@@ -175,6 +180,7 @@ def test_splits_hold_out_each_row_once_and_keep_the_shares_of_classes():
     assert sorted(np.concatenate([h for _, h in folds])) == list(range(10))
     assert all(not set(a) & set(b) and len(a) + len(b) == 10 for a, b in folds)
     for refused, message in (
+        (lambda: split(10, (0.8, 0.2)), r"share=\(0.8, 0.2\); expected a number"),
         (lambda: split(10, 1.0), "share=1.0; expected a number between 0 and 1"),
         (lambda: split(1, 0.5), "share=0.5 holds out 0 of 1 rows"),
         (lambda: split(labels, 0.5), "split got rows of type ndarray; expected an int, as len"),

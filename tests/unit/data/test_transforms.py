@@ -113,6 +113,7 @@ def test_a_vocabulary_goes_there_and_back():
     assert words.encode("to be or be").tolist() == [3, 2, 1, 2]
     assert words.decode([3, 2]) == "to be"
     assert data.Vocabulary(words.tokens, "words", "?") == words
+    assert repr(words) == "Vocabulary(5 words)"
 
 
 def test_sequences_are_padded_and_cut():

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import miniml as ml
-from miniml import nn, optim, train
+from miniml import nn, ops, optim, train
 from miniml.data import DataLoader, random_flip
 from miniml.errors import CheckpointError
 from tests.conftest import DEEP
@@ -337,3 +337,28 @@ def test_a_fit_that_is_killed_ends_in_the_same_bits(seed, tmp_path):
         assert process.returncode == 0
     assert broken.read_bytes() == straight.read_bytes()
     assert sorted(os.listdir(tmp_path)) == ["broken", "straight"]
+
+
+class Noisy(nn.Cell):
+    """A layer that draws from a generator of its own."""
+
+    def __init__(self):
+        self.stream, self.dense = ml.Generator(3), nn.Dense(16, 3)
+
+    def construct(self, x):
+        x = ops.reshape(x, (-1, 16))
+        return self.dense(x + ops.normal(x.shape, generator=self.stream))
+
+
+def test_the_stream_of_a_layer_is_saved_and_goes_on_with_the_run(tmp_path):
+    def run(name, *callbacks):
+        ml.manual_seed(0)
+        net = nn.Sequential(Noisy())
+        learner = train.Model(net, nn.CrossEntropyLoss(), optim.SGD(net.trainable_params(), lr=0.1))
+        data, path = DataLoader(X, Y, size=16, seed=1), tmp_path / name
+        learner.fit(data, 3, callbacks=callbacks, resume=path, save_every=1, show=False)
+        return path.read_bytes(), net[0].stream.state.tolist()
+
+    with pytest.raises(OSError, match="callback"):
+        run("cut", Breaks("on_steps", 5, fails))
+    assert run("cut") == run("whole")

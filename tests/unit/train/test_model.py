@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import miniml as ml
-from miniml import nn, optim, train
+from miniml import nn, ops, optim, train
 from miniml.data import DataLoader
 from miniml.errors import ArityError, MinimlError, NonFiniteError, OutOfRangeError, ShapeError
 
@@ -68,6 +68,17 @@ def test_without_an_optimizer_a_model_evaluates_and_predicts():
         judge.fit(loader(), epochs=1)
     with pytest.raises(MinimlError, match="got Adam for the loss"):
         train.Model(trained.net, trained.optimizer)
+
+
+def test_predict_joins_only_what_has_a_row_for_each():
+    lstm = nn.LSTM(4, 3, batch_first=True)
+    x = np.zeros((5, 2, 4), np.float32)
+    learner = train.Model(lstm, nn.MSELoss())
+    out, (h, _) = learner.predict(x)
+    assert out.shape == (5, 2, 3)
+    assert h.shape == (1, 5, 3)
+    with pytest.raises(ShapeError, match=r"shape \(1, 2, 3\) for a batch of 2 rows; .*batch first"):
+        learner.predict(x, size=2)
 
 
 def test_a_dataset_of_pairs_gives_inputs_and_labels():
@@ -161,6 +172,17 @@ def test_labels_out_of_range_are_named_before_the_first_step():
     assert all(map(np.array_equal, before, weights(net)))
 
 
+def test_scores_with_the_classes_last_are_refused_as_such():
+    class Last(nn.Cell):
+        def construct(self, x):
+            return ops.zeros((*x.shape, 90))
+
+    x, labels = np.zeros((32, 8)), np.full((32, 8), 60)
+    for data in (DataLoader(x, labels, size=4), [(x, labels)]):
+        with pytest.raises(ShapeError, match=r"\(., 8, 90\) .*moveaxis|\(32, 8, 90\) .*moveaxis"):
+            train.Model(Last(), nn.CrossEntropyLoss()).evaluate(data)
+
+
 def test_the_layer_that_inputs_do_not_fit_is_named():
     with pytest.raises(ShapeError) as caught:
         model().fit(DataLoader(X[:, :3], Y, size=16), epochs=1, show=False)
@@ -241,6 +263,41 @@ def test_a_line_an_epoch_where_there_is_no_terminal(capsys):
     lines = capsys.readouterr().out.splitlines()
     assert [line.split("  ")[0] for line in lines] == ["epoch 1/2", "epoch 2/2"]
     assert "accuracy 0." in lines[0]
+
+
+def test_a_run_that_is_over_says_so(tmp_path, capsys):
+    for _ in range(2):
+        rows = model().fit(loader(), epochs=2, resume=tmp_path / "run.safetensors")
+    assert rows == []
+    assert capsys.readouterr().out.splitlines()[2:] == [
+        "nothing to train: the run that was resumed ended after epoch 2 of 2; for another one "
+        "give resume= another file"
+    ]
+
+
+def test_callbacks_have_methods_that_are_called():
+    class Lightning(train.Callback):
+        def on_epoch_end(self, run):
+            raise AssertionError
+
+    for callback, got in (
+        (Lightning(), "Lightning, whose on_epoch_end no run"),
+        (print, "a built"),
+    ):
+        with pytest.raises(MinimlError, match=rf"callbacks got {got}.* on_end, on_epoch, on_epo"):
+            model().fit(loader(), epochs=1, callbacks=[callback])
+
+
+def test_two_arrays_for_fit_lead_to_a_loader():
+    with pytest.raises(TypeError, match="multiple values") as caught:
+        model().fit(X, Y, epochs=1)
+    assert "data.DataLoader(x, labels" in caught.value.__notes__[0]
+
+
+def test_a_model_is_shown_with_its_parts():
+    text = repr(model([train.accuracy()]))
+    assert text.startswith("Model(Sequential(\n  (0): Dense(4, 6)")
+    assert text.endswith("CrossEntropyLoss(), Adam(4 parameters, 51 numbers), metrics=[accuracy])")
 
 
 def test_a_bar_in_a_terminal(capsys, monkeypatch):

@@ -20,6 +20,7 @@ def mistakes(t: Tensor, net: nn.Cell) -> None:
     nn.Dense(4)  # call-arg
     nn.Dense(4, 2, biases=False)  # call-arg
     nn.ReLU(t)  # call-arg
+    nn.LSTM(2, 3)(t).sum()  # attr-defined
     t.reshpae(2, 2)  # attr-defined
     net(t).nump()  # attr-defined
     (t + 1).backward()  # attr-defined

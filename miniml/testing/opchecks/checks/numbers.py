@@ -131,6 +131,7 @@ def _modest(entry: KernelEntry, last: Call, beyond: Call) -> Iterator[Issue]:
     x^n and exp(x) come near the largest number before: half the inputs still give it to the power
     of 1/2 or more, exp(x^2) to that of 1/4.
     """
+    largest = max(largest_of(a) for a in beyond.arrays if is_float(a.dtype))
     for i, (out, then) in enumerate(zip(launch(entry, last), launch(entry, beyond))):
         if not is_float(out.dtype):
             continue
@@ -142,7 +143,8 @@ def _modest(entry: KernelEntry, last: Call, beyond: Call) -> Iterator[Issue]:
             yield Issue(
                 f"output {i}",
                 f"{beyond}: output {i} of the kernel {entry.describe()} is {then[index]!s} at "
-                f"{list(index)}; for inputs of half the size it is {out[index]!s}",
+                f"{list(index)} for inputs up to {largest!s}; for inputs of "
+                f"half the size it is {out[index]!s}",
                 "rewrite the formula so that nothing overflows on the way (subtract the largest "
                 "number before exp, divide before squaring)",
                 "warning",
