@@ -66,13 +66,11 @@ def check_callbacks(callbacks: Sequence[Callback]) -> None:
     check_listed("callbacks", callbacks, Callback, "train.EarlyStopping()")
     called = [name for name in dir(Callback) if name.startswith("on_")]
     for callback in callbacks:
-        who, of_kind = type(callback).__name__, isinstance(callback, Callback)
         other = [n for n in dir(callback) if n.startswith("on_") and n not in called]
-        if other or not of_kind:
-            what = f"{who}, whose {other[0]} no run calls" if of_kind else f"a {who}"
+        if other:
             raise MinimlError(
-                f"callbacks got {what}; give a train.Callback that defines some of "
-                f"{', '.join(called)}"
+                f"callbacks got a {type(callback).__name__}, whose {other[0]} no run calls; give a "
+                f"train.Callback that defines some of {', '.join(called)}"
             )
 
 

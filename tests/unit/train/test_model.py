@@ -280,18 +280,8 @@ def test_callbacks_have_methods_that_are_called():
         def on_epoch_end(self, run):
             raise AssertionError
 
-    for callback, got in (
-        (Lightning(), "Lightning, whose on_epoch_end no run"),
-        (print, "a built"),
-    ):
-        with pytest.raises(MinimlError, match=rf"callbacks got {got}.* on_end, on_epoch, on_epo"):
-            model().fit(loader(), epochs=1, callbacks=[callback])
-
-
-def test_two_arrays_for_fit_lead_to_a_loader():
-    with pytest.raises(TypeError, match="multiple values") as caught:
-        model().fit(X, Y, epochs=1)
-    assert "data.DataLoader(x, labels" in caught.value.__notes__[0]
+    with pytest.raises(MinimlError, match="whose on_epoch_end no run .* on_end, on_epoch, on_epo"):
+        model().fit(loader(), epochs=1, callbacks=[Lightning()])
 
 
 def test_a_model_is_shown_with_its_parts():
