@@ -10,7 +10,7 @@ import pytest
 
 import miniml as ml
 from miniml import data, nn, ops, optim, train
-from miniml.elsewhere import INSTEAD, KEYWORDS
+from miniml.elsewhere import INSTEAD, KEYWORDS, TUPLES
 from miniml.errors import ArityError, DeviceError, DTypeError
 from miniml.hints import ARGUMENTS, HINTS, hint_for
 from miniml.tracebacks import explain_uncaught
@@ -47,7 +47,7 @@ def check(hint):
 
 
 def test_what_a_hint_names_exists_and_is_called_as_shown():
-    for hint in set(HINTS.values()):
+    for hint in {*HINTS.values(), *TUPLES.values()}:
         check(hint)
 
 
@@ -144,6 +144,7 @@ X = np.ones((4, 3), np.float32)
             r"\(in miniml: bias=\); it takes in_features",
         ),
         (lambda: nn.Softmax(dim=1), r"Softmax does not take dim=1 \(in miniml: axis=\)"),
+        (lambda: nn.ReLU(inplace=True), r"inplace=True \(in miniml: nothing, as tensors never"),
         (lambda: nn.LSTM(input_size=3, hidden_size=4), r"hidden_size=4 \(in miniml: n=\)"),
         (
             lambda: nn.MultiHeadAttention(4, 2, batch_first=True),
@@ -201,6 +202,8 @@ def test_keywords_of_calls_are_noted_once(call, note):
         (lambda: NET.load_state_dict({}, strict=False), "in miniml: ml.load_checkpoint(path, net"),
         (lambda: optim.step_decay(0.1, step_size=3), "in miniml: every="),
         (lambda: T.size(0), "in miniml: t.shape, or t.shape[0]"),
+        (lambda: ops.reshape(X, 2, 6), "in miniml: ops.reshape(x, (2, 3)), with the shape"),
+        (lambda: ops.transpose(X, 0, 1), "in miniml: ops.transpose(x, (1, 0)), with all axes"),
     ],
 )
 def test_what_nobody_caught_is_noted_where_it_is_shown(call, note, capsys):
