@@ -50,7 +50,7 @@ def _refuse_all(kind: type, args: tuple[Any, ...], named: dict[str, Any]) -> Non
     if not (args or named):
         return
     name = kind.__name__
-    got = ", ".join([*map(shown, args), *(f"{k}={shown(v)}" for k, v in named.items())])
+    got = ", ".join([*map(shown, args), *(_refused(k, v, ()) for k, v in named.items())])
     raise ArityError(
         f"{name} takes no arguments; got {got}; inputs go to the cell that it makes, as in "
         f"{name}()(x), and a class of your own takes what its __init__ names"

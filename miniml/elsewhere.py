@@ -361,3 +361,11 @@ KEYWORDS = {
     "net.to(device), after it is made": "device",
     "nothing, as batches are arrays of this process": "pin_memory persistent_workers",
 }
+# Keyed by functions that people give several extents or axes one by one.
+TUPLES = {
+    "reshape": "ops.reshape(x, (2, 3)), with the shape as one tuple",
+    "broadcast_to": "ops.broadcast_to(x, (2, 3)), with the shape as one tuple",
+    "tile": "ops.tile(x, (2, 3)), with all counts in one tuple",
+    "squeeze": "ops.squeeze(x, (0, 1)), with the axes in one tuple",
+    "transpose": "ops.transpose(x, (1, 0)), with all axes in one tuple, or ops.swapaxes(x, 0, 1)",
+}

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Collection
 from typing import Any
 
-from .elsewhere import INSTEAD, KEYWORDS
+from .elsewhere import INSTEAD, KEYWORDS, TUPLES
 
 HINTS = {name: hint for hint, names in INSTEAD.items() for name in names.split()}
 
@@ -16,6 +16,7 @@ ARGUMENTS = {name: hint for hint, names in KEYWORDS.items() for name in names.sp
 _UNEXPECTED = re.compile(
     r"([\w.]+)\(\) got (?:an unexpected keyword|multiple values for) argument '(\w+)'"
 )
+_SURPLUS = re.compile(r"(\w+)\(\) takes .*positional arguments? but \d+ were given")
 
 _PACKAGES = {
     "miniml.ops": "ops",
@@ -60,7 +61,11 @@ def argument_hint(name: str, takes: Collection[str]) -> str:
 
 def note_argument(error: BaseException) -> None:
     """Add to Python's error for an unknown keyword of a public function, or of a method of a public
-    class, what it is called here; and to that for one which an argument took the place of."""
+    class, what it is called here, also for one which an argument took the place of; and for axes
+    or extents one by one, that they are a tuple."""
+    surplus = _SURPLUS.match(str(error)) if isinstance(error, TypeError) else None
+    if surplus is not None and surplus[1] in TUPLES:
+        note_hint(error, TUPLES[surplus[1]])
     found = _UNEXPECTED.match(str(error)) if isinstance(error, TypeError) else None
     function = _function(found[1]) if found else None
     if found is None or function is None:

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
 from itertools import count
 from operator import index as as_index
-from typing import Any, NoReturn, Self, overload
+from typing import Any, Generic, NoReturn, Self, TypeVar, overload
 
 from ..errors import ArityError, AttributeRefusedError, MinimlError, OutOfRangeError
 from ..primitive import Primitive
 from .cell import Cell
 
+Slice = TypeVar("Slice")
 
-class _Ordered:
-    """Children of a cell by position: attributes named "0", "1", ..."""
+
+class _Ordered(Generic[Slice]):
+    """Children of a cell by position: attributes named "0", "1", ...; a slice is a container of the
+    library's class, as one of the user's own may be made of other arguments."""
 
     def append(self, cell: Cell) -> Self:
         """Add a cell at the end; returns the container."""
@@ -30,8 +33,8 @@ class _Ordered:
     @overload
     def __getitem__(self, index: int) -> Cell: ...
     @overload
-    def __getitem__(self, index: slice) -> Self: ...
-    def __getitem__(self, index: int | slice) -> Cell | Self:
+    def __getitem__(self, index: slice) -> Slice: ...
+    def __getitem__(self, index: int | slice) -> Cell | Slice:
         if isinstance(index, slice):
             return self._of(list(self)[index])
         found: Cell = getattr(self, self._name(index))
@@ -62,8 +65,8 @@ class _Ordered:
         except TypeError:
             raise ArityError(f"{kind} got the index {index!r}; expected an int") from None
 
-    def _of(self, cells: list[Cell]) -> Self:
-        """A container like this one of other cells."""
+    def _of(self, cells: list[Cell]) -> Slice:
+        """A container of other cells."""
         raise NotImplementedError
 
 
@@ -93,7 +96,7 @@ def _instead(given: object) -> str:
     return f"{kind}; use a layer, such as nn.ReLU(), or a Cell of your own"
 
 
-class Sequential(_Ordered, Cell):
+class Sequential(_Ordered["Sequential"], Cell):
     """Cells in sequence, each applied to the output of the one before.
 
     The cells are the arguments; `net[i]`, `net[i] = cell`, `del net[i]`, `len(net)`, iteration and
@@ -109,8 +112,8 @@ class Sequential(_Ordered, Cell):
             x = cell(x)
         return x
 
-    def _of(self, cells: list[Cell]) -> Self:
-        return type(self)(*cells)
+    def _of(self, cells: list[Cell]) -> Sequential:
+        return Sequential(*cells)
 
 
 def _refuse_call(cell: Cell, key: object) -> NoReturn:
@@ -118,7 +121,7 @@ def _refuse_call(cell: Cell, key: object) -> NoReturn:
     raise MinimlError(f"{kind} is not called itself; call one of its cells, as cells[{key!r}](x)")
 
 
-class CellList(_Ordered, Cell):
+class CellList(_Ordered["CellList"], Cell):
     """A list of cells whose parameters are found: "layers.0.weight". It is not called itself."""
 
     def __init__(self, cells: Iterable[Cell] = ()):
@@ -133,8 +136,8 @@ class CellList(_Ordered, Cell):
         """Refused: what is called are its cells."""
         _refuse_call(self, 0)
 
-    def _of(self, cells: list[Cell]) -> Self:
-        return type(self)(cells)
+    def _of(self, cells: list[Cell]) -> CellList:
+        return CellList(cells)
 
 
 class CellDict(Cell):

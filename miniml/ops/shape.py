@@ -158,6 +158,7 @@ def permutation(name: str, axes: tuple[int, ...], ndim: int) -> tuple[int, ...]:
     if len(axes) != ndim:
         raise ShapeError(
             f"{name} got axes {axes} for a tensor of rank {ndim}; name each of its axes once"
+            + ", or swap two with ops.swapaxes(x, axis1, axis2)" * (len(axes) == 2)
         )
     normal_axes(name, axes, ndim)
     return tuple(normal_axis(name, a, ndim) for a in axes)

@@ -8,7 +8,7 @@ import pytest
 
 import miniml as ml
 from miniml import data, nn, ops, optim, train
-from miniml.elsewhere import INSTEAD, KEYWORDS
+from miniml.elsewhere import INSTEAD, KEYWORDS, TUPLES
 from miniml.errors import ArityError, DeviceError, DTypeError
 from miniml.hints import ARGUMENTS, HINTS, hint_for
 
@@ -44,7 +44,7 @@ def check(hint):
 
 
 def test_what_a_hint_names_exists_and_is_called_as_shown():
-    for hint in set(HINTS.values()):
+    for hint in {*HINTS.values(), *TUPLES.values()}:
         check(hint)
 
 
@@ -141,6 +141,7 @@ X = np.ones((4, 3), np.float32)
             r"\(in miniml: bias=\); it takes in_features",
         ),
         (lambda: nn.Softmax(dim=1), r"Softmax does not take dim=1 \(in miniml: axis=\)"),
+        (lambda: nn.ReLU(inplace=True), r"inplace=True \(in miniml: nothing, as tensors never"),
         (lambda: nn.LSTM(input_size=3, hidden_size=4), r"hidden_size=4 \(in miniml: n=\)"),
         (
             lambda: nn.MultiHeadAttention(4, 2, batch_first=True),
@@ -212,10 +213,18 @@ def test_a_shape_in_parts_and_a_dtype_for_a_device_say_what_to_write():
         T.to(ml.float64)
 
 
-def test_a_call_of_size_leads_to_the_shape():
-    with pytest.raises(TypeError, match="not callable") as caught:
-        ml.jit(lambda x: ops.reshape(x, (x.size(0), -1)))(X)
-    assert any(n.startswith("in miniml: t.shape, or t.shape[0]") for n in caught.value.__notes__)
+@pytest.mark.parametrize(
+    ("call", "note"),
+    [
+        (lambda x: ops.reshape(x, (x.size(0), -1)), "in miniml: t.shape, or t.shape[0]"),
+        (lambda x: ops.reshape(x, 2, 6), "in miniml: ops.reshape(x, (2, 3)), with the shape"),
+        (lambda x: ops.transpose(x, 0, 1), "in miniml: ops.transpose(x, (1, 0)), with all axes"),
+    ],
+)
+def test_sizes_and_axes_as_others_write_them_get_a_note(call, note):
+    with pytest.raises(TypeError) as caught:
+        ml.jit(call)(X)
+    assert sum(n.startswith(note) for n in caught.value.__notes__) == 1
 
 
 def test_errors_of_others_stay_as_they_are():

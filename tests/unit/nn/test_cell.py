@@ -350,6 +350,12 @@ def test_a_slice_of_a_container_is_one_of_the_same_cells():
     assert type(body) is nn.Sequential
     assert list(body) == [net[0], net[1]]
     assert body(X).shape == (2, 4)
+
+    class Stack(nn.Sequential):
+        def __init__(self, width):
+            super().__init__(nn.Dense(3, width), nn.ReLU())
+
+    assert Stack(5)[:1](X).shape == (2, 5)
     cells = nn.CellList(net)[::2]
     assert type(cells) is nn.CellList
     assert list(cells.parameters_dict()) == ["0.weight", "0.bias", "1.weight", "1.bias"]

@@ -47,7 +47,7 @@ def test_transposes():
     same(ops.transpose(3.0), 3.0)
     with pytest.raises(ShapeError, match="2 axes to move to 1 places"):
         ops.moveaxis(X, (0, 1), 0)
-    with pytest.raises(ShapeError, match="name each of its axes once"):
+    with pytest.raises(ShapeError, match=r"once, or swap two with ops\.swapaxes"):
         ops.transpose(X, (0, 1))
     with pytest.raises(ShapeError, match="swapaxes got axis 3"):
         ops.swapaxes(X, 0, 3)

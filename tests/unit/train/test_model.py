@@ -280,7 +280,7 @@ def test_callbacks_have_methods_that_are_called():
         def on_epoch_end(self, run):
             raise AssertionError
 
-    with pytest.raises(MinimlError, match="whose on_epoch_end no run .* on_end, on_epoch, on_epo"):
+    with pytest.raises(MinimlError, match=r"whose on_epoch_end no run .* on_end, on_epoch, on_epo"):
         model().fit(loader(), epochs=1, callbacks=[Lightning()])
 
 
