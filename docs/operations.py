@@ -38,8 +38,9 @@ What to know beforehand; the docstrings have the details:
   graph refuses them by name. `bincount` therefore takes its `length`.
 - Linear algebra takes float32 and float64, and gives NaN for a matrix that has no result.
 - The second derivative of `det` is not reliable where a matrix is singular; the gradient of
-  `slogdet` is NaN there, that of `qr` where the first columns are dependent. What uses the vectors
-  of `svd` or `eigh` has no gradient where two singular values or eigenvalues are equal.
+  `slogdet` is NaN there, and that of `qr` means nothing where the first columns are dependent. What
+  uses the vectors of `svd` or `eigh` has no gradient where two singular values or eigenvalues are
+  equal, and what uses the values no second one: they are NaN or infinite.
 - `scaled_dot_product_attention` computes large results and gradients in blocks, but its second
   derivative holds all scores.
 - `while_loop` has a gradient in a graph only with `max_iterations`.

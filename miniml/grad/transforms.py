@@ -200,7 +200,8 @@ def jvp(fn: Function, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[
         douts = dict(zip(varying, given, strict=True))
         return found.pull([douts.get(i) for i in range(len(outs))])[0]
 
-    _, transposed = vjp(pull, *[ops.zeros_like(outs[i]) for i in varying])
+    # Any point would do where pull is linear; at 0 it would not be NaN where there is no gradient.
+    _, transposed = vjp(pull, *[ops.ones_like(outs[i]) for i in varying])
     directions = tuple(
         optree.tree_map(tensor_like, p, t) for p, t in zip(primals, tangents, strict=True)
     )

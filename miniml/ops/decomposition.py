@@ -256,9 +256,10 @@ def svd(a: Any) -> tuple[Tensor, Tensor, Tensor]:
 
     a (..., m, n), u (..., m, k), s (..., k), vh (..., k, n) with k = min(m, n). In each column of u
     the first of its largest numbers (those within a tenth of the largest magnitude) is positive.
-    The gradient of what uses s alone is always right; what uses u or vh has no gradient where two
-    numbers in s are equal, or one is 0, and gets infinity or NaN there, or 0 if dout is symmetric
-    in the two. sum(s) is the nuclear norm, max(s) the spectral norm.
+    The gradient of what uses s alone is always right. Where two numbers in s are equal, or one is
+    0, their columns of u and vh have no gradient, nor what uses s a second one: it is infinite or
+    NaN, unless the dout of these columns is 0. sum(s) is the nuclear norm, max(s) the spectral
+    norm.
     """
     u, s, vh = SVD()(a)
     return u, s, vh
@@ -270,9 +271,9 @@ def eigh(a: Any) -> tuple[Tensor, Tensor]:
 
     a (..., n, n), of which the symmetric part (a + a^T) / 2 is taken; w (..., n), v (..., n, n). In
     each column of v the first of its largest numbers (those within a tenth of the largest
-    magnitude) is positive. The gradient of what uses w alone is always
-    right; what uses v has no gradient where two eigenvalues are equal, and gets infinity or NaN
-    there, or 0 if dout is symmetric in the two.
+    magnitude) is positive. The gradient of what uses w alone is always right. Where two eigenvalues
+    are equal, their columns of v have no gradient, nor what uses w a second one: it is infinite or
+    NaN, unless the dout of both columns is 0.
 
     >>> w, v = eigh([[2.0, 0.0], [0.0, 1.0]])
     >>> w.tolist(), v.tolist()

@@ -94,10 +94,23 @@ def _tall_qr(q: Any, r: Any, dq: Any, dr: Any) -> Any:
     return turned(ops.TriangularSolve(upper=True)(r, turned(rows)))
 
 
-def ratio(x: Any, y: Any) -> Any:
-    """x / y, and 0 for 0 / 0: vectors that are not used, whose dout is 0, take no part."""
-    nothing = ops.logical_and(ops.equal(x, 0), ops.equal(y, 0))
-    return ops.div(x, ops.select(nothing, 1, y))
+def ratio(x: Any, y: Any, used: Any) -> Any:
+    """x / y, and x where y is 0 and what it belongs to is not used, which makes x 0 as well."""
+    return ops.div(x, ops.select(ops.logical_and(ops.equal(y, 0), ops.logical_not(used)), 1, y))
+
+
+def used_columns(dv: Any) -> Any:
+    """(..., 1, n): which vectors have a dout other than 0; only these have to be determined."""
+    return ops.any(ops.not_equal(dv, 0), -2, True)
+
+
+def turns(v: Any, dv: Any, gaps: Any) -> Any:
+    """The skew part of v^T dv over the gaps: how columns turn in the plane of each two of them.
+    Infinite or NaN where the gap is 0 and one of the two is used."""
+    used = used_columns(dv)
+    two = np.logical_not(np.eye(v.shape[-1], dtype=np.bool_))
+    used = ops.logical_and(ops.logical_or(used, turned(used)), two)
+    return ratio(skew(ops.matmul(v, dv, True)), gaps, used)
 
 
 def skew(x: Any) -> Any:
@@ -114,8 +127,7 @@ def differences(x: Any) -> Any:
 def eigh_bprop(self: ops.Eigh, a: Any, out: Any, dout: Any) -> tuple[Any]:
     """v (diag(dw) + F * (v^T dv)) v^T, its symmetric part, with F_ij = 1 / (w_j - w_i)."""
     (w, v), (dw, dv) = out, dout
-    turns = ops.mul(ratio(skew(ops.matmul(v, dv, True)), differences(w)), 0.5)
-    inner = ops.add(turns, diagonal(dw))
+    inner = ops.add(ops.mul(turns(v, dv, differences(w)), 0.5), diagonal(dw))
     return (ops.matmul(ops.matmul(v, inner), v, False, True),)
 
 
@@ -129,17 +141,18 @@ def svd_bprop(self: ops.SVD, a: Any, out: Any, dout: Any) -> tuple[Any]:
     """u (G_u S + S G_v + dS) vh, and what of du / s and dv / s is not spanned by u and v; G_u is
     the skew part of u^T du over s_j^2 - s_i^2, and G_v that of v^T dv."""
     (u, s, vh), (du, ds, dvh) = out, dout
-    row, column, (m, n) = ops.expand_dims(s, -2), ops.expand_dims(s, -1), a.shape[-2:]
+    dv, (m, n) = turned(dvh), a.shape[-2:]
+    row, column = ops.expand_dims(s, -2), ops.expand_dims(s, -1)
     gaps = ops.mul(differences(s), ops.add(row, column))
-    left = ops.mul(ratio(skew(ops.matmul(u, du, True)), gaps), row)
-    right = ops.mul(column, ratio(skew(ops.matmul(vh, dvh, False, True)), gaps))
+    left = ops.mul(turns(u, du, gaps), row)
+    right = ops.mul(column, turns(turned(vh), dv, gaps))
     da = ops.matmul(ops.matmul(u, ops.add(ops.add(left, right), diagonal(ds))), vh)
     if m > n:
         rest = ops.sub(du, ops.matmul(u, ops.matmul(u, du, True)))
-        da = ops.add(da, ops.matmul(ratio(rest, row), vh))
+        da = ops.add(da, ops.matmul(ratio(rest, row, used_columns(du)), vh))
     if n > m:
         rest = ops.sub(dvh, ops.matmul(ops.matmul(dvh, vh, False, True), vh))
-        da = ops.add(da, ops.matmul(u, ratio(rest, column)))
+        da = ops.add(da, ops.matmul(u, ratio(rest, column, turned(used_columns(dv)))))
     return (da,)
 
 

@@ -7,7 +7,7 @@ import scipy.linalg
 import miniml as ml
 from miniml import ops
 from miniml.errors import DTypeError, NonFiniteError, ShapeError
-from miniml.grad import grad, vjp
+from miniml.grad import grad, hessian, jvp, vjp
 
 RNG = np.random.default_rng(12)
 SINGULAR = np.array([[1.0, 2.0], [2.0, 4.0]])
@@ -188,15 +188,49 @@ def test_gradients_of_symmetric_functions_are_symmetric():
 
 
 def test_gradients_of_equal_eigenvalues_and_singular_values():
-    """Right where only they are used, of both orders; none where their vectors are."""
+    """Right where only they are used; none where their vectors are, or for a second derivative."""
     eye, weights = ml.Tensor(np.eye(3)), ml.Tensor([1.0, 2.0, 5.0], ml.float64)
     assert grad(lambda a: ops.sum(ops.eigh(a)[0]))(eye).tolist() == np.eye(3).tolist()
     assert grad(lambda a: ops.sum(ops.svd(a)[1]))(eye).tolist() == np.eye(3).tolist()
     powers = grad(lambda a: ops.sum(grad(lambda a: ops.sum(ops.eigh(a)[0] ** 2))(a)))
     two = ml.Tensor(np.diag([1.0, 2.0]))
     np.testing.assert_allclose(powers(two).asnumpy(), 2 * np.ones((2, 2)), atol=1e-14)
+    assert not np.isfinite(powers(eye).asnumpy()).all()
+    square = hessian(lambda a: ops.sum(ops.eigh(a)[0] ** 2))
+    assert np.isfinite(square(two).asnumpy()).all()
+    assert not np.isfinite(square(eye).asnumpy()).all()
     for fn in (lambda a: ops.eigh(a)[1] @ weights, lambda a: ops.svd(a)[0] @ weights):
         assert not np.isfinite(grad(lambda a, fn=fn: ops.sum(fn(a)))(eye).asnumpy()).all()
+
+
+def test_vectors_of_equal_values_that_cancel_out_have_no_gradient_either():
+    """v w v^T is smooth, but how v turns in the plane of two equal eigenvalues is 0 / 0."""
+    a, some = ml.Tensor(np.diag([2.0, 2.0, 1.0])), RNG.normal(size=(3, 3))
+
+    def rebuilt(a):
+        w, v = ops.eigh(a)
+        return ops.sum(some * ops.matmul(v * w, v, False, True))
+
+    def rebuilt_of_three(a):
+        u, s, vh = ops.svd(a)
+        return ops.sum(some * ops.matmul(u * s, vh))
+
+    for fn in (rebuilt, rebuilt_of_three):
+        assert not np.isfinite(grad(fn)(a).asnumpy()).all()
+
+
+def test_vectors_that_are_not_used_take_no_part():
+    """The first eigenvector alone, beside two that are not determined, as by perturbation."""
+    a, weights = np.diag([3.0, 1.0, 1.0]), np.array([1.0, 2.0, 5.0])
+    expected = np.zeros((3, 3))
+    expected[0, 1:] = weights[1:] / (3 - 1)
+    for fn in (lambda a: ops.eigh(a)[1][:, -1], lambda a: ops.svd(a)[0][:, 0]):
+        slope = grad(lambda a, fn=fn: ops.sum(fn(a) * weights))(ml.Tensor(a)).asnumpy()
+        np.testing.assert_allclose((slope + slope.T) / 2, (expected + expected.T) / 2, atol=1e-15)
+    direction = RNG.normal(size=(3, 3))
+    _, turned = jvp(lambda a: ops.eigh(a)[1][:, -1], (ml.Tensor(a),), (ml.Tensor(direction),))
+    found = (direction + direction.T)[0, 1:] / 2 / (3 - 1)
+    np.testing.assert_allclose(turned.asnumpy(), [0.0, *found], atol=1e-15)
 
 
 def test_the_gradient_of_a_rank_one_matrix_by_its_singular_values():
