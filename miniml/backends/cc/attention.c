@@ -1,0 +1,91 @@
+/* Attention by blocks of queries and of keys. Queries lie along vectors, scores[key][query], so that
+   softmax runs along vectors, and k and v are read where they are. */
+#define KERNEL_WIDEST (MINIML_REGISTERS / 8) /* vectors of a tile of 6 rows: all but a quarter of
+                                                the registers are sums */
+/* Only widths that a product below has are compiled. */
+#define KERNEL_HAS(columns, width)                                     \
+  ((columns) / REAL_tile_lanes % KERNEL_WIDEST == (width) % KERNEL_WIDEST || \
+   ((width) == KERNEL_WIDEST && (columns) / REAL_tile_lanes > KERNEL_WIDEST))
+#define KERNEL_OR_WIDEST(width) (KERNEL_USES(width) ? (width) : KERNEL_WIDEST)
+#define KERNEL_TILERS(width) \
+  {REAL_TILE(1, width), REAL_TILE(2, width), REAL_TILE(3, width), \
+   REAL_TILE(4, width), REAL_TILE(5, width), REAL_TILE(6, width)}
+static REAL_tiler *const KERNEL_tilers[4][6] = {
+    KERNEL_TILERS(KERNEL_OR_WIDEST(1)), KERNEL_TILERS(KERNEL_OR_WIDEST(2)),
+    KERNEL_TILERS(KERNEL_OR_WIDEST(3)), KERNEL_TILERS(KERNEL_OR_WIDEST(4))};
+typedef struct {
+  char *const *at;
+  long batch, query, rows; /* the block of queries: its first one, and how many */
+} KERNEL_block;
+
+/* sums[r, c], or what is added to them, = sum over q < depth of x[r, q] y[q, c] for whole vectors of
+   columns; row and column: the steps of x. */
+static void KERNEL_product(
+    long rows, long columns, long depth, const REAL *x, long row, long column, const REAL *y,
+    REAL *sums, int added) {
+  const long tiles = (rows + 5) / 6;
+  for (long c = 0, width; c < columns; c += width * REAL_tile_lanes) {
+    width = (columns - c) / REAL_tile_lanes;
+    if (width > KERNEL_WIDEST) width = KERNEL_WIDEST;
+    for (long t = 0, i = 0, end; t < tiles; ++t, i = end) {
+      end = (t + 1) * rows / tiles;
+      KERNEL_tilers[width - 1][end - i - 1](
+          depth, x + i * row, row, column, y + c, columns, sums + i * columns + c, columns, added);
+    }
+  }
+}
+
+/* to[c][i] = from[i, c] for i < count and c < depth, and 0 for the other lanes. */
+static void KERNEL_turn(
+    const REAL *from, long row, long column, long count, long depth, REAL *to, long lanes) {
+  if (count < lanes) memset(to, 0, depth * lanes * sizeof(REAL));
+  if (column == 1 && row >= depth)
+    REAL_pack_turned(from, row, from + (count - 1) * row + depth, depth, count, to, lanes);
+  else
+    for (long c = 0; c < depth; ++c)
+      for (long i = 0; i < count; ++i) to[c * lanes + i] = from[i * row + c * column];
+}
+
+/* to[i, c] = from[c][i] for i < count and c < depth. */
+static void KERNEL_store(const REAL *from, long count, long depth, REAL *room, REAL *to) {
+  const long line = KERNEL_PADDED(depth);
+  REAL_pack_turned(from, KERNEL_LANES, from + depth * KERNEL_LANES, count, depth, room, line);
+  for (long i = 0; i < count; ++i) memcpy(to + i * depth, room + i * line, depth * sizeof(REAL));
+}
+
+/* The scores of `count` keys from `key` on, by q[c][i] = scale q[i, c]; -inf for what is not seen. */
+static void KERNEL_scores(
+    KERNEL_block own, long key, long count, const REAL *q, REAL *restrict scores, REAL *room) {
+  const long batch = own.batch;
+  const REAL *k = (const REAL *)own.at[1] + KERNEL_K_START + key * KERNEL_K_ROW;
+  KERNEL_product(count, KERNEL_LANES, KERNEL_E, k, KERNEL_K_ROW, KERNEL_K_COLUMN, q, scores, 0);
+#ifdef KERNEL_MASK
+  const KERNEL_MASK *mask = (const KERNEL_MASK *)own.at[3] + KERNEL_M_START;
+  REAL *bias = room + KERNEL_LANES * KERNEL_KEYS;
+  mask += own.query * KERNEL_M_ROW + key * KERNEL_M_COLUMN;
+  for (long i = 0; i < own.rows; ++i)
+    for (long c = 0; c < count; ++c)
+      room[i * KERNEL_KEYS + c] = KERNEL_BIAS(mask[i * KERNEL_M_ROW + c * KERNEL_M_COLUMN]);
+  KERNEL_turn(room, KERNEL_KEYS, 1, own.rows, count, bias, KERNEL_LANES);
+  for (long n = 0; n < count * KERNEL_LANES; ++n) scores[n] = KERNEL_BIASED(scores[n], bias[n]);
+#endif
+#if KERNEL_CAUSAL
+  if (key + count - 1 > own.query)
+    for (long c = 0; c < count; ++c)
+      for (long i = 0; i < KERNEL_LANES; ++i)
+        scores[c * KERNEL_LANES + i] =
+            key + c > own.query + i ? -INFINITY : scores[c * KERNEL_LANES + i];
+#endif
+}
+
+/* How many keys a block of queries may see. */
+static long KERNEL_seen(KERNEL_block own) {
+  const long last = own.query + own.rows;
+  return KERNEL_CAUSAL && last < KERNEL_S ? last : KERNEL_S;
+}
+
+static KERNEL_block KERNEL_at(char *const *at, long unit) {
+  const long block = unit % KERNEL_BLOCKS, query = block * KERNEL_T / KERNEL_BLOCKS;
+  const long rows = (block + 1) * KERNEL_T / KERNEL_BLOCKS - query;
+  return (KERNEL_block){at, unit / KERNEL_BLOCKS, query, rows};
+}
