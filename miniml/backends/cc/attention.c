@@ -3,6 +3,9 @@
 #define KERNEL_WIDEST (MINIML_REGISTERS / 8) /* vectors of a tile of 6 rows: all but a quarter of
                                                 the registers are sums */
 /* Only widths that a product below has are compiled. */
+#define KERNEL_USES(width) \
+  (KERNEL_HAS(KERNEL_LANES, width) || KERNEL_HAS(KERNEL_PADDED(KERNEL_E), width) || \
+   KERNEL_HAS(KERNEL_PADDED(KERNEL_F), width))
 #define KERNEL_HAS(columns, width)                                     \
   ((columns) / REAL_tile_lanes % KERNEL_WIDEST == (width) % KERNEL_WIDEST || \
    ((width) == KERNEL_WIDEST && (columns) / REAL_tile_lanes > KERNEL_WIDEST))
@@ -82,6 +85,14 @@ static void KERNEL_scores(
 static long KERNEL_seen(KERNEL_block own) {
   const long last = own.query + own.rows;
   return KERNEL_CAUSAL && last < KERNEL_S ? last : KERNEL_S;
+}
+
+/* q[c][i] = scale times what query i of the block has. */
+static void KERNEL_queries(KERNEL_block own, REAL *q) {
+  const long batch = own.batch;
+  const REAL *from = (const REAL *)own.at[0] + KERNEL_Q_START + own.query * KERNEL_Q_ROW;
+  KERNEL_turn(from, KERNEL_Q_ROW, KERNEL_Q_COLUMN, own.rows, KERNEL_E, q, KERNEL_LANES);
+  for (long n = 0; n < KERNEL_E * KERNEL_LANES; ++n) q[n] *= KERNEL_SCALE;
 }
 
 static KERNEL_block KERNEL_at(char *const *at, long unit) {

@@ -4,90 +4,153 @@ from __future__ import annotations
 
 from math import prod
 from pathlib import Path
-
-import numpy as np
+from typing import ClassVar
 
 from ...dtype import bool_, float64
 from ..kernel import Array, KernelNode
-from ..product import Axis, broadcast_steps, merged, steps_of
+from ..product import broadcast_steps, dense_strides, merged, steps_of
 from ..registry import kernel
 from ..signature import ArraySpec
-from ..typecodes import ATTENTION, WIDE, with_sums
+from ..typecodes import ATTENTION, ATTENTION_GRAD, WIDE, with_sums
 from .convolve import run_by
 from .kernel import NativeKernel
 from .product import TILES, VECTORS
-from .scalars import literal
 from .source import Source
 from .text import header
 
-QUERIES = 64  # of a block, at most
-KEYS = 120  # of a block: 32 KB of scores in float32
-PARTS = 16
+QUERIES = 64  # of a block, at most: 4 vectors of 512 bits, as wide as a tile
+KEYS = 96  # of a block, at most: 24 KB of scores in float32
 SPLIT = 4_000_000  # multiplications and additions from which on threads share the work: 25 us
+BYTES = 64  # that lines of scratch memory are a multiple of
 
 _HERE = Path(__file__).parent
+Steps = tuple[int, ...]
 
 
-class Attention(NativeKernel):
-    """Attention of float32 or float64, by `attention.c`."""
+class Sizes:
+    """What a node's arrays are: T queries, S keys, of E and F numbers, in so many batches."""
+
+    def __init__(self, node: KernelNode):
+        q, k, v, mask = (x.shape for x in node.inputs[:4])
+        self.dtype = node.inputs[0].dtype
+        self.lead, (self.t, self.e), (self.s, self.f) = q[:-2], q[-2:], v[-2:]
+        self.batches = prod(self.lead)
+        self.blocks = max(-(-self.t // QUERIES), 1)
+        self.lanes = self.padded(-(-self.t // self.blocks))
+        self.keys = max(min(KEYS, self.s), 1)
+        self.masked = not node.constant(3, _hides_nothing)
+
+    def padded(self, count: int) -> int:
+        """Up to a multiple of the numbers in BYTES."""
+        lanes = BYTES // self.dtype.itemsize
+        return -(-count // lanes) * lanes
+
+    def room(self, depth: int) -> int:
+        """What a block needs to turn its mask, or its results of so many numbers."""
+        return self.lanes * max(self.padded(depth), 2 * self.keys * self.masked)
+
+    @property
+    def numbers(self) -> dict[str, int]:
+        names = ("t", "s", "e", "f", "batches", "blocks", "lanes", "keys")
+        return {name.upper(): getattr(self, name) for name in names}
+
+
+class Attending(NativeKernel):
+    """A kernel of attention of float32 or float64; text: the file that goes with `attention.c`."""
 
     strided = True
-    text = "attention_forward.c"
+    text: ClassVar[str]
 
     def prepare(self, node: KernelNode) -> None:
         super().prepare(node)
-        dtype = node.inputs[0].dtype
-        (*lead, t, e), (*_, s, f) = node.inputs[0].shape, node.inputs[2].shape
-        lanes, short = 64 // dtype.itemsize, "64" if dtype == float64 else "32"
-        blocks = max(-(-t // QUERIES), 1)
-        n = -(-(-(-t // blocks)) // lanes) * lanes
-        batches = prod(lead)
-        keys = max(min(KEYS, s), 1)
-        parts = min(PARTS, batches * blocks)
-        masked = not node.constant(3, _hides_nothing)
-        room = n * max(-(-f // lanes) * lanes, 2 * keys * masked)
-        self.scratch = ArraySpec((parts * (n * (e + keys + f) + room),), dtype)
-        numbers = {
-            "T": t, "S": s, "E": e, "F": f, "BATCHES": batches, "BLOCKS": blocks, "LANES": n,
-            "KEYS": keys, "CAUSAL": int(node.attrs["causal"]), "PARTS": parts,
-            "SCRATCH": self.scratch.shape[0] // max(parts, 1),
+        self.sizes = sizes = Sizes(node)
+        self.parts, self.splits, scratch = self.shared(sizes)
+        self.scratch = ArraySpec((self.parts * scratch,), sizes.dtype)
+        numbers = sizes.numbers | {
+            "CAUSAL": int(node.attrs["causal"]), "PARTS": self.parts, "SPLITS": self.splits,
+            "SCRATCH": scratch,
         }  # fmt: skip
-        steps = steps_of(node)
-        full = (*lead, t, s)
-        mask = broadcast_steps(node.inputs[3].shape, full, steps[3])
-        words = {}
-        for name, own in zip("QKVM", (*steps[:3], mask), strict=True):
-            numbers |= {f"{name}_ROW": own[-2], f"{name}_COLUMN": own[-1]}
-            words[f"{name}_START"] = start(merged(tuple(lead), [tuple(own[:-2])]))
-        real = "double" if short == "64" else "float"
-        words |= {
-            "SCALE": f"(({real}){float(node.attrs['scale']).hex()})",
-            "EXP": f"miniml_exp_float{short}", "LOG": f"miniml_log_float{short}",
-            "USES(width)": "KERNEL_HAS(KERNEL_LANES, width)",
-            "PADDED(n)": f"(((n) + {lanes - 1}L) / {lanes}L * {lanes}L)",
-        }
-        if masked:
-            of_bools = node.inputs[3].dtype == bool_
-            words |= {
-                "MASK": "_Bool" if of_bools else real,
-                "BIAS(m)": "((m) ? 0 : -INFINITY)" if of_bools else "(m)",
-                "BIASED(x, b)": "((b) < 0 ? (b) : (x))" if of_bools else "((x) + (b))",
-            }
-        words |= {name: f"{number}L" for name, number in numbers.items()}
-        defines = "".join(f"#define KERNEL_{name} {value}\n" for name, value in words.items())
-        text = defines + run_by(2 * batches * t * s * (e + f) > SPLIT)
-        text += "".join((_HERE / name).read_text("utf-8") for name in ("attention.c", self.text))
+        real = "double" if sizes.dtype == float64 else "float"
+        words = {name: f"{number}L" for name, number in numbers.items()}
+        words |= _words(node, sizes, real) | _steps(node, sizes)
+        defines = "".join(f"#define KERNEL_{name} {word}\n" for name, word in words.items())
+        work = 2 * sizes.batches * sizes.t * sizes.s * (sizes.e + sizes.f)
+        files = ("attention.c", self.text)
+        texts = (defines, run_by(work > SPLIT), *((_HERE / f).read_text("utf-8") for f in files))
         shared = VECTORS, TILES.replace("REAL", real), *dict.fromkeys(header("exp") + header("log"))
-        self.source = Source(text.replace("REAL", real), shared)
+        self.source = Source("".join(texts).replace("REAL", real), shared)
+
+    def shared(self, sizes: Sizes) -> tuple[int, int, int]:
+        """The parts that threads may compute, those of a batch that add up sums of their own, and
+        the scratch memory of each."""
+        raise NotImplementedError
 
     def workspace(self) -> tuple[ArraySpec, ...]:
         return (self.scratch,)
 
 
-def start(axes: list[Axis]) -> str:
+class Attention(Attending):
+    """softmax(q k^T scale + mask) v, and the logarithms of the sums; a unit of work is a block."""
+
+    text = "attention_forward.c"
+
+    def shared(self, sizes: Sizes) -> tuple[int, int, int]:
+        scratch = sizes.lanes * (sizes.e + sizes.keys + sizes.f) + sizes.room(sizes.f)
+        return min(16, sizes.batches * sizes.blocks), 1, scratch
+
+
+class AttentionGrad(Attending):
+    """dq, dk and dv; parts that share a batch have sums of dk and dv of their own."""
+
+    text = "attention_grad.c"
+
+    def shared(self, sizes: Sizes) -> tuple[int, int, int]:
+        splits = max(min(8 // max(sizes.batches, 1), sizes.blocks), 1)
+        e, f = sizes.padded(sizes.e), sizes.padded(sizes.f)
+        lines = 2 * sizes.e + e + sizes.f + f + 2 * sizes.keys
+        scratch = sizes.s * (e + f) + sizes.lanes * lines + sizes.room(sizes.e)
+        return min(8, sizes.batches * splits), splits, scratch
+
+
+def _words(node: KernelNode, sizes: Sizes, real: str) -> dict[str, str]:
+    """What C is to say of the types, the scale and the mask."""
+    bits = str(8 * sizes.dtype.itemsize)
+    words = {
+        "SCALE": f"(({real}){float(node.attrs['scale']).hex()})",
+        "EXP": f"miniml_exp_float{bits}",
+        "LOG": f"miniml_log_float{bits}",
+        "PADDED(n)": f"(((n) * {sizes.dtype.itemsize}L + {BYTES - 1}L) / {BYTES}L"
+        f" * {BYTES // sizes.dtype.itemsize}L)",
+    }
+    if not sizes.masked:
+        return words
+    if node.inputs[3].dtype == bool_:
+        of_mask = "_Bool", "((m) ? 0 : -INFINITY)", "((b) < 0 ? (b) : (x))"
+    else:
+        of_mask = real, "(m)", "((x) + (b))"
+    return words | dict(zip(("MASK", "BIAS(m)", "BIASED(x, b)"), of_mask, strict=True))
+
+
+def _steps(node: KernelNode, sizes: Sizes) -> dict[str, str]:
+    """Where the matrices of `batch` begin in each input, and the steps along their axes."""
+    words = {}
+    steps = [own if len(own) else own for own in steps_of(node)]
+    full = (*sizes.lead, sizes.t, sizes.s)
+    steps[3] = broadcast_steps(node.inputs[3].shape, full, steps[3])
+    names = ("Q", "K", "V", "M", "", "LSE", "DELTA", "DOUT")
+    for name, own in zip(names, steps, strict=False):
+        if name:
+            count = len(sizes.lead)
+            words[f"{name}_START"] = _start(sizes.lead, own[:count])
+            rest = zip(("ROW", "COLUMN"), own[count:], strict=False)
+            words |= {f"{name}_{axis}": f"{step}L" for axis, step in rest}
+    return words
+
+
+def _start(lead: Steps, steps: Steps) -> str:
     """C for where the matrix of `batch` begins, in elements."""
-    terms, inner = [], prod(extent for extent, _ in axes)
-    for extent, (step,) in axes:
+    terms, inner = [], prod(lead)
+    for extent, (step,) in merged(lead, [steps]):
         inner //= max(extent, 1)
         if step:
             terms.append(f"batch / {inner}L % {extent}L * {step}L")
@@ -95,8 +158,12 @@ def start(axes: list[Axis]) -> str:
 
 
 def _hides_nothing(mask: Array) -> bool:
-    return mask.dtype == np.bool_ and bool(mask.all())
+    return mask.dtype == bool_ and bool(mask.all())
 
 
 _NAME = "ScaledDotProductAttention"
-kernel(_NAME, "cpu", *with_sums(WIDE, *ATTENTION), provider="cc", total=True)(Attention)
+for _name, _class, _patterns in (
+    (_NAME, Attention, ATTENTION),
+    (f"{_NAME}Grad", AttentionGrad, ATTENTION_GRAD),
+):
+    kernel(_name, "cpu", *with_sums(WIDE, *_patterns), provider="cc", total=True)(_class)

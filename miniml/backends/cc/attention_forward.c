@@ -6,9 +6,7 @@ static void KERNEL_unit(KERNEL_block own, REAL *scratch) {
   REAL *restrict values = scores + KERNEL_KEYS * n, *room = values + KERNEL_F * n;
   REAL top[KERNEL_LANES], total[KERNEL_LANES] = {0};
   for (long i = 0; i < n; ++i) top[i] = -INFINITY;
-  const REAL *from = (const REAL *)own.at[0] + KERNEL_Q_START + own.query * KERNEL_Q_ROW;
-  KERNEL_turn(from, KERNEL_Q_ROW, KERNEL_Q_COLUMN, own.rows, KERNEL_E, q, n);
-  for (long c = 0; c < KERNEL_E * n; ++c) q[c] *= KERNEL_SCALE;
+  KERNEL_queries(own, q);
   memset(values, 0, KERNEL_F * n * sizeof(REAL));
   for (long key = 0, count; key < seen; key += count) {
     count = seen - key < KERNEL_KEYS ? seen - key : KERNEL_KEYS;
