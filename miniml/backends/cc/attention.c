@@ -81,6 +81,55 @@ static void KERNEL_scores(
 #endif
 }
 
+#if KERNEL_DROPS
+/* kept[c][i] = Z, 1 / (1 - dropout) for the weights that stay, else 0, of `count` keys from `key` on:
+   the draw of Bernoulli of the shape of all scores, of which a block of words has four in a line. */
+static void KERNEL_draw(KERNEL_block own, long key, long count, REAL *kept, REAL *room) {
+  const uint64_t *state = (const uint64_t *)own.at[4];
+  const uint64_t begin = state[KERNEL_STATE_STEP] + KERNEL_SKIP;
+  for (long i = 0; i < own.rows; ++i) {
+    const long first = (own.batch * KERNEL_T + own.query + i) * KERNEL_S + key, skip = first % 4;
+    REAL line[KERNEL_KEYS + 4 * MINIML_DRAWN + 4];
+    for (long c = 0; c < skip + count; c += 4 * MINIML_DRAWN) {
+      uint32_t words[4][MINIML_DRAWN];
+      miniml_philox(state[0], begin + (uint64_t)((first + c) / 4), words);
+      for (int l = 0; l < MINIML_DRAWN; ++l)
+        for (int n = 0; n < 4; ++n)
+          line[c + 4 * l + n] = (words[n][l] >> 8) < KERNEL_THRESHOLD ? KERNEL_KEPT : 0;
+    }
+    memcpy(room + i * KERNEL_KEYS, line + skip, count * sizeof(REAL));
+  }
+  KERNEL_turn(room, KERNEL_KEYS, 1, own.rows, count, kept, KERNEL_LANES);
+}
+#endif
+
+/* weights = P Z and slopes = dS of `count` keys from `key` on; dout[c][i] as q. */
+static void KERNEL_slopes(
+    KERNEL_block own, long key, long count, const REAL *q, const REAL *dout,
+    const REAL *restrict lse, const REAL *restrict delta, REAL *restrict weights,
+    REAL *restrict slopes, REAL *restrict room) {
+  const long batch = own.batch, n = KERNEL_LANES;
+  const REAL *v = (const REAL *)own.at[2] + KERNEL_V_START + key * KERNEL_V_ROW;
+  KERNEL_scores(own, key, count, q, weights, room);
+  KERNEL_product(count, n, KERNEL_F, v, KERNEL_V_ROW, KERNEL_V_COLUMN, dout, slopes, 0);
+#if KERNEL_DROPS
+  const REAL *kept = room + KERNEL_LANES * KERNEL_KEYS;
+  KERNEL_draw(own, key, count, room + KERNEL_LANES * KERNEL_KEYS, room);
+#endif
+  for (long c = 0; c < count; ++c)
+    for (long i = 0; i < n; ++i) {
+      const REAL weight = KERNEL_EXP(weights[c * n + i] - lse[i]);
+#if KERNEL_DROPS
+      const REAL stays = kept[c * n + i];
+      weights[c * n + i] = weight * stays;
+      slopes[c * n + i] = weight * (slopes[c * n + i] * stays - delta[i]);
+#else
+      weights[c * n + i] = weight;
+      slopes[c * n + i] = weight * (slopes[c * n + i] - delta[i]);
+#endif
+    }
+}
+
 /* How many keys a block of queries may see. */
 static long KERNEL_seen(KERNEL_block own) {
   const long last = own.query + own.rows;
@@ -93,6 +142,12 @@ static void KERNEL_queries(KERNEL_block own, REAL *q) {
   const REAL *from = (const REAL *)own.at[0] + KERNEL_Q_START + own.query * KERNEL_Q_ROW;
   KERNEL_turn(from, KERNEL_Q_ROW, KERNEL_Q_COLUMN, own.rows, KERNEL_E, q, KERNEL_LANES);
   for (long n = 0; n < KERNEL_E * KERNEL_LANES; ++n) q[n] *= KERNEL_SCALE;
+}
+
+/* to[i] = the number of query i of the block, and 0 for the other lanes. */
+static void KERNEL_numbers(KERNEL_block own, int input, long start, long step, REAL *to) {
+  const REAL *from = (const REAL *)own.at[input] + start + own.query * step;
+  for (long i = 0; i < KERNEL_LANES; ++i) to[i] = i < own.rows ? from[i * step] : 0;
 }
 
 static KERNEL_block KERNEL_at(char *const *at, long unit) {

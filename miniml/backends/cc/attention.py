@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from math import prod
+from math import ceil, prod
 from pathlib import Path
 from typing import ClassVar
 
 from ...dtype import bool_, float64
 from ..kernel import Array, KernelNode
-from ..product import broadcast_steps, dense_strides, merged, steps_of
+from ..product import broadcast_steps, merged, steps_of
 from ..registry import kernel
 from ..signature import ArraySpec
-from ..typecodes import ATTENTION, ATTENTION_GRAD, WIDE, with_sums
+from ..typecodes import ATTENTION, ATTENTION_GRAD, ATTENTION_MASK_GRAD, WIDE, with_sums
 from .convolve import run_by
 from .kernel import NativeKernel
 from .product import TILES, VECTORS
@@ -31,14 +31,15 @@ class Sizes:
     """What a node's arrays are: T queries, S keys, of E and F numbers, in so many batches."""
 
     def __init__(self, node: KernelNode):
-        q, k, v, mask = (x.shape for x in node.inputs[:4])
+        q, _, v = (x.shape for x in node.inputs[:3])
         self.dtype = node.inputs[0].dtype
         self.lead, (self.t, self.e), (self.s, self.f) = q[:-2], q[-2:], v[-2:]
         self.batches = prod(self.lead)
         self.blocks = max(-(-self.t // QUERIES), 1)
-        self.lanes = self.padded(-(-self.t // self.blocks))
+        self.lanes = self.padded(max(-(-self.t // self.blocks), 1))
         self.keys = max(min(KEYS, self.s), 1)
         self.masked = not node.constant(3, _hides_nothing)
+        self.drops = bool(node.attrs["dropout"])
 
     def padded(self, count: int) -> int:
         """Up to a multiple of the numbers in BYTES."""
@@ -46,8 +47,9 @@ class Sizes:
         return -(-count // lanes) * lanes
 
     def room(self, depth: int) -> int:
-        """What a block needs to turn its mask, or its results of so many numbers."""
-        return self.lanes * max(self.padded(depth), 2 * self.keys * self.masked)
+        """What a block needs to turn its mask and draws, or its results of so many numbers."""
+        turned = 2 * self.keys if self.masked or self.drops else 0
+        return self.lanes * max(self.padded(depth), turned)
 
     @property
     def numbers(self) -> dict[str, int]:
@@ -63,13 +65,9 @@ class Attending(NativeKernel):
 
     def prepare(self, node: KernelNode) -> None:
         super().prepare(node)
-        self.sizes = sizes = Sizes(node)
-        self.parts, self.splits, scratch = self.shared(sizes)
-        self.scratch = ArraySpec((self.parts * scratch,), sizes.dtype)
-        numbers = sizes.numbers | {
-            "CAUSAL": int(node.attrs["causal"]), "PARTS": self.parts, "SPLITS": self.splits,
-            "SCRATCH": scratch,
-        }  # fmt: skip
+        sizes = Sizes(node)
+        numbers = sizes.numbers | self.divided(sizes, node)
+        self.scratch = ArraySpec((numbers["PARTS"] * numbers["SCRATCH"],), sizes.dtype)
         real = "double" if sizes.dtype == float64 else "float"
         words = {name: f"{number}L" for name, number in numbers.items()}
         words |= _words(node, sizes, real) | _steps(node, sizes)
@@ -77,12 +75,12 @@ class Attending(NativeKernel):
         work = 2 * sizes.batches * sizes.t * sizes.s * (sizes.e + sizes.f)
         files = ("attention.c", self.text)
         texts = (defines, run_by(work > SPLIT), *((_HERE / f).read_text("utf-8") for f in files))
-        shared = VECTORS, TILES.replace("REAL", real), *dict.fromkeys(header("exp") + header("log"))
+        shared = VECTORS, TILES.replace("REAL", real), *dict.fromkeys(_headers())
         self.source = Source("".join(texts).replace("REAL", real), shared)
 
-    def shared(self, sizes: Sizes) -> tuple[int, int, int]:
-        """The parts that threads may compute, those of a batch that add up sums of their own, and
-        the scratch memory of each."""
+    def divided(self, sizes: Sizes, node: KernelNode) -> dict[str, int]:
+        """How many parts threads may compute, the scratch memory of each, and into how many runs of
+        blocks a batch is split."""
         raise NotImplementedError
 
     def workspace(self) -> tuple[ArraySpec, ...]:
@@ -94,9 +92,9 @@ class Attention(Attending):
 
     text = "attention_forward.c"
 
-    def shared(self, sizes: Sizes) -> tuple[int, int, int]:
+    def divided(self, sizes: Sizes, node: KernelNode) -> dict[str, int]:
         scratch = sizes.lanes * (sizes.e + sizes.keys + sizes.f) + sizes.room(sizes.f)
-        return min(16, sizes.batches * sizes.blocks), 1, scratch
+        return {"PARTS": min(16, sizes.batches * sizes.blocks), "SCRATCH": scratch}
 
 
 class AttentionGrad(Attending):
@@ -104,24 +102,55 @@ class AttentionGrad(Attending):
 
     text = "attention_grad.c"
 
-    def shared(self, sizes: Sizes) -> tuple[int, int, int]:
+    def divided(self, sizes: Sizes, node: KernelNode) -> dict[str, int]:
         splits = max(min(8 // max(sizes.batches, 1), sizes.blocks), 1)
         e, f = sizes.padded(sizes.e), sizes.padded(sizes.f)
         lines = 2 * sizes.e + e + sizes.f + f + 2 * sizes.keys
         scratch = sizes.s * (e + f) + sizes.lanes * lines + sizes.room(sizes.e)
-        return min(8, sizes.batches * splits), splits, scratch
+        return {"PARTS": min(8, sizes.batches * splits), "SPLITS": splits, "SCRATCH": scratch}
+
+
+class AttentionMaskGrad(Attending):
+    """dmask; parts have other rows of it, or other matrices along the first axis."""
+
+    text = "attention_mask_grad.c"
+
+    def divided(self, sizes: Sizes, node: KernelNode) -> dict[str, int]:
+        (out,) = node.outputs
+        *steps, row, _ = broadcast_steps(out.shape, (*sizes.lead, sizes.t, sizes.s))
+        groups = sizes.lead[0] if steps and steps[0] else 1
+        splits = sizes.blocks if row else 1
+        scratch = sizes.lanes * (sizes.e + sizes.f + 2 * sizes.keys) + sizes.room(sizes.keys)
+        return {
+            "PARTS": min(16, groups * splits), "SPLITS": splits, "SCRATCH": scratch,
+            "GROUPS": groups, "SIZE": prod(out.shape),
+        }  # fmt: skip
+
+
+def _headers() -> tuple[str, ...]:
+    return *header("exp"), *header("log"), *header("philox")
 
 
 def _words(node: KernelNode, sizes: Sizes, real: str) -> dict[str, str]:
     """What C is to say of the types, the scale and the mask."""
     bits = str(8 * sizes.dtype.itemsize)
     words = {
+        "CAUSAL": str(int(node.attrs["causal"])),
         "SCALE": f"(({real}){float(node.attrs['scale']).hex()})",
         "EXP": f"miniml_exp_float{bits}",
+        "WEIGHT": f"miniml_weight_float{bits}",
         "LOG": f"miniml_log_float{bits}",
         "PADDED(n)": f"(((n) * {sizes.dtype.itemsize}L + {BYTES - 1}L) / {BYTES}L"
         f" * {BYTES // sizes.dtype.itemsize}L)",
     }
+    if sizes.drops:
+        kept = 1.0 - node.attrs["dropout"]
+        words |= {
+            "DROPS": "1",
+            "SKIP": f"{node.attrs['skip']}ull",
+            "THRESHOLD": f"{ceil(kept * 2.0**24)}u",
+            "KEPT": f"(({real}){(1.0 / kept if kept else 0.0).hex()})",
+        }
     if not sizes.masked:
         return words
     if node.inputs[3].dtype == bool_:
@@ -133,17 +162,15 @@ def _words(node: KernelNode, sizes: Sizes, real: str) -> dict[str, str]:
 
 def _steps(node: KernelNode, sizes: Sizes) -> dict[str, str]:
     """Where the matrices of `batch` begin in each input, and the steps along their axes."""
-    words = {}
-    steps = [own if len(own) else own for own in steps_of(node)]
+    count = len(sizes.lead)
     full = (*sizes.lead, sizes.t, sizes.s)
-    steps[3] = broadcast_steps(node.inputs[3].shape, full, steps[3])
-    names = ("Q", "K", "V", "M", "", "LSE", "DELTA", "DOUT")
-    for name, own in zip(names, steps, strict=False):
-        if name:
-            count = len(sizes.lead)
-            words[f"{name}_START"] = _start(sizes.lead, own[:count])
-            rest = zip(("ROW", "COLUMN"), own[count:], strict=False)
-            words |= {f"{name}_{axis}": f"{step}L" for axis, step in rest}
+    steps = dict(zip(("Q", "K", "V", "M", "STATE", "LSE", "DELTA", "DOUT"), steps_of(node)))
+    words = {"STATE_STEP": f"{steps.pop('STATE')[0]}L"}
+    steps["M"] = broadcast_steps(node.inputs[3].shape, full, steps["M"])
+    steps["OUT"] = broadcast_steps(node.inputs[3].shape, full)
+    for name, own in steps.items():
+        words[f"{name}_START"] = _start(sizes.lead, own[:count])
+        words |= {f"{name}_{a}": f"{s}L" for a, s in zip(("ROW", "COLUMN"), own[count:])}
     return words
 
 
@@ -165,5 +192,6 @@ _NAME = "ScaledDotProductAttention"
 for _name, _class, _patterns in (
     (_NAME, Attention, ATTENTION),
     (f"{_NAME}Grad", AttentionGrad, ATTENTION_GRAD),
+    (f"{_NAME}MaskGrad", AttentionMaskGrad, ATTENTION_MASK_GRAD),
 ):
     kernel(_name, "cpu", *with_sums(WIDE, *_patterns), provider="cc", total=True)(_class)

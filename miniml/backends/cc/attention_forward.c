@@ -23,13 +23,18 @@ static void KERNEL_unit(KERNEL_block own, REAL *scratch) {
     }
     for (long c = 0; c < count; ++c)
       for (long i = 0; i < n; ++i) {
-        const REAL weight = KERNEL_EXP(scores[c * n + i] - held[i]);
+        const REAL weight = KERNEL_WEIGHT(scores[c * n + i] - held[i]);
         scores[c * n + i] = weight;
         sum[i] += weight;
       }
     for (long i = 0; i < n; ++i) total[i] = total[i] * less[i] + sum[i];
     for (long c = 0; c < KERNEL_F; ++c)
       for (long i = 0; i < n; ++i) values[c * n + i] *= less[i];
+#if KERNEL_DROPS
+    REAL *restrict kept = room + KERNEL_LANES * KERNEL_KEYS;
+    KERNEL_draw(own, key, count, kept, room);
+    for (long c = 0; c < count * n; ++c) scores[c] *= kept[c];
+#endif
     const REAL *v = (const REAL *)own.at[2] + KERNEL_V_START + key * KERNEL_V_ROW;
     KERNEL_product(KERNEL_F, n, count, v, KERNEL_V_COLUMN, KERNEL_V_ROW, scores, values, 1);
   }

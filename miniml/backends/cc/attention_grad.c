@@ -2,29 +2,6 @@
    dv, of which a part has its own, over the part's blocks. */
 enum { KERNEL_EP = KERNEL_PADDED(KERNEL_E), KERNEL_FP = KERNEL_PADDED(KERNEL_F) };
 
-/* weights = P Z and slopes = dS of `count` keys from `key` on; dout[c][i] as q. */
-static void KERNEL_slopes(
-    KERNEL_block own, long key, long count, const REAL *q, const REAL *dout,
-    const REAL *restrict lse, const REAL *restrict delta, REAL *restrict weights,
-    REAL *restrict slopes, REAL *room) {
-  const long batch = own.batch, n = KERNEL_LANES;
-  const REAL *v = (const REAL *)own.at[2] + KERNEL_V_START + key * KERNEL_V_ROW;
-  KERNEL_scores(own, key, count, q, weights, room);
-  KERNEL_product(count, n, KERNEL_F, v, KERNEL_V_ROW, KERNEL_V_COLUMN, dout, slopes, 0);
-  for (long c = 0; c < count; ++c)
-    for (long i = 0; i < n; ++i) {
-      const REAL weight = KERNEL_EXP(weights[c * n + i] - lse[i]);
-      weights[c * n + i] = weight;
-      slopes[c * n + i] = weight * (slopes[c * n + i] - delta[i]);
-    }
-}
-
-/* to[i] = the number of query i of the block. */
-static void KERNEL_numbers(KERNEL_block own, int input, long start, long step, REAL *to) {
-  const REAL *from = (const REAL *)own.at[input] + start + own.query * step;
-  for (long i = 0; i < KERNEL_LANES; ++i) to[i] = i < own.rows ? from[i * step] : 0;
-}
-
 static void KERNEL_unit(KERNEL_block own, REAL *scratch, REAL *dk, REAL *dv) {
   const long batch = own.batch, n = KERNEL_LANES, seen = KERNEL_seen(own);
   REAL *q = scratch, *q_lines = q + KERNEL_E * n, *dout = q_lines + KERNEL_EP * n;
