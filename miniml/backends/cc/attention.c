@@ -9,7 +9,8 @@
 #define KERNEL_HAS(columns, width)                                     \
   ((columns) / REAL_tile_lanes % KERNEL_WIDEST == (width) % KERNEL_WIDEST || \
    ((width) == KERNEL_WIDEST && (columns) / REAL_tile_lanes > KERNEL_WIDEST))
-#define KERNEL_OR_WIDEST(width) (KERNEL_USES(width) ? (width) : KERNEL_WIDEST)
+#define KERNEL_OR_WIDEST(width) \
+  ((width) < KERNEL_WIDEST && KERNEL_USES(width) ? (width) : KERNEL_WIDEST)
 #define KERNEL_TILERS(width) \
   {REAL_TILE(1, width), REAL_TILE(2, width), REAL_TILE(3, width), \
    REAL_TILE(4, width), REAL_TILE(5, width), REAL_TILE(6, width)}
@@ -58,19 +59,29 @@ static void KERNEL_store(const REAL *from, long count, long depth, REAL *room, R
 
 /* The scores of `count` keys from `key` on, by q[c][i] = scale q[i, c]; -inf for what is not seen. */
 static void KERNEL_scores(
-    KERNEL_block own, long key, long count, const REAL *q, REAL *restrict scores, REAL *room) {
+    KERNEL_block own, long key, long count, const REAL *q, REAL *restrict scores,
+    REAL *restrict room) {
   const long batch = own.batch;
   const REAL *k = (const REAL *)own.at[1] + KERNEL_K_START + key * KERNEL_K_ROW;
   KERNEL_product(count, KERNEL_LANES, KERNEL_E, k, KERNEL_K_ROW, KERNEL_K_COLUMN, q, scores, 0);
 #ifdef KERNEL_MASK
   const KERNEL_MASK *mask = (const KERNEL_MASK *)own.at[3] + KERNEL_M_START;
-  REAL *bias = room + KERNEL_LANES * KERNEL_KEYS;
+  REAL *restrict bias = room + KERNEL_LANES * KERNEL_KEYS;
   mask += own.query * KERNEL_M_ROW + key * KERNEL_M_COLUMN;
-  for (long i = 0; i < own.rows; ++i)
-    for (long c = 0; c < count; ++c)
-      room[i * KERNEL_KEYS + c] = KERNEL_BIAS(mask[i * KERNEL_M_ROW + c * KERNEL_M_COLUMN]);
-  KERNEL_turn(room, KERNEL_KEYS, 1, own.rows, count, bias, KERNEL_LANES);
-  for (long n = 0; n < count * KERNEL_LANES; ++n) scores[n] = KERNEL_BIASED(scores[n], bias[n]);
+  if (KERNEL_M_ROW) {
+    for (long i = 0; i < own.rows; ++i)
+      for (long c = 0; c < count; ++c)
+        room[i * KERNEL_KEYS + c] = mask[i * KERNEL_M_ROW + c * KERNEL_M_COLUMN];
+    KERNEL_turn(room, KERNEL_KEYS, 1, own.rows, count, bias, KERNEL_LANES);
+  }
+  for (long c = 0; c < count; ++c) {
+    const REAL all = mask[c * KERNEL_M_COLUMN];
+    for (long i = 0; i < KERNEL_LANES; ++i) {
+      const REAL score = scores[c * KERNEL_LANES + i];
+      scores[c * KERNEL_LANES + i] =
+          KERNEL_MASKED(score, KERNEL_M_ROW ? bias[c * KERNEL_LANES + i] : all);
+    }
+  }
 #endif
 #if KERNEL_CAUSAL
   if (key + count - 1 > own.query)

@@ -154,10 +154,8 @@ def _words(node: KernelNode, sizes: Sizes, real: str) -> dict[str, str]:
     if not sizes.masked:
         return words
     if node.inputs[3].dtype == bool_:
-        of_mask = "_Bool", "((m) ? 0 : -INFINITY)", "((b) < 0 ? (b) : (x))"
-    else:
-        of_mask = real, "(m)", "((x) + (b))"
-    return words | dict(zip(("MASK", "BIAS(m)", "BIASED(x, b)"), of_mask, strict=True))
+        return words | {"MASK": "uint8_t", "MASKED(x, m)": "((m) != 0 ? (x) : -INFINITY)"}
+    return words | {"MASK": real, "MASKED(x, m)": "((x) + (m))"}
 
 
 def _steps(node: KernelNode, sizes: Sizes) -> dict[str, str]:

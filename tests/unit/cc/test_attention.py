@@ -23,8 +23,8 @@ BODIES = (Attention, AttentionGrad, AttentionMaskGrad)
 FORMULAS = (rows.attention, rows.attention_grad, rows.attention_mask_grad)
 NAMES = ("", "Grad", "MaskGrad")
 
-# Around blocks of 64 queries and 96 keys, and lines of 64 bytes: leading axes; T, S, E, F; shape and
-# kind of the mask; attributes
+# Around blocks of 64 queries and 96 keys, and lines of 64 bytes.
+# leading axes; T, S, E, F; shape and kind of the mask; attributes
 CASES = [
     ((), (1, 1, 1, 1), ((), bool), {}),
     ((2,), (1, 97, 3, 5), ((1, 97), bool), {}),
