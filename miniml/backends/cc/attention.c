@@ -1,16 +1,13 @@
 /* Attention by blocks of queries and of keys. Queries lie along vectors, scores[key][query], so that
    softmax runs along vectors, and k and v are read where they are. */
-#define KERNEL_WIDEST (MINIML_REGISTERS / 8) /* vectors of a tile of 6 rows: all but a quarter of
-                                                the registers are sums */
-/* Only widths that a product below has are compiled. */
-#define KERNEL_USES(width) \
-  (KERNEL_HAS(KERNEL_LANES, width) || KERNEL_HAS(KERNEL_PADDED(KERNEL_E), width) || \
-   KERNEL_HAS(KERNEL_PADDED(KERNEL_F), width))
-#define KERNEL_HAS(columns, width)                                     \
-  ((columns) / REAL_tile_lanes % KERNEL_WIDEST == (width) % KERNEL_WIDEST || \
-   ((width) == KERNEL_WIDEST && (columns) / REAL_tile_lanes > KERNEL_WIDEST))
+#define KERNEL_WIDEST (MINIML_REGISTERS / 8) /* vectors of a tile of 6 rows */
+/* Tiles of 1 to 6 rows, of those widths that the last columns of a product have. */
+#define KERNEL_ENDS(columns, width) ((columns) / REAL_tile_lanes % KERNEL_WIDEST == (width))
 #define KERNEL_OR_WIDEST(width) \
-  ((width) < KERNEL_WIDEST && KERNEL_USES(width) ? (width) : KERNEL_WIDEST)
+  (KERNEL_ENDS(KERNEL_LANES, width) || KERNEL_ENDS(KERNEL_PADDED(KERNEL_E), width) || \
+           KERNEL_ENDS(KERNEL_PADDED(KERNEL_F), width) \
+       ? (width) \
+       : KERNEL_WIDEST)
 #define KERNEL_TILERS(width) \
   {REAL_TILE(1, width), REAL_TILE(2, width), REAL_TILE(3, width), \
    REAL_TILE(4, width), REAL_TILE(5, width), REAL_TILE(6, width)}
