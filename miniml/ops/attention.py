@@ -35,9 +35,9 @@ __all__ = [
 ]  # fmt: skip
 
 # Scores of all matrices together up to which they are kept. From there on blocks are as fast, in C
-# as in NumPy op by op, and twice as fast from 2^20 on. In graphs on a GPU what passes between the
-# products is one pass, and 4 MB are no burden.
-COMPOSED, COMPOSED_ON_CUDA = 2**17, 2**20
+# from 2^15 on and in NumPy op by op, and up to twice as fast from 2^20 on. In graphs on a GPU what
+# passes between the products is one pass, and 4 MB are no burden.
+COMPOSED, COMPOSED_ON_CUDA = 2**16, 2**20
 
 
 class Attending(Primitive, abstract=True):
@@ -214,7 +214,7 @@ def scaled_dot_product_attention(
     dropout: the probability with which a weight becomes 0, the others being divided by
     1 - dropout; in evaluation pass 0. Leading axes broadcast; floats are promoted.
 
-    Up to 2^17 scores in all, 2^20 in graphs on a GPU, are computed together. More never are, nor
+    Up to 2^16 scores in all, 2^20 in graphs on a GPU, are computed together. More never are, nor
     those of floats of 16 bits, which are summed and weighted in float32: out and its gradients in
     q, k, v and mask are computed in blocks, with memory of the size of these; what is kept for the
     gradient is T numbers a matrix. The second derivative does hold (..., T, S) arrays. What is

@@ -8,6 +8,8 @@ import miniml as ml
 from miniml import ops
 from miniml.backends.cc import units
 from miniml.backends.cc.attention import Attention, AttentionGrad, AttentionMaskGrad
+from miniml.backends.cc.source import Source
+from miniml.backends.cc.text import header
 from miniml.backends.kernel import KernelNode
 from miniml.backends.signature import ArraySpec
 from miniml.grad import value_and_grad
@@ -187,3 +189,22 @@ def prepared_with(mask):
     kernel, values = Attention(), (None, None, None, mask, None)
     kernel.prepare(KernelNode(made.name, specs, made.outputs, made.attrs, values=values))
     return kernel
+
+
+WEIGHTS = """
+void KERNEL(char *const *at) {
+  const REAL *x = (const REAL *)at[0];
+  for (long i = 0; i < 5000; ++i) ((REAL *)at[1])[i] = miniml_weight_BITS(x[i]);
+}
+"""
+
+
+def test_weights_are_exponentials_and_zero_where_these_are_tiny():
+    for bits, least, wide in ((32, -86, np.float64), (64, -707, np.longdouble)):
+        text = WEIGHTS.replace("REAL", "float" if bits == 32 else "double")
+        x = np.linspace(least - 20, 0, 5000).astype(f"float{bits}")
+        x[:4] = np.nan, -np.inf, least, 0
+        got = np.empty_like(x)
+        units.run(Source(text.replace("BITS", f"float{bits}"), header("exp")), (x, got))
+        expected = np.where(x < least, 0, np.exp(x.astype(wide)))
+        np.testing.assert_allclose(got.astype(wide), expected, 2 * np.finfo(x.dtype).eps, 0)

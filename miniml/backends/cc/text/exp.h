@@ -57,7 +57,7 @@ static inline double miniml_exp_float64(double x) {
   return miniml_scaled64(1 + miniml_expm1_rest64(miniml_exp_reduced64(held, n)), n);
 }
 
-/* exp(x) of no positive x, or NaN; 0 where that is below 2^-125 (2^-1021): half the work. */
+/* exp(x) of x that is not positive, or NaN; 0 below x = -86 (-707), so that 2^n is in range. */
 static inline float miniml_weight_float32(float x) {
   const float held = x < -86 ? -86 : x;
   const float shifted = miniml_madd32(held, 0x1.715476p+0f, MINIML_ROUND32);
