@@ -21,8 +21,11 @@ from .text import header
 QUERIES = 64  # of a block, at most: 4 vectors of 512 bits, as wide as a tile
 KEYS = 96  # of a block, at most: 24 KB of scores in float32
 SPLIT = 4_000_000  # multiplications and additions from which on threads share the work: 25 us
+PARTS = 16  # that threads may compute, each with scratch memory of its own
+SUMS = 8  # parts that may have dk and dv of their own, of the size of k and v of one matrix
 BYTES = 64  # that lines of scratch memory are a multiple of
 
+_SHARED = dict.fromkeys((*header("exp"), *header("log"), *header("philox")))
 _HERE = Path(__file__).parent
 Steps = tuple[int, ...]
 
@@ -75,7 +78,7 @@ class Attending(NativeKernel):
         work = 2 * sizes.batches * sizes.t * sizes.s * (sizes.e + sizes.f)
         files = ("attention.c", self.text)
         texts = (defines, run_by(work > SPLIT), *((_HERE / f).read_text("utf-8") for f in files))
-        shared = VECTORS, TILES.replace("REAL", real), *dict.fromkeys(_headers())
+        shared = VECTORS, TILES.replace("REAL", real), *_SHARED
         self.source = Source("".join(texts).replace("REAL", real), shared)
 
     def divided(self, sizes: Sizes, node: KernelNode) -> dict[str, int]:
@@ -94,7 +97,7 @@ class Attention(Attending):
 
     def divided(self, sizes: Sizes, node: KernelNode) -> dict[str, int]:
         scratch = sizes.lanes * (sizes.e + sizes.keys + sizes.f) + sizes.room(sizes.f)
-        return {"PARTS": min(16, sizes.batches * sizes.blocks), "SCRATCH": scratch}
+        return {"PARTS": min(PARTS, sizes.batches * sizes.blocks), "SCRATCH": scratch}
 
 
 class AttentionGrad(Attending):
@@ -103,11 +106,11 @@ class AttentionGrad(Attending):
     text = "attention_grad.c"
 
     def divided(self, sizes: Sizes, node: KernelNode) -> dict[str, int]:
-        splits = max(min(8 // max(sizes.batches, 1), sizes.blocks), 1)
+        splits = max(min(SUMS // max(sizes.batches, 1), sizes.blocks), 1)
         e, f = sizes.padded(sizes.e), sizes.padded(sizes.f)
         lines = 2 * sizes.e + e + sizes.f + f + 2 * sizes.keys
         scratch = sizes.s * (e + f) + sizes.lanes * lines + sizes.room(sizes.e)
-        return {"PARTS": min(8, sizes.batches * splits), "SPLITS": splits, "SCRATCH": scratch}
+        return {"PARTS": min(SUMS, sizes.batches * splits), "SPLITS": splits, "SCRATCH": scratch}
 
 
 class AttentionMaskGrad(Attending):
@@ -122,13 +125,9 @@ class AttentionMaskGrad(Attending):
         splits = sizes.blocks if row else 1
         scratch = sizes.lanes * (sizes.e + sizes.f + 2 * sizes.keys) + sizes.room(sizes.keys)
         return {
-            "PARTS": min(16, groups * splits), "SPLITS": splits, "SCRATCH": scratch,
+            "PARTS": min(PARTS, groups * splits), "SPLITS": splits, "SCRATCH": scratch,
             "GROUPS": groups, "SIZE": prod(out.shape),
         }  # fmt: skip
-
-
-def _headers() -> tuple[str, ...]:
-    return *header("exp"), *header("log"), *header("philox")
 
 
 def _words(node: KernelNode, sizes: Sizes, real: str) -> dict[str, str]:
