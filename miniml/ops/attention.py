@@ -34,10 +34,10 @@ __all__ = [
     "ScaledDotProductAttentionMaskGrad", "scaled_dot_product_attention",
 ]  # fmt: skip
 
-# Scores of all matrices together up to which they are kept. Fused, softmax is one pass, which
-# blocks in NumPy take 1.1 to 1.6 times as long for up to 2^21 scores, and 4 MB are no burden. Op by
-# op each part is a pass of its own: blocks are as fast from 2^17 on, and twice as fast from 2^20.
-COMPOSED, COMPOSED_EAGERLY = 2**20, 2**17
+# Scores of all matrices together up to which they are kept. From there on blocks are as fast, in C
+# from 2^15 on and in NumPy op by op, and up to twice as fast from 2^20 on. In graphs on a GPU what
+# passes between the products is one pass, and 4 MB are no burden.
+COMPOSED, COMPOSED_ON_CUDA = 2**16, 2**20
 
 
 class Attending(Primitive, abstract=True):
@@ -214,11 +214,11 @@ def scaled_dot_product_attention(
     dropout: the probability with which a weight becomes 0, the others being divided by
     1 - dropout; in evaluation pass 0. Leading axes broadcast; floats are promoted.
 
-    Up to 2^17 scores in all, in graphs 2^20, are computed together. More never are, nor those of
-    floats of 16 bits, which are summed and weighted in float32: out and its gradients in q, k, v
-    and mask are computed in blocks, with memory of the size of these; what is kept for the gradient
-    is T numbers a matrix. The second derivative does hold (..., T, S) arrays. What is masked counts
-    as 0 v, so NaN or infinity there may pass into the result.
+    Up to 2^16 scores in all, 2^20 in graphs on a GPU, are computed together. More never are, nor
+    those of floats of 16 bits, which are summed and weighted in float32: out and its gradients in
+    q, k, v and mask are computed in blocks, with memory of the size of these; what is kept for the
+    gradient is T numbers a matrix. The second derivative does hold (..., T, S) arrays. What is
+    masked counts as 0 v, so NaN or infinity there may pass into the result.
     Sources: Vaswani et al. 2017, "Attention is all you need"; Rabe, Staats 2021, "Self-attention
     does not need O(n^2) memory"; Dao et al. 2022, "FlashAttention".
 
@@ -249,7 +249,8 @@ def _composes(scores: int, dtype: DType) -> bool:
     """Whether so many scores are kept. Those of 16 bits never are: rounded between the two
     products, they would be wrong by more than their softmax bears."""
     narrow = dtype.itemsize == 2 or (dtype == float32 and current().autocast)
-    return not narrow and scores <= (COMPOSED_EAGERLY if computes_at_once() else COMPOSED)
+    one_pass = current().device_target != "cpu" and not computes_at_once()
+    return not narrow and scores <= (COMPOSED_ON_CUDA if one_pass else COMPOSED)
 
 
 def _check_settings(dropout: Any, is_causal: Any, scale: Any) -> None:

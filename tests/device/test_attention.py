@@ -20,7 +20,7 @@ RNG = np.random.default_rng(0)
     ],
 )
 def test_tiles_give_what_the_cpu_gives(lead, sizes, mask, causal, dropout, device, monkeypatch):
-    monkeypatch.setattr(attention, "COMPOSED_EAGERLY", 0)
+    monkeypatch.setattr(attention, "COMPOSED", 0)
     t, s, e, f = sizes
     arrays = [RNG.normal(size=n) for n in ((*lead, t, e), (*lead, s, e), (*lead, s, f), mask)]
 
@@ -40,7 +40,7 @@ def test_tiles_give_what_the_cpu_gives(lead, sizes, mask, causal, dropout, devic
 
 
 def test_a_query_that_sees_nothing_gets_zero(on_device, monkeypatch):
-    monkeypatch.setattr(attention, "COMPOSED_EAGERLY", 0)
+    monkeypatch.setattr(attention, "COMPOSED", 0)
     x = np.ones((2, 3), np.float32)
     seen = np.array([[False, False], [True, False]])
     out, slope = value_and_grad(lambda q: ops.sum(ops.scaled_dot_product_attention(q, x, x, seen)))(

@@ -1,5 +1,6 @@
 """Provider "cc": CPU kernels in C, compiled at run time by the machine's compiler."""
 
+from . import attention as attention
 from . import convolve as convolve
 from . import formats as formats
 from . import moves as moves

@@ -9,11 +9,10 @@ from ..kernel import KernelNode
 from ..registry import kernel
 from .kernel import NativeKernel
 from .source import Source
+from .text import header
 
 PART = 2**13  # blocks of four words that one thread draws at a time: some 30 us
-# LANES blocks go side by side, so that each round is a few vectors of them.
 TEXT = r"""
-enum { KERNEL_LANES = 16 };
 static void KERNEL_part(void *data, long part) {
   char *const *at = (char *const *)data;
   const uint64_t key = ((const uint64_t *)at[0])[0];
@@ -21,24 +20,13 @@ static void KERNEL_part(void *data, long part) {
   KERNEL_OUT *restrict out = (KERNEL_OUT *)at[1];
   const long past = (part + 1) * KERNEL_PART;
   const long end = past < (KERNEL_N + 3) / 4 ? past : (KERNEL_N + 3) / 4;
-  for (long b = part * KERNEL_PART; b < end; b += KERNEL_LANES) {
-    uint32_t w[4][KERNEL_LANES];
-    KERNEL_OUT kept[KERNEL_LANES][4];
-    for (int l = 0; l < KERNEL_LANES; ++l) {
-      const uint64_t counter = first + (uint64_t)(b + l);
-      uint32_t c0 = (uint32_t)counter, c1 = (uint32_t)(counter >> 32), c2 = 0, c3 = 0;
-      uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
-#pragma GCC unroll 10
-      for (int r = 0; r < 10; ++r, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u) {
-        const uint64_t p = 0xD2511F53ull * c0, q = 0xCD9E8D57ull * c2;
-        c0 = (uint32_t)(q >> 32) ^ c1 ^ k0, c2 = (uint32_t)(p >> 32) ^ c3 ^ k1;
-        c1 = (uint32_t)q, c3 = (uint32_t)p;
-      }
-      w[0][l] = c0, w[1][l] = c1, w[2][l] = c2, w[3][l] = c3;
-    }
-    for (int l = 0; l < KERNEL_LANES; ++l)
+  for (long b = part * KERNEL_PART; b < end; b += MINIML_DRAWN) {
+    uint32_t w[4][MINIML_DRAWN];
+    KERNEL_OUT kept[MINIML_DRAWN][4];
+    miniml_philox(key, first + (uint64_t)b, w);
+    for (int l = 0; l < MINIML_DRAWN; ++l)
       for (int i = 0; i < 4; ++i) kept[l][i] = (w[i][l] >> 8) < KERNEL_THRESHOLD;
-    const long left = KERNEL_N - 4 * b, count = left < 4 * KERNEL_LANES ? left : 4 * KERNEL_LANES;
+    const long left = KERNEL_N - 4 * b, count = left < 4 * MINIML_DRAWN ? left : 4 * MINIML_DRAWN;
     memcpy(out + 4 * b, kept, (size_t)count * sizeof(KERNEL_OUT));
   }
 }
@@ -62,7 +50,7 @@ class Bernoulli(NativeKernel):
         }
         defines = "".join(f"#define KERNEL_{name} {value}\n" for name, value in names.items())
         undefines = "".join(f"#undef KERNEL_{name}\n" for name in names)
-        self.source = Source(defines + TEXT + undefines)
+        self.source = Source(defines + TEXT + undefines, header("philox"))
 
 
 kernel("Bernoulli", "cpu", "L->?", "L->f", "L->d", provider="cc", total=True)(Bernoulli)

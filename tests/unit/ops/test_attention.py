@@ -12,6 +12,7 @@ from miniml.errors import AttributeRefusedError, DTypeError, ShapeError
 from miniml.grad import grad, value_and_grad
 from miniml.ops import attention
 from miniml.testing import gradcheck
+from tests.frame.native import needs_compiler
 
 RNG = np.random.default_rng(0)
 attend = ops.scaled_dot_product_attention
@@ -23,7 +24,6 @@ def form(request, monkeypatch):
     """Composed, or in blocks of so many scores."""
     limit, block = FORMS[request.param]
     monkeypatch.setattr(attention, "COMPOSED", limit)
-    monkeypatch.setattr(attention, "COMPOSED_EAGERLY", limit)
     monkeypatch.setattr(kernels, "BLOCK", block)
 
 
@@ -143,7 +143,6 @@ def test_what_dropout_keeps_is_the_same_everywhere(monkeypatch):
     found = []
     for limit, block in FORMS.values():
         monkeypatch.setattr(attention, "COMPOSED", limit)
-        monkeypatch.setattr(attention, "COMPOSED_EAGERLY", limit)
         monkeypatch.setattr(kernels, "BLOCK", block)
         for compiled in (False, True):
             f = value_and_grad(loss, (0, 1, 2, 3))
@@ -160,9 +159,16 @@ def test_what_dropout_keeps_is_the_same_everywhere(monkeypatch):
     assert not attend(x.T, x.T, x.T, None, 1.0).asnumpy().any()
 
 
-@pytest.mark.parametrize(("compiled", "dropout"), [(False, 0.1), (True, 0.0)])
-def test_no_array_has_all_scores(compiled, dropout):
-    """8 and 16 MB of scores; q has 64 and 128 KB, a block 256 KB, and drawing for it takes 2 MB."""
+@pytest.mark.parametrize(
+    ("compiled", "dropout", "provider"),
+    [
+        (False, 0.1, "miniml"), (True, 0.0, "miniml"),
+        pytest.param(True, 0.1, "cc", marks=needs_compiler),
+    ],
+)  # fmt: skip
+def test_no_array_has_all_scores(compiled, dropout, provider):
+    """8 and 16 MB of scores; q has 64 and 128 KB, a block 256 KB, and drawing for it takes 2 MB. In
+    C eight parts have 128 KB of sums and 100 KB of blocks each."""
 
     def loss(q, k, v, bias):
         return ops.sum(attend(q, k, v, bias, dropout) ** 2)
@@ -172,10 +178,12 @@ def test_no_array_has_all_scores(compiled, dropout):
         q, k, v = (ops.zeros((n, 8)) for n in (rows, 1024, 1024))
         f = value_and_grad(loss, (0, 1, 2, 3))
         f = ml.jit(f) if compiled else f
-        f(q, k, v, ops.zeros(1024))  # what first calls cache is not measured
+        with ml.context(providers=(provider, "miniml")):
+            f(q, k, v, ops.zeros(1024))  # what first calls cache is not measured
         tracemalloc.start()
         try:
-            f(q, k, v, ops.zeros(1024))
+            with ml.context(providers=(provider, "miniml")):
+                f(q, k, v, ops.zeros(1024))
             peaks.append(tracemalloc.get_traced_memory()[1])
         finally:
             tracemalloc.stop()
@@ -199,7 +207,7 @@ def test_nan_and_infinity_pass_and_what_is_not_seen_is_zero(form):
 
 
 def test_a_mask_that_is_not_differentiated_costs_nothing(monkeypatch):
-    monkeypatch.setattr(attention, "COMPOSED_EAGERLY", 0)
+    monkeypatch.setattr(attention, "COMPOSED", 0)
     called = []
     bind = ops.ScaledDotProductAttentionMaskGrad.__call__
     monkeypatch.setattr(

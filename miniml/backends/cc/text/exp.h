@@ -57,6 +57,20 @@ static inline double miniml_exp_float64(double x) {
   return miniml_scaled64(1 + miniml_expm1_rest64(miniml_exp_reduced64(held, n)), n);
 }
 
+/* exp(x) of x that is not positive, or NaN; 0 below x = -86 (-707), so that 2^n is in range. */
+static inline float miniml_weight_float32(float x) {
+  const float held = x < -86 ? -86 : x;
+  const float shifted = miniml_madd32(held, 0x1.715476p+0f, MINIML_ROUND32);
+  const float p = miniml_exp_rest32(miniml_exp_reduced32(held, shifted - MINIML_ROUND32));
+  return x < -86 ? 0 : (1 + p) * miniml_power32(shifted);
+}
+static inline double miniml_weight_float64(double x) {
+  const double held = x < -707 ? -707 : x;
+  const double shifted = miniml_madd64(held, 0x1.71547652b82fep+0, MINIML_ROUND64);
+  const double p = miniml_expm1_rest64(miniml_exp_reduced64(held, shifted - MINIML_ROUND64));
+  return x < -707 ? 0 : (1 + p) * miniml_power64(shifted);
+}
+
 static inline float miniml_exp2_float32(float x) {
   const float held = x > 129 ? 129 : x < -151 ? -254 : x;
   const float n = held + MINIML_ROUND32 - MINIML_ROUND32;
