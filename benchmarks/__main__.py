@@ -30,9 +30,7 @@ def main() -> None:
     for name, found in eager.gradient():
         print(f"{name}: {found}; {verdict(found.ratio, 1.0)}")
     for name, found in watched.run():
-        print(
-            f"{name}, against the same step outside: {found}; {verdict(found.ratio, watched.AIM)}"
-        )
+        print(f"{name}, against the same outside: {found}; {verdict(found.ratio, watched.AIM)}")
     seconds = watched.summary_seconds()
     print(f"summary of 100 layers: {seconds:.4f} s; {verdict(seconds, watched.SUMMARY_AIM)}")
     for name, found, aim in fit.run():

@@ -1,35 +1,63 @@
-"""What looking inside costs: a training step inside `ml.profile()` against the same step outside,
-and the summary of a deep network."""
+"""What looking inside costs: a training step, and small calls op by op, inside `ml.profile()`
+against the same outside, and the summary of a deep network."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextvars import copy_context
+from functools import partial
+
+import numpy as np
 
 import miniml as ml
 from benchmarks.measure import Ratio, compare
 from benchmarks.train_step import build
-from miniml import nn
+from miniml import nn, ops
+from miniml.grad import grad
 
 SIZES, BATCH = (64, 128, 128, 10), 64
+EAGER = 8, 64
 AIM = 1.3
 SUMMARY_AIM = 0.1  # seconds
 
 
 def run() -> Iterator[tuple[str, Ratio]]:
-    """By the kernels of the step."""
-    yield "a profiled step, kernels in C", _compared(())
-    yield "a profiled step, kernels of NumPy", _compared(("miniml",))
+    """A step by its kernels, then calls op by op by their size."""
+    yield "a profiled step, kernels in C", _compared(_step(()), ())
+    yield "a profiled step, kernels of NumPy", _compared(_step(("miniml",)), ("miniml",))
+    for size in EAGER:
+        x, y = (ml.Tensor(np.full((size, size), v, np.float32)) for v in (0.5, 0.25))
+        for name, call in _calls(x, y).items():
+            yield f"profiled calls, {name}, {size} x {size}", _compared(call, ("miniml",))
 
 
-def _compared(providers: tuple[str, ...]) -> Ratio:
+def _calls(x: ml.Tensor, y: ml.Tensor) -> dict[str, Callable[[], object]]:
+    """Loops of calls op by op."""
+
+    def added() -> None:
+        for _ in range(20):
+            x + y
+
+    def mixed() -> None:
+        for _ in range(5):
+            ops.tanh(x @ y + y) * 0.5
+
+    pulled = grad(lambda x: ops.sum(ops.sin(x) * x))
+    return {"x + y": added, "tanh(x @ y + y) * 0.5": mixed, "grad": lambda: pulled(x)}
+
+
+def _step(providers: tuple[str, ...]) -> Callable[[], object]:
     with ml.context(providers=providers):
         step, _, x, labels = build(SIZES, BATCH)
-        given = ml.Tensor(x), ml.Tensor(labels)
+        return partial(step, ml.Tensor(x), ml.Tensor(labels))
+
+
+def _compared(call: Callable[[], object], providers: tuple[str, ...]) -> Ratio:
+    with ml.context(providers=providers):
         inside, block = copy_context(), ml.profile()
         inside.run(block.__enter__)
-        return compare(lambda: inside.run(step, *given), lambda: step(*given))
+        return compare(lambda: inside.run(call), call)
 
 
 def summary_seconds(layers: int = 100) -> float:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import linecache
 import os
 import sys
@@ -9,11 +11,17 @@ from itertools import islice
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
+import optree
+
 from .scope import Block, Scoped
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _OWN = (_PACKAGE, "<frozen", "<miniml ")
-_LIBRARIES = ("importlib._bootstrap", "optree", "contextlib", "functools")
+_LIBRARIES = (
+    os.path.dirname(optree.__file__) + os.sep,
+    contextlib.contextmanager.__code__.co_filename,
+    functools.wraps.__code__.co_filename,
+)
 
 
 class Location:
@@ -96,10 +104,20 @@ def is_own_file(name: str) -> bool:
     return name.startswith(_OWN)
 
 
+class _Own(dict[str, bool]):
+    """By name of a file: True for miniml's own and those of libraries that call back into it."""
+
+    def __missing__(self, file: str) -> bool:
+        own = self[file] = is_own_file(file) or file.startswith(_LIBRARIES)
+        return own
+
+
+own_files = _Own()
+
+
 def is_own(frame: FrameType) -> bool:
     """True for frames of miniml itself and of the libraries that call back into it."""
-    module = frame.f_globals.get("__name__", "")
-    return is_own_file(frame.f_code.co_filename) or module.partition(".")[0] in _LIBRARIES
+    return own_files[frame.f_code.co_filename]
 
 
 class Pin:
@@ -118,7 +136,7 @@ class Pin:
 
 
 _pinned: Scoped[Pin] = Scoped("miniml_location")
-_block = _pinned.variable.get  # fast where nothing is pinned
+pin_block = _pinned.variable.get  # fast where nothing is pinned
 
 
 def pinned() -> Block[Pin]:
@@ -134,7 +152,25 @@ class Layer(NamedTuple):
 
 
 layers: Scoped[Layer] = Scoped("miniml_layer")
-_inside = layers.variable.get
+layer_block = layers.variable.get
+
+
+# The code object and instruction of a call, its layer, and whether it belongs to its gradient.
+Place = tuple[CodeType | None, int, str, bool]
+NOWHERE: Place = None, 0, "", False
+
+
+def user_place(passed: int = 0) -> Place:
+    """What a Location says but for its names; `passed` as there."""
+    if (at := _pin()) is not None:
+        return at.code, at.lasti, at.layer, True
+    frame: FrameType | None = sys._getframe(1 + passed)
+    while frame is not None and own_files[frame.f_code.co_filename]:
+        frame = frame.f_back
+    if frame is None:
+        return NOWHERE
+    layer = layers.get() if layer_block() is not None else None
+    return frame.f_code, frame.f_lasti, layer.name if layer else "", False
 
 
 def user_location(called: str = "", passed: int = 0) -> Location | None:
@@ -143,21 +179,15 @@ def user_location(called: str = "", passed: int = 0) -> Location | None:
     called: the name of what is called there. passed: how many frames from the caller's outwards
     are known to be miniml's; each that is looked at costs as much as the Location.
     """
-    pin = _pinned.get() if _block() is not None else None
-    if pin is not None and pin.where is not None:
-        at = pin.where
-        forward = at.called or at.forward
-        return Location(at.code, at.lasti, called, at.layer, gradient=True, forward=forward)
-    frame: FrameType | None = sys._getframe(1 + passed)
-    while frame is not None and (
-        frame.f_code.co_filename.startswith(_OWN)
-        or frame.f_globals.get("__name__", "").partition(".")[0] in _LIBRARIES
-    ):
-        frame = frame.f_back
-    if frame is None:
-        return None
-    layer = layers.get() if _inside() is not None else None
-    return Location(frame.f_code, frame.f_lasti, called, layer.name if layer else "")
+    code, lasti, layer, gradient = user_place(passed + 1)
+    at = _pin() if gradient else None
+    forward = "" if at is None else at.called or at.forward
+    return None if code is None else Location(code, lasti, called, layer, gradient, forward)
+
+
+def _pin() -> Location | None:
+    pin = _pinned.get() if pin_block() is not None else None
+    return None if pin is None else pin.where
 
 
 def point_at(error: BaseException, where: Location | None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, dataclass_transform
 from weakref import WeakValueDictionary
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from .tensor import Tensor
 
 primitives: dict[str, type[Primitive]] = {}
+# Keeps what was made of plain values for the next call with the same ones.
+_recent: deque[Primitive] = deque(maxlen=256)
 # Further checks of a class when it is defined; each raises DeclarationError.
 definition_checks: list[Callable[[type[Primitive]], None]] = []
 Promote = bool | Literal["float"] | tuple[str, ...]
@@ -156,6 +159,7 @@ class Primitive:
         self._finish(attributes.bind_fields(type(self), self._fields, args, kwargs))
         if given is not None and all(map(attributes.is_its_key, args)):
             self._made[given] = self
+            _recent.append(self)
 
     def _finish(self, values: dict[str, Any]) -> None:
         state = self.__dict__

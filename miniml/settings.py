@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
 from operator import attrgetter, eq
 from typing import Any, Generic, Literal, TypeVar
@@ -22,13 +22,7 @@ _DEVICES = {"cpu": "cpu", "gpu": "cuda", "cuda": "cuda", "cuda-sim": "cuda-sim"}
 
 
 class Watchers(tuple[Any, ...]):
-    """What sees all that is computed: hooks and profiles. kept: what is made for them, which ends
-    when they do."""
-
-    @cached_property
-    def kept(self) -> dict[Any, Any]:
-        """Empty at first."""
-        return {}
+    """What sees all that is computed: hooks and profiles."""
 
     @cached_property
     def see_values(self) -> bool:
@@ -39,10 +33,18 @@ class Watchers(tuple[Any, ...]):
 _NONE = Watchers()
 
 
+class Plans(dict[object, Any]):
+    """Call plans by primitive and kinds of the arguments; version: of the table of kernels that
+    they were made of."""
+
+    version = -1
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Settings:
     """The settings in force; every field is one keyword of `set_context` and `context`, but the
-    last two. watchers: what sees all that is computed. unwatched: the same without watchers."""
+    last three. watchers: what sees all that is computed. unwatched: the same without watchers.
+    plans: of eager calls under these settings, which end with them."""
 
     mode: int = PYNATIVE_MODE
     device_target: str = "cpu"
@@ -60,6 +62,7 @@ class Settings:
     autocast: DType | None = None
     watchers: Watchers = _NONE
     unwatched: Settings | None = None
+    plans: Plans = field(default_factory=Plans, init=False)
 
     @property
     def bare(self) -> Settings:
@@ -67,7 +70,7 @@ class Settings:
         return self.unwatched or self
 
 
-_values = attrgetter(*(f.name for f in fields(Settings)))
+_values = attrgetter(*(f.name for f in fields(Settings) if f.init))
 _default = Settings()
 _interned = {_values(_default): _default}  # equal settings are one object: quick to compare
 _local: Scoped[Settings] = Scoped("miniml_settings")
@@ -76,7 +79,12 @@ _block = _local.variable.get
 
 def current() -> Settings:
     """The settings of this context: those of the innermost `context`, else the process default."""
-    return (_local.get() or _default) if _block() is not None else _default
+    block = _block()
+    if block is None:
+        return _default
+    if block.way_out is None or block.way_out() is not None:
+        return block.value  # in force for sure
+    return _local.get() or _default
 
 
 def set_context(

@@ -122,7 +122,7 @@ def current_trace() -> Trace:
     block = _block()
     if block is None and _eager is not None:
         return _eager
-    if block is not None and block.way_out is not None and block.way_out() is not None:
+    if block is not None and (block.way_out is None or block.way_out() is not None):
         return block.value  # in force for sure
     return _current.get() or eager_trace()
 

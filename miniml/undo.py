@@ -18,6 +18,7 @@ class UndoLog:
 
     def __init__(self) -> None:
         self._old: dict[int, tuple[Any, Any]] = {}
+        self._renewed: object = None
 
     def note(self, *parameters: Any) -> None:
         """Keep the values that the parameters have now, unless older ones are kept."""
@@ -27,11 +28,15 @@ class UndoLog:
 
     def renew(self) -> None:
         """Keep the values that the noted parameters have now, in the memory of the older ones."""
+        present = _last_write
+        if self._renewed is present:  # what is kept are the values
+            return
         for parameter, old in self.written():
             if isinstance(old, np.ndarray):
                 np.copyto(old, parameter._data)
             else:
                 self._old[id(parameter)] = parameter, parameter._data.copy()
+        self._renewed = present
 
     def written(self) -> list[tuple[Any, Any]]:
         """The parameters noted, each with its old value."""
@@ -77,8 +82,13 @@ def share(parameter: Any, reading: Any) -> None:
     _readings[id(parameter)] = reading
 
 
+_last_write = object()  # another one whenever parameters change
+
+
 def keep_readings(parameters: Iterable[Any]) -> None:
     """To be called before these parameters change: readings that share their memory get copies."""
+    global _last_write
+    _last_write = object()
     if _readings:
         for parameter in parameters:
             reading = _readings.get(id(parameter))

@@ -28,7 +28,7 @@ from ..ops.arithmetic import Cast
 from ..parameter import Parameter
 from ..primitive import Primitive
 from ..reading import Reading, read
-from ..settings import GRAPH_MODE, Settings, current, unwatched
+from ..settings import GRAPH_MODE, Plans, current, unwatched
 from ..tensor import Tensor, common_device
 from ..trace import Trace
 from ..tracebacks import hide_frames
@@ -44,12 +44,6 @@ _LIMIT = 4096
 _kind, _data = attrgetter("_kind"), attrgetter("_data")
 
 
-class _Plans(dict[object, Plan]):
-    """Call plans by primitive and kinds, under one set of settings and one table of kernels."""
-
-    version: int
-
-
 class EagerTrace(Trace):
     """Runs every call at once, by its call plan: make tensors of the arguments, launch, wrap.
 
@@ -59,9 +53,6 @@ class EagerTrace(Trace):
     """
 
     parent = None
-
-    def __init__(self) -> None:
-        self._known: dict[Settings, _Plans] = {}
 
     def bind(self, primitive: Primitive, args: Sequence[Any]) -> tuple[Any, ...]:
         try:
@@ -76,9 +67,9 @@ class EagerTrace(Trace):
                     kinds = tuple(map(_kind, args))
             except AttributeError:  # not all are tensors
                 kinds = tuple(map(_kind_of, args))
-            plans = self._known.get(current())
-            if plans is None or plans.version != epoch.now.kernels:
-                plans = self._plans()
+            plans = current().plans
+            if plans.version != epoch.now.kernels:
+                plans = _plans()
             plan = plans.get((primitive._key, kinds))
             if plan is None:
                 plan = self._plan(primitive, args, kinds)
@@ -87,17 +78,6 @@ class EagerTrace(Trace):
             point_at(error, user_location(primitive.name))
             hide_frames(error)
             raise
-
-    def _plans(self) -> _Plans:
-        """The plans for the present settings and kernels."""
-        settings = current()
-        kept = settings.watchers.kept if settings.watchers else self._known
-        plans = kept.get(settings)
-        if plans is None or plans.version != epoch.now.kernels or len(plans) > _LIMIT:
-            plans = _Plans()
-            plans.version = epoch.now.kernels
-            kept[settings] = plans  # whole: other threads look it up
-        return plans
 
     def _plan(self, primitive: Primitive, args: Sequence[Any], kinds: tuple[Any, ...]) -> Plan:
         """The plan of a call; it is kept where the kinds of the arguments decide all."""
@@ -109,7 +89,7 @@ class EagerTrace(Trace):
         if kinds == tuple(map(_kind, tensors)):
             return run
         makers = [self._maker(primitive, k, t._kind) for k, t in zip(kinds, tensors, strict=True)]
-        plan = self._plans()[primitive._key, kinds] = _making(makers, run)
+        plan = _plans()[primitive._key, kinds] = _making(makers, run)
         return plan
 
     def _run_by_value(self, primitive: Primitive, args: Sequence[Any]) -> tuple[Tensor, ...]:
@@ -134,15 +114,15 @@ class EagerTrace(Trace):
         """The plan of a call that gets tensors of these kinds, with these const inputs."""
         frozen = tuple((name, attribute_key(value)) for name, value in consts.items())
         key = primitive._key, tuple(map(_kind, tensors)), *frozen
-        plan = self._plans().get(key)
+        plan: Plan | None = _plans().get(key)
         if plan is None and current().watchers:
             with unwatched():  # where the plan is made once, whoever watches
                 plan = self._of_tensors(primitive, tensors, consts)
             plan = _seen(primitive, common_device(primitive.name, tensors), plan)
-            self._plans()[key] = plan
+            _plans()[key] = plan
         if plan is None:
             plan = _watched(primitive, tensors, _kernel_plan(primitive, tensors, consts))
-            self._plans()[key] = plan  # now: the rules just run may have registered something
+            _plans()[key] = plan  # now: the rules just run may have registered something
         return plan
 
     def _maker(self, primitive: Primitive, given: Any, kind: Kind) -> Callable[[Any], Tensor]:
@@ -169,6 +149,15 @@ class EagerTrace(Trace):
 
     def reserve(self, blocks: int, generator: Any = None) -> tuple[Any, int]:
         return (generator or random.default_generator).reserve(blocks), 0
+
+
+def _plans() -> Plans:
+    """The plans for the present settings and kernels."""
+    plans, version = current().plans, epoch.now.kernels
+    if plans.version != version or len(plans) > _LIMIT:
+        plans.clear()
+        plans.version = version  # last: until then no other thread uses what was there
+    return plans
 
 
 def _kind_of(value: Any) -> object:

@@ -15,7 +15,7 @@ Look = Callable[[Call], object]
 class Hooks:
     """A watcher that calls functions of the user's own."""
 
-    sees_values = True
+    sees_values, calls = True, None
 
     def __init__(self, before: Look | None, after: Look | None):
         self._before, self._after = before, after
@@ -30,9 +30,6 @@ class Hooks:
 
     def program_ran(self, marks: Any) -> None:
         """Nothing: it has seen each kernel."""
-
-    def call_ran(self, *_: Any) -> None:
-        """Nothing: it has seen the kernel."""
 
 
 def hooks(before: Look | None = None, after: Look | None = None) -> Watching[Hooks]:

@@ -8,10 +8,13 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import itemgetter
 from pathlib import Path
 from threading import get_ident
+from types import CodeType
 from typing import Any, NamedTuple
 
+from ..backends.device import Array
 from ..files import write_file
 from ..graph.ir import Node, Var
 from ..location import Location
@@ -20,9 +23,10 @@ from ..settings import Watching
 from .fusion.describe import name as fused_name
 from .players.marks import Marks
 from .steps import Copy, KernelLaunch, Publish, Stage, Step
+from .watched import TimedCall
 
 _SHOWN = 40
-_KEPT = 1 << 20  # times that are kept for a trace: some 10 MB
+_KEPT = 1 << 20  # times that are kept for a trace: 8 MB of programs, 40 MB of eager calls
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +61,9 @@ class _What(NamedTuple):
     nbytes: int
 
 
-# Noted of one call: what it is, when it began and each of its steps ended, and the thread.
-_Run = tuple[Marks | tuple[str, Location | None, int], Any, int]
+# Noted of one run of a program: when it began and each of its steps ended, and the thread.
+_Run = tuple[Marks, Array, int]
+_FIELDS = len(TimedCall._fields)
 
 
 class Profile:
@@ -73,6 +78,8 @@ class Profile:
     def __init__(self) -> None:
         self._runs: list[_Run] = []
         self._kept = self.dropped = 0
+        self.calls: list[Any] = []  # what each TimedCall has, one after the other
+        self.most = _KEPT // 4 * _FIELDS
         self._before: dict[object, list[Any]] = {}  # sums of the runs that are not kept
         self._known: dict[int, tuple[Marks, list[_What | None]]] = {}
 
@@ -81,27 +88,25 @@ class Profile:
         self._runs.append((marks, marks.times.copy(), get_ident()))
         self._kept += marks.times.size
         if self._kept > _KEPT:
-            self._fold()
+            self.fold()
 
-    def call_ran(self, name: str, where: Location | None, nbytes: int, *times: int) -> None:
-        """Note when one eager call began and ended."""
-        self._runs.append(((name, where, nbytes), times, get_ident()))
-        self._kept += 4
-        if self._kept > _KEPT:
-            self._fold()
-
-    def _fold(self) -> None:
-        self._before, self.dropped = self._sums(), self.dropped + len(self._runs)
+    def fold(self) -> None:
+        """Keep of all that is noted the sums alone."""
+        self._before = self._sums()
+        self.dropped += len(self._runs) + len(self.calls) // _FIELDS
         self._runs, self._kept = [], 0
+        self.calls.clear()
 
     def _events(self) -> Iterator[tuple[_What, int, int, int]]:
         """What, when it began and ended, in nanoseconds, and in which thread."""
-        for of, noted, thread in self._runs:
-            whats = self._steps_of(of) if isinstance(of, Marks) else (_of_call(*of),)
-            times = noted.tolist() if isinstance(of, Marks) else noted
-            for what, (begin, end) in zip(whats, pairwise(times), strict=True):
+        for marks, times, thread in self._runs:
+            spans = pairwise(times.tolist())
+            for what, (begin, end) in zip(self._steps_of(marks), spans, strict=True):
                 if what is not None:
                     yield what, begin, end, thread
+        called, fields = _Called(), iter(self.calls)
+        for *noted, begin, end, thread in zip(*[fields] * _FIELDS, strict=True):
+            yield called[tuple(noted)], begin, end, thread
 
     def _steps_of(self, marks: Marks) -> list[_What | None]:
         if id(marks) not in self._known:
@@ -147,7 +152,7 @@ class Profile:
         names: dict[int, int] = {}
         events = [
             _event(what, begin, end, names.setdefault(thread, len(names)))
-            for what, begin, end, thread in self._events()
+            for what, begin, end, thread in sorted(self._events(), key=itemgetter(1))
         ]
         trace = {"traceEvents": events, "otherData": {"runs left out": self.dropped}}
         write_file(Path(path), [json.dumps(trace).encode()])
@@ -171,9 +176,14 @@ def profile() -> Watching[Profile]:
     return Watching(Profile())
 
 
-def _of_call(name: str, where: Location | None, nbytes: int) -> _What:
-    at = None if where is None else (where.code, where.lasti, where.layer, where.gradient)
-    return _What((name, at), name, where, nbytes)
+class _Called(dict[Any, _What]):
+    """What eager calls are, by what is noted of them but for the times."""
+
+    def __missing__(self, noted: tuple[tuple[str, int], CodeType | None, int, str, bool]) -> _What:
+        (name, nbytes), code, lasti, layer, gradient = noted
+        where = None if code is None else Location(code, lasti, "", layer, gradient)
+        what = self[noted] = _What((name, *noted[1:]), name, where, nbytes)
+        return what
 
 
 def _whats(steps: Sequence[Step | None]) -> Iterator[_What | None]:

@@ -2,22 +2,34 @@
 
 A watcher of `settings.watchers` has `sees_values`, and these methods:
 
-    before(call), after(call)                   of each kernel, if it sees values: a `Call`
-    program_ran(marks)                          when a Program has run
-    call_ran(name, where, nbytes, begin, end)   when an eager call has run, in nanoseconds
+    before(call), after(call)   of each kernel, if it sees values: a `Call`
+    program_ran(marks)          when a Program has run
+    calls                       a list that gets, of each eager call, what a `TimedCall` has, or
+                                None; where it is longer than `most`, fold() is called
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from contextvars import Context
 from functools import partial
+from threading import get_ident
+from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 from ..backends.device import Array, Device
 from ..backends.devices import get_device
 from ..graph.ir import Node, Var
-from ..location import Location, user_location
+from ..location import (
+    NOWHERE,
+    Location,
+    layer_block,
+    own_files,
+    pin_block,
+    user_location,
+    user_place,
+)
 from ..primitive import Primitive
 from ..settings import Settings, enter, unwatched
 from ..tensor import Tensor
@@ -28,6 +40,8 @@ from .players.marks import Marks, clock_of
 from .players.memory import Memory
 from .quiet import ignore_errors
 from .steps import LookAt, steps
+
+Plan = Callable[[Sequence[Any]], tuple[Tensor, ...]]
 
 
 class Call(NamedTuple):
@@ -49,6 +63,20 @@ class Call(NamedTuple):
             return self.primitive.name
         layer = f" in {at.layer}" if at.layer else ""
         return f"{self.primitive.name}{layer} at {at}"
+
+
+class TimedCall(NamedTuple):
+    """When an eager call began and ended, in nanoseconds. what: its name, and the bytes of its
+    inputs and outputs. code, lasti, layer, gradient: as of `location.user_place`."""
+
+    what: tuple[str, int]
+    code: CodeType | None
+    lasti: int
+    layer: str
+    gradient: bool
+    begin: int
+    end: int
+    thread: int
 
 
 class Executable(NamedTuple):
@@ -125,27 +153,18 @@ def watching_call(
     primitive: Primitive,
     device: str,
     by: Sequence[Any],
-    run: Callable[[Sequence[Tensor]], tuple[Tensor, ...]],
-) -> Callable[[Sequence[Tensor]], tuple[Tensor, ...]]:
+    run: Plan,
+) -> Plan:
     """A call plan, for tensors of the same kinds each time, that these watchers see."""
-    clock = clock_of(get_device(device))
     seeing = [w for w in by if w.sees_values]
-    nbytes: int | None = None
+    timing = [w for w in by if w.calls is not None]
+    timed = _timed(primitive.name, clock_of(get_device(device)), timing, run) if timing else run
 
     def watched(tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        nonlocal nbytes
         where = user_location(passed=2)
-        if seeing:
-            show("before", Call(primitive, tuple(tensors), (), where))
-        begin = clock()
-        outputs = run(tensors)
-        end = clock()
-        if seeing:
-            show("after", Call(primitive, tuple(tensors), outputs, where))
-        if nbytes is None:
-            nbytes = sum(t._abstract.nbytes for t in (*tensors, *outputs))
-        for watcher in by:
-            watcher.call_ran(primitive.name, where, nbytes, begin, end)
+        show("before", Call(primitive, tuple(tensors), (), where))
+        outputs = timed(tensors)
+        show("after", Call(primitive, tuple(tensors), outputs, where))
         return outputs
 
     def show(when: str, call: Call) -> None:
@@ -153,4 +172,42 @@ def watching_call(
             for watcher in seeing:
                 getattr(watcher, when)(call)
 
-    return watched
+    return watched if seeing else timed
+
+
+def _timed(name: str, clock: Callable[[], int], by: Sequence[Any], run: Plan) -> Plan:
+    """The plan, of which these watchers note the time.
+
+    A call takes little longer than this: so nothing is called that can be written out, and of what
+    is noted there is nothing that the garbage collector has to visit.
+    """
+    noted = [(w.calls, w.most, w.fold) for w in by]
+    frame_of, own, pinned, inside = sys._getframe, own_files, pin_block, layer_block
+    thread = get_ident
+    what: tuple[str, int] | None = None
+
+    def timed(tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        nonlocal what
+        begin = clock()
+        outputs = run(tensors)
+        end = clock()
+        if pinned() is None and inside() is None:
+            frame: FrameType | None = frame_of(3)  # past `bind` and the primitive
+            while frame is not None and own[frame.f_code.co_filename]:
+                frame = frame.f_back
+            if frame is None:
+                code, lasti, layer, gradient = NOWHERE
+            else:
+                code, lasti, layer, gradient = frame.f_code, frame.f_lasti, "", False
+        else:
+            code, lasti, layer, gradient = user_place(2)
+        if what is None:
+            what = name, sum(t._abstract.nbytes for t in (*tensors, *outputs))
+        call = what, code, lasti, layer, gradient, begin, end, thread()
+        for calls, most, fold in noted:
+            calls += call
+            if len(calls) > most:
+                fold()
+        return outputs
+
+    return timed

@@ -42,6 +42,13 @@ _LOOP = """\
 #else
 #define MINIML_APART _Pragma("GCC ivdep")
 #endif
+/* GCC would compute beforehand what follows from a choice of constants, in branches, for which a
+   loop is not vectorised. Before version 12 the attribute resets other options. */
+#if defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 12
+#define MINIML_STRAIGHT __attribute__((optimize("no-tree-pre")))
+#else
+#define MINIML_STRAIGHT
+#endif
 """
 
 
@@ -102,7 +109,7 @@ class Loops(ABC):
         return Printed(Source(text, tuple(self.shared)), specs)
 
     def _part(self) -> Iterator[str]:
-        yield "static void KERNEL_part(void *data, long part) {"
+        yield "MINIML_STRAIGHT static void KERNEL_part(void *data, long part) {"
         yield "  char *const *at = (char *const *)data;"
         yield f"  const long first = part * {self.chunk}L;"
         last = f"first + {self.chunk}L"

@@ -9,8 +9,8 @@ _COMPARISONS = {
     "Equal": "x == y", "NotEqual": "x != y", "Less": "x < y", "LessEqual": "x <= y",
     "Greater": "x > y", "GreaterEqual": "x >= y",
 }  # fmt: skip
-_LOGIC = {"LogicalAnd": "x && y", "LogicalOr": "x || y", "LogicalXor": "x != y"}
-_KINDS = {"IsNan": "is_nan(x)", "IsInf": "is_inf(x)", "IsFinite": "!is_nan(x) && !is_inf(x)"}
+_LOGIC = {"LogicalAnd": "x & y", "LogicalOr": "x | y", "LogicalXor": "x != y"}
+_KINDS = {"IsNan": "is_nan(x)", "IsInf": "is_inf(x)", "IsFinite": "x - x == x - x"}
 
 for _name, _text in _COMPARISONS.items():
     express(_name, _text, *same(2, ANY, "?"), unit="compare")

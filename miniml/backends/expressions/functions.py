@@ -10,11 +10,12 @@ import re
 FUNCTIONS = r"""
 bool is_nan(A x) { return !(x == x); }
 
-bool is_inf(A x) { return x == x && x - x != x - x; }
+bool is_inf(A x) { return (x == x) & (x - x != x - x); }
 
-A nan_max(A x, A y) { return (x > y || is_nan(x)) ? x : y; }
+// Choices by one comparison each: of "x > y or x is NaN" GCC makes branches in chains of them.
+A nan_max(A x, A y) { A top = y >= x ? y : x; return is_nan(y) ? y : top; }
 
-A nan_min(A x, A y) { return (x < y || is_nan(x)) ? x : y; }
+A nan_min(A x, A y) { A low = y <= x ? y : x; return is_nan(y) ? y : low; }
 
 A sign(A x) { return is_nan(x) ? x : A(A(0) < x) - A(x < A(0)); }
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import miniml as ml
-from miniml import Primitive, PrimitiveWithInfer, prim_attr_register
+from miniml import Primitive, PrimitiveWithInfer, ops, prim_attr_register
 from miniml.errors import (
     ArityError,
     AttributeRefusedError,
@@ -437,3 +437,9 @@ class TestCall:
     def test_what_is_no_tensor_is_refused(self, value):
         with pytest.raises(ml.errors.DTypeError, match=r"Neg got .* for a tensor"):
             ml.ops.neg(value)
+
+
+def test_a_primitive_made_again_of_the_same_values_is_not_bound_anew():
+    made = ops.Transpose((2, 0, 1))._key
+    assert ops.Transpose((2, 0, 1))._key is made
+    assert ops.Transpose([2, 0, 1])._key == made != ops.Transpose((2.0, 0, 1))._key

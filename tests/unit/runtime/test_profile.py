@@ -13,6 +13,7 @@ import pytest
 
 import miniml as ml
 from miniml import nn, ops, optim
+from miniml.grad import grad
 from miniml.runtime import profile as module
 
 X = np.random.default_rng(0).normal(size=(32, 16)).astype(np.float32)
@@ -38,6 +39,17 @@ def test_eager_calls_are_counted_by_line():
     assert rows["Exp"].line.endswith(f"test_profile.py:{number_of('y = ops.exp(X)')}")
     assert rows["Exp"].bandwidth == pytest.approx(rows["Exp"].bytes / rows["Exp"].seconds)
     assert rows["Exp"].layer == ""
+
+
+def test_eager_calls_of_layers_and_gradients_say_so():
+    net, pulled = nn.Sequential(nn.Dense(16, 4), nn.ReLU()), grad(lambda x: ops.sum(ops.sin(x)))
+    with ml.profile() as p:
+        net(X)
+        pulled(X)
+    rows = {(row.node, row.layer, row.gradient) for row in p.rows}
+    assert {("MatMul", "layer 0 (Dense)", False), ("ReLU", "layer 1 (ReLU)", False)} <= rows
+    assert {("Sin", "", False), ("Cos", "", True), ("Mul", "", True)} <= rows
+    assert {row.line.split(":")[0] for row in p.rows} == {__file__}
 
 
 def number_of(text):

@@ -150,6 +150,27 @@ def test_snapshot_goes_back():
     assert ops.uniform((3,), generator=net.stream).tolist() == own
 
 
+def test_a_snapshot_is_renewed_after_every_kind_of_write():
+    net = small_net()
+    step = ml.train_step(net, nn.CrossEntropyLoss(), optim.SGD(net.trainable_params(), lr=0.1))
+    weight, kept = net[0].weight, Snapshot(net)
+    for write in (
+        lambda: step(X, LABELS),
+        lambda: weight.set_data(weight.asnumpy() + 1.0),
+        lambda: ops.assign(weight, weight * 2.0),
+        lambda: ops.uniform((3,)),
+    ):
+        write()
+        kept.renew()
+        kept.renew()  # nothing was written since
+        expected, state = weight.asnumpy(), ml.random.default_generator.state.asnumpy()
+        weight.set_data(np.zeros(weight.shape, np.float32))
+        ops.uniform((3,))
+        kept.restore()
+        np.testing.assert_array_equal(weight.asnumpy(), expected)
+        np.testing.assert_array_equal(ml.random.default_generator.state.asnumpy(), state)
+
+
 class Reciprocal(nn.Cell):
     def construct(self, x):
         return ops.log(x)  # the line to be named

@@ -78,10 +78,13 @@ static inline double miniml_mantissa64(double x, double *e) {
   return miniml_real64((bits & 0xfffffffffffff) + low);
 }
 
-/* A logarithm y of x where x is no positive number. */
+/* A logarithm y of x where x is no positive number: NaN (whose next bit is set) below 0, -inf at 0.
+   Made of bits: of a choice of constants GCC makes branches where another choice follows. */
 static inline float miniml_log_end32(float x, float y) {
-  return x > 0 ? (x < INFINITY ? y : x) : (x == 0 ? -INFINITY : NAN);
+  const float none = miniml_real32(0xff800000u | (uint32_t)(x < 0) << 22);
+  return x <= 0 ? none : x < INFINITY ? y : x;
 }
 static inline double miniml_log_end64(double x, double y) {
-  return x > 0 ? (x < INFINITY ? y : x) : (x == 0 ? -INFINITY : NAN);
+  const double none = miniml_real64(0xfff0000000000000u | (uint64_t)(x < 0) << 51);
+  return x <= 0 ? none : x < INFINITY ? y : x;
 }

@@ -156,7 +156,7 @@ static inline double miniml_sin_float64(double x) {
   const uint64_t quarter = miniml_quarters64(x, &r, &low);
   const double y = miniml_wave64(r, low, quarter);
   const double made = miniml_bits64(x) >> 63 ? -y : y;
-  return x < 0x1p-27 && x > -0x1p-27 ? x : made;
+  return __builtin_fabs(x) < 0x1p-27 ? x : made;
 }
 static inline double miniml_cos_float64(double x) {
   double r, low;

@@ -47,12 +47,12 @@ static inline double miniml_exp_reduced64(double x, double n) {
 /* Beyond the bounds all is inf or 0; NaN passes them. What is too small becomes 2^-254 (2^-2046),
    both of whose factors are 0: a product that underflows takes a hundred times as long. */
 static inline float miniml_exp_float32(float x) {
-  const float held = x > 89 ? 89 : x < -104 ? -176 : x;
+  const float below = x > 89 ? 89 : x, held = below < -104 ? -176 : below;
   const float n = miniml_madd32(held, 0x1.715476p+0f, MINIML_ROUND32) - MINIML_ROUND32;
   return miniml_scaled32(1 + miniml_exp_rest32(miniml_exp_reduced32(held, n)), n);
 }
 static inline double miniml_exp_float64(double x) {
-  const double held = x > 710 ? 710 : x < -746 ? -1418 : x;
+  const double below = x > 710 ? 710 : x, held = below < -746 ? -1418 : below;
   const double n = miniml_madd64(held, 0x1.71547652b82fep+0, MINIML_ROUND64) - MINIML_ROUND64;
   return miniml_scaled64(1 + miniml_expm1_rest64(miniml_exp_reduced64(held, n)), n);
 }
@@ -72,12 +72,12 @@ static inline double miniml_weight_float64(double x) {
 }
 
 static inline float miniml_exp2_float32(float x) {
-  const float held = x > 129 ? 129 : x < -151 ? -254 : x;
+  const float below = x > 129 ? 129 : x, held = below < -151 ? -254 : below;
   const float n = held + MINIML_ROUND32 - MINIML_ROUND32;
   return miniml_scaled32(1 + miniml_exp_rest32((held - n) * 0x1.62e43p-1f), n);
 }
 static inline double miniml_exp2_float64(double x) {
-  const double held = x > 1025 ? 1025 : x < -1076 ? -2046 : x;
+  const double below = x > 1025 ? 1025 : x, held = below < -1076 ? -2046 : below;
   const double n = held + MINIML_ROUND64 - MINIML_ROUND64;
   return miniml_scaled64(1 + miniml_expm1_rest64((held - n) * 0x1.62e42fefa39efp-1), n);
 }
@@ -85,18 +85,18 @@ static inline double miniml_exp2_float64(double x) {
 /* Half of exp(x) - 1 is 2^(n-1) (exp(r) - 1) + (2^(n-1) - 1/2), with n <= 128 (1024). Tiny numbers
    are their own results. */
 static inline float miniml_expm1_float32(float x) {
-  const float held = x > 89 ? 89 : x < -30 ? -30 : x;
+  const float below = x > 89 ? 89 : x, held = below < -30 ? -30 : below;
   const float shifted = miniml_madd32(held, 0x1.715476p+0f, MINIML_ROUND32);
   const float p = miniml_expm1_rest32(miniml_exp_reduced32(held, shifted - MINIML_ROUND32));
   const float scale = miniml_power32(shifted - 1);
   const float y = 2 * miniml_madd32(scale, p, scale - 0.5f);
-  return x < 0x1p-26f && x > -0x1p-26f ? x : y;
+  return __builtin_fabsf(x) < 0x1p-26f ? x : y;
 }
 static inline double miniml_expm1_float64(double x) {
-  const double held = x > 710 ? 710 : x < -50 ? -50 : x;
+  const double below = x > 710 ? 710 : x, held = below < -50 ? -50 : below;
   const double shifted = miniml_madd64(held, 0x1.71547652b82fep+0, MINIML_ROUND64);
   const double p = miniml_expm1_rest64(miniml_exp_reduced64(held, shifted - MINIML_ROUND64));
   const double scale = miniml_power64(shifted - 1);
   const double y = 2 * miniml_madd64(scale, p, scale - 0.5);
-  return x < 0x1p-55 && x > -0x1p-55 ? x : y;
+  return __builtin_fabs(x) < 0x1p-55 ? x : y;
 }

@@ -52,7 +52,7 @@ static inline float miniml_log1p_float32(float x) {
   const float m = miniml_mantissa32(sum, &e);
   const float f = miniml_madd32(c, miniml_power32(MINIML_ROUND32 - (e < 126 ? e : 126)), m - 1);
   const float y = miniml_log_end32(sum, miniml_log_sum32(f, e));
-  return x < 0x1p-26f && x > -0x1p-26f ? x : y;
+  return __builtin_fabsf(x) < 0x1p-26f ? x : y;
 }
 static inline double miniml_log1p_float64(double x) {
   double e;
@@ -61,7 +61,7 @@ static inline double miniml_log1p_float64(double x) {
   const double f =
       miniml_madd64(c, miniml_power64(MINIML_ROUND64 - (e < 1022 ? e : 1022)), m - 1);
   const double y = miniml_log_end64(sum, miniml_log_sum64(f, e));
-  return x < 0x1p-55 && x > -0x1p-55 ? x : y;
+  return __builtin_fabs(x) < 0x1p-55 ? x : y;
 }
 
 /* log2(1 + f) = f / log(2) + f^2 q(f), to 2^-27 of itself; 1 / log(2) in two parts. */

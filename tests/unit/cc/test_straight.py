@@ -1,0 +1,71 @@
+"""Loops over chains of choices have no branches, so that compilers vectorise them."""
+
+import os
+import re
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+
+import miniml as ml
+from miniml import ops
+from miniml.backends.cc import compiler, units
+from miniml.backends.cc.source import unit
+
+COMPILER = os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang")
+X = np.array([np.nan, -np.inf, -7.0, -0.0, 0.0, 1e-9, 0.5, 6.0, 7.0, np.inf] * 100, np.float32)
+PACKED = re.compile(r"\bv?mulp[sd]\b|\bfmul\s+v\d+\.\d[sd]\b")
+CHAINS = {
+    "clip": (
+        lambda x: 3.0 * ops.clip(ops.clip(x, 0.0, None), None, 6.0),
+        lambda x: 3.0 * np.minimum(np.maximum(x, 0.0), 6.0),
+    ),
+    "maximum": (
+        lambda x: 3.0 * ops.maximum(ops.minimum(ops.maximum(x, 0.5), x + 1.0), 0.0),
+        lambda x: 3.0 * np.maximum(np.minimum(np.maximum(x, 0.5), x + 1.0), 0.0),
+    ),
+    "log1p": (
+        lambda x: ops.log1p(ops.relu(x)),
+        lambda x: np.log1p(np.maximum(x, 0.0)),
+    ),
+    "exp": (
+        lambda x: ops.exp(ops.log1p(x)),
+        lambda x: np.exp(np.log1p(x)),
+    ),
+    "expm1": (
+        lambda x: ops.expm1(ops.log(x)),
+        lambda x: np.expm1(np.log(x)),
+    ),
+    "pow": (
+        lambda x: ops.pow(ops.clip(x, 0.0, 1.0), 2.5),
+        lambda x: np.clip(x, 0.0, 1.0) ** 2.5,
+    ),
+    "xlogy": (
+        lambda x: ops.xlogy(ops.relu(x), ops.relu(x)),
+        lambda x: np.where(x <= 0.0, 0.0, x * np.log(np.where(x <= 0.0, 1.0, x))),
+    ),
+    "where": (
+        lambda x: ops.where(ops.logical_and(ops.clip(x, None, 2.0) > 0.0, x < 3.0), 3.0 * x, 1.0),
+        lambda x: np.where((x > 0.0) & (x < 3.0), 3.0 * x, 1.0),
+    ),
+}
+
+
+@pytest.mark.skipif(not COMPILER, reason="no C compiler")
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("name", CHAINS)
+def test_chains_of_choices_are_vectorised(monkeypatch, name):
+    fn, expected = CHAINS[name]
+    sources, load = [], units.load
+    monkeypatch.setattr(units, "load", lambda given: sources.extend(given) or load(given))
+    with ml.context(providers=("cc",)):
+        got = ml.jit(fn)(X).asnumpy()
+    np.testing.assert_allclose(got, expected(X.astype(np.float64)), rtol=1e-5, atol=1e-6)
+    assert PACKED.search(assembly([s for s in sources if "MINIML_APART" in s.text]))
+
+
+def assembly(sources):
+    command = [COMPILER, *compiler.FLAGS, "-S", "-x", "c", "-", "-o", "-"]
+    run = subprocess.run(command, input=unit(sources).encode(), check=True, capture_output=True)
+    return run.stdout.decode("latin-1")
