@@ -34,6 +34,13 @@ def signed(rng, shape, dtype):
     return numbers(rng, shape, dtype)
 
 
+def with_a_zero(rng, shape, dtype):
+    """The same, one of several a zero, by which no product can be divided."""
+    x = signed(rng, shape, dtype)
+    x.flat[1:2] = 0
+    return x
+
+
 def ladder(rng, shape, dtype):
     """Distinct numbers: 1/4 apart where dtype has fractions or is signed, any others elsewhere."""
     return apart(rng, shape, dtype) if dtype.kind in "fV" else numbers(rng, shape, dtype)
@@ -59,7 +66,7 @@ AXES = (NO_AXIS, TWICE, NO_INT)
 ROWS = (
     OpInfo(ops.Sum, reducing(signed, CASES + EMPTY), np.sum, refused=AXES),
     OpInfo(ops.Mean, reducing(signed, CASES + EMPTY), np.mean, refused=AXES),
-    OpInfo(ops.Prod, reducing(signed, CASES + EMPTY), np.prod, refused=AXES),
+    OpInfo(ops.Prod, reducing(with_a_zero, CASES + EMPTY), np.prod, refused=AXES),
     OpInfo(ops.Max, reducing(ladder, CASES + NOT_EMPTY), np.max, refused=(*AXES, NOTHING)),
     OpInfo(ops.Min, reducing(ladder, CASES + NOT_EMPTY), np.min, refused=(*AXES, NOTHING)),
     OpInfo(ops.ArgMax, argmax_samples, np.argmax, refused=(NO_AXIS, NOTHING), nan="handled"),
