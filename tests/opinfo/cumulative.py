@@ -16,6 +16,9 @@ def running(rng, dtype):
                 x = numbers(rng, shape, dtype)
                 x.flat[1:2] = 0  # behind which no product can be divided by it
                 yield Sample((x,), attrs)
+    if dtype.kind in "iu":  # of which a sum in the dtype itself would wrap
+        largest = np.full(4, np.iinfo(dtype).max, dtype)
+        yield Sample((largest,), {"axis": 0, "reverse": False, "exclusive": False})
 
 
 def extrema(rng, dtype):
