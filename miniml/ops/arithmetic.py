@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..dtype import INTEGERS, DType, as_dtype, float32, is_float
+from ..dtype import INTEGERS, DType, as_dtype, float32, is_float, promote
 from ..errors import DTypeError, ShapeError
 from ..primitive import Primitive
 from . import rules
 from .inference.bases import Binary, FloatBinary, FloatUnary, NumberBinary, NumberUnary, Unary
-from .inference.shapes import dtype_of, needs_number
+from .inference.shapes import dtype_of, needs_number, strong
 
 if TYPE_CHECKING:
     from ..tensor import Tensor
@@ -47,7 +47,16 @@ def cast(x: Any, dtype: object) -> Tensor:
 
 def as_float(x: Any) -> Any:
     """x itself, integers and bools as float32."""
-    return x if is_float(dtype_of(x)) else cast(x, float32)
+    return as_floats(x)[0]
+
+
+def as_floats(*xs: Any) -> list[Any]:
+    """xs in the one float dtype that they have as inputs of a primitive whose `promote` is "float";
+    for functions that call several with one or another of them."""
+    given = strong(*xs)
+    joined = promote(*map(dtype_of, given))
+    kind = joined if is_float(joined) else float32
+    return [x if dtype_of(x) == kind else cast(x, kind) for x in given]
 
 
 class Add(Binary):

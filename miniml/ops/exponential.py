@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from ..dtype import DType
 from ..errors import AttributeRefusedError
-from .arithmetic import abs, add, div, maximum, mul, square, sub
+from .arithmetic import abs, add, as_floats, div, maximum, mul, square, sub
 from .compare import equal, greater, isinf, less_equal, logical_and, logical_or, select
 from .control import stop_gradient
 from .inference.bases import FloatUnary, NumberBinary
 from .inference.devices import on_one_device
-from .inference.shapes import strong
 
 if TYPE_CHECKING:
     from ..tensor import Tensor
@@ -108,6 +107,7 @@ def pow(x: Any, y: Any) -> Tensor:
     return square(x) if type(y) is int and y == 2 else _pow(x, y)
 
 
+@on_one_device
 def logaddexp(x: Any, y: Any) -> Tensor:
     """log(exp(x) + exp(y)) without overflow: x and y broadcast, integers are cast to float32.
 
@@ -117,6 +117,7 @@ def logaddexp(x: Any, y: Any) -> Tensor:
     >>> logaddexp(1000.0, 1000.0)
     Tensor(1000.6932, shape=(), dtype=float32)
     """
+    x, y = as_floats(x, y)
     first = greater(x, y)
     high, low = select(first, x, y), select(first, y, x)
     same = logical_and(equal(high, low), isinf(high))  # whose difference would be NaN
@@ -133,7 +134,7 @@ def hypot(x: Any, y: Any) -> Tensor:
     >>> hypot(3e30, 4e30)
     Tensor(5.e+30, shape=(), dtype=float32)
     """
-    x, y = strong(x, y)
+    x, y = as_floats(x, y)
     a, b = abs(x), abs(y)
     infinite = logical_or(equal(a, inf), equal(b, inf))
     size = select(infinite, inf, maximum(a, b))
@@ -154,7 +155,7 @@ def xlogy(x: Any, y: Any) -> Tensor:
     >>> xlogy([0.0, 2.0], [0.0, 1.0]).tolist()
     [0.0, 0.0]
     """
-    x, y = strong(x, y)
+    x, y = as_floats(x, y)
     # Beside a 0, what has no finite logarithm counts as 1; NaN compares False and stays.
     vanishes = logical_and(equal(x, 0), logical_or(less_equal(y, 0), equal(y, inf)))
     return mul(x, log(select(vanishes, 1.0, y)))

@@ -9,9 +9,10 @@ import numpy as np
 from miniml import ops
 from miniml.dtype import bool_, float64, int64
 from miniml.ops.inference.shapes import broadcast
+from miniml.testing import Sample
 
 from .bends import FD, curve, reduction
-from .planted import PRODUCT, TOTAL, Planted, Subject, floats, same, unary_samples
+from .planted import PRODUCT, REFERENCE, TOTAL, Planted, Subject, floats, same, unary_samples
 
 
 def quiet(f: Any) -> Subject:
@@ -225,4 +226,23 @@ SPREADS = (
         others=((norm_in_float16, "e", {}),), letters="efd"),
 )  # fmt: skip
 
-DIGITS = OVERFLOW + ISOLATED + PRECISION + INTEGERS + SPREADS
+
+def sigmoid(x: Any) -> Any:
+    return 1 / (1 + np.exp(-x))
+
+
+def below(rng: Any, dtype: Any) -> Any:
+    """Where a sigmoid is nearly 0."""
+    yield Sample((rng.uniform(-30.0, -20.0, 4).astype(dtype),))
+
+
+REFERRED = (
+    Planted("SigmoidNaNAtInfinity", quiet(sigmoid), "special", "is nan at .* reference is 1",
+        fn=quiet(lambda x: np.exp(x) / (1 + np.exp(x))).fn, row=REFERENCE, severity="warning",
+        letters=FD),
+    Planted("SigmoidByTanh", quiet(sigmoid), "kernels", "the reference",
+        fn=quiet(lambda x: (np.tanh(x / 2) + 1) / 2).fn, row={"samples": below},
+        severity="warning", letters="d"),
+)  # fmt: skip
+
+DIGITS = REFERRED + OVERFLOW + ISOLATED + PRECISION + INTEGERS + SPREADS

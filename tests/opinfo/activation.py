@@ -27,6 +27,13 @@ def sloped(name, *values):
     return samples
 
 
+def saturating(rng, dtype):
+    """Where a sigmoid bends, and far on both sides, where naive formulas cancel or overflow."""
+    yield from unary(-4.0, 4.0)(rng, dtype)
+    for ends in ((-30.0, -10.0), (90.0, 100.0)):
+        yield Sample((numbers(rng, (4,), dtype, *ends),))
+
+
 def pulls(rng, dtype):
     """x off the kink at 0, and any dout, broadcast."""
     for x, y in PAIRS:
@@ -49,7 +56,7 @@ def gelu(x, approximate):
     finite = np.maximum(x, -1e3)  # the limit at -inf is 0
     if approximate:
         inner = math.sqrt(2 / math.pi) * (finite + 0.044715 * finite**3)
-        return 0.5 * finite * (1 + np.tanh(inner))
+        return finite * expit(2 * inner)
     return 0.5 * finite * erfc(-finite / math.sqrt(2))
 
 
@@ -63,11 +70,11 @@ def relu(x):
 
 ROWS = (
     OpInfo(ops.Erf, unary(), reference=erf),
-    OpInfo(ops.Erfc, unary(), reference=erfc),
-    OpInfo(ops.ErfInv, unary(-0.9, 0.9), reference=erfinv, domain=(-1.0, 1.0)),
-    OpInfo(ops.Sigmoid, unary(-4.0, 4.0), reference=expit),
-    OpInfo(ops.Softplus, unary(-4.0, 4.0), reference=lambda x: np.logaddexp(x, 0)),
-    OpInfo(ops.SiLU, unary(-4.0, 4.0), reference=lambda x: np.maximum(x, -1e3) / (1 + np.exp(-x))),
+    OpInfo(ops.Erfc, unary(-2.0, 4.0), reference=erfc),
+    OpInfo(ops.ErfInv, unary(-0.99, 0.99), reference=erfinv, domain=(-1.0, 1.0)),
+    OpInfo(ops.Sigmoid, saturating, reference=expit),
+    OpInfo(ops.Softplus, saturating, reference=lambda x: np.logaddexp(x, 0)),
+    OpInfo(ops.SiLU, saturating, reference=lambda x: np.maximum(x, -1e3) / (1 + np.exp(-x))),
     OpInfo(ops.ReLU, unary_off_zero, reference=relu, domain="x != 0",
            refused=(Refusal((BOOLS,), "no meaning for bool", error=DTypeError),)),
     OpInfo(ops.ReLUGrad, pulls, reference=lambda x, dout: np.where(x > 0, dout, 0.0),

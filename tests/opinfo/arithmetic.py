@@ -3,7 +3,7 @@
 import numpy as np
 
 from miniml import ops
-from miniml.dtype import ALL, is_float
+from miniml.dtype import ALL, INTEGERS, is_float
 from miniml.errors import DTypeError, ShapeError
 from miniml.testing import OpInfo, Refusal, Sample
 
@@ -18,11 +18,14 @@ BOOLS = np.ones(3, bool)
 
 
 def unary(low=-2.0, high=2.0):
-    """Samples of one tensor with numbers from [low, high)."""
+    """Samples of one tensor with numbers from [low, high), some of them near 0 if it is inside,
+    where naive formulas cancel."""
 
     def samples(rng, dtype):
         for shape in SHAPES:
             yield Sample((numbers(rng, shape, dtype, low, high),))
+        if low < 0 < high:
+            yield Sample((numbers(rng, (4,), dtype, -1e-3, 1e-3),))
 
     return samples
 
@@ -108,6 +111,18 @@ def casts(rng, dtype):
         yield Sample((numbers(rng, (2, 3), dtype, *_held(dtype, target)),), {"dtype": target})
     for shape in SHAPES:
         yield Sample((numbers(rng, shape, dtype),), {"dtype": np.float32})
+    for target in INTEGERS if is_float(dtype) else ():
+        outside = np.array([np.nan, np.inf, -np.inf, 4e4, -4e4, 300.7, -300.7, -0.9])
+        yield Sample((outside.astype(dtype),), {"dtype": target})
+
+
+def cast(x, dtype):
+    """Floats as the nearest integer of the dtype towards 0, NaN as 0."""
+    if not (is_float(x.dtype) and dtype in INTEGERS):
+        return x.astype(dtype)
+    low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
+    whole = [0 if np.isnan(v) else int(min(max(v, low), high)) for v in x.ravel().tolist()]
+    return np.array(whole, dtype).reshape(x.shape)
 
 
 def _held(dtype, target):
@@ -129,7 +144,7 @@ UNCOMMON = Refusal(
 )
 
 ROWS = (
-    OpInfo(ops.Cast, casts, reference=lambda x, dtype: x.astype(dtype)),
+    OpInfo(ops.Cast, casts, reference=cast),
     OpInfo(ops.Add, binary(), reference=np.add, refused=(APART, UNCOMMON)),
     OpInfo(ops.Sub, binary(), reference=np.subtract, refused=(APART, *no_bool(BOOLS, BOOLS))),
     OpInfo(ops.Mul, binary(), reference=np.multiply, refused=(APART,)),

@@ -64,7 +64,7 @@ def given(rng, dtype, lead, t, s, e, f, mask):
 
 def samples(rng, dtype):
     yield Sample(given(rng, dtype, (2,), 2, 3, 2, 1, SEEN), {"scale": 0.5})
-    yield Sample(given(rng, dtype, (), 3, 2, 1, 2, (2,)), {"causal": True})
+    yield Sample(given(rng, dtype, (), 3, 2, 1, 2, (2,)), {"causal": True, "scale": 2.0})
     yield Sample(given(rng, dtype, (2, 1), 2, 3, 1, 2, (2, 1, 1, 1)), {"dropout": 0.4, "skip": 1})
 
 

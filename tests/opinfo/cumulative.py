@@ -9,15 +9,20 @@ from .draws import apart, numbers
 
 
 def running(rng, dtype):
-    for shape, axis in (((4,), 0), ((0, 3), 0), ((0, 3), 1), ((1,), -1), ((2, 3, 5), 1)):
+    for shape, axis in (((4,), 0), ((0, 3), 0), ((0, 3), 1), ((3, 2), -1), ((2, 3, 5), 1)):
         for reverse in (False, True):
             for exclusive in (False, True):
                 attrs = {"axis": axis, "reverse": reverse, "exclusive": exclusive}
-                yield Sample((numbers(rng, shape, dtype),), attrs)
+                x = numbers(rng, shape, dtype)
+                x.flat[1:2] = 0  # behind which no product can be divided by it
+                yield Sample((x,), attrs)
+    if dtype.kind in "iu":  # of which a sum in the dtype itself would wrap
+        largest = np.full(4, np.iinfo(dtype).max, dtype)
+        yield Sample((largest,), {"axis": 0, "reverse": False, "exclusive": False})
 
 
 def extrema(rng, dtype):
-    for shape, axis in (((4,), 0), ((0, 3), 0), ((1,), -1), ((2, 3, 5), 1)):
+    for shape, axis in (((4,), 0), ((0, 3), 0), ((3, 2), -1), ((2, 3, 5), 1)):
         x = apart(rng, shape, dtype) if dtype.kind in "fV" else numbers(rng, shape, dtype)
         yield Sample((x,), {"axis": axis})
 

@@ -25,8 +25,16 @@ def far(rng, shape, dtype):
     return (numbers(rng, shape, dtype, -1.0, 1.0) + diagonal).astype(dtype)
 
 
-def matrices(shapes):
-    return lambda rng, dtype: [Sample((far(rng, s, dtype),)) for s in shapes]
+def signed(rng, shape, dtype):
+    """The same, with a negative last row, or of a stack a negative last matrix, so that some
+    determinants are negative, and some of the largest eigenvalues."""
+    a = far(rng, shape, dtype)
+    a[-1:] *= -1
+    return a
+
+
+def matrices(shapes, draw=signed):
+    return lambda rng, dtype: [Sample((draw(rng, s, dtype),)) for s in shapes]
 
 
 def systems(*attrs):
@@ -36,7 +44,7 @@ def systems(*attrs):
         for a, k in (((3, 3), 2), ((2, 2, 2), 1), ((1, 1), 3), ((0, 0), 2), ((2, 2), 0)):
             b = numbers(rng, (*a[:-1], k), dtype)
             for given in attrs if a == (3, 3) else attrs[:1]:
-                yield Sample((far(rng, a, dtype), b), given)
+                yield Sample((signed(rng, a, dtype), b), given)
 
     return samples
 
@@ -136,7 +144,7 @@ def pinv(a, rtol):
 
 def pinvs(rng, dtype):
     for shape in STACKS:
-        yield Sample((far(rng, shape, dtype),), {"rtol": 1e-6})
+        yield Sample((signed(rng, shape, dtype),), {"rtol": 1e-6})
     lone = np.ones((3, 2)) * np.arange(1, 4)[:, None]  # of rank 1
     yield Sample((lone.astype(dtype),), {"rtol": 0.01})
 
@@ -162,7 +170,7 @@ TRIANGLES = [
 ]  # fmt: skip
 
 ROWS = (
-    OpInfo(ops.Cholesky, matrices(SQUARES), cholesky, domain="positive definite matrices",
+    OpInfo(ops.Cholesky, matrices(SQUARES, far), cholesky, domain="positive definite matrices",
            refused=NOT_SQUARE),
     OpInfo(ops.Solve, systems({}), solve, domain=FAR, refused=SIDES),
     OpInfo(ops.TriangularSolve, systems(*TRIANGLES), triangular_solve, domain=FAR, refused=SIDES),

@@ -8,7 +8,7 @@ from miniml.dtype import is_float
 from miniml.errors import DTypeError
 from miniml.testing import OpInfo, Refusal, Sample
 
-from .arithmetic import BOOLS, binary, no_bool, unary
+from .arithmetic import BOOLS, binary, fractions, no_bool, unary
 from .draws import numbers
 
 
@@ -21,7 +21,8 @@ def powers(rng, dtype):
 
 def polygammas(rng, dtype):
     """Off the poles at 0, -1, -2 ..."""
-    for n, shape, low in ((0, (2, 3), 0.3), (0, (4,), -1.8), (1, (3,), 0.3), (2, (), 0.5)):
+    calls = (0, (2, 3), 0.3), (0, (4,), -1.8), (1, (3,), 0.3), (1, (2,), -0.8), (2, (), 0.5)
+    for n, shape, low in calls:
         x = numbers(rng, shape, dtype, low, low + (0.6 if low < 0 else 3.0))
         yield Sample((x,), {"n": n})
 
@@ -42,9 +43,10 @@ ROWS = (
     OpInfo(ops.Log1p, unary(-0.8, 4.0), reference=np.log1p, domain=(-1.0, np.inf)),
     OpInfo(ops.Log2, unary(0.1, 4.0), reference=np.log2, domain=(0.0, np.inf)),
     OpInfo(ops.Log10, unary(0.1, 4.0), reference=np.log10, domain=(0.0, np.inf)),
-    OpInfo(ops.LGamma, unary(0.2, 4.0), domain="not 0, -1, -2, ...",
+    OpInfo(ops.LGamma, fractions, domain="not 0, -1, -2, ...",
            reference=lambda x: np.where(np.isinf(x), np.inf, special.gammaln(x))),  # C's at -inf
-    OpInfo(ops.Polygamma, polygammas, reference=lambda x, n: special.polygamma(n, x),
+    OpInfo(ops.Polygamma, polygammas,
+           reference=lambda x, n: np.where(x == -np.inf, np.nan, special.polygamma(n, x)),
            domain="not 0, -1, -2, ...", refused=(
                Refusal((np.ones(3),), "n=-1; it takes an int from 0 to 20", {"n": -1}),
                Refusal((np.ones(3),), "n=1.0; it is declared n: int", {"n": 1.0}),

@@ -25,6 +25,9 @@ def reducing(draw, cases):
         for shape, axis in cases:
             for keepdims in (False, True):
                 yield Sample((draw(rng, shape, dtype),), {"axis": axis, "keepdims": keepdims})
+        if dtype.kind in "iu":  # of which a sum in the dtype itself would wrap
+            largest = np.full((3, 2), np.iinfo(dtype).max, dtype)
+            yield Sample((largest,), {"axis": 0, "keepdims": False})
 
     return samples
 
@@ -32,6 +35,13 @@ def reducing(draw, cases):
 def signed(rng, shape, dtype):
     """Numbers of either sign, some of them zeros where dtype is not a float."""
     return numbers(rng, shape, dtype)
+
+
+def with_a_zero(rng, shape, dtype):
+    """The same, one of several a zero, by which no product can be divided."""
+    x = signed(rng, shape, dtype)
+    x.flat[1:2] = 0
+    return x
 
 
 def ladder(rng, shape, dtype):
@@ -59,7 +69,7 @@ AXES = (NO_AXIS, TWICE, NO_INT)
 ROWS = (
     OpInfo(ops.Sum, reducing(signed, CASES + EMPTY), np.sum, refused=AXES),
     OpInfo(ops.Mean, reducing(signed, CASES + EMPTY), np.mean, refused=AXES),
-    OpInfo(ops.Prod, reducing(signed, CASES + EMPTY), np.prod, refused=AXES),
+    OpInfo(ops.Prod, reducing(with_a_zero, CASES + EMPTY), np.prod, refused=AXES),
     OpInfo(ops.Max, reducing(ladder, CASES + NOT_EMPTY), np.max, refused=(*AXES, NOTHING)),
     OpInfo(ops.Min, reducing(ladder, CASES + NOT_EMPTY), np.min, refused=(*AXES, NOTHING)),
     OpInfo(ops.ArgMax, argmax_samples, np.argmax, refused=(NO_AXIS, NOTHING), nan="handled"),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ...dtype import float32, float64, is_float, promote
 from ...errors import ShapeError
 from ..activation import relu, softplus
-from ..arithmetic import abs, as_float, cast, clip, div, mul, neg, square, sub
+from ..arithmetic import abs, as_floats, cast, clip, div, mul, neg, square, sub
 from ..compare import equal, logical_and, select
 from ..exponential import sqrt, xlogy
 from ..inference.devices import on_one_device
@@ -144,14 +144,14 @@ def cosine_similarity(x: Any, y: Any, axis: int = -1, eps: float = 1e-8) -> Tens
 
 
 def _pair(name: str, x: Any, target: Any) -> tuple[Any, Any]:
-    """What is compared, of one shape and at least one of them floats; else ShapeError."""
+    """What is compared, of one shape, else ShapeError, and one float dtype."""
     if shape_of(x) != shape_of(target):
         raise ShapeError(
             f"{name} got shapes {shape_of(x)} and {shape_of(target)}; a loss compares tensors of "
             "one shape, and broadcasting here is more often a mistake than meant"
         )
-    x, target = strong(x, target)
-    return (x if is_float(dtype_of(target)) else as_float(x)), target
+    x, target = as_floats(x, target)
+    return x, target
 
 
 def reduced(name: str, losses: Tensor, reduction: str) -> Tensor:

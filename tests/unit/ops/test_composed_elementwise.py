@@ -134,3 +134,17 @@ def test_log10_is_whole_at_powers_of_ten():
     got = ops.log10(np.array([float(f"1e{p}") for p in powers])).asnumpy()
     np.testing.assert_array_equal(got, np.log10([float(f"1e{p}") for p in powers]))
     assert (got == powers)[300:].all()
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+@pytest.mark.parametrize("name", BINARY)
+def test_integers_are_floats_before_anything_is_computed_of_them(name, dtype):
+    fn, least, most = BINARY[name][0], np.iinfo(dtype).min, np.iinfo(dtype).max
+    x, y = np.array([3, most, least, 1], dtype), np.array([5, least, 0, most], dtype)
+    got = fn(x, y)
+    assert got.dtype == ml.float32
+    expected = fn(x.astype(np.float64), y.astype(np.float64)).asnumpy()
+    np.testing.assert_allclose(got.asnumpy(), expected, 1e-6, 1e-38)
+    half = fn(x.astype(np.float16), y)
+    assert half.dtype == ml.float16
+    np.testing.assert_allclose(half.asnumpy(), expected, 2e-3, 1e-7)

@@ -243,6 +243,8 @@ def test_the_pseudo_inverse_of_any_rank_and_its_gradient():
     for rank in (0, 1, 2):
         a = RNG.normal(size=(4, rank)) @ RNG.normal(size=(rank, 3))
         np.testing.assert_allclose(ops.pinv(a).asnumpy(), np.linalg.pinv(a), atol=1e-13)
+    few = ops.pinv(np.diag([4.0, 0.02, 0.5]), rtol=0.01).asnumpy()
+    np.testing.assert_allclose(few, np.diag([0.25, 0, 2]), atol=1e-15)
     eye = ml.Tensor(np.eye(3))  # where singular values are equal
     g = grad(lambda a: ops.sum(ops.pinv(a) * ml.Tensor(HILBERT[:3, :3])))(eye)
     np.testing.assert_allclose(g.asnumpy(), -HILBERT[:3, :3], atol=1e-14)

@@ -160,3 +160,14 @@ def test_cosine_similarity_of_zeros_nothing_and_other_dtypes():
         ops.cosine_similarity(1.0, 2.0, 0)
     with pytest.raises(ShapeError, match="cosine_similarity cannot broadcast"):
         ops.cosine_similarity(X, X[:, :2])
+
+
+@pytest.mark.parametrize(
+    "fn", [ops.bce, ops.bce_with_logits, ops.mse_loss, ops.l1_loss, ops.huber_loss, ops.kl_div,
+           ops.hinge]
+)  # fmt: skip
+def test_whole_targets_leave_the_dtype_of_the_prediction(fn):
+    x, t = np.array([0.25, 0.5, 0.75], np.float16), np.array([1, 0, 1], np.uint8)
+    got, expected = fn(x, t), fn(x.astype(np.float64), t)
+    assert got.dtype == ml.float16
+    np.testing.assert_allclose(got.asnumpy(), expected.asnumpy(), 2e-3)

@@ -10,6 +10,7 @@ import pytest
 from miniml import Kernel, Primitive, kernel, ops
 from miniml.backends.signature import ArraySpec
 from miniml.bprop import bprop_getters
+from miniml.dtype import float64
 from miniml.errors import ShapeError
 from miniml.primitive import primitives
 from miniml.testing import OpInfo, Sample, opcheck
@@ -20,6 +21,7 @@ from miniml.testing.opchecks.checks.growth import grows_slowly
 from miniml.testing.opchecks.checks.interleaved import interleaved
 from miniml.testing.opchecks.checks.numbers import isolated
 from miniml.testing.opchecks.draws.calls import drawn
+from miniml.testing.tolerance import spread_of
 from tests.faults.planting import plant
 
 CONTINUOUS = {
@@ -281,3 +283,9 @@ def test_kernels_that_follow_are_resized(resize, faulty):
     assert bool(report.findings) == bool(faulty)
     for finding in report.findings:
         assert "resized after" in finding.message
+
+
+def test_numbers_that_a_rounding_sets_apart_have_no_spread():
+    """Of what has another shape then: a false alarm of opcheck(Unique, seed=1) once."""
+    distinct = (lambda x: (np.unique(x),), (np.ones(9),), float64, np.random.default_rng(0))
+    np.testing.assert_array_equal(spread_of(*distinct)[0], [0.0])

@@ -13,6 +13,7 @@ from ...tolerance import limits_of, mismatch, spread_of, unit_roundoff
 from ..session import ENDS, Difference, Issue, Remark
 from .accuracy import (
     at_an_end,
+    by_itself,
     degree,
     largest_ulp,
     moved_by_rounding,
@@ -117,6 +118,8 @@ def against(call: Call, expected: Expected, name: str, outs: Arrays) -> Iterator
         if wrong is None or (not expected.given and _jumps(expected, i, out, moved)):
             continue
         how = degree(call, out, right)
+        if how == "rounding" and expected.given and call.sample and by_itself(call, out):
+            how = "inaccurate"
         if how == "rounding" or _rounds(expected, i, out, right):
             continue
         if how == "wrong" and at_an_end(call):
