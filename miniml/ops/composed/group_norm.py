@@ -44,7 +44,7 @@ def group_norm(
             "and the number of groups divides C"
         )
     groups = shape[0], count, prod(shape[1:]) // count
-    eps = number("group_norm", "eps", eps, 0.0)
+    eps = number("group_norm", "eps", eps)
     normal = _normal(reshape(_wide("group_norm", x), groups), eps)
     return _channelwise("group_norm", reshape(normal, shape), gamma, beta, dtype_of(x))
 
@@ -79,7 +79,7 @@ def rms_norm(x: Any, gamma: Any, eps: float = 2.0**-23) -> Tensor:
             f"rms_norm got x of shape {shape} and gamma of {own}; gamma has the shape of the last "
             "axes of x, over which it normalises"
         )
-    eps, v = number("rms_norm", "eps", eps, 0.0), _wide("rms_norm", x)
+    eps, v = number("rms_norm", "eps", eps), _wide("rms_norm", x)
     squares = mean(square(v), tuple(range(-len(own), 0)), True)
     normal = mul(v, rsqrt(add(squares, eps)))
     return _in(mul(normal, gamma), promote(dtype_of(x), dtype_of(gamma)))
