@@ -197,4 +197,5 @@ def test_a_shape_that_stands_for_indices_says_what_to_give():
     with pytest.raises(DTypeError, match="integer indices") as caught:
         nn.Embedding(10, 4).summary((2, 3))
     hints = [note for note in caught.value.__notes__ if "float32" in note]
-    assert len(hints) == 1 and "ml.ArraySpec(shape, ml.int64)" in hints[0]
+    assert len(hints) == 1
+    assert "ml.ArraySpec(shape, ml.int64)" in hints[0]
