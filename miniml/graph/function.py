@@ -65,12 +65,15 @@ def trace_call(
         results[:] = [holes(fn(*by_position, **by_keyword), is_result)]
         return results[0].taken()
 
+    elsewhere = None
     try:
         graph, ended = trace_graph(body, abstracts, device, function_name(fn))
     except DeviceError as error:
-        if placed or error.other is None:
+        elsewhere = error.other
+        if placed or elsewhere is None:
             raise
-        graph, ended = trace_graph(body, abstracts, error.other, function_name(fn))
+    if elsewhere is not None:  # here, where errors do not come with that one
+        graph, ended = trace_graph(body, abstracts, elsewhere, function_name(fn))
     for leaf in results[0].left():
         refuse_dataclass(f"{function_name(fn)} returned", leaf)
     return graph, _rebuild(results[0]), ended

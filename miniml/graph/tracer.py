@@ -199,6 +199,10 @@ class GraphTrace:
         self.blocks[stream] = drawn + blocks
         return state, start + drawn
 
+    def anchored(self) -> bool:
+        """True where the graph reads parameters, which all are on its device."""
+        return not all(self._of_stream(parameter) for parameter, _ in self.state.values())
+
     def drawn(self) -> dict[Any, int]:
         """The generators drawn from, with the number of blocks."""
         return {stream: blocks for stream, blocks in self.blocks.items() if blocks}

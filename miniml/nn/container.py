@@ -44,13 +44,14 @@ class _Ordered(Generic[Slice]):
         setattr(self, self._name(index), _held(self, cell))
 
     def __delitem__(self, index: int | slice) -> None:
-        """Take cells away; those behind move up, so that names stay "0", "1", ..."""
-        names, kept = self._names(), list(self)
-        del kept[index if isinstance(index, slice) else names.index(self._name(index))]
-        for name, cell in zip(names, kept, strict=False):
-            setattr(self, name, cell)
-        for name in names[len(kept) :]:
+        """Take cells away; numbers are "0", "1", ... again, and names of the user's own stay."""
+        names, numbers = self._names(), map(str, count())
+        gone = names[index] if isinstance(index, slice) else [self._name(index)]
+        kept = [(name, vars(self)[name]) for name in names if name not in gone]
+        for name in names:
             delattr(self, name)
+        for name, cell in kept:
+            setattr(self, next(numbers) if name.isdigit() else name, cell)
 
     def _names(self) -> list[str]:
         return [name for name, value in vars(self).items() if isinstance(value, Cell)]

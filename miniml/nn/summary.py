@@ -139,8 +139,8 @@ class Summary:
 
 
 _INTEGERS = (
-    "a shape stands for float32; integers, such as tokens, are an array, as in "
-    "net.summary(np.zeros((4, 7), int)), or on the command line --input 'int64[4,7]'"
+    "a shape stands for float32; for integers, such as tokens, give an array or "
+    "ml.ArraySpec(shape, ml.int64), or on the command line --input 'int64[4,7]'"
 )
 
 
@@ -202,14 +202,8 @@ def _traced(net: Any, examples: Holes) -> _Noted:
     def arranged(values: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         return tuple(examples.filled(values)), {}
 
-    try:
-        with unwatched():
-            graph, _, _ = trace_call(watched, arranged, examples.taken(), device)
-    except DTypeError as error:
-        error.add_note(
-            "shapes stand for float32; of indices give an array, or ml.ArraySpec(shape, ml.int64)"
-        )
-        raise
+    with unwatched():
+        graph, _, _ = trace_call(watched, arranged, examples.taken(), device)
     counted: dict[str, int] = {}
     for node, count in flops(graph):
         name = layer_of.get(node.outputs[0], "")

@@ -52,6 +52,7 @@ class Compiled:
     rebuild: Callable[[Sequence[Any]], Any]
     guards: tuple[Guard, ...]
     device: str
+    anchored: bool  # by what fn found there: arrays follow it, whatever the context's device
     kinds: Sequence[Kind]  # of the outputs
     checked: Epoch  # when the guards last held
     silent: bool = False  # a cell that was met may change without being counted
@@ -61,6 +62,10 @@ class Compiled:
     def run(self, arrays: Sequence[Any]) -> Any:
         """What the function returns for these arrays, as Tensors of their own."""
         return self.rebuild([*map(_tensor, self.program(*arrays), self.kinds)])
+
+    def serves(self, device: str, placed: bool) -> bool:
+        """True for arguments on that device; placed: where a tensor among them says so."""
+        return self.device == device or (self.anchored and not placed)
 
     def valid(self) -> bool:
         """True while every cell that was met while tracing is as it was then."""
@@ -176,28 +181,27 @@ class Jit:
         tensors = [a for a in flat.leaves if isinstance(a, Tensor)]
         device = common_device(self.__name__, tensors)
         now = epoch.now
-        key = (types, device, flat.structure, settings.bare, now.kernels, now.bprops, now.passes)
-        versions = self._versions.get(key)
-        if versions is not None:
-            for compiled in versions:
-                if compiled.valid() and (not tensors or compiled.device == device):
-                    compiled.used = next(self._uses)
-                    return compiled
+        key = (types, flat.structure, settings.bare, now.kernels, now.bprops, now.passes)
+        for compiled in self._versions.get(key, ()):
+            if compiled.serves(device, bool(tensors)) and compiled.valid():
+                compiled.used = next(self._uses)
+                return compiled
         sizes = None
         if self.dynamic is not None:
             sizes = self.dynamic.general(flat.rebuild, types), *key[1:]
-        return self._compile(flat.rebuild, key, settings, sizes, bool(tensors))
+        return self._compile(flat.rebuild, device, key, settings, sizes, bool(tensors))
 
     def _compile(
         self,
         rebuild: Rebuild,
+        device: str,
         key: tuple[Any, ...],
         settings: Settings,
-        sizes: object,
+        sizes: tuple[object, ...] | None,
         placed: bool,
     ) -> Compiled:
         """placed: whether a tensor among the arguments says on which device."""
-        self.recompilations.append(self._why(key))
+        self.recompilations.append(self._why(device, key))
         if len(self.recompilations) == _MANY and self.dynamic is None:
             warn_user(
                 PerformanceWarning(
@@ -207,17 +211,19 @@ class Jit:
             )
         del self.recompilations[:-_SENTENCES]
         began, first = epoch.now, epoch.tick()  # what changes meanwhile may not be in it
-        types, device = key[:2]
-        abstracts = [Abstract(shape, canonical(dtype)) for shape, dtype in types]
+        abstracts = [Abstract(shape, canonical(dtype)) for shape, dtype in key[0]]
         graph, result, trace = trace_call(self.fn, rebuild, abstracts, device, placed)
-        device = trace.device
+        anchored, device = trace.device != device or trace.anchored(), trace.device
+        sizes = sizes and (device, *sizes)
         passed = run_passes(graph, settings.disabled_passes, settings.verify_passes)
         program = self._program(passed, program_target(device), sizes)
         guards = tuple([_guard(*met, first) for met in trace.guards.values()])
         silent = any(owner.silent for owner, _ in trace.guards.values())
         outs = [(v.abstract.shape, v.abstract.dtype) for v in program.graph.outputs]
         kinds = [Kind.of(Tensor, *of, device) for of in outs]
-        compiled = Compiled(program, graph, result, guards, device, kinds, began, silent, sizes)
+        compiled = Compiled(
+            program, graph, result, guards, device, anchored, kinds, began, silent, sizes
+        )
         compiled.used = next(self._uses)
         self._keep(key, compiled)
         return compiled
@@ -250,10 +256,10 @@ class Jit:
             versions.setdefault(k, []).append(c)
         self._versions = versions  # another thread may be looking through those of before
 
-    def _why(self, key: tuple[Any, ...]) -> str:
+    def _why(self, device: str, key: tuple[Any, ...]) -> str:
         """What differs from the version compiled before, in one sentence."""
-        names = ("tensors", "device", "static", "settings", "kernels", "bprops", "passes")
-        now = dict(zip(names, key, strict=True))
+        names = ("device", "tensors", "static", "settings", "kernels", "bprops", "passes")
+        now = dict(zip(names, (device, *key), strict=True))
         before, self._last = self._last, now
         return "first call" if before is None else why(before, now)
 

@@ -59,6 +59,39 @@ class TestTensors:
         with pytest.raises(DeviceError, match="Add got tensors on two devices"):
             ml.jit(lambda a: a + y)(x)
 
+    def test_arrays_and_tensors_share_the_version_that_follows(self, device):
+        net, x = nn.Dense(3, 2).to(device), numbers(4, 3)
+        given = {"x": x}, {"x": ml.Tensor(x, device=device)}
+        for calls in (given, given[::-1]):
+            f = ml.jit(lambda batch: net(batch["x"]))
+            assert {f(batch).device for batch in calls * 2} == {device}
+            assert f.recompilations == ["first call"]
+        found = ml.Tensor([1.0, 2.0, 3.0], device=device)
+        g = ml.jit(lambda batch: batch["x"] * found)
+        assert {g(given[0]).device for _ in range(3)} == {device}
+        assert g.recompilations == ["first call"]
+
+    def test_sizes_share_nothing_with_those_of_another_device(self, device):
+        net = nn.Dense(3, 3)
+        f = ml.jit(lambda x: x @ ops.exp(net(net.weight)), dynamic={"x": (0,)})
+        for where in (device, "cpu", device):
+            net.to(where)
+            want = np.exp(net(net.weight).asnumpy())
+            for n in (2, 4):
+                out = f(numbers(n, 3))
+                assert out.device == where
+                np.testing.assert_allclose(out.asnumpy(), numbers(n, 3) @ want, rtol=1e-5)
+
+    def test_errors_on_the_device_that_is_followed_come_alone(self, device):
+        net = nn.Dense(3, 2).to(device)
+
+        def fails(x):
+            raise ValueError(net(x).device)
+
+        with pytest.raises(ValueError, match=device) as caught:
+            ml.jit(fails)(numbers(4, 3))
+        assert caught.value.__context__ is None
+
     @pytest.mark.parametrize("mode", [ml.PYNATIVE_MODE, ml.GRAPH_MODE])
     def test_arrays_follow_the_parameters_of_a_network(self, device, mode):
         net = nn.Dense(3, 2).to(device)

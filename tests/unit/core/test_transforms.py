@@ -5,7 +5,7 @@ import pytest
 
 import miniml as ml
 from miniml import ops
-from miniml.errors import GradientArgumentError, ShapeError
+from miniml.errors import GradientArgumentError, NonFiniteError, ShapeError
 from miniml.grad import GradOperation, grad, hessian, hvp, jacobian, jvp, stop_gradient, vjp
 
 X = np.array([1.0, -2.0], np.float32)
@@ -72,6 +72,18 @@ class TestNesting:
         np.testing.assert_allclose(found.asnumpy(), [[2.0, 1.0, 0.0], [0.0, 3.0, 2.0]])
         product = compiled(lambda x: hvp(lambda x: (x * x * x).sum(), x, np.ones(3)))(x)
         np.testing.assert_allclose(product.asnumpy(), 6 * x)
+
+    def test_jvp_is_searched_for_nan_where_it_is_asked_for_alone(self, compiled):
+        tiny = np.array([1e-3])
+
+        def f(x):
+            return ops.sum(ops.broadcast_to(x * 1e308, (4, 1)), 0)
+
+        with ml.debug_nans():
+            _, tangent = compiled(lambda x: jvp(f, (x,), (tiny,)))(tiny)
+            np.testing.assert_allclose(tangent.asnumpy(), [4e305])
+            with pytest.raises(NonFiniteError, match="in the backward of"):
+                compiled(lambda x: jvp(ops.sqrt, (x,), (x + 1,)))(np.zeros(1))
 
     def test_jvp_passes_integer_outputs_by(self, compiled):
         def f(x):

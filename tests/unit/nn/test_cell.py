@@ -118,6 +118,23 @@ def test_cells_of_a_container_may_be_replaced_and_taken_away():
     assert len(net.append(nn.Tanh())) == 2
 
 
+def test_names_of_one_s_own_stay_when_cells_before_them_are_taken_away():
+    class Headed(nn.Sequential):
+        def __init__(self):
+            super().__init__(nn.ReLU(), nn.Tanh())
+            self.head = nn.Dense(3, 2)
+            self.append(nn.Sigmoid())
+
+    net = Headed()
+    _, tanh, head, last = net
+    del net[0]
+    assert [*net] == [tanh, head, last]
+    assert net.head is head
+    assert [*net.parameters_dict()] == ["head.weight", "head.bias"]
+    del net[1]
+    assert [*net] == [tanh, last]
+
+
 def test_what_is_appended_takes_nobody_s_place():
     net = nn.Sequential(nn.ReLU(), nn.Tanh(), last := nn.Dense(3, 2))
     delattr(net, "1")

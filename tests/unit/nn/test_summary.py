@@ -183,12 +183,6 @@ def test_what_does_not_fit_is_refused_at_its_layer():
         nn.Dense(4, 3).summary((-1, 4))
 
 
-def test_tokens_in_place_of_a_shape_are_hinted_at():
-    with pytest.raises(DTypeError, match="integer indices") as caught:
-        nn.Embedding(10, 3).summary((4, 7))
-    assert "np.zeros((4, 7), int)" in caught.value.__notes__[-1]
-
-
 def test_a_hundred_layers_take_no_time():
     layers = [nn.Sequential(nn.Dense(8, 8), nn.ReLU()) for _ in range(50)]
     net, times = nn.Sequential(*layers), []
@@ -202,4 +196,6 @@ def test_a_hundred_layers_take_no_time():
 def test_a_shape_that_stands_for_indices_says_what_to_give():
     with pytest.raises(DTypeError, match="integer indices") as caught:
         nn.Embedding(10, 4).summary((2, 3))
-    assert any("ml.ArraySpec(shape, ml.int64)" in note for note in caught.value.__notes__)
+    hints = [note for note in caught.value.__notes__ if "float32" in note]
+    assert len(hints) == 1
+    assert "ml.ArraySpec(shape, ml.int64)" in hints[0]
