@@ -138,8 +138,9 @@ static void KERNEL_slopes(
     }
 }
 
-/* How many keys a block of queries may see. */
+/* How many keys a block of queries may see: none where there are no queries. */
 static long KERNEL_seen(KERNEL_block own) {
+  if (!own.rows) return 0;
   const long last = own.query + own.rows;
   return KERNEL_CAUSAL && last < KERNEL_S ? last : KERNEL_S;
 }
