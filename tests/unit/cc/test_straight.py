@@ -14,6 +14,7 @@ from miniml.backends.cc.source import unit
 COMPILER = compiler.TOOLS.find()
 X = np.array([np.nan, -np.inf, -7.0, -0.0, 0.0, 1e-9, 0.5, 6.0, 7.0, np.inf] * 100, np.float32)
 PACKED = re.compile(r"\bv?mulp[sd]\b|\bfmul\s+v\d+\.\d[sd]\b")
+OLD = "#if defined(__GNUC__) && !defined(__clang__) && __GNUC__ < 12\nold\n#endif\n"
 CHAINS = {
     "clip": (
         lambda x: 3.0 * ops.clip(ops.clip(x, 0.0, None), None, 6.0),
@@ -54,6 +55,8 @@ CHAINS = {
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("name", CHAINS)
 def test_chains_of_choices_are_vectorised(monkeypatch, tmp_path, name):
+    if name in ("pow", "where") and is_old():
+        pytest.skip("GCC before version 12 cannot leave out partial redundancies of one function")
     fn, expected = CHAINS[name]
     sources, load = [], units.load
     monkeypatch.setattr(units, "load", lambda given: sources.extend(given) or load(given))
@@ -62,6 +65,12 @@ def test_chains_of_choices_are_vectorised(monkeypatch, tmp_path, name):
     np.testing.assert_allclose(got, expected(X.astype(np.float64)), rtol=1e-5, atol=1e-6)
     loops = [s for s in sources if "MINIML_APART" in s.text]
     assert PACKED.search(assembly(loops, tmp_path / "loops.s"))
+
+
+def is_old():
+    command = [*COMPILER, "-E", "-x", "c", "-"]
+    found = subprocess.run(command, input=OLD.encode(), check=True, capture_output=True)
+    return b"\nold" in found.stdout
 
 
 def assembly(sources, out):
