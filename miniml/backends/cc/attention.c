@@ -94,7 +94,7 @@ static void KERNEL_scores(
    the draw of Bernoulli of the shape of all scores, of which a block of words has four in a line. */
 static void KERNEL_draw(KERNEL_block own, long key, long count, REAL *kept, REAL *room) {
   const uint64_t *state = (const uint64_t *)own.at[4];
-  const uint64_t begin = state[KERNEL_STATE_STEP] + KERNEL_SKIP;
+  const uint64_t begin = state[KERNEL_STATE_STEP] + *(const uint64_t *)own.at[KERNEL_SKIP];
   for (long i = 0; i < own.rows; ++i) {
     const long first = (own.batch * KERNEL_T + own.query + i) * KERNEL_S + key, skip = first % 4;
     REAL line[KERNEL_KEYS + 4 * MINIML_DRAWN + 4];
@@ -138,8 +138,9 @@ static void KERNEL_slopes(
     }
 }
 
-/* How many keys a block of queries may see. */
+/* How many keys a block of queries may see: none where there are no queries. */
 static long KERNEL_seen(KERNEL_block own) {
+  if (!own.rows) return 0;
   const long last = own.query + own.rows;
   return KERNEL_CAUSAL && last < KERNEL_S ? last : KERNEL_S;
 }

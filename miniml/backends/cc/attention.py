@@ -6,6 +6,8 @@ from math import ceil, prod
 from pathlib import Path
 from typing import ClassVar
 
+import numpy as np
+
 from ...dtype import bool_, float64
 from ..kernel import Array, KernelNode
 from ..product import broadcast_steps, merged, steps_of
@@ -71,6 +73,7 @@ class Attending(NativeKernel):
         sizes = Sizes(node)
         numbers = sizes.numbers | self.divided(sizes, node)
         self.scratch = ArraySpec((numbers["PARTS"] * numbers["SCRATCH"],), sizes.dtype)
+        self.own = (np.array(node.attrs["skip"], np.uint64),)
         real = "double" if sizes.dtype == float64 else "float"
         words = {name: f"{number}L" for name, number in numbers.items()}
         words |= _words(node, sizes, real) | _steps(node, sizes)
@@ -146,7 +149,7 @@ def _words(node: KernelNode, sizes: Sizes, real: str) -> dict[str, str]:
         kept = 1.0 - node.attrs["dropout"]
         words |= {
             "DROPS": "1",
-            "SKIP": f"{node.attrs['skip']}ull",
+            "SKIP": str(len(node.inputs) + len(node.outputs) + 1),  # after the scratch memory
             "THRESHOLD": f"{ceil(kept * 2.0**24)}u",
             "KEPT": f"(({real}){(1.0 / kept if kept else 0.0).hex()})",
         }

@@ -18,13 +18,15 @@ class NativeKernel(Kernel):
 
     A player calls the C function itself, for a run of native kernels at once; `launch` calls it
     alone. strided: the answer of `bakes` for every input. native: False for one that only `launch`
-    can run. packing: as of a Call.
+    can run. packing: as of a Call. own: arrays that its C gets after the workspace; what differs
+    between kernels whose text is to be the same.
     """
 
     strided: ClassVar[bool] = False
     native: bool = True
     source: Source | None = None
     packing: Callable[[], Packing | None] | None = None
+    own: Arrays = ()
 
     @classmethod
     def bakes(cls, attrs: Mapping[str, Any], index: int) -> bool:
@@ -41,11 +43,11 @@ class NativeKernel(Kernel):
     def calls_on(self, operands: tuple[Array | Moving, ...]) -> list[Call]:
         """The calls on these inputs, outputs and workspace, with other memory for each caller."""
         assert self.source is not None
-        return [Call(self.source, operands, self.packing)]
+        return [Call(self.source, (*operands, *self.own), self.packing)]
 
     def launch(self, inputs: Arrays, workspace: Arrays, outputs: Arrays, stream: Any) -> None:
         assert self.source is not None
-        run(self.source, (*inputs, *outputs, *workspace))
+        run(self.source, (*inputs, *outputs, *workspace, *self.own))
 
 
 def _packing_without(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from ..expressions.types import C_TYPES
 from ..kernel import KernelNode
 from ..registry import kernel
@@ -16,7 +18,7 @@ TEXT = r"""
 static void KERNEL_part(void *data, long part) {
   char *const *at = (char *const *)data;
   const uint64_t key = ((const uint64_t *)at[0])[0];
-  const uint64_t first = ((const uint64_t *)at[0])[1] + KERNEL_SKIP;
+  const uint64_t first = ((const uint64_t *)at[0])[1] + *(const uint64_t *)at[2];
   KERNEL_OUT *restrict out = (KERNEL_OUT *)at[1];
   const long past = (part + 1) * KERNEL_PART;
   const long end = past < (KERNEL_N + 3) / 4 ? past : (KERNEL_N + 3) / 4;
@@ -41,7 +43,6 @@ class Bernoulli(NativeKernel):
         super().prepare(node)
         n = math.prod(node.outputs[0].shape)
         names = {
-            "SKIP": f"{node.attrs['skip']}ull",
             "OUT": C_TYPES[node.outputs[0].dtype].replace("bool", "_Bool"),
             "N": f"{n}L",
             "PART": f"{PART}L",
@@ -50,6 +51,7 @@ class Bernoulli(NativeKernel):
         }
         defines = "".join(f"#define KERNEL_{name} {value}\n" for name, value in names.items())
         undefines = "".join(f"#undef KERNEL_{name}\n" for name in names)
+        self.own = (np.array(node.attrs["skip"], np.uint64),)  # layers of dropout share a kernel
         self.source = Source(defines + TEXT + undefines, header("philox"))
 
 

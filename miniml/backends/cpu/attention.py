@@ -185,7 +185,7 @@ def attention_mask_grad(
     for at in self.blocks():
         _, slopes = self.slopes(at)
         here = whole[tuple(_within(s, n) for s, n in zip(at.both, whole.shape, strict=True))]
-        axes = tuple(i for i, n in enumerate(here.shape[-3:]) if n == 1 < slopes.shape[i])
+        axes = tuple(i for i, n in enumerate(here.shape[-3:]) if n == 1 != slopes.shape[i])
         here += slopes.sum(axes, keepdims=True).reshape(here.shape)
 
 

@@ -1,8 +1,6 @@
 """Elementary functions in C: their errors, and that compilers vectorise loops over them."""
 
-import os
 import re
-import shutil
 import subprocess
 
 import numpy as np
@@ -15,7 +13,7 @@ from miniml.dtype import bool_, float32, float64
 
 from .loops import loop
 
-COMPILER = os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang")
+COMPILER = compiler.TOOLS.find()
 pytestmark = [
     pytest.mark.skipif(not COMPILER, reason="no C compiler"),
     pytest.mark.filterwarnings("ignore::RuntimeWarning"),
@@ -184,7 +182,7 @@ def assembly(sources, tmp_path):
     """The assembly of kernels, by name."""
     out = tmp_path / "unit.s"
     flags = [flag for flag in compiler.FLAGS if flag != "-shared"]
-    command = [COMPILER, *flags, "-S", "-x", "c", "-", "-o", str(out)]
+    command = [*COMPILER, *flags, "-S", "-x", "c", "-", "-o", str(out)]
     subprocess.run(command, input=unit(sources).encode(), check=True, capture_output=True)
     text = out.read_text("latin-1")
     ends = ("\n" + text).split("\n.LFE") if ".LFE" in text else text.split(".Lfunc_end")

@@ -1,8 +1,6 @@
 """Loops over chains of choices have no branches, so that compilers vectorise them."""
 
-import os
 import re
-import shutil
 import subprocess
 
 import numpy as np
@@ -13,9 +11,10 @@ from miniml import ops
 from miniml.backends.cc import compiler, units
 from miniml.backends.cc.source import unit
 
-COMPILER = os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang")
+COMPILER = compiler.TOOLS.find()
 X = np.array([np.nan, -np.inf, -7.0, -0.0, 0.0, 1e-9, 0.5, 6.0, 7.0, np.inf] * 100, np.float32)
 PACKED = re.compile(r"\bv?mulp[sd]\b|\bfmul\s+v\d+\.\d[sd]\b")
+OLD = "#if defined(__GNUC__) && !defined(__clang__) && __GNUC__ < 12\nold\n#endif\n"
 CHAINS = {
     "clip": (
         lambda x: 3.0 * ops.clip(ops.clip(x, 0.0, None), None, 6.0),
@@ -55,17 +54,26 @@ CHAINS = {
 @pytest.mark.skipif(not COMPILER, reason="no C compiler")
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("name", CHAINS)
-def test_chains_of_choices_are_vectorised(monkeypatch, name):
+def test_chains_of_choices_are_vectorised(monkeypatch, tmp_path, name):
+    if name in ("pow", "where") and is_old():
+        pytest.skip("GCC before version 12 cannot leave out partial redundancies of one function")
     fn, expected = CHAINS[name]
     sources, load = [], units.load
     monkeypatch.setattr(units, "load", lambda given: sources.extend(given) or load(given))
     with ml.context(providers=("cc",)):
         got = ml.jit(fn)(X).asnumpy()
     np.testing.assert_allclose(got, expected(X.astype(np.float64)), rtol=1e-5, atol=1e-6)
-    assert PACKED.search(assembly([s for s in sources if "MINIML_APART" in s.text]))
+    loops = [s for s in sources if "MINIML_APART" in s.text]
+    assert PACKED.search(assembly(loops, tmp_path / "loops.s"))
 
 
-def assembly(sources):
-    command = [COMPILER, *compiler.FLAGS, "-S", "-x", "c", "-", "-o", "-"]
-    run = subprocess.run(command, input=unit(sources).encode(), check=True, capture_output=True)
-    return run.stdout.decode("latin-1")
+def is_old():
+    command = [*COMPILER, "-E", "-x", "c", "-"]
+    found = subprocess.run(command, input=OLD.encode(), check=True, capture_output=True)
+    return b"\nold" in found.stdout
+
+
+def assembly(sources, out):
+    command = [*COMPILER, *compiler.FLAGS, "-S", "-x", "c", "-", "-o", str(out)]
+    subprocess.run(command, input=unit(sources).encode(), check=True, capture_output=True)
+    return out.read_text("latin-1")

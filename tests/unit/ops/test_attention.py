@@ -126,6 +126,13 @@ def test_of_no_queries_keys_get_a_gradient_of_zeros(form):
     assert not any(s.asnumpy().any() for s in slopes)
 
 
+@pytest.mark.parametrize("shape", [(1,), (2, 1), (2, 1, 1)])
+def test_masks_of_no_keys_get_a_gradient_of_zeros(shape, form):
+    q, k, v = drawn((2,), 2, 0, 2, 2)
+    slope = grad(lambda mask: ops.sum(attend(q, k, v, mask)))(np.ones(shape))
+    np.testing.assert_array_equal(slope.asnumpy(), np.zeros(shape))
+
+
 def test_gradients_of_both_orders(form):
     q, k, v = drawn((2,), 3, 4, 2, 2)
     bias, seen = RNG.normal(size=(3, 1)), np.array([[1, 1, 0, 0], [0, 0, 0, 0], [1, 0, 1, 1]], bool)
