@@ -15,6 +15,11 @@ from .kernels import Expected
 from .launches import launch, launched
 
 _SPECIAL = {"NaN": np.nan, "inf": np.inf, "-inf": -np.inf}
+_ADVICE = {
+    "NaN": "let the NaN through",
+    "infinity": "let the infinity through",
+    "number": "write a formula that has the limit there, as 1 / (1 + exp(-x)) has for a sigmoid",
+}
 
 
 def special(call: Call) -> Iterator[Issue]:
@@ -69,7 +74,7 @@ def _lost(call: Call, what: str, entry: KernelEntry) -> Iterator[Issue]:
                     f"{kind} lost",
                     f"{call} with {what}: output {k} of {name} is {got[index]!s} at {list(index)}, "
                     f"where {expected.source} is {right[index]!s}",
-                    f"let the {kind} through, or say nan='handled' in an OpInfo",
+                    f"{_ADVICE[kind]}, or say nan='handled' in an OpInfo",
                     "warning" if kind == "number" else "fault",
                     call,
                 )
