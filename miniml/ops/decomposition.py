@@ -256,10 +256,10 @@ def svd(a: Any) -> tuple[Tensor, Tensor, Tensor]:
 
     a (..., m, n), u (..., m, k), s (..., k), vh (..., k, n) with k = min(m, n). In each column of u
     the first of its largest numbers (those within a tenth of the largest magnitude) is positive.
-    The gradient of what uses s alone is always right. Where two numbers in s are equal, or one is
-    0, their columns of u and vh have no gradient, nor what uses s a second one: it is infinite or
-    NaN, unless the dout of these columns is 0. sum(s) is the nuclear norm, max(s) the spectral
-    norm.
+    The gradient of what uses s alone is always right. Where two numbers in s are equal, or one is 0
+    and m is not n, their columns of u and vh have no gradient, nor what uses s a second one: it is
+    infinite or NaN, unless the dout of these columns is 0. sum(s) is the nuclear norm, max(s) the
+    spectral norm.
     """
     u, s, vh = SVD()(a)
     return u, s, vh

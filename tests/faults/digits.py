@@ -133,6 +133,11 @@ def norm_in_float16(x: Any, *, axis: int, out: Any) -> None:
     out[...] = np.sqrt(np.add.reduce(x * x, axis=axis, dtype=x.dtype))
 
 
+def one_by_one(x: Any, *, axis: int, out: Any) -> None:
+    sums = np.add.accumulate(x, axis=axis)
+    out[...] = np.take(sums, -1, axis) if x.shape[axis] else 0
+
+
 def sinc(x: Any) -> Any:
     return np.where(x == 0, 0, np.sin(x) / x)
 
@@ -224,6 +229,8 @@ SPREADS = (
         others=((by_squares, "f", {}),), letters="fd"),
     Planted("NormOverflowsInFloat16", rows(norm), "kernels", "float16",
         others=((norm_in_float16, "e", {}),), letters="efd"),
+    Planted("SumsFloat16InFloat16", TOTAL, "kernels", "float16",
+        others=((one_by_one, "e", {}),), letters="efd"),
 )  # fmt: skip
 
 

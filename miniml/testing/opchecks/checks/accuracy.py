@@ -56,12 +56,6 @@ def degree(call: Call, out: Array, right: Array) -> str:
     return "inaccurate" if float(off.max()) <= loose else "wrong"
 
 
-def by_itself(call: Call, out: Array) -> bool:
-    """True where, as far as shapes tell, each number of the output comes from those of the inputs
-    at its own place: then an error that is more than `allowed` comes from the formula."""
-    return all(_spans(a, out) for a in call.arrays)
-
-
 def at_an_end(call: Call, results: Arrays = ()) -> bool:
     """True where squares of inputs or results leave the range of their dtype, so that a plain sum
     of squares overflows, or underflows below the smallest normal number.

@@ -115,6 +115,7 @@ def _completed(
             blocks = list(_blocks(patterns)) or shaped[:1]
             chosen = [(kind, shaped[k]) for kind, k in zip(kinds, turns)] + chosen
             chosen += [("ordinary", shapes) for shapes in (*_long(patterns, number), *blocks)]
+            chosen += [("positive", shapes) for shapes in _summed(patterns, dtypes, number)]
             chosen += [(kind, blocks[0]) for kind in SPREAD]
             chosen += [(NEGATIVE, s) for s in shaped if _counts_beside(dtypes, s)][:1]
         for k, (kind, shapes) in enumerate(chosen):
@@ -177,6 +178,13 @@ def _long(patterns: Patterns, number: int) -> Iterator[Shapes]:
         found = _with_extent(patterns, extent, number)
         if found:
             yield found[(number + k) % min(len(found), _FEW)]
+
+
+def _summed(patterns: Patterns, dtypes: Dtypes, number: int) -> list[Shapes]:
+    """For floats of 16 bits a shape so long that sums in them stand still, where what is added is
+    less than half a unit in the last place."""
+    narrow = bool(dtypes) and is_float(dtypes[0]) and dtypes[0].itemsize == 2
+    return _with_extent(patterns, _LONG[3], number)[:1] if narrow else []
 
 
 def _with_extent(patterns: Patterns, extent: int, number: int) -> list[Shapes]:
