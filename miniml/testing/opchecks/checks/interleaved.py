@@ -12,22 +12,27 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from ....backends import declare, device, kernel
+
 T = TypeVar("T")
 _STOPS = 150
 # By instruction, later versions lose events of functions in two threads (3.13), or crash (3.12).
 _BY_INSTRUCTION = sys.version_info < (3, 12)
 _PATIENCE = 0.1  # seconds after which the other thread is assumed to wait for a lock
-_SKIPPED = (os.path.dirname(np.__file__), str(Path(__file__).parents[2]))
+_SKIPPED = (
+    os.path.dirname(np.__file__), str(Path(__file__).parents[2]),
+    *(str(m.__file__) for m in (declare, device, kernel)),  # which call kernels
+)  # fmt: skip
 
 
 def interleaved(run: Callable[[], T], other: Callable[[], Any]) -> T:
     """The result of run() when `other` runs, from start to end in another thread, after each of its
     steps.
 
-    The steps are the instructions (from Python 3.12 on, the lines) of Python functions that are
-    neither NumPy's nor of this package, the first hundred or so: so every conflict between two
-    threads at such a point happens, each time. If the other thread has to wait, as for a lock, it
-    is left alone.
+    The steps are the instructions (from Python 3.12 on, the lines) of Python functions, the first
+    hundred or so, but for those of NumPy and of what calls a kernel here: so every conflict between
+    two threads at such a point happens, each time. If the other thread has to wait, as for a lock,
+    it is left alone.
     """
     before = sys.gettrace()
     with ThreadPoolExecutor(1) as thread:
