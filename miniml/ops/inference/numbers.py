@@ -27,13 +27,15 @@ def number(owner: str, name: str, value: object, least: float = -math.inf) -> fl
 
 def above_zero(owner: str, name: str, value: object) -> float:
     """The value as a float, finite and above 0."""
-    if not number(owner, name, value) > 0:
+    found = number(owner, name, value)
+    if not found > 0:
         raise AttributeRefusedError(f"{owner} got {name}={value!r}; expected a number > 0")
-    return float(value)  # type: ignore[arg-type]
+    return found
 
 
 def fraction(owner: str, name: str, value: object) -> float:
     """The value as a float from 0 to 1."""
-    if number(owner, name, value, 0.0) > 1.0:
+    found = number(owner, name, value, 0.0)
+    if found > 1.0:
         raise AttributeRefusedError(f"{owner} got {name}={value!r}; expected 0 <= {name} <= 1")
-    return float(value)  # type: ignore[arg-type]
+    return found
